@@ -1,0 +1,28 @@
+"""What a binary matrix is, where it comes from and how it is kept; no model and no sampler."""
+
+from bmfjax.data.datasets import Dataset, datasets
+from bmfjax.data.errors import InputError
+from bmfjax.data.generate import Synthetic, generate_product, generate_tiles, thesis_matrix
+from bmfjax.data.load import load, load_truth
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.packed import boolean_product, count_errors, pack_bits, unpack_bits
+from bmfjax.data.storage import Truth, save
+
+__all__ = [
+    "BinaryMatrix",
+    "Dataset",
+    "InputError",
+    "Synthetic",
+    "Truth",
+    "boolean_product",
+    "count_errors",
+    "datasets",
+    "generate_product",
+    "generate_tiles",
+    "load",
+    "load_truth",
+    "pack_bits",
+    "save",
+    "thesis_matrix",
+    "unpack_bits",
+]

@@ -1,0 +1,169 @@
+"""From what a user has (arrays, sparse matrices, data frames) to a store of ones and missing.
+
+Everything that is refused is refused here, with the first wrong entry and where it stands.
+"""
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.names import names_of_index, not_binary, place
+from bmfjax.data.store import DenseStore, canonical, sparse_store
+
+
+def as_table(values):
+    """Return (array or CSR of unchecked values, names of its rows or None, of its columns or None).
+
+    Raises
+    ------
+    InputError
+        If it has not two axes, no rows or no columns, rows of different lengths, or a dtype that
+        cannot hold 0 and 1.
+    TypeError
+        If `values` is no kind of matrix.
+    """
+    row_names = column_names = None
+    if isinstance(values, pd.DataFrame):
+        row_names, column_names = names_of_index(values.index), names_of_index(values.columns)
+        values = _frame_values(values)
+    if sp.issparse(values):
+        # Checked before the conversion, which would fold one axis into a row.
+        if values.ndim != 2:
+            raise InputError(f"values has {values.ndim} axes; give a matrix, with two")
+        table = sp.csr_array(values, copy=True)
+        table.sum_duplicates()
+    else:
+        table = _dense_values(values)
+    if 0 in table.shape:
+        raise InputError(
+            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
+            "give at least one of each"
+        )
+    if table.dtype.kind not in "biufO":
+        raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
+    return table, row_names, column_names
+
+
+def read_store(table, observed=None, row_names=None, column_names=None):
+    """Check the values of `as_table` and return them as a `DenseStore` or a `SparseStore`.
+
+    An entry is missing if its value is missing or if `observed` does not mark it; values that
+    `observed` does not mark are not looked at. The names are for the messages alone.
+    """
+    observed = _check_observed(observed, table.shape)
+    read = _read_sparse if sp.issparse(table) else _read_dense
+    store = read(table, observed, row_names, column_names)
+    if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
+        raise InputError(
+            "no entry is observed: every value is missing or hidden by observed; "
+            "give a matrix with at least one 0 or 1"
+        )
+    return store
+
+
+def _frame_values(frame):
+    kinds = list(frame.dtypes)
+    if kinds and all(isinstance(kind, pd.SparseDtype) and kind.fill_value == 0 for kind in kinds):
+        return frame.sparse.to_coo()
+    if kinds and all(pd.api.types.is_numeric_dtype(kind) for kind in kinds):
+        # Also for pandas' own integers and booleans, whose missing entries become NaN.
+        whole = all(isinstance(kind, np.dtype) and kind.kind in "biu" for kind in kinds)
+        return frame.to_numpy() if whole else frame.to_numpy(dtype=float, na_value=np.nan)
+    return frame.to_numpy(dtype=object)
+
+
+def _dense_values(values):
+    if values is None or isinstance(values, str | bytes | dict):
+        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
+        raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
+    if isinstance(values, np.ma.MaskedArray):
+        # np.asarray would forget the mask.
+        values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    try:
+        table = np.asarray(values)
+    except ValueError as err:
+        raise InputError(
+            "the rows of values have different lengths; give every row the same number of entries"
+        ) from err
+    if table.ndim == 0 and table.dtype.kind == "O":
+        raise TypeError(f"values is a {type(values).__name__}, not a matrix")
+    if table.ndim != 2:
+        raise InputError(f"values has {table.ndim} axes; give a matrix, with two")
+    if table.dtype.kind in "US":
+        return table.astype(object)
+    if table.dtype.kind == "V" and table.dtype.names is None:
+        # The short floats of JAX, which NumPy does not count among its floats.
+        return table.astype(np.float32)
+    return table
+
+
+def _check_observed(observed, shape):
+    if observed is None:
+        return None
+    if not sp.issparse(observed):
+        observed = np.asarray(observed)
+    if observed.shape != shape:
+        raise InputError(
+            f"observed has shape {observed.shape} and the matrix has {shape}; give them one shape"
+        )
+    stored = observed.data if sp.issparse(observed) else observed
+    if stored.dtype != bool:
+        if stored.dtype.kind not in "iuf" or not np.isin(stored, (0, 1)).all():
+            raise InputError(
+                f"observed has dtype {stored.dtype} with values beside 0 and 1; give True where "
+                "an entry is observed and False where it is not"
+            )
+        return canonical(observed) if sp.issparse(observed) else observed != 0
+    return canonical(observed) if sp.issparse(observed) else observed
+
+
+def _read_dense(table, observed, row_names, column_names):
+    missing = _missing_values(table)
+    if observed is not None:
+        hidden = ~(observed.toarray() if sp.issparse(observed) else observed)
+        missing = hidden if missing is None else missing | hidden
+    if missing is not None and not missing.any():
+        missing = None
+    if table.dtype.kind == "O" and missing is not None:
+        table = np.where(missing, 0, table)  # pandas' NA cannot be compared
+    ones = table == 1
+    if table.dtype != bool:
+        wrong = ~(ones | (table == 0))
+        if missing is not None:
+            wrong &= ~missing
+        if wrong.any():
+            row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
+            raise not_binary(table[row, column], place(row, column, row_names, column_names))
+    if missing is not None:
+        ones &= ~missing
+    return DenseStore(ones.astype(np.uint8), missing)
+
+
+def _missing_values(table):
+    if table.dtype.kind == "f":
+        return np.isnan(table)
+    return pd.isna(table) if table.dtype.kind == "O" else None
+
+
+def _read_sparse(table, observed, row_names, column_names):
+    if table.dtype.kind == "O":
+        raise InputError("values is a sparse matrix of objects; give one of numbers or bool")
+    unknown = np.isnan(table.data) if table.dtype.kind == "f" else np.zeros(table.nnz, dtype=bool)
+    wrong = _where(table, (table.data != 0) & (table.data != 1) & ~unknown)
+    if observed is not None:
+        observed = canonical(observed)
+        wrong = canonical(wrong.multiply(observed))
+    if wrong.nnz:
+        row = int(np.flatnonzero(np.diff(wrong.indptr))[0])
+        column = int(wrong.indices[0])
+        raise not_binary(table[row, column], place(row, column, row_names, column_names))
+    ones, missing = _where(table, table.data == 1), _where(table, unknown)
+    if observed is None:
+        return sparse_store(ones, missing=missing)
+    return sparse_store(ones, observed=canonical(observed > missing))
+
+
+def _where(table, chosen):
+    """Return the stored entries of a CSR that `chosen` (one bool each) picks, as a bool CSR."""
+    return canonical(sp.csr_array((chosen, table.indices, table.indptr), shape=table.shape))

@@ -1,0 +1,337 @@
+"""The binary matrix: ones, zeros and missing entries, with names for rows and columns."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data import store as stores
+from bmfjax.data.errors import InputError
+from bmfjax.data.intake import as_table, read_store
+from bmfjax.data.names import check_labels, check_names
+
+
+class BinaryMatrix:
+    """A binary matrix, some of whose entries may be missing. It never changes.
+
+    Rows are transactions (members, cells, users), columns are items (votes, genes, films).
+    A missing entry is neither a one nor a zero. Sparse input stays sparse and dense input dense;
+    every other representation is made when it is first asked for, kept, and handed out read-only.
+
+    Parameters
+    ----------
+    values : array (rows, columns), scipy sparse matrix, pandas DataFrame or nested sequence
+        0 and 1 of any numeric dtype, or bool; NaN, None and pandas' NA are missing, and so are
+        masked entries of a NumPy masked array. The index and columns of a data frame become names,
+        unless they merely count 0, 1, 2, ...
+    observed : bool array or sparse matrix (rows, columns), optional
+        True where an entry is observed. Entries that it does not mark become missing and their
+        values are not looked at; an entry whose value is missing stays missing.
+    row_names, column_names : sequences of str, optional
+        Distinct names; they replace those of a data frame.
+    row_labels : sequence of str, optional
+        A side label for each row, such as a party: used to colour reports, never to fit.
+    name : str, optional
+        What the matrix is called.
+
+    Raises
+    ------
+    InputError
+        If a value is neither 0, 1 nor missing, nothing is observed, the matrix has no rows or no
+        columns or not two axes, or names, labels or `observed` do not fit.
+    TypeError
+        If `values`, names or labels are objects of a wrong kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> votes = BinaryMatrix([[1, 0, None], [1, 1, 0]], row_names=["ann", "bob"])
+    >>> votes
+    BinaryMatrix: 2 rows x 3 columns, 3 ones (60 % of the observed entries), 1 missing
+    >>> votes.dense()
+    array([[ 1.,  0., nan],
+           [ 1.,  1.,  0.]], dtype=float32)
+    >>> votes.T.shape, votes.row_names, votes.column_names
+    ((3, 2), ('ann', 'bob'), ('column 1', 'column 2', 'column 3'))
+    """
+
+    def __init__(
+        self,
+        values,
+        observed=None,
+        row_names=None,
+        column_names=None,
+        *,
+        row_labels=None,
+        name=None,
+    ):
+        if isinstance(values, BinaryMatrix):
+            raise TypeError("values is a BinaryMatrix already; use it as it is")
+        table, rows, columns = as_table(values)
+        rows = check_names(rows if row_names is None else row_names, table.shape[0], "row")
+        columns = check_names(
+            columns if column_names is None else column_names, table.shape[1], "column"
+        )
+        labels = check_labels(row_labels, table.shape[0])
+        self._fill(read_store(table, observed, rows, columns), rows, columns, labels, name)
+
+    @classmethod
+    def _from_store(cls, store, row_names=None, column_names=None, row_labels=None, name=None):
+        """Make a matrix from a store and checked names, as the readers of files have them."""
+        matrix = cls.__new__(cls)
+        matrix._fill(store, row_names, column_names, row_labels, name)
+        return matrix
+
+    def _fill(self, store, row_names, column_names, row_labels, name):
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name is a {type(name).__name__}; give a str or None")
+        self._store = type(store)(*map(_locked, store))
+        self._row_names, self._column_names = row_names, column_names
+        self._row_labels = row_labels
+        self._name = name
+        self._made = {}
+
+    def __reduce__(self):
+        # A copy or a pickle takes the content along, not what was made of it, and is locked again.
+        names = (self._row_names, self._column_names, self._row_labels, self._name)
+        return type(self)._from_store, (self._store, *names)
+
+    def _kept(self, key, make):
+        """Return what was made under `key`, or make it now and lock it."""
+        if key not in self._made:
+            self._made[key] = _locked(make())
+        return self._made[key]
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def shape(self):
+        """(rows, columns), two int."""
+        return tuple(map(int, self._store.shape))
+
+    @property
+    def num_rows(self):
+        """Number of rows, int."""
+        return self.shape[0]
+
+    @property
+    def num_columns(self):
+        """Number of columns, int."""
+        return self.shape[1]
+
+    @property
+    def num_ones(self):
+        """Number of observed ones, int."""
+        return self._kept("num_ones", self._store.num_ones)
+
+    @property
+    def num_missing(self):
+        """Number of missing entries, int."""
+        return self._kept("num_missing", self._store.num_missing)
+
+    @property
+    def num_zeros(self):
+        """Number of observed zeros, int."""
+        return self.num_rows * self.num_columns - self.num_ones - self.num_missing
+
+    @property
+    def density(self):
+        """Ones over observed entries, float."""
+        return self.num_ones / (self.num_ones + self.num_zeros)
+
+    @property
+    def is_sparse(self):
+        """Whether the matrix is kept as positions (it came from a sparse matrix), bool."""
+        return isinstance(self._store, stores.SparseStore)
+
+    @property
+    def name(self):
+        """What the matrix is called, str or None."""
+        return self._name
+
+    @property
+    def has_row_names(self):
+        """Whether the rows have names of their own, bool."""
+        return self._row_names is not None
+
+    @property
+    def has_column_names(self):
+        """Whether the columns have names of their own, bool."""
+        return self._column_names is not None
+
+    @property
+    def row_names(self):
+        """Tuple of str, a name a row; 'row 1', 'row 2', ... where none were given."""
+        if self._row_names is not None:
+            return self._row_names
+        return self._kept("rows", lambda: tuple(f"row {i + 1}" for i in range(self.num_rows)))
+
+    @property
+    def column_names(self):
+        """Tuple of str, a name a column; 'column 1', 'column 2', ... where none were given."""
+        if self._column_names is not None:
+            return self._column_names
+        return self._kept(
+            "columns", lambda: tuple(f"column {j + 1}" for j in range(self.num_columns))
+        )
+
+    @property
+    def row_labels(self):
+        """Tuple of str, a side label a row ('' where unknown), or None."""
+        return self._row_labels
+
+    @property
+    def empty_rows(self):
+        """Indices (from 0) of the rows without an observed entry, int64 array: kept, but mute."""
+        return self._kept("empty_rows", lambda: self._empty(axis=1))
+
+    @property
+    def empty_columns(self):
+        """Indices (from 0) of the columns without an observed entry, int64 array."""
+        return self._kept("empty_columns", lambda: self._empty(axis=0))
+
+    def _empty(self, axis):
+        return np.flatnonzero(self._store.missing_counts(axis) == self.shape[axis]).astype(np.int64)
+
+    def fingerprint(self):
+        """Return the sha256 of shape, ones and missing pattern, as 64 hexadecimal digits.
+
+        Equal content gives equal fingerprints, however it was given; names and labels do not count.
+
+        Examples
+        --------
+        >>> import scipy.sparse as sp
+        >>> dense = BinaryMatrix([[1, 0], [0, 1]])
+        >>> dense.fingerprint() == BinaryMatrix(sp.identity(2)).fingerprint()
+        True
+        """
+        return self._kept("fingerprint", lambda: stores.fingerprint(self._store))
+
+    def __repr__(self):
+        name = "" if self.name is None else f" {self.name!r}"
+        missing = f", {self.num_missing} missing" if self.num_missing else ""
+        return (
+            f"BinaryMatrix{name}: {self.num_rows} rows x {self.num_columns} columns, "
+            f"{self.num_ones} ones ({100 * self.density:.3g} % of the observed entries){missing}"
+        )
+
+    # -- representations ----------------------------------------------------------------------
+
+    def dense(self, dtype=np.float32, missing=np.nan):
+        """Return the matrix as a NumPy array.
+
+        Parameters
+        ----------
+        dtype : dtype
+        missing : number
+            Stands for a missing entry.
+
+        Returns
+        -------
+        read-only array (rows, columns) of `dtype`
+
+        Raises
+        ------
+        InputError
+            If entries are missing and `dtype` cannot hold `missing`, as no integer holds NaN.
+
+        Examples
+        --------
+        >>> BinaryMatrix([[1, None], [0, 1]]).dense(int, missing=-1)
+        array([[ 1, -1],
+               [ 0,  1]])
+        """
+        dtype = np.dtype(dtype)
+        if self.num_missing:
+            _check_fits(missing, dtype, self.num_missing)
+        else:
+            missing = 0  # one array, whatever would have stood for a missing entry
+        return self._kept(("dense", dtype, repr(missing)), lambda: self._dense(dtype, missing))
+
+    def _dense(self, dtype, missing):
+        array = self._store.ones_array().astype(dtype)
+        hidden = self._store.missing_array()
+        if hidden is not None:
+            array[hidden] = missing
+        return array
+
+    def observed(self):
+        """Return a read-only bool array (rows, columns): True where an entry is observed."""
+        return self._kept("observed", self._observed)
+
+    def _observed(self):
+        hidden = self._store.missing_array()
+        return np.ones(self.shape, dtype=bool) if hidden is None else ~hidden
+
+    def ones(self):
+        """Return the ones as a read-only bool ``scipy.sparse.csr_array`` (rows, columns)."""
+        return self._kept("ones", self._store.ones_csr)
+
+    def missing(self):
+        """Return the missing entries as a read-only bool ``scipy.sparse.csr_array``.
+
+        Its size is the number of missing entries, which may be many in a sparse table of few
+        observations.
+        """
+        return self._kept("missing", self._store.missing_csr)
+
+    def packed(self, orientation="rows"):
+        """Return ones and observed entries as 32-bit words (`bmfjax.data.packed`).
+
+        Parameters
+        ----------
+        orientation : {"rows", "columns"}
+            Whether a line of words holds a row or a column.
+
+        Returns
+        -------
+        PackedMatrix
+            Read-only NumPy uint32 `ones` and `observed` of shape (rows, ceil(columns / 32)), or
+            (columns, ceil(rows / 32)); `observed` is None if nothing is missing.
+
+        Examples
+        --------
+        >>> BinaryMatrix([[1, 0, 1], [0, 1, None]]).packed()
+        PackedMatrix(ones=array([[5], [2]], dtype=uint32),
+                     observed=array([[7], [3]], dtype=uint32))
+        """
+        if orientation not in ("rows", "columns"):
+            raise InputError(f"orientation is {orientation!r}; give 'rows' or 'columns'")
+        return self._kept(("packed", orientation), lambda: self._packed(orientation))
+
+    def _packed(self, orientation):
+        words = (self._store if orientation == "rows" else self._store.transpose()).packed()
+        return type(words)(*map(_locked, words))
+
+    def transpose(self):
+        """Return the matrix with rows and columns exchanged; row labels have no place there."""
+        return self._from_store(
+            self._store.transpose(), self._column_names, self._row_names, None, self._name
+        )
+
+    @property
+    def T(self):
+        """The transposed matrix, a BinaryMatrix."""
+        return self.transpose()
+
+
+def _check_fits(missing, dtype, num_missing):
+    try:
+        held = np.asarray(missing).astype(dtype) if np.isfinite(missing) else dtype.type(missing)
+        # NaN is the one value that differs from itself.
+        fits = held.ndim == 0 and (held == missing or (held != held and missing != missing))
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"{num_missing} entries are missing and {dtype} cannot hold {missing!r} for them; "
+            "give missing= a number that it can hold, or a floating-point dtype"
+        )
+
+
+def _locked(value):
+    """Make the arrays of a kept value read-only."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif sp.issparse(value):
+        for array in (value.data, value.indices, value.indptr):
+            array.flags.writeable = False
+    return value

@@ -1,0 +1,122 @@
+"""Names of rows and columns: checked once, quoted in every message."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.data.errors import InputError
+
+
+def check_names(names, count, side):
+    """Return the names of the ``count`` rows or columns (`side` says which) as distinct strings.
+
+    Parameters
+    ----------
+    names : iterable, or None
+        One name each; what is not a string is turned into one.
+    count : int
+        How many rows or columns the matrix has.
+    side : {"row", "column"}
+        Used in messages.
+
+    Returns
+    -------
+    tuple of str, or None where `names` is None
+
+    Raises
+    ------
+    InputError
+        If the number is wrong, a name is missing, or two are equal.
+    TypeError
+        If `names` is a single string or no iterable.
+
+    Examples
+    --------
+    >>> check_names(["ann", "bob"], 2, "row")
+    ('ann', 'bob')
+    """
+    if names is None:
+        return None
+    argument = f"{side}_names"
+    names = _listed(names, count, side, argument)
+    seen = {}
+    for position, name in enumerate(names, start=1):
+        if _is_missing(name):
+            raise InputError(
+                f"{argument}: {side} {position} has no name; name every {side} or none"
+            )
+        first = seen.setdefault(str(name), position)
+        if first != position:
+            raise InputError(
+                f"{side} name {str(name)!r} is given twice, to {side}s {first} and {position} "
+                f"(counted from 1); make the {side} names distinct"
+            )
+    return tuple(seen)
+
+
+def check_labels(labels, count):
+    """Return one side label (a string) for each of `count` rows; an unknown label is ''.
+
+    Unlike names, labels repeat: the party of each member, the class of each animal.
+
+    Examples
+    --------
+    >>> check_labels(["bird", None, "fish"], 3)
+    ('bird', '', 'fish')
+    """
+    if labels is None:
+        return None
+    labels = _listed(labels, count, "row", "row_labels")
+    return tuple("" if _is_missing(label) else str(label) for label in labels)
+
+
+def names_of_index(index):
+    """Return the names that a pandas index carries, or None for a mere count 0, 1, 2, ..."""
+    if isinstance(index, pd.MultiIndex):
+        return [" / ".join(map(str, key)) for key in index]
+    counts = pd.api.types.is_integer_dtype(index.dtype) and np.array_equal(
+        np.asarray(index), np.arange(len(index))
+    )
+    return None if counts else list(index)
+
+
+def place(row, column, row_names=None, column_names=None):
+    """Say where an entry is, rows and columns counted from 1 (the arguments count from 0).
+
+    Examples
+    --------
+    >>> place(2, 4, ("ann", "joe", "bob"))
+    "row 3 ('bob'), column 5"
+    """
+    of_row = f" ({row_names[row]!r})" if row_names else ""
+    of_column = f" ({column_names[column]!r})" if column_names else ""
+    return f"row {row + 1}{of_row}, column {column + 1}{of_column}"
+
+
+def not_binary(value, where):
+    """Return the error for an entry which is neither 0, 1 nor missing."""
+    value = repr(value.item() if isinstance(value, np.generic) else value)
+    value = value if len(value) <= 60 else value[:57] + "..."
+    return InputError(
+        f"value {value} at {where} is neither 0 nor 1 (counted from 1); make the values binary "
+        "first, for example by values > 0, or by binarize=0 where a file is loaded"
+    )
+
+
+def _listed(values, count, side, argument):
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(
+            f"{argument} is a {type(values).__name__}; give a sequence with one string a {side}"
+        )
+    values = list(values)
+    if len(values) != count:
+        raise InputError(
+            f"{argument} has {len(values)} entries and the matrix has {count} {side}s; "
+            f"give one a {side}"
+        )
+    return values
+
+
+def _is_missing(value):
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))

@@ -1,0 +1,271 @@
+"""Thirty-two entries of a binary matrix in one word.
+
+Bit ``j % 32`` (the least significant first) of word ``j // 32`` holds entry ``j`` of its row, and
+the bits beyond the last entry are zero. A Boolean product is then a bitwise OR and an error count
+a bitwise XOR with a population count: a thirty-second of the memory of bytes, and no
+floating-point number anywhere. The words are JAX arrays, and all but `count_errors` may be called
+inside ``jax.jit`` and ``jax.vmap``.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bmfjax.data.errors import InputError
+
+WORD = 32
+
+
+class PackedMatrix(NamedTuple):
+    """The ones and the observed entries of a binary matrix as packed words.
+
+    Attributes
+    ----------
+    ones : uint32 array (lines, ceil(entries / 32))
+        A bit for each one; a missing entry has none.
+    observed : uint32 array of the same shape, or None
+        A bit for each observed entry; None if every entry is observed.
+    """
+
+    ones: np.ndarray
+    observed: np.ndarray | None
+
+
+def pack_bits(bits):
+    """Pack each row of a binary matrix into 32-bit words, the first entry in the lowest bit.
+
+    Parameters
+    ----------
+    bits : array (n, m) of bool, or of numbers of which each but zero counts as a one
+
+    Returns
+    -------
+    uint32 array (n, ceil(m / 32)), with zeros in the bits beyond the m-th
+
+    Raises
+    ------
+    InputError
+        If `bits` has not two axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_bits(np.array([[1, 0, 1], [0, 1, 1]])).tolist()
+    [[5], [6]]
+    """
+    bits = jnp.asarray(bits)
+    _check_two_axes(bits, "bits")
+    return _pack(bits != 0)
+
+
+def unpack_bits(words, num_entries):
+    """Unpack the first `num_entries` bits of each row of words; the inverse of `pack_bits`.
+
+    Parameters
+    ----------
+    words : uint32 array (n, ceil(num_entries / 32))
+    num_entries : int
+        Entries in a row.
+
+    Returns
+    -------
+    bool array (n, num_entries)
+
+    Raises
+    ------
+    InputError
+        If `words` are not uint32 with two axes, or do not hold `num_entries` entries a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unpack_bits(np.array([[5], [6]], dtype=np.uint32), 3).astype(int).tolist()
+    [[1, 0, 1], [0, 1, 1]]
+    """
+    words = _check_words(words, "words")
+    if words.shape[1] != -(-num_entries // WORD):
+        raise InputError(
+            f"words has {words.shape[1]} words a row, and {num_entries} entries fill "
+            f"{-(-num_entries // WORD)}; give num_entries the number of entries that were packed"
+        )
+    bits = (words[:, :, None] >> jnp.arange(WORD, dtype=jnp.uint32)) & 1
+    return bits.reshape(words.shape[0], -1)[:, :num_entries].astype(bool)
+
+
+def boolean_product(usage, basis):
+    """Return the Boolean product of two factor matrices as packed rows.
+
+    Entry (i, j) of the product is the OR over k of ``usage[i, k] AND basis[j, k]``: one OR of a
+    whole packed column of `basis` for each factor that row i uses.
+
+    Parameters
+    ----------
+    usage : array (rows, rank) of bool, or of numbers of which each but zero counts as a one
+    basis : array (columns, rank), likewise
+
+    Returns
+    -------
+    uint32 array (rows, ceil(columns / 32))
+
+    Raises
+    ------
+    InputError
+        If the factors have not two axes each, or their ranks differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> usage = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)
+    >>> basis = np.array([[1, 0], [1, 1], [0, 0], [0, 1]], dtype=bool)
+    >>> unpack_bits(boolean_product(usage, basis), 4).astype(int).tolist()
+    [[1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
+    """
+    usage, basis = jnp.asarray(usage), jnp.asarray(basis)
+    _check_two_axes(usage, "usage")
+    _check_two_axes(basis, "basis")
+    if usage.shape[1] != basis.shape[1]:
+        raise InputError(
+            f"usage has {usage.shape[1]} factors and basis has {basis.shape[1]}; "
+            "give both (rows, rank) and (columns, rank) with the same rank"
+        )
+    return _boolean_product(usage != 0, basis != 0)
+
+
+def row_errors(a_words, b_words, observed_words=None):
+    """Count, row by row, the entries in which two packed matrices differ.
+
+    Parameters
+    ----------
+    a_words, b_words : uint32 arrays (n, words)
+    observed_words : uint32 array (n, words), optional
+        Only entries with a bit here are counted.
+
+    Returns
+    -------
+    int32 array (n,)
+
+    Raises
+    ------
+    InputError
+        If the arrays are not uint32 of one shape with two axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b = np.array([[5], [6]], dtype=np.uint32), np.array([[4], [1]], dtype=np.uint32)
+    >>> row_errors(a, b).tolist()
+    [1, 3]
+    """
+    a_words, b_words = _check_words(a_words, "a_words"), _check_words(b_words, "b_words")
+    if observed_words is not None:
+        observed_words = _check_words(observed_words, "observed_words")
+    for other in (b_words, observed_words):
+        if other is not None and other.shape != a_words.shape:
+            raise InputError(
+                f"packed matrices of shapes {a_words.shape} and {other.shape} cannot be compared; "
+                "pack matrices of the same shape in the same orientation"
+            )
+    return _row_errors(a_words, b_words, observed_words)
+
+
+def count_errors(a_words, b_words, observed_words=None):
+    """Count the entries in which two packed matrices differ.
+
+    The rows are summed on the device in 32 bits, where a row cannot overflow, and the matrix on
+    the host in 64: 2^31 errors and more are counted rightly. Not for use inside ``jax.jit``; there
+    is `row_errors`.
+
+    Parameters
+    ----------
+    a_words, b_words, observed_words
+        As for `row_errors`.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InputError
+        As `row_errors`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, b = np.array([[5], [6]], dtype=np.uint32), np.array([[4], [1]], dtype=np.uint32)
+    >>> count_errors(a, b)
+    4
+    >>> count_errors(a, b, observed_words=np.array([[7], [3]], dtype=np.uint32))
+    3
+    """
+    return int(np.asarray(row_errors(a_words, b_words, observed_words)).sum(dtype=np.int64))
+
+
+def pack_on_host(bits):
+    """Pack as `pack_bits` does, by NumPy: the device never sees the unpacked bytes."""
+    octets = np.packbits(np.asarray(bits, dtype=bool), axis=1, bitorder="little")
+    words = np.zeros((octets.shape[0], 4 * -(-octets.shape[1] // 4)), dtype=np.uint8)
+    words[:, : octets.shape[1]] = octets
+    return words.view("<u4").astype(np.uint32, copy=False)
+
+
+def pack_csr(ones):
+    """Pack as `pack_bits` does from a scipy CSR, whose dense form is never made."""
+    num_rows, num_columns = ones.shape
+    words = np.zeros((num_rows, -(-num_columns // WORD)), dtype=np.uint32)
+    row = np.repeat(np.arange(num_rows), np.diff(ones.indptr))
+    bit = np.left_shift(np.uint32(1), (ones.indices % WORD).astype(np.uint32))
+    np.bitwise_or.at(words, (row, ones.indices // WORD), bit)
+    return words
+
+
+def product_on_host(usage, basis):
+    """Return the Boolean product of two bool factors as a NumPy bool array (rows, columns)."""
+    product = np.zeros((usage.shape[0], basis.shape[0]), dtype=bool)
+    for used_by, items in zip(usage.T, basis.T, strict=True):
+        product[np.ix_(used_by, items)] = True
+    return product
+
+
+def _check_two_axes(array, name):
+    if array.ndim != 2:
+        raise InputError(f"{name} has {array.ndim} axes; give a matrix, with two")
+
+
+def _check_words(words, name):
+    # Checked before jnp.asarray: it would quietly cut 64-bit words down to 32 bits.
+    if getattr(words, "dtype", None) != np.uint32:
+        kind = getattr(words, "dtype", type(words).__name__)
+        raise InputError(f"{name} is {kind}; give uint32 words, as pack_bits returns them")
+    _check_two_axes(words, name)
+    return jnp.asarray(words)
+
+
+@jax.jit
+def _pack(bits):
+    num_rows, num_columns = bits.shape
+    num_words = -(-num_columns // WORD)
+    padded = jnp.pad(bits, ((0, 0), (0, num_words * WORD - num_columns)))
+    padded = padded.reshape(num_rows, num_words, WORD).astype(jnp.uint32)
+    return jnp.sum(padded << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+@jax.jit
+def _boolean_product(usage, basis):
+    def add_tile(product, factor):
+        used_by, words = factor
+        return product | jnp.where(used_by[:, None], words, jnp.uint32(0)), None
+
+    words = _pack(basis.T)
+    empty = jnp.zeros((usage.shape[0], words.shape[1]), jnp.uint32)
+    return jax.lax.scan(add_tile, empty, (usage.T, words))[0]
+
+
+@jax.jit
+def _row_errors(a_words, b_words, observed_words):
+    differ = a_words ^ b_words
+    if observed_words is not None:
+        differ = differ & observed_words
+    return jnp.sum(jax.lax.population_count(differ), axis=1, dtype=jnp.int32)

@@ -1,0 +1,215 @@
+"""Loaders: the same matrix through every format, and one sentence for what cannot be read."""
+
+import builtins
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from bmfjax.data import BinaryMatrix, InputError, load
+
+NAN = np.nan
+FULL = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1]], dtype=float)
+HOLED = np.array([[1, NAN, 0, 1], [0, 1, NAN, 0], [NAN, 1, 0, 1]])
+ROWS, COLUMNS = ("ann", "bob", "eve"), ("a", "b", "c", "d")
+
+
+def written(path, kind, values):
+    """Write `values` in one of the formats and return the path."""
+    if kind == "scipy.npz":
+        sp.save_npz(path / "m.npz", sp.coo_array(values))
+        return path / "m.npz"
+    if kind.endswith("mtx"):
+        target = sp.coo_array(values) if kind == "coordinates.mtx" else values
+        scipy.io.mmwrite(path / "m.mtx", target)
+        return path / "m.mtx"
+    if kind == "pattern.mtx":
+        scipy.io.mmwrite(path / "m.mtx", sp.coo_array(values), field="pattern")
+        return path / "m.mtx"
+    frame = pd.DataFrame(values, index=list(ROWS), columns=list(COLUMNS))
+    if kind == "h5ad":
+        anndata = pytest.importorskip("anndata")
+        anndata.AnnData(
+            sp.csr_matrix(values.astype(np.float32)), frame[[]], frame.T[[]]
+        ).write_h5ad(path / "m.h5ad")
+        return path / "m.h5ad"
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path / "m.parquet")
+        return path / "m.parquet"
+    frame.to_csv(path / f"m.{kind}", sep="\t" if kind == "tsv" else ",", na_rep="NA")
+    return path / f"m.{kind}"
+
+
+KINDS = ["scipy.npz", "coordinates.mtx", "array.mtx", "csv", "tsv", "h5ad", "parquet"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("values", [FULL, HOLED], ids=["full", "holed"])
+def test_every_format_gives_the_same_matrix(tmp_path, kind, values):
+    matrix = load(written(tmp_path, kind, values))
+    assert matrix.fingerprint() == BinaryMatrix(values).fingerprint()
+    assert matrix.name == "m"
+    if kind in ("csv", "tsv", "h5ad", "parquet"):
+        assert matrix.row_names == ROWS and matrix.column_names == COLUMNS
+    else:
+        assert not matrix.has_row_names and not matrix.has_column_names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_refuses_other_values_until_there_is_a_threshold(tmp_path, kind):
+    values = np.array([[0.0, 3.0, 1.0, 0.5], [0.0, 0.0, NAN, 2.0], [1.0, 0.0, 0.0, 0.0]])
+    path = written(tmp_path, kind, values)
+    with pytest.raises(InputError, match=r"value 3(\.0)? at row 1.*column 2.*binarize=0"):
+        load(path)
+    expected = np.where(np.isnan(values), NAN, values > 0.5)
+    assert load(path, binarize=0.5).fingerprint() == BinaryMatrix(expected).fingerprint()
+
+
+@pytest.mark.parametrize("field", ["pattern", "integer"])
+def test_matrix_market_pattern_and_integer(tmp_path, field):
+    scipy.io.mmwrite(tmp_path / "m.mtx", sp.coo_array(FULL.astype(int)), field=field)
+    matrix = load(tmp_path / "m.mtx")
+    assert matrix.is_sparse and matrix.fingerprint() == BinaryMatrix(FULL).fingerprint()
+
+
+def test_fimi_transactions(tmp_path):
+    path = tmp_path / "m.dat"
+    path.write_bytes(b"10 2 10\r\n\n7 2 \n100\n")
+    matrix = load(path)
+    assert matrix.column_names == ("2", "7", "10", "100") and matrix.is_sparse
+    expected = [[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 1]]
+    assert matrix.dense(int).tolist() == expected
+    path.write_bytes(b"1 2\n\n3 x 4\n")
+    with pytest.raises(InputError, match="item 'x' on line 3 is not a non-negative integer"):
+        load(path)
+
+
+# -- labels -------------------------------------------------------------------------------------
+
+
+def test_labels_from_h5ad_and_parquet(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(FULL, index=list(ROWS), columns=list(COLUMNS))
+    obs = pd.DataFrame({"side": ["x", "y", "x"]}, index=list(ROWS))
+    anndata.AnnData(FULL, obs, frame.T[[]]).write_h5ad(tmp_path / "m.h5ad")
+    obs.join(frame).to_parquet(tmp_path / "m.parquet")
+    obs.join(frame).reset_index(names="who").to_parquet(tmp_path / "flat.parquet")
+    for name in ("m.h5ad", "m.parquet", "flat.parquet"):
+        matrix = load(tmp_path / name, label_column="side")
+        assert matrix.row_labels == ("x", "y", "x") and matrix.row_names == ROWS
+        assert matrix.fingerprint() == BinaryMatrix(FULL).fingerprint()
+        with pytest.raises(InputError, match="label_column is 'nope'"):
+            load(tmp_path / name, label_column="nope")
+    assert load(tmp_path / "m.parquet", row_names=False, label_column="side").num_rows == 3
+
+
+@pytest.mark.parametrize(("ending", "package"), [("h5ad", "anndata"), ("parquet", "pyarrow")])
+def test_an_absent_package_is_named_with_its_extra(tmp_path, monkeypatch, ending, package):
+    path = tmp_path / f"m.{ending}"
+    path.write_bytes(b"")
+    imported = builtins.__import__
+
+    def absent(name, *args, **kwargs):
+        if name == package:
+            raise ImportError(name)
+        return imported(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(InputError, match=rf"needs the package {package}; .*bmfjax\[{ending}\]"):
+        load(path)
+
+
+# -- what cannot be read ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("house-vote", "no such file; did you mean 'house-votes'.* are house-votes, zoo, mushroom"),
+        ("xyzzy", "'xyzzy' is no shipped matrix, and there is no such file; the shipped ones are"),
+        ("none.csv", "none.csv does not exist: no such file"),
+        ("folder", "folder is a folder; give a file in it"),
+        ("m.txt", r"ending '.txt', which is not known; give one of .npz .csv"),
+    ],
+)
+def test_sources_that_are_neither_name_nor_file(tmp_path, monkeypatch, source, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "m.txt").touch()
+    with pytest.raises(InputError, match=message):
+        load(source)
+    with pytest.raises(TypeError, match="source is a ndarray"):
+        load(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("m.mtx", b""),
+        ("m.mtx", b"\x00\xff\xfegibberish\n\n1 2"),
+        ("m.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n"),
+        ("m.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 1\n9 9 1\n"),
+        ("m.mtx", b"%%MatrixMarket matrix array complex general\n1 1\n1 0\n"),
+        ("m.npz", b"PK\x03\x04 and no more"),
+        ("m.dat", b"\xff\xfe\x00"),
+        ("m.dat", b"\n\n"),
+        ("m.dat", b"9" * 40),
+        ("m.csv", b"\xff\xfe0\x00"),
+        ("m.csv", b'0,"1\n0,1\n'),
+        ("m.csv", b"\n\n"),
+    ],
+)
+def test_broken_files_give_one_sentence_with_the_path(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        load(path)
+    assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("package", "ending"), [("anndata", "h5ad"), ("pyarrow", "parquet")])
+def test_broken_files_of_the_extras(tmp_path, package, ending):
+    pytest.importorskip(package)
+    path = written(tmp_path, ending, FULL)
+    whole = path.read_bytes()
+    for content in (b"", b"gibberish", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"m\.{ending} cannot be read as \.{ending}"):
+            load(path)
+
+
+# -- options ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("house-votes", {"binarize": 0}, "binarize means nothing for .*house-votes.npz"),
+        ("m.mtx", {"missing": "?"}, "missing means nothing for .*m.mtx: it is for .csv .tsv files"),
+        ("m.mtx", {"row_names": True}, "row_names means nothing"),
+        ("m.mtx", {"binarize": -1}, "binarize is -1 and the file is sparse"),
+        ("m.mtx", {"binarize": NAN}, "binarize is nan; give a finite number"),
+        ("m.mtx", {"header": "yes"}, "header is 'yes'; give True, False or 'auto'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(tmp_path, source, options, message):
+    scipy.io.mmwrite(tmp_path / "m.mtx", sp.coo_array(FULL))
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / source if "." in source else source, **options)
+
+
+def test_options_of_a_wrong_kind_are_type_errors():
+    for options in ({"binarize": "1"}, {"missing": 3}, {"label_column": 2}):
+        with pytest.raises(TypeError, match=next(iter(options))):
+            load("zoo", **options)
+
+
+def test_ten_thousand_columns_are_read_quickly(tmp_path):
+    values = np.random.default_rng(0).random((100, 10_000)) < 0.3
+    np.savetxt(tmp_path / "wide.csv", values, fmt="%d", delimiter=",")
+    matrix = load(tmp_path / "wide.csv")
+    np.testing.assert_array_equal(matrix.dense(bool), values)

@@ -1,0 +1,95 @@
+"""Packed words against NumPy's bytes, at widths beside the multiples of 32 too."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bmfjax.data import InputError, boolean_product, count_errors, pack_bits, unpack_bits
+from bmfjax.data.packed import pack_csr, pack_on_host, product_on_host, row_errors
+from bmfjax.data.store import canonical
+
+# Few shapes, so that few programs are compiled: on and around the word's width.
+SHAPES = [(1, 1), (3, 31), (4, 32), (3, 33), (2, 64), (5, 70)]
+
+
+def random_bits(seed, *shape):
+    return np.random.default_rng(seed).random(shape) < 0.5
+
+
+def words_by_hand(bits):
+    """Pack with Python integers."""
+    width = -(-bits.shape[1] // 32)
+    words = [[0] * width for _ in bits]
+    for i, j in zip(*np.nonzero(bits), strict=True):
+        words[i][j // 32] += 2 ** int(j % 32)
+    return np.array(words, dtype=np.uint32)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SHAPES), st.integers(0, 2**32 - 1))
+def test_packing_is_little_endian_and_inverted_by_unpacking(shape, seed):
+    bits = random_bits(seed, *shape)
+    words = pack_bits(bits)
+    assert words.dtype == np.uint32
+    np.testing.assert_array_equal(words, words_by_hand(bits))
+    np.testing.assert_array_equal(unpack_bits(words, shape[1]), bits)
+    np.testing.assert_array_equal(pack_on_host(bits), words)
+    np.testing.assert_array_equal(pack_csr(canonical(bits)), words)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SHAPES), st.sampled_from([1, 4]), st.integers(0, 2**32 - 1))
+def test_boolean_product_is_an_or_of_ands(shape, rank, seed):
+    usage, basis = random_bits(seed, shape[0], rank), random_bits(seed + 1, shape[1], rank)
+    expected = (usage[:, None, :] & basis[None, :, :]).any(axis=-1)
+    words = boolean_product(usage, basis.astype(np.uint8))
+    np.testing.assert_array_equal(words, words_by_hand(expected))
+    np.testing.assert_array_equal(product_on_host(usage, basis), expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(SHAPES), st.integers(0, 2**32 - 1))
+def test_errors_are_counted_where_observed(shape, seed):
+    a, b, observed = (random_bits(seed + k, *shape) for k in range(3))
+    assert count_errors(pack_bits(a), pack_bits(b)) == int((a != b).sum())
+    in_rows = row_errors(pack_bits(a), pack_bits(b), pack_bits(observed))
+    np.testing.assert_array_equal(in_rows, ((a != b) & observed).sum(axis=1))
+    assert count_errors(pack_bits(a), pack_bits(b), pack_bits(observed)) == int(in_rows.sum())
+
+
+def test_more_errors_than_32_bits_hold_are_counted(monkeypatch):
+    rows = jax.numpy.full(3, 2**31 - 1, dtype=jax.numpy.int32)
+    monkeypatch.setattr("bmfjax.data.packed.row_errors", lambda *_: rows)
+    assert count_errors(None, None) == 3 * (2**31 - 1)
+
+
+def test_the_functions_work_inside_jit_and_vmap():
+    usage, basis = random_bits(0, 6, 3, 2), random_bits(1, 6, 40, 2)
+    data = pack_bits(random_bits(2, 3, 40))
+    batched = jax.jit(jax.vmap(lambda u, b: row_errors(boolean_product(u, b), data)))(usage, basis)
+    single = [row_errors(boolean_product(u, b), data) for u, b in zip(usage, basis, strict=True)]
+    np.testing.assert_array_equal(batched, single)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pack_bits(np.zeros(3)), "bits has 1 axes"),
+        (lambda: unpack_bits(np.zeros((2, 1), np.uint32), 33), "33 entries fill 2"),
+        (lambda: unpack_bits(np.zeros((2, 2), np.uint32), 32), "2 words a row"),
+        (lambda: unpack_bits(np.zeros((2, 1), np.uint64), 3), "words is uint64"),
+        (
+            lambda: boolean_product(np.zeros((2, 3)), np.zeros((4, 2))),
+            "usage has 3 factors and basis has 2",
+        ),
+        (
+            lambda: count_errors(np.zeros((2, 1), np.uint32), np.zeros((2, 2), np.uint32)),
+            r"\(2, 1\) and \(2, 2\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
