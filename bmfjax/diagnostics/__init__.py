@@ -1,0 +1,65 @@
+"""Arrays of draws in, arrays of diagnostics out: alignment, convergence, binarisation, ArviZ."""
+
+from bmfjax.diagnostics.agreement import agreement, share_agreeing
+from bmfjax.diagnostics.align import Alignment, align, apply_permutation
+from bmfjax.diagnostics.arviz import (
+    group,
+    load_netcdf,
+    posterior_dataset,
+    save_netcdf,
+    summary,
+    to_inference_data,
+)
+from bmfjax.diagnostics.binarize import (
+    Binarized,
+    binarize,
+    expected_hamming_factors,
+    factor_thresholds,
+)
+from bmfjax.diagnostics.convergence import (
+    ess_bulk,
+    ess_tail,
+    is_constant,
+    mcse_mean,
+    split_rhat,
+    summarise,
+)
+from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
+from bmfjax.diagnostics.threshold import (
+    Threshold,
+    ThresholdPair,
+    oracle_threshold,
+    threshold,
+    threshold_pairs,
+)
+
+__all__ = [
+    "Alignment",
+    "Binarized",
+    "Threshold",
+    "ThresholdPair",
+    "agreement",
+    "align",
+    "apply_permutation",
+    "binarize",
+    "boolean_errors",
+    "boolean_product",
+    "ess_bulk",
+    "ess_tail",
+    "expected_hamming_factors",
+    "factor_thresholds",
+    "group",
+    "is_constant",
+    "load_netcdf",
+    "mcse_mean",
+    "oracle_threshold",
+    "posterior_dataset",
+    "save_netcdf",
+    "share_agreeing",
+    "split_rhat",
+    "summarise",
+    "summary",
+    "threshold",
+    "threshold_pairs",
+    "to_inference_data",
+]

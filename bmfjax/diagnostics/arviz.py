@@ -1,0 +1,312 @@
+"""ArviZ: containers, files and summaries that are the same under ArviZ 0.x and 1.x.
+
+The only file that knows the versions. ArviZ 0.x keeps groups in an ``InferenceData``, 1.x in an
+``xarray.DataTree``. Here groups are plain :class:`xarray.Dataset` objects, of which both accept
+and return the same; only wrapping them differs. Files are read and written group by group
+through xarray, so that either version reads what the other wrote.
+
+ArviZ and xarray are imported inside the functions: they take seconds, and only some need them.
+"""
+
+import os
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from bmfjax.data.errors import InputError
+
+SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
+ENGINE = "h5netcdf"
+
+
+def to_inference_data(
+    posterior, *, sample_stats=None, observed_data=None, dims=None, coords=None, attrs=None
+):
+    """Put draws into the container of the installed ArviZ.
+
+    No log-likelihood is stored: one number for every draw and entry outgrows everything else.
+
+    Parameters
+    ----------
+    posterior : mapping of str to array, (chain, draw, ...)
+        Boolean arrays are stored as uint8, because the summaries of ArviZ 1.x refuse bool.
+    sample_stats : mapping of str to array, (chain, draw, ...), optional
+        Under the names of ArviZ: `lp`, `acceptance_rate`, ...
+    observed_data : mapping of str to array, (...), optional
+    dims : mapping of str to sequence of str, optional
+        Names of the axes of a variable, without chain and draw; ``{name}_dim_0`` ... by default.
+    coords : mapping of str to array, optional
+        Labels along a named axis, such as row names; 0, 1, ... by default.
+    attrs : mapping of str to str, int or float, optional
+        Attributes of the posterior group.
+
+    Returns
+    -------
+    arviz.InferenceData (ArviZ 0.x) or xarray.DataTree (ArviZ 1.x)
+
+    Raises
+    ------
+    InputError
+        An empty posterior, an array without (chain, draw), groups of different numbers of chains
+        or draws, dims or coords that do not fit, or an attribute of another type.
+
+    Examples
+    --------
+    >>> idata = to_inference_data({"noise": np.zeros((2, 3))}, attrs={"rank": 4})
+    >>> dict(posterior_dataset(idata).sizes)
+    {'chain': 2, 'draw': 3}
+    """
+    if not posterior:
+        raise InputError("the posterior is empty; give at least one named array of draws")
+    dims, coords = dims or {}, coords or {}
+    groups = {"posterior": _dataset(posterior, dims, coords, sampled=True)}
+    groups["posterior"].attrs.update(_checked_attrs(attrs or {}))
+    if sample_stats:
+        groups["sample_stats"] = _dataset(sample_stats, dims, coords, sampled=True)
+        for axis in ("chain", "draw"):
+            sizes = [group.sizes[axis] for group in groups.values()]
+            if sizes[0] != sizes[1]:
+                raise InputError(
+                    f"the posterior has {sizes[0]} {axis}s and sample_stats {sizes[1]}; "
+                    "give both for the same draws"
+                )
+    if observed_data:
+        groups["observed_data"] = _dataset(observed_data, dims, coords, sampled=False)
+    return _container(groups)
+
+
+def group(idata, name):
+    """One group of a container as a dataset.
+
+    Parameters
+    ----------
+    idata : arviz.InferenceData or xarray.DataTree
+    name : str
+        Such as ``"sample_stats"``.
+
+    Returns
+    -------
+    xarray.Dataset
+
+    Raises
+    ------
+    InputError
+        No such group.
+
+    Examples
+    --------
+    >>> idata = to_inference_data({"a": np.zeros((1, 4))}, sample_stats={"lp": np.ones((1, 4))})
+    >>> list(group(idata, "sample_stats"))
+    ['lp']
+    """
+    names = _group_names(idata)
+    if name not in names:
+        raise InputError(f"there is no group {name}; choose one of {', '.join(names)}")
+    node = idata[name]
+    return node.to_dataset() if hasattr(node, "to_dataset") else node
+
+
+def posterior_dataset(idata):
+    """The posterior of a container as a dataset.
+
+    Parameters
+    ----------
+    idata : arviz.InferenceData or xarray.DataTree
+
+    Returns
+    -------
+    xarray.Dataset
+        With dimensions `chain`, `draw` and those of the variables.
+
+    Raises
+    ------
+    InputError
+        No posterior group.
+
+    Examples
+    --------
+    >>> list(posterior_dataset(to_inference_data({"noise": np.zeros((2, 3))})))
+    ['noise']
+    """
+    return group(idata, "posterior")
+
+
+def save_netcdf(idata, path):
+    """Write all groups to one netCDF file, compressed, which either version of ArviZ can read.
+
+    The file appears only when it is complete: a run that is stopped while writing leaves an older
+    file as it was.
+
+    Parameters
+    ----------
+    idata : arviz.InferenceData or xarray.DataTree
+    path : str or path
+        Overwritten where it exists.
+
+    Raises
+    ------
+    OSError
+        The place cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "posterior.nc"
+    >>> save_netcdf(to_inference_data({"noise": np.ones((2, 3))}), path)
+    >>> float(posterior_dataset(load_netcdf(path))["noise"].mean())
+    1.0
+    """
+    path = Path(path)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        for position, name in enumerate(_group_names(idata)):
+            dataset = group(idata, name)
+            packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
+            mode = "a" if position else "w"
+            dataset.to_netcdf(partial, mode=mode, group=name, engine=ENGINE, encoding=packed)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_netcdf(path):
+    """Read a container back from a netCDF file, wholly into memory.
+
+    Parameters
+    ----------
+    path : str or path
+        Written by :func:`save_netcdf` or by ArviZ itself, of either version.
+
+    Returns
+    -------
+    arviz.InferenceData (ArviZ 0.x) or xarray.DataTree (ArviZ 1.x)
+
+    Raises
+    ------
+    InputError
+        No such file, or one that is cut short, damaged or not netCDF.
+
+    Examples
+    --------
+    >>> load_netcdf("nowhere.nc")
+    Traceback (most recent call last):
+        ...
+    bmfjax.data.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
+    """
+    import h5netcdf
+    import xarray
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}; give the path of a saved posterior")
+    try:
+        with h5netcdf.File(path, "r") as file:
+            names = list(file.groups)
+        groups = {name: xarray.load_dataset(path, group=name, engine=ENGINE) for name in names}
+    # Where a file is damaged decides which of many exceptions HDF5 and its readers raise.
+    except Exception as error:
+        raise InputError(f"{path} is damaged or not a netCDF file; write it anew") from error
+    if not groups:
+        raise InputError(f"{path} holds no groups of draws; give a file written by ArviZ or bmfjax")
+    return _container(groups)
+
+
+def summary(idata, var_names=None):
+    """ArviZ's summary, cut to the columns that all versions share.
+
+    ArviZ takes about 10 ms a scalar: name a few variables, and use
+    :mod:`bmfjax.diagnostics.convergence` for whole factor matrices.
+
+    Parameters
+    ----------
+    idata : arviz.InferenceData or xarray.DataTree
+    var_names : sequence of str, optional
+        All variables of the posterior by default.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a scalar; columns `mean`, `sd`, `ess_bulk`, `ess_tail`, `r_hat`, float64, unrounded.
+
+    Raises
+    ------
+    InputError
+        A variable that the posterior does not have.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(0).normal(size=(2, 100))
+    >>> list(summary(to_inference_data({"noise": draws})).columns)
+    ['mean', 'sd', 'ess_bulk', 'ess_tail', 'r_hat']
+    """
+    dataset = posterior_dataset(idata)
+    names = list(dataset) if var_names is None else list(var_names)
+    for name in names:
+        if name not in dataset:
+            raise InputError(f"the posterior has no {name}; choose from {', '.join(dataset)}")
+    # A scalar that never moved makes ArviZ divide by zero: the nan in its row says so already.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Unrounded is the text "none" in both versions; None asks for rounding.
+        table = _import_arviz().summary(dataset[names], round_to="none")
+    return table[SUMMARY_COLUMNS].astype(float)
+
+
+def _is_legacy():
+    """Whether the installed ArviZ has InferenceData; asked without importing it."""
+    return int(version("arviz").split(".")[0]) < 1
+
+
+def _import_arviz():
+    with warnings.catch_warnings():
+        # 0.23 announces its refactoring at import; the range of versions we ask for answers it.
+        warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
+        import arviz
+    return arviz
+
+
+def _container(groups):
+    if _is_legacy():
+        return _import_arviz().InferenceData(**groups)
+    import xarray
+
+    return xarray.DataTree.from_dict(groups)
+
+
+def _group_names(idata):
+    return list(idata.children) if hasattr(idata, "children") else list(idata.groups())
+
+
+def _dataset(arrays, dims, coords, sampled):
+    """Named arrays as one dataset; `sampled` ones begin with chain and draw."""
+    import xarray
+
+    variables = {}
+    for name, values in arrays.items():
+        values = np.asarray(values)
+        if values.dtype == bool:
+            values = values.astype(np.uint8)
+        leading = ("chain", "draw") if sampled else ()
+        if values.ndim < len(leading):
+            raise InputError(f"{name} has {values.ndim} axes; give draws as (chain, draw, ...)")
+        inner = values.ndim - len(leading)
+        names = tuple(dims.get(name, [f"{name}_dim_{axis}" for axis in range(inner)]))
+        if len(names) != inner:
+            raise InputError(f"{name} has {inner} axes and dims name {len(names)}; name every axis")
+        variables[name] = (leading + names, values)
+    try:
+        dataset = xarray.Dataset(variables)
+        used = {key: np.asarray(coords[key]) for key in dataset.dims if key in coords}
+        counted = {key: np.arange(size) for key, size in dataset.sizes.items() if key not in used}
+        return dataset.assign_coords({**used, **counted})
+    except ValueError as error:
+        raise InputError(f"dims or coords do not fit the arrays: {error}") from error
+
+
+def _checked_attrs(attrs):
+    for name, value in attrs.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float | np.number):
+            raise InputError(
+                f"attribute {name} is a {type(value).__name__}; give a text or a number"
+            )
+    return attrs
