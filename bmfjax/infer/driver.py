@@ -1,0 +1,335 @@
+"""Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
+
+Chains run side by side by ``vmap``; the state is donated from chunk to chunk;
+summaries are reduced inside the loop and only thinned draws and traces leave the
+device. The number of steps of a chunk is an argument of the compiled loop, not a
+constant, so that one compilation serves all chunks. Every random number hangs
+on the seed, the chain and the step alone: the draws do not depend on the chunk
+size, on other chains, or on whether the run was interrupted and resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from bmfjax.data.errors import InputError
+from bmfjax.infer.reducers import Reducer
+from bmfjax.kernels.base import Algorithm
+
+
+class _Carry(NamedTuple):
+    state: Any
+    reducers: dict
+    draws: dict
+    trace: dict
+
+
+class ChainRun:
+    """Chains in progress: advance them, look at them, store them, resume them.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    key : jax.Array
+        A typed key (``jax.random.key``).
+    data : pytree of arrays
+        Handed to the algorithm; lives on the device once.
+    num_chains, num_warmup, num_samples : int
+        Draws of the warm-up are not recorded as draws and enter no reducer.
+    draws : mapping, optional
+        ``{name: every}``: record every so many draws of that observed array.
+    trace : mapping, optional
+        The same for scalars that are wanted from the warm-up too.
+    reducers : mapping, optional
+        ``{name: Reducer}``, updated with every draw after the warm-up.
+    position : pytree, optional
+        Start of each chain, with a leading axis of length `num_chains`.
+    chunk_size : int
+        Most steps between two returns to the host. Changes no result.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range.
+
+    Examples
+    --------
+    >>> walk = Algorithm(
+    ...     init=lambda key, position, data: jnp.zeros(()),
+    ...     step=lambda key, x, data, inverse_temperature=1.0: (0.5 * x + random.normal(key), None),
+    ...     observe=lambda state, info: {"x": state},
+    ... )
+    >>> run = ChainRun(
+    ...     walk, random.key(0), None, num_chains=2, num_warmup=10, num_samples=100, draws={"x": 10}
+    ... )
+    >>> run.finish()
+    >>> run.draws()["x"].shape
+    (2, 10)
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        key: jax.Array,
+        data: Any,
+        *,
+        num_chains: int = 1,
+        num_warmup: int = 0,
+        num_samples: int,
+        draws: Mapping[str, int] | None = None,
+        trace: Mapping[str, int] | None = None,
+        reducers: Mapping[str, Reducer] | None = None,
+        position: Any = None,
+        chunk_size: int = 512,
+    ):
+        for name, value, least in (
+            ("num_chains", num_chains, 1),
+            ("num_warmup", num_warmup, 0),
+            ("num_samples", num_samples, 1),
+            ("chunk_size", chunk_size, 1),
+        ):
+            if value < least:
+                raise InputError(f"{name} is {value}; give at least {least}")
+        self.num_chains, self.num_warmup, self.num_samples = num_chains, num_warmup, num_samples
+        self.num_steps = num_warmup + num_samples
+        self.steps_done = 0
+        self._data, self._chunk = data, chunk_size
+        self._reducers = dict(reducers or {})
+        self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
+        chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
+        start_keys, self._keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
+
+        # A jitted step is traced once and its trace reused, here for the shapes and below.
+        self._step = jax.vmap(jax.jit(algorithm.step), in_axes=(0, 0, None))
+        self._observe = jax.vmap(algorithm.observe)
+        init = jax.vmap(algorithm.init, in_axes=(0, None if position is None else 0, None))
+        state = jax.jit(init)(start_keys, position, data)
+        observed = jax.eval_shape(lambda s: self._observe(*self._step(self._keys, s, data)), state)
+        self._check_names(observed)
+        self._host = {
+            kind: {n: self._allocate(kind, n, observed[n]) for n in every}
+            for kind, every in self._every.items()
+        }
+        self._carry = self._initial_carry(state, observed)
+        self._advance = jax.jit(self._run_chunk, donate_argnums=(0,))
+
+    # ---- the compiled loop -------------------------------------------------------------
+
+    def _initial_carry(self, state, observed):
+        def one_chain(shapes):
+            return {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in shapes.items()}
+
+        def start(state):
+            first = one_chain(observed)
+            reducers = {
+                name: jax.tree.map(
+                    lambda a: jnp.broadcast_to(a, (self.num_chains, *a.shape)), r.init(first)
+                )
+                for name, r in self._reducers.items()
+            }
+            buffers = {
+                kind: {
+                    # One slot more than can be kept in a chunk takes what is thinned away.
+                    n: jnp.zeros((self._chunk // every + 2, *observed[n].shape), observed[n].dtype)
+                    for n, every in self._every[kind].items()
+                }
+                for kind in ("draws", "trace")
+            }
+            return _Carry(state, reducers, buffers["draws"], buffers["trace"])
+
+        # Donation refuses leaves that share a buffer, which compiled outputs never do.
+        return jax.jit(start)(state)
+
+    def _run_chunk(self, carry, first, last, chain_keys, data):
+        def body(t, carry):
+            keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
+            state, info = self._step(keys, carry.state, data)
+            observed = self._observe(state, info)
+            reducers = lax.cond(
+                t >= self.num_warmup,
+                lambda r: {
+                    n: jax.vmap(self._reducers[n].update)(c, observed) for n, c in r.items()
+                },
+                lambda r: r,
+                carry.reducers,
+            )
+            draws = self._record(carry.draws, "draws", observed, t, first)
+            trace = self._record(carry.trace, "trace", observed, t, first)
+            return _Carry(state, reducers, draws, trace)
+
+        return lax.fori_loop(first, last, body, carry)
+
+    def _record(self, buffers, kind, observed, t, first):
+        out = {}
+        for name, every in self._every[kind].items():
+            buffer = buffers[name]
+            draw = t - self._offset(kind)
+            slot = (draw + 1) // every - 1 - self._kept(kind, every, first)
+            keep = (draw >= 0) & ((draw + 1) % every == 0)
+            slot = jnp.where(keep, slot, buffer.shape[0] - 1)
+            out[name] = lax.dynamic_update_index_in_dim(buffer, observed[name], slot, 0)
+        return out
+
+    def _offset(self, kind):
+        return self.num_warmup if kind == "draws" else 0
+
+    def _kept(self, kind, every, step):
+        """How many records the first `step` steps leave."""
+        after = step - self._offset(kind)
+        return (
+            jnp.maximum(after, 0) // every
+            if isinstance(after, jax.Array)
+            else max(after, 0) // every
+        )
+
+    def _allocate(self, kind, name, shape):
+        every = self._every[kind][name]
+        if every < 1:
+            raise InputError(f"{kind} keeps every {every} of {name!r}; give at least 1")
+        count = self._kept(kind, every, self.num_steps)
+        return np.empty((shape.shape[0], count, *shape.shape[1:]), shape.dtype)
+
+    def _check_names(self, observed):
+        for kind, every in self._every.items():
+            for name in every:
+                if name not in observed:
+                    raise InputError(
+                        f"{kind} asks for {name!r}, which the algorithm does not observe; "
+                        f"choose from {', '.join(sorted(observed))}"
+                    )
+
+    # ---- for the caller ----------------------------------------------------------------
+
+    def advance(self, num_steps: int | None = None) -> int:
+        """Take up to `num_steps` steps (at most `chunk_size`); return how many were taken."""
+        first = self.steps_done
+        most = self._chunk if num_steps is None else min(num_steps, self._chunk)
+        last = min(first + most, self.num_steps)
+        if last == first:
+            return 0
+        self._carry = self._advance(
+            self._carry, jnp.int32(first), jnp.int32(last), self._keys, self._data
+        )
+        for kind, buffers in (("draws", self._carry.draws), ("trace", self._carry.trace)):
+            for name, every in self._every[kind].items():
+                low, high = self._kept(kind, every, first), self._kept(kind, every, last)
+                if high > low:
+                    # Cut on the host: on the device every new length would be compiled.
+                    new = np.asarray(buffers[name])[: high - low]
+                    self._host[kind][name][:, low:high] = np.moveaxis(new, 0, 1)
+        jax.block_until_ready(self._carry.state)
+        self.steps_done = last
+        return last - first
+
+    def finish(
+        self,
+        *,
+        max_time: float | None = None,
+        on_chunk: Callable[[ChainRun], bool | None] | None = None,
+        chunk_seconds: float = 0.5,
+    ) -> None:
+        """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.
+
+        Parameters
+        ----------
+        max_time : float, optional
+            Seconds, counted after the first step, which holds the compilation.
+        on_chunk : callable, optional
+            Called after every chunk with this object; True stops the run.
+        chunk_seconds : float
+            Aim for chunks of about this length, so that the caller is asked often.
+        """
+        start = None
+        size = 1
+        while self.steps_done < self.num_steps:
+            began = time.monotonic()
+            taken = self.advance(size)
+            now = time.monotonic()
+            start = now if start is None else start
+            # Grow by at most four: the first chunk holds the compilation.
+            wanted = taken * chunk_seconds / max(now - began, 1e-6)
+            size = int(min(max(wanted, 1), 4 * size, self._chunk))
+            if on_chunk is not None and on_chunk(self):
+                return
+            if max_time is not None and now - start >= max_time:
+                return
+
+    @property
+    def num_draws(self) -> int:
+        """Draws after the warm-up so far, per chain."""
+        return max(self.steps_done - self.num_warmup, 0)
+
+    def thinning(self, name: str) -> int:
+        """Of how many draws of `name` one is recorded."""
+        return self._every["draws"][name]
+
+    def last_trace(self, name: str) -> np.ndarray:
+        """The newest recorded values of a trace, one a chain, shape (chain, ...)."""
+        return self.trace()[name][:, -1]
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Recorded draws so far: ``{name: (chain, draw, ...)}``."""
+        return self._recorded("draws")
+
+    def trace(self) -> dict[str, np.ndarray]:
+        """Recorded traces so far, warm-up included: ``{name: (chain, step, ...)}``."""
+        return self._recorded("trace")
+
+    def _recorded(self, kind):
+        return {
+            n: self._host[kind][n][:, : self._kept(kind, every, self.steps_done)]
+            for n, every in self._every[kind].items()
+        }
+
+    def reduced(self) -> dict[str, dict]:
+        """Values of the reducers so far, with a leading axis of chains."""
+        host = jax.device_get(self._carry.reducers)
+        return {n: r.value(host[n]) for n, r in self._reducers.items()}
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's state after the last step, with a leading axis of chains."""
+        return self._carry.state
+
+    # ---- what a checkpoint stores ------------------------------------------------------
+
+    def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
+        """What steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``."""
+        return {
+            kind: {
+                n: self._host[kind][n][
+                    :, self._kept(kind, every, first) : self._kept(kind, every, last)
+                ]
+                for n, every in named.items()
+            }
+            for kind, named in self._every.items()
+        }
+
+    def snapshot(self) -> Any:
+        """The arrays from which `restore` continues: state and reducers."""
+        return jax.device_get((self._carry.state, self._carry.reducers))
+
+    def restore(self, snapshot: Any, steps_done: int, recorded: Mapping[str, Mapping]) -> None:
+        """Continue from a snapshot taken after `steps_done` steps.
+
+        Parameters
+        ----------
+        snapshot : pytree
+            As `snapshot` returned it, from a run with the same settings.
+        steps_done : int
+        recorded : mapping
+            ``{"draws": {name: array}, "trace": ...}`` as recorded until then.
+        """
+        state, reducers = jax.tree.map(jnp.array, snapshot)
+        self._carry = self._carry._replace(state=state, reducers=reducers)
+        self.steps_done = steps_done
+        for kind, arrays in recorded.items():
+            for name, values in arrays.items():
+                self._host[kind][name][:, : values.shape[1]] = values

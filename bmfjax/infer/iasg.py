@@ -1,0 +1,293 @@
+"""IASG as a NumPyro kernel, for any model with plates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import is_prng_key
+
+from bmfjax.infer.bind import BoundAlgorithm, IASGSettings, bind
+
+
+class IASGKernelState(NamedTuple):
+    """State under NumPyro's MCMC; the fields can be asked for as `extra_fields`.
+
+    Attributes
+    ----------
+    sample : dict
+        The draw, a window average, in the coordinates in which sites move.
+    potential_energy : () float
+        Minus the log joint density at the draw, on all data.
+    clamped : () float
+        Share of bounded coordinates held at a bound during the window.
+    gradient, gradient_variance : dict
+        Means over the window, per site.
+    i : () int
+        Number of draws so far.
+    inner : IASGState
+    rng_key : jax.Array
+    """
+
+    sample: dict
+    potential_energy: jax.Array
+    clamped: jax.Array
+    gradient: dict
+    gradient_variance: dict
+    i: jax.Array
+    inner: Any
+    rng_key: jax.Array
+
+
+class IASG(MCMCKernel):
+    r"""Iterate averaging stochastic gradient for any NumPyro model with plates.
+
+    Blocks of sites are moved in turn by constant-step stochastic gradients from
+    minibatches of named plates; one draw is the average of a window of iterates
+    (Mandt, Hoffman, Blei 2017; Gonsior 2019, algorithms 3.1 and 3.2).
+
+    The draws are approximate. Inside the support their covariance is
+    :math:`A^{-1}CA^{-1}/N` (see `bmfjax.kernels.iasg`); at an active bound the
+    method is wrong in kind, and `clamped` tells how many coordinates are there.
+
+    Parameters
+    ----------
+    model : callable
+        A NumPyro model with full plates whose indices pick the data:
+        ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
+        Give static arguments by ``functools.partial``.
+    blocks : sequence, optional
+        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself.
+    batch_size : int or mapping, optional
+        For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
+        ``{"rows": ..., "columns": ...}``. Default: an eighth of the cases, but at
+        least four per factor.
+    preconditioner : {"newton", "calibrated", None}
+        "newton": the inverse curvature of the block (Gram matrix for
+        `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
+        Gonsior 2019, algorithm 3.1. None: plain gradient steps.
+    step_size : float or mapping, optional
+        Factor on the preconditioned gradient, for all sites or by site. Default
+        with "newton": the step for which a window average has the limit variance;
+        with "calibrated": 1. Needed where `preconditioner` is None.
+    window : int or {"matched", "pass"}
+        Iterates in an average: a number; or the most for which a step of at most
+        one half gives every block the limit variance; or one pass over the data,
+        the largest N/S rounded up (Gonsior 2019).
+    boundary : {"clamp", "reflect"}
+        For sites on a box: what happens to an iterate that leaves it.
+    delta : float
+        Sites on a box stay this share of its width away from both ends.
+    replace : bool
+        Draw the cases of a minibatch with replacement.
+    scale_likelihood : bool
+        Multiply the likelihood of S cases by N/S. False, as in the thesis, lets
+        the prior weigh more the smaller the batch is.
+    conditionals : mapping, optional
+        ``{site: draw(key, sites, *args, **kwargs)}``: sites drawn exactly, once a
+        window, given the average of the others. A learned precision of
+        `relaxed_bmf` is drawn from its Gamma conditional without being named.
+    num_calibration : int
+        Points for "calibrated".
+    num_approach : int, optional
+        Adam steps from the start towards a mode, before the first draw. Default:
+        1000 with "newton", none for `relaxed_bmf`, whose Newton steps are stable
+        from any start, and none otherwise.
+    report_variance : bool
+        Collect the variance of the gradient over the cases of a minibatch, from
+        single-case gradients by ``vmap``, in the field `gradient_variance`.
+
+    Raises
+    ------
+    InputError
+        For options that do not fit each other; at the first run, for blocks that
+        do not fit the model.
+
+    Notes
+    -----
+    Unlike those of HMC, `init_params` of ``MCMC.run`` are values in the model's
+    own, constrained space. Sites without a box move and are averaged in
+    unconstrained coordinates.
+
+    Examples
+    --------
+    >>> import functools, bmfjax
+    >>> from numpyro.infer import MCMC
+    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
+    >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=10, progress_bar=False)
+    >>> mcmc.run(random.key(1), data)
+    >>> mcmc.get_samples()["usage"].shape
+    (10, 30, 2)
+    """
+
+    sample_field = "sample"
+
+    def __init__(
+        self,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        batch_size: int | Mapping[str, int] | None = None,
+        preconditioner: str | None = "newton",
+        step_size: float | Mapping[str, float] | None = None,
+        window: int | str = "matched",
+        boundary: str = "clamp",
+        delta: float = 1e-3,
+        replace: bool = True,
+        scale_likelihood: bool = True,
+        conditionals: Mapping[str, Callable] | None = None,
+        num_calibration: int = 2500,
+        num_approach: int | None = None,
+        report_variance: bool = False,
+    ):
+        self._model = model
+        self._settings = IASGSettings(
+            blocks=None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks),
+            batch_size=batch_size,
+            preconditioner=preconditioner,
+            step_size=step_size,
+            window=window,
+            boundary=boundary,
+            delta=delta,
+            replace=replace,
+            scale_likelihood=scale_likelihood,
+            conditionals=dict(conditionals or {}),
+            num_calibration=num_calibration,
+            num_approach=num_approach,
+            report_variance=report_variance,
+        )
+        self._sample_fn = None  # MCMC runs `init` again on resume while this is None.
+
+    @classmethod
+    def thesis(
+        cls,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        batch_size: int | Mapping[str, int] = 75,
+        delta: float = 1e-3,
+        num_calibration: int = 2500,
+        report_variance: bool = False,
+    ) -> IASG:
+        """The kernel as published: Gonsior 2019, algorithms 3.1 and 3.2.
+
+        Calibrated elementwise steps, a likelihood that is not scaled by N/S, clamp,
+        cases drawn with replacement, the longest window. The thesis also fixes the
+        precision: give the model ``precision=1.0``.
+
+        Known faults, kept on purpose: the steps are far too small (the calibration
+        measures variance between random points), the prior weighs N/S times too
+        much, and averaging over N/S iterates at this step leaves too little variance.
+
+        Parameters
+        ----------
+        model, blocks, batch_size, delta, num_calibration, report_variance
+            As for the class.
+
+        Returns
+        -------
+        IASG
+        """
+        return cls(
+            model,
+            blocks,
+            batch_size=None if blocks is not None else batch_size,
+            preconditioner="calibrated",
+            window="pass",
+            boundary="clamp",
+            delta=delta,
+            replace=True,
+            scale_likelihood=False,
+            num_calibration=num_calibration,
+            report_variance=report_variance,
+        )
+
+    # ---- what MCMC and ArviZ look for ----------------------------------------------------
+
+    @property
+    def model(self):
+        """The NumPyro model."""
+        return self._model
+
+    @property
+    def default_fields(self):
+        """Fields that MCMC always collects."""
+        return ("sample", "potential_energy", "clamped")
+
+    def get_diagnostics_str(self, state):
+        """A few words for the progress bar."""
+        return f"log joint {-float(state.potential_energy):.4g}, clamped {float(state.clamped):.0%}"
+
+    def __getstate__(self):
+        return {**self.__dict__, "_sample_fn": None}
+
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """First state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+
+        def one(key, params):
+            key, key_init = random.split(key)
+            position = None
+            if params is not None:
+                position = bound.unconstrain({n: jnp.asarray(v) for n, v in params.items()})
+            inner = bound.algorithm.init(key_init, position, bound.data)
+            # The data closed over: a model's arguments need not all be arrays.
+            step = functools.partial(bound.algorithm.step, data=bound.data)
+            info = jax.eval_shape(step, key, inner)[1]
+            zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
+            return self._state(inner, zeros, jnp.zeros((), jnp.int32), key)
+
+        self._sample_fn = self.sample
+        if is_prng_key(rng_key):
+            return one(rng_key, init_params)
+        if init_params is None:
+            return jax.vmap(lambda k: one(k, None))(rng_key)
+        return jax.vmap(one)(rng_key, init_params)
+
+    def sample(self, state, model_args, model_kwargs):
+        """One window: the next draw."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+
+        def one(state):
+            key, key_step = random.split(state.rng_key)
+            inner, info = bound.algorithm.step(key_step, state.inner, bound.data)
+            return self._state(inner, info, state.i + 1, key)
+
+        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+
+    def postprocess_fn(self, args, kwargs):
+        """Map a draw to the model's own space."""
+        return self.bind(*args, **(kwargs or {})).constrain
+
+    @staticmethod
+    def _state(inner, info, i, key):
+        return IASGKernelState(
+            sample=inner.average,
+            potential_energy=-info.log_joint,
+            clamped=info.clamped,
+            gradient=info.gradient,
+            gradient_variance=info.gradient_variance,
+            i=i,
+            inner=inner,
+            rng_key=key,
+        )
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """The algorithm for these model arguments, with its data, for `ChainRun`.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the model.
+
+        Returns
+        -------
+        BoundAlgorithm
+        """
+        return bind(self._model, self._settings, args, kwargs)

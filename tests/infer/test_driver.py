@@ -1,0 +1,250 @@
+"""The driver: what the draws depend on, what is kept, what is compiled, when it stops."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from bmfjax.data import InputError
+from bmfjax.infer import IASG, ChainRun, histogram, moments, product_mean
+from bmfjax.kernels import Algorithm
+from bmfjax.models import relaxed_bmf
+
+PULL = jnp.array([0.5, -0.5])
+WARMUP, SAMPLES = 10, 90
+
+
+def walk(calls=None):
+    """An autoregression towards its data; `calls` counts how often Python runs the step."""
+
+    def step(key, state, data, inverse_temperature=1.0):
+        if calls is not None:
+            calls.append(1)
+        x = 0.9 * state + 0.1 * data + random.normal(key, state.shape)
+        return x, jnp.sum(x)
+
+    def init(key, position, data):
+        return random.normal(key, data.shape) if position is None else position
+
+    return Algorithm(init, step, lambda state, info: {"x": state, "total": info})
+
+
+def start(chunk_size=512, *, algorithm=None, seed=0, **options):
+    settings = {
+        "num_chains": 2,
+        "num_warmup": WARMUP,
+        "num_samples": SAMPLES,
+        "draws": {"x": 3},
+        "trace": {"x": 1, "total": 7},
+        "reducers": {"moments": moments("x", "total"), "counts": histogram("x", low=-3, high=3)},
+    }
+    return ChainRun(
+        algorithm or walk(), random.key(seed), PULL, chunk_size=chunk_size, **(settings | options)
+    )
+
+
+@functools.cache
+def finished():
+    """One whole run, not to be changed."""
+    run = start()
+    run.finish()
+    return run
+
+
+def assert_same(a, b):
+    """Every bit of draws, traces and reduced summaries."""
+    for of in (ChainRun.draws, ChainRun.trace, ChainRun.reduced):
+        jax.tree.map(np.testing.assert_array_equal, of(a), of(b))
+
+
+# ---- what the draws depend on ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 64])
+def test_chunk_size_changes_nothing(chunk_size):
+    run = start(chunk_size)
+    run.finish()
+    assert_same(run, finished())
+
+
+def test_how_the_caller_advances_changes_nothing():
+    run = start()
+    for taken in (1, 13, 2, 40):
+        assert run.advance(taken) == taken
+    run.finish()
+    assert_same(run, finished())
+
+
+def test_a_chain_does_not_depend_on_those_beside_it():
+    one, three = start(num_chains=1), start(num_chains=3)
+    one.finish()
+    three.finish()
+    for name in ("draws", "trace"):
+        alone, together = getattr(one, name)(), getattr(three, name)()
+        for n in alone:
+            np.testing.assert_array_equal(alone[n][0], together[n][0])
+    assert not np.array_equal(three.draws()["x"][1], three.draws()["x"][2])
+
+
+def test_the_seed_decides():
+    other = start(seed=1)
+    other.finish()
+    assert not np.array_equal(other.draws()["x"], finished().draws()["x"])
+
+
+def test_of_the_relaxed_kernel_the_same_holds():
+    """Chunks and chains beside one, bit for bit on one CPU device."""
+    values = (np.random.default_rng(0).random((12, 9)) < 0.4).astype(np.float32)
+    bound = IASG(functools.partial(relaxed_bmf, rank=2)).bind(values)
+
+    def draws(num_chains, chunk_size):
+        run = ChainRun(
+            bound.algorithm,
+            random.key(0),
+            bound.data,
+            num_chains=num_chains,
+            num_warmup=3,
+            num_samples=20,
+            chunk_size=chunk_size,
+            draws={"usage": 1, "precision": 1},
+            trace={"log_joint": 1},
+            reducers={"product": product_mean()},
+        )
+        run.finish()
+        return run.draws() | run.trace() | {"product": run.reduced()["product"]["product"]}
+
+    alone, together = draws(1, 7), draws(3, 64)
+    for name, values in alone.items():
+        np.testing.assert_array_equal(values[0], together[name][0], err_msg=name)
+
+
+# ---- what is kept ------------------------------------------------------------------------------
+
+
+def test_thinned_draws_are_every_third_of_all_after_the_warmup():
+    run = finished()
+    every = run.trace()["x"]
+    assert every.shape == (2, WARMUP + SAMPLES, 2)
+    np.testing.assert_array_equal(run.draws()["x"], every[:, WARMUP:][:, 2::3])
+    # To the last bit but one: the total is formed once inside the compiled loop.
+    np.testing.assert_allclose(run.trace()["total"], every.sum(-1)[:, 6::7], rtol=1e-6, atol=1e-6)
+
+
+def test_reducers_see_every_draw_after_the_warmup_and_no_other():
+    run = finished()
+    after = run.trace()["x"][:, WARMUP:].astype(float)
+    found = run.reduced()
+    np.testing.assert_allclose(found["moments"]["x"]["mean"], after.mean(1), rtol=1e-6)
+    np.testing.assert_allclose(found["moments"]["x"]["variance"], after.var(1, ddof=1), rtol=1e-6)
+    assert (found["counts"]["x"].sum(-1) == SAMPLES).all()
+
+
+def test_steps_follow_the_algorithm():
+    """The recorded chain is the recursion with the key of each step, from the given start."""
+    position = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    run = start(position=position, num_warmup=0, num_samples=3, trace={"x": 1}, draws={})
+    assert run.steps_done == 0 and run.num_draws == 0
+    np.testing.assert_array_equal(run.state, position)
+    run.finish()
+    for chain in range(2):
+        key = random.split(random.fold_in(random.key(0), chain))[1]
+        x = position[chain]
+        for t in range(3):
+            x = 0.9 * x + 0.1 * PULL + random.normal(random.fold_in(key, t), (2,))
+            np.testing.assert_allclose(run.trace()["x"][chain, t], x, rtol=1e-5)
+    np.testing.assert_array_equal(run.state, run.trace()["x"][:, -1])
+
+
+def test_before_the_end_there_is_what_there_is():
+    run = start()
+    run.advance(WARMUP + 7)
+    assert (run.steps_done, run.num_draws) == (WARMUP + 7, 7)
+    assert run.draws()["x"].shape == (2, 2, 2) and run.trace()["x"].shape == (2, WARMUP + 7, 2)
+    np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, :2])
+
+
+def test_before_the_first_draw_summaries_are_empty():
+    run = start(reducers={"moments": moments("x"), "counts": histogram("x")})
+    run.advance(3)
+    found = run.reduced()
+    assert run.draws()["x"].shape == (2, 0, 2)
+    assert np.isnan(found["moments"]["x"]["mean"]).all() and not found["counts"]["x"].any()
+
+
+def test_what_was_handed_out_does_not_change_later():
+    """The state's buffers are given away from chunk to chunk."""
+    run = start()
+    run.advance(50)
+    out = (run.snapshot(), run.reduced(), run.draws(), run.trace())
+    kept = jax.tree.map(np.copy, out)
+    run.advance(50)
+    jax.tree.map(np.testing.assert_array_equal, out, kept)
+
+
+# ---- what is compiled --------------------------------------------------------------------------
+
+
+def test_python_runs_the_step_once(compilations):
+    calls = []
+    run = start(algorithm=walk(calls))
+    run.advance(5)
+    compilations()
+    for taken in (5, 7, 7, 20, 3):
+        run.advance(taken)
+    assert compilations() == 0
+    run.finish()
+    assert compilations() == 0
+    assert len(calls) == 1
+
+
+# ---- when it stops -----------------------------------------------------------------------------
+
+
+def test_it_stops_when_it_is_told_to_and_goes_on_when_asked_again():
+    asked = []
+
+    def enough(run):
+        asked.append(run.steps_done)
+        return len(asked) == 3
+
+    run = start(chunk_size=5)
+    run.finish(on_chunk=enough)
+    assert len(asked) == 3 and run.steps_done == asked[-1] < run.num_steps
+    run.finish()
+    assert_same(run, finished())
+
+
+def test_max_time_leaves_at_least_one_chunk():
+    run = start()
+    run.finish(max_time=0.0)
+    assert 0 < run.steps_done < run.num_steps
+
+
+def test_it_takes_no_more_steps_than_there_are_nor_than_asked_for():
+    run = start(chunk_size=64)
+    assert run.advance(0) == 0
+    assert [run.advance(), run.advance(), run.advance()] == [64, 36, 0]
+    assert run.steps_done == run.num_steps == WARMUP + SAMPLES
+
+
+# ---- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_chains": 0}, r"num_chains is 0; give at least 1"),
+        ({"num_warmup": -1}, r"num_warmup is -1; give at least 0"),
+        ({"num_samples": 0}, r"num_samples is 0; give at least 1"),
+        ({"chunk_size": 0}, r"chunk_size is 0; give at least 1"),
+        ({"draws": {"y": 1}}, r"draws asks for 'y'.*choose from total, x"),
+        ({"trace": {"z": 1}}, r"trace asks for 'z'.*choose from total, x"),
+        ({"draws": {"x": 0}}, r"draws keeps every 0 of 'x'; give at least 1"),
+    ],
+)
+def test_bad_numbers_and_names_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        start(**options)
