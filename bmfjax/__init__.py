@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from bmfjax import models
 from bmfjax.data import (
     BinaryMatrix,
     InputError,
@@ -11,15 +12,24 @@ from bmfjax.data import (
     load,
     save,
 )
+from bmfjax.fit import fit
+from bmfjax.infer import IASG
+from bmfjax.infer.to_arviz import to_arviz
+from bmfjax.result import Fit
 
 __version__ = version("bmfjax")
 
 __all__ = [
+    "IASG",
     "BinaryMatrix",
+    "Fit",
     "InputError",
     "datasets",
+    "fit",
     "generate_product",
     "generate_tiles",
     "load",
+    "models",
     "save",
+    "to_arviz",
 ]

@@ -1,0 +1,5 @@
+"""``python -m bmfjax``."""
+
+from bmfjax.cli import run
+
+run()

@@ -1,0 +1,285 @@
+"""The command line: ``bmfjax fit | generate | report | datasets``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from bmfjax.data.errors import InputError
+
+INTERRUPTED = 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="bmfjax", description="Factorise binary matrices, with uncertainty."
+    )
+    parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_fit(commands)
+    _add_generate(commands)
+    _add_report(commands)
+    datasets = commands.add_parser("datasets", help="list the matrices that ship with bmfjax")
+    datasets.set_defaults(run=_datasets)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code: 0, 2 for bad input, 130 when interrupted."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except (InputError, FloatingPointError) as error:
+        print(f"bmfjax: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as interrupt:
+        print(f"bmfjax: interrupted {interrupt}".rstrip(), file=sys.stderr)
+        return INTERRUPTED
+
+
+# ---- fit --------------------------------------------------------------------------------
+
+
+def _add_fit(commands) -> None:
+    fit = commands.add_parser(
+        "fit",
+        help="factorise a matrix and write the result to a directory",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Factorise a binary matrix; write factors, draws, probabilities and a report.",
+    )
+    fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
+    fit.add_argument("--rank", type=int, default=4, help="number of factors")
+    fit.add_argument("--model", default="relaxed", choices=["relaxed"])
+    fit.add_argument("--sampler", default="iasg", choices=["iasg", "thesis"])
+    fit.add_argument(
+        "--prior", default="uniform", choices=["uniform", "normal", "laplace", "beta"],
+        help="prior of the factors' entries",
+    )  # fmt: skip
+    fit.add_argument("--precision", type=float, help="fix the noise precision (default: learned)")
+    fit.add_argument("--batch-size", type=int, help="rows and columns in a minibatch")
+    fit.add_argument("--chains", type=int, default=4, help="independent chains")
+    fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
+    fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
+    fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
+    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--output", type=Path, help="directory (default: bmfjax-NAME)")
+    existing = fit.add_mutually_exclusive_group()
+    existing.add_argument("--overwrite", action="store_true", help="replace a fit that is there")
+    existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
+    fit.add_argument(
+        "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
+    )
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_reading(fit)
+    fit.set_defaults(run=_fit)
+
+
+def _add_reading(parser) -> None:
+    reading = parser.add_argument_group("how to read the file")
+    reading.add_argument("--missing", nargs="*", default=[], metavar="MARK", help="further marks")
+    reading.add_argument("--binarize", type=float, metavar="T", help="values above T become ones")
+    yes_no = argparse.BooleanOptionalAction
+    reading.add_argument("--header", action=yes_no, help="first line holds column names")
+    reading.add_argument("--row-names", action=yes_no, help="first column holds row names")
+    reading.add_argument("--label-column", help="column that labels the rows, kept out of the fit")
+
+
+def _fit(options) -> int:
+    from bmfjax.job import prepare
+    from bmfjax.storage import CHECKPOINT, check_free, remove_fit, save_fit
+
+    data = _read(options)
+    output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
+    checkpoint = output / CHECKPOINT
+    if options.resume and not (checkpoint / "state.npz").is_file():
+        raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
+    check_free(output, options.overwrite or options.resume)
+    priors = {"usage": options.prior, "basis": options.prior}
+    if options.precision is not None:
+        priors["precision"] = options.precision
+    job = prepare(
+        data,
+        options.rank,
+        model=options.model,
+        sampler=options.sampler,
+        priors=priors,
+        num_chains=options.chains,
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        seed=options.seed,
+        sampler_options={} if options.batch_size is None else {"batch_size": options.batch_size},
+    )
+    if options.overwrite:  # only now: everything given has been checked
+        remove_fit(output)
+    result = job.finish(
+        max_time=options.max_time,
+        progress=not options.quiet,
+        checkpoint=checkpoint,
+        resume=options.resume,
+    )
+    save_fit(result, output, overwrite=True, probability=options.probability)
+    result.report(output / "report.html", overwrite=True)
+    return _tell(result, output, checkpoint)
+
+
+def _read(options):
+    from bmfjax.data import load
+
+    return load(
+        options.data,
+        missing=options.missing,
+        binarize=options.binarize,
+        header="auto" if options.header is None else options.header,
+        row_names="auto" if options.row_names is None else options.row_names,
+        label_column=options.label_column,
+    )
+
+
+def _tell(result, output, checkpoint) -> int:
+    """Print the factors, the verdict and where the files are."""
+    table = result.summary().reset_index()
+    _print_table(table, f"{output.name}: {result.model} model, rank {result.rank}")
+    print(result.verdict)
+    print(f"Results are in {output}; open {output / 'report.html'}")
+    if result.scalars["complete"]:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        return 0
+    print(
+        f"bmfjax: stopped after {result.scalars['num_draws']} of "
+        f"{result.settings['num_samples']} draws a chain; what was drawn is kept, and the same "
+        "command with --resume continues",
+        file=sys.stderr,
+    )
+    return INTERRUPTED
+
+
+def _print_table(frame, title) -> None:
+    import pandas as pd
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in frame.columns:
+        numbers = pd.api.types.is_numeric_dtype(frame[column])
+        table.add_column(str(column), justify="right" if numbers else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
+    Console().print(table)
+
+
+# ---- generate, report, datasets --------------------------------------------------------------
+
+
+def _add_generate(commands) -> None:
+    generate = commands.add_parser("generate", help="make a matrix with a known factorisation")
+    kinds = generate.add_subparsers(dest="kind", required=True, metavar="KIND")
+    form = argparse.ArgumentDefaultsHelpFormatter
+
+    tiles = kinds.add_parser(
+        "tiles",
+        help="tiles with noise (Gonsior 2019, algorithm 3.3)",
+        description="Index blocks and random patterns (Gonsior 2019, algorithm 3.3).",
+        formatter_class=form,
+    )
+    _add_size(tiles, rank=30)
+    tiles.add_argument(
+        "--pattern-fraction", type=float, default=0.1, help="share of further rows in a tile"
+    )
+    tiles.add_argument("--index-size", type=int, help="rows and columns of an index block")
+    tiles.add_argument("--pattern-size", type=int, help="further rows and columns of a tile")
+    tiles.add_argument(
+        "--noise", type=float, nargs=2, default=(0.01, 0.05), metavar=("P+", "P-"),
+        help="probabilities that a zero and a one is flipped",
+    )  # fmt: skip
+    tiles.set_defaults(run=_generate)
+
+    product = kinds.add_parser(
+        "product",
+        help="a random Boolean product with flipped bits",
+        description="Random factors with a given density of the product, then bit flips.",
+        formatter_class=form,
+    )
+    _add_size(product, rank=5)
+    product.add_argument("--density", type=float, default=0.5, help="expected share of ones")
+    product.add_argument("--flip", type=float, default=0.0, help="probability of a flipped bit")
+    product.set_defaults(run=_generate)
+
+
+def _add_size(parser, rank) -> None:
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--columns", type=int, default=512)
+    parser.add_argument("--rank", type=int, default=rank)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True, help="file to write (.npz)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file")
+
+
+def _generate(options) -> int:
+    from bmfjax.data import generate_product, generate_tiles, save
+
+    size = {"rows": options.rows, "columns": options.columns, "rank": options.rank}
+    if options.kind == "tiles":
+        made = generate_tiles(
+            **size,
+            pattern_fraction=options.pattern_fraction,
+            index_size=options.index_size,
+            pattern_size=options.pattern_size,
+            noise=tuple(options.noise),
+            seed=options.seed,
+        )
+    else:
+        made = generate_product(
+            **size, density=options.density, flip=options.flip, seed=options.seed
+        )
+    path = save(
+        options.output,
+        made.data,
+        usage=made.usage,
+        basis=made.basis,
+        clean=made.clean,
+        overwrite=options.overwrite,
+    )
+    flipped = int((made.data.dense() != made.clean).sum())
+    print(
+        f"{path}: {options.rows} x {options.columns}, rank {options.rank}, "
+        f"{int(made.clean.sum())} ones in the product, {flipped} entries flipped"
+    )
+    return 0
+
+
+def _add_report(commands) -> None:
+    report = commands.add_parser("report", help="write report.html of a fit again")
+    report.add_argument("directory", type=Path, help="a directory of bmfjax fit")
+    report.add_argument("--output", type=Path, help="file (default: report.html there)")
+    report.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    report.set_defaults(run=_report)
+
+
+def _report(options) -> int:
+    from bmfjax.storage import load_fit
+
+    path = options.output or options.directory / "report.html"
+    print(load_fit(options.directory).report(path, overwrite=options.overwrite))
+    return 0
+
+
+def _datasets(options) -> int:
+    from bmfjax.data import datasets
+
+    for d in datasets():
+        rows, columns = d.shape
+        missing = f", {d.num_missing} missing" if d.num_missing else ""
+        print(f"{d.name:<24}{rows} x {columns}, {d.density:.1%} ones{missing}")
+        print(f"{'':<24}{d.title} ({d.licence})")
+    print("\nFit one with: bmfjax fit NAME --rank 4")
+    return 0
+
+
+def run() -> None:
+    """Entry point of the `bmfjax` command."""
+    sys.exit(main())

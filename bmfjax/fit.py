@@ -1,0 +1,113 @@
+"""The whole way for a user who wants an answer: `fit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bmfjax.job import prepare
+from bmfjax.result import Fit
+
+
+def fit(
+    data: Any,
+    rank: int,
+    *,
+    model: str = "relaxed",
+    sampler: str | None = None,
+    priors: Any = None,
+    init: Mapping | None = None,
+    num_chains: int = 4,
+    num_warmup: int = 1000,
+    num_samples: int = 3000,
+    max_time: float | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    sampler_options: Mapping | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    resume: bool = False,
+) -> Fit:
+    """Factorise a binary matrix, with the uncertainty of every factor and entry.
+
+    Parameters
+    ----------
+    data : BinaryMatrix, array, scipy.sparse matrix, DataFrame, or str
+        The matrix: 0, 1 and missing (NaN). A str is a shipped name or a path for
+        `bmfjax.load`.
+    rank : int
+        Number of factors, at most the smaller side of the matrix.
+    model : {"relaxed"}
+        "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
+        3.2), see `bmfjax.models.relaxed_bmf`.
+    sampler : {"iasg", "thesis"}, optional
+        "iasg" (default): iterate averaging stochastic gradient with curvature and a
+        learned noise; "thesis": the same as published. Both are approximate.
+    priors : str, distribution or mapping, optional
+        Prior of the factors' entries: "uniform" (default), "normal", "laplace",
+        "beta" or a NumPyro distribution on [0, 1]; or a mapping with any of `usage`,
+        `basis` and `precision` (a number fixes the noise precision; default a
+        Gamma(1, 1) prior; for "thesis" fixed at 1).
+    init : mapping, optional
+        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank).
+        Default: independent draws from the prior.
+    num_chains, num_warmup, num_samples : int
+        Independent chains; steps before draws count; draws of each chain.
+    max_time : float, optional
+        Seconds of sampling after which to stop with what there is.
+    seed : int
+        The draws depend on it, the data, and the options that change draws; on one
+        CPU bit for bit.
+    progress : bool
+        Show a progress bar on standard error.
+    sampler_options : mapping, optional
+        Further options of the sampler (see `IASG`), such as ``{"batch_size": 64}``.
+    checkpoint : path, optional
+        Folder in which the run is stored every ten seconds and when interrupted.
+    resume : bool
+        Continue from `checkpoint`: the draws are those of an unbroken run.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InputError
+        For bad data or options (a ValueError).
+    FloatingPointError
+        Where the sampler leaves the finite numbers.
+
+    Notes
+    -----
+    Ctrl-C stops after the step that runs; draws taken so far make the result. With
+    none yet, KeyboardInterrupt is raised, after the checkpoint is written.
+
+    Examples
+    --------
+    >>> import bmfjax
+    >>> fit = bmfjax.fit(
+    ...     [[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]],
+    ...     rank=2,
+    ...     num_chains=2,
+    ...     num_warmup=300,
+    ...     num_samples=200,
+    ...     progress=False,
+    ... )
+    >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
+    [[2, 2], [2, 1]]
+    """
+    job = prepare(
+        data,
+        rank,
+        model=model,
+        sampler=sampler,
+        priors=priors,
+        init=init,
+        num_chains=num_chains,
+        num_warmup=num_warmup,
+        num_samples=num_samples,
+        seed=seed,
+        sampler_options=sampler_options,
+    )
+    return job.finish(max_time=max_time, progress=progress, checkpoint=checkpoint, resume=resume)

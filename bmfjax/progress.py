@@ -1,0 +1,54 @@
+"""A progress bar on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bmfjax.infer import ChainRun
+
+
+@contextlib.contextmanager
+def progress_bar(run: ChainRun, enabled: bool) -> Iterator[Callable[[], None]]:
+    """Show how far a run is; call what is yielded after every chunk.
+
+    Parameters
+    ----------
+    run : ChainRun
+        With a trace of `log_joint`.
+    enabled : bool
+    """
+    if not enabled:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("compiling", total=run.num_steps, note="", completed=run.steps_done)
+
+        def show():
+            phase = "warm-up" if run.steps_done < run.num_warmup else "sampling"
+            value = float(np.mean(run.last_trace("log_joint")))
+            bar.update(
+                task, completed=run.steps_done, description=phase, note=f"log joint {value:,.0f}"
+            )
+
+        yield show

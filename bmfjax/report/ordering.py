@@ -1,0 +1,197 @@
+"""An order of rows and columns in which the tiles of a fit become blocks.
+
+The labels of the rows take no part: where they come out sorted, the factors have found them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import cdist
+
+#: Distinct combinations of factors up to which they are ordered by likeness (cubic time).
+MAX_CODES = 300
+#: Share of the lines below which a combination is rare.
+RARE = 0.01
+#: Entries of a table of combinations x lines that is formed to compare combinations.
+MAX_COMPARED = 1_000_000
+
+
+class Order(NamedTuple):
+    """Positions of rows and columns in the order to draw them.
+
+    Attributes
+    ----------
+    rows : (rows,) int
+    columns : (columns,) int
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+
+
+def order_by_factors(fit) -> Order:
+    """Order both sides of the matrix of a fit.
+
+    Rows with the same Boolean factors stay together, and groups of rows with like
+    reconstructions are neighbours; columns follow in the order of the rows they share. What
+    is in no factor comes last, and after it what has no observed entry.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    Order
+    """
+    return order_factors(
+        fit.usage_binary,
+        fit.basis_binary,
+        fit.usage @ fit.basis.mean(0),
+        fit.basis @ fit.usage.mean(0),
+        fit.data.empty_rows,
+        fit.data.empty_columns,
+    )
+
+
+def order_factors(
+    usage, basis, row_weight=None, column_weight=None, empty_rows=(), empty_columns=()
+) -> Order:
+    """Order two Boolean factors; see `order_by_factors`.
+
+    Parameters
+    ----------
+    usage : (rows, rank) bool
+    basis : (columns, rank) bool
+    row_weight, column_weight : (rows,) and (columns,) float, optional
+        Lines with the same factors stand in falling weight.
+    empty_rows, empty_columns : sequences of int
+        Positions that come last.
+
+    Returns
+    -------
+    Order
+
+    Examples
+    --------
+    >>> usage = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1]], bool)
+    >>> basis = np.array([[0, 1], [1, 0], [0, 1]], bool)
+    >>> order_factors(usage, basis)
+    Order(rows=array([0, 2, 1, 3, 4]), columns=array([1, 0, 2]))
+    """
+    usage, basis = np.asarray(usage, bool), np.asarray(basis, bool)
+    codes, group = _distinct(usage)
+    rows = _arrange(_likeness_rank(codes, np.bincount(group), basis)[group], row_weight, empty_rows)
+    codes, group = _distinct(basis)
+    columns = _arrange(_position_rank(codes, usage[rows])[group], column_weight, empty_columns)
+    return Order(rows, columns)
+
+
+def _arrange(rank, weight, empty):
+    weight = np.zeros(len(rank)) if weight is None else np.asarray(weight)
+    last = np.zeros(len(rank), bool)
+    last[np.asarray(empty, int)] = True
+    return np.lexsort((-weight, rank, last))
+
+
+def _distinct(binary):
+    """Distinct combinations of factors, first factors first, and which one each line has."""
+    codes, group = np.unique(~binary, axis=0, return_inverse=True)
+    return ~codes, group.reshape(-1)  # numpy 2.0 alone gives the inverse a second axis
+
+
+def _likeness_rank(codes, counts, other):
+    """Place of each combination, so that neighbours give like lines of the Boolean product."""
+    used = codes.any(1)
+    common = np.flatnonzero(used & (counts >= RARE * counts.sum()))
+    if counts[common].sum() < 0.5 * counts[used].sum():
+        common = np.flatnonzero(used)
+    if not 2 < len(common) <= MAX_CODES:
+        # Lexicographic: the first factor whole, then what is left of the second, and so on.
+        return np.arange(len(codes), dtype=float)
+    # The small addition keeps combinations apart that give the same line.
+    lines = np.hstack([_product(codes, other), 1e-3 * codes])
+    places = np.argsort(leaves_list(linkage(lines[common], "average", "cityblock", True)))
+    first = codes[common][:, 0]
+    if first.any() and places[first].mean() > (len(common) - 1) / 2:
+        places = len(common) - 1 - places  # the largest factor on top
+    rank = np.full(len(codes), float(len(codes)))
+    rank[common] = places
+    # Rare combinations stand beside the common one nearest to them: as steps of their own they
+    # would bridge groups that have little to do with each other.
+    rare = np.setdiff1d(np.flatnonzero(used), common)
+    if len(rare):
+        near = cdist(lines[rare], lines[common], "cityblock").argmin(1)
+        rank[rare] = places[near] + 0.5 * (1 + np.arange(len(rare))) / (1 + len(rare))
+    return rank
+
+
+def _position_rank(codes, other):
+    """Place of each combination by the mean position of the ordered lines that it meets."""
+    lines = _product(codes, other)
+    met = lines.sum(1)
+    centre = np.where(met > 0, lines @ np.arange(lines.shape[1]) / np.maximum(met, 1), np.inf)
+    # Ties in the order of the codes, so that lines with different factors never interleave.
+    return np.argsort(np.lexsort((np.arange(len(codes)), centre)))
+
+
+def _product(codes, other):
+    """Boolean product of the codes with some evenly spaced lines of the other side, float."""
+    some = spaced(len(other), max(1, MAX_COMPARED // len(codes)))
+    return (codes.astype(np.float32) @ other[some].astype(np.float32).T > 0).astype(float)
+
+
+def spaced(number: int, most: int) -> np.ndarray:
+    """Evenly spaced positions from 0 to `number` - 1, at most `most` of them.
+
+    Examples
+    --------
+    >>> spaced(10, 4)
+    array([0, 3, 6, 9])
+    >>> spaced(3, 4)
+    array([0, 1, 2])
+    """
+    if number <= most:
+        return np.arange(number)
+    return np.linspace(0, number - 1, most).round().astype(int)
+
+
+def block_size(number: int, most: int) -> int:
+    """Lines to average so that at most `most` remain."""
+    return -(-number // most)
+
+
+def pool(values, rows: int, columns: int) -> np.ndarray:
+    """Average blocks of a matrix; the last block of either side may be smaller.
+
+    Parameters
+    ----------
+    values : (rows, columns, ...) float
+        NaN is left out of the averages.
+    rows, columns : int
+        Size of a block.
+
+    Returns
+    -------
+    (ceil, ceil, ...) float64
+        NaN where a block holds nothing else.
+
+    Examples
+    --------
+    >>> pool(np.array([[1.0, 0.0, 1.0], [1.0, np.nan, 0.0]]), 2, 2)
+    array([[0.66666667, 0.5       ]])
+    """
+    values = np.asarray(values, float)
+    if rows == columns == 1:
+        return values
+    known = ~np.isnan(values)
+    total, count = _sums(np.where(known, values, 0.0), rows, columns), _sums(known, rows, columns)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _sums(values, rows, columns):
+    values = np.add.reduceat(values.astype(float), np.arange(0, values.shape[0], rows), axis=0)
+    return np.add.reduceat(values, np.arange(0, values.shape[1], columns), axis=1)

@@ -1,0 +1,114 @@
+"""Colours and small helpers that all figures share."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import warnings
+from collections import Counter
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy.spatial import cKDTree
+
+#: Steps of a colour scale: an eye sees no more, and the images stay small.
+LEVELS = 64
+INK, GRID = "#1d2433", "#d9dde5"
+ZERO, ONE, MISSING = "#f4f5f8", "#26365e", "#f3c45a"
+VALUES = LinearSegmentedColormap.from_list("bmfjax-values", [ZERO, "#8a9cc4", ONE], N=LEVELS)
+SPREAD = LinearSegmentedColormap.from_list(
+    "bmfjax-spread", ["#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"], N=LEVELS
+)
+#: Colours of labels and chains (Okabe and Ito), told apart by most colour-blind eyes.
+COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7d5a44", "#c978a8")
+OTHER = "#b4b9c4"
+UNKNOWN = "unknown"
+
+
+def label_colours(labels) -> dict[str, str]:
+    """A colour for each label, in alphabetical order; rare ones beyond eight share grey.
+
+    Examples
+    --------
+    >>> label_colours(["b", "a", "", "b"])
+    {'a': '#2f7fc1', 'b': '#d1495b', 'unknown': '#b4b9c4'}
+    """
+    counts = Counter(label or UNKNOWN for label in labels)
+    named = [n for n, _ in counts.most_common() if n != UNKNOWN]
+    coloured = dict(zip(sorted(named[: len(COLOURS)]), COLOURS, strict=False))
+    return coloured | {n: OTHER for n in sorted(set(counts) - set(coloured))}
+
+
+def plain(text, most: int = 28) -> str:
+    """A name for a figure: one line, not too long, and no formula between dollar signs."""
+    text = re.sub(r"\s+", " ", str(text)).strip()
+    text = text if len(text) <= most else text[: most - 1].rstrip() + "…"
+    # Matplotlib leaves a legend entry out if it starts with an underscore.
+    return (" " + text if text.startswith("_") else text).replace("$", r"\$")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches, outside of pyplot and thus without global state."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes, grid: str | None = None) -> None:
+    """Light axes: no frame above and to the right, pale grid lines."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#8d94a3")
+    axes.tick_params(colors=INK, labelsize=9)
+    if grid:
+        axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
+        axes.set_axisbelow(True)
+
+
+def heading(axes, text: str) -> None:
+    """A title at the left, as in the page's text."""
+    axes.set_title(text, loc="left", fontsize=10.5, color=INK)
+
+
+def rgb(colour) -> tuple:
+    """Red, green and blue, 0 to 1."""
+    return to_rgb(colour)
+
+
+def png(figure: Figure, dpi: int = 130) -> bytes:
+    """A figure as PNG of at most 256 colours, half the size of all colours."""
+    with warnings.catch_warnings():
+        # A name in a script that the font lacks shows boxes; that is no fault of the reader.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.set_dpi(dpi)
+        figure.canvas.draw()
+    buffer = io.BytesIO()
+    image = _few_colours(np.asarray(figure.canvas.buffer_rgba())[..., :3])
+    image.save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
+
+
+def _few_colours(pixels) -> Image.Image:
+    """Keep the 256 most frequent colours, which hold every step of a colour scale exactly.
+
+    Pillow's own choices of a palette merge the steps that few pixels have, and those are the
+    ends of the scales.
+    """
+    packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
+    found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    palette = colours[np.argsort(-counts, kind="stable")[:256]]
+    nearest = cKDTree(palette).query(colours)[1].astype(np.uint8)
+    image = Image.fromarray(nearest[place.reshape(packed.shape)])
+    image.putpalette(palette.astype(np.uint8).tobytes())
+    return image
+
+
+def data_uri(figure: Figure, dpi: int = 130) -> str:
+    """A figure as the source of an image that needs no file."""
+    return "data:image/png;base64," + base64.b64encode(png(figure, dpi)).decode("ascii")

@@ -1,0 +1,377 @@
+"""What a fit returns: aligned factors, their uncertainty, and whether to trust them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bmfjax import posterior as entries
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import (
+    Binarized,
+    binarize,
+    threshold,
+    threshold_pairs,
+    to_inference_data,
+)
+
+#: Matrices up to this many entries are formed whole without being asked for.
+MAX_ENTRIES = 10_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """A fitted factorisation: draws of aligned factors and what follows from them.
+
+    Returned by `bmfjax.fit` and `Fit.load`.
+
+    Attributes
+    ----------
+    data : BinaryMatrix
+        The matrix that was fitted.
+    model, sampler : str
+    settings : dict
+        Everything that determines the draws besides the data.
+    usage_draws : (chain, draw, rows, rank) float32
+        Kept draws, factors aligned across draws and chains.
+    basis_draws : (chain, draw, columns, rank) float32
+    precision_draws : (chain, draw) float32 or None
+        Noise precision where it was learned.
+    trace : dict
+        `log_joint` and `clamped`, (chain, step), warm-up included.
+    agreement : (rank,) float
+        Smallest cosine similarity of a factor's tile between two chains.
+    scalars : dict
+        Fit-level figures: R-hat, effective sample sizes, seconds; `errors`, observed
+        entries that the Boolean product gets wrong, and `expected_errors`, entries of
+        the noise-free matrix that it is expected to get wrong.
+    usage_binary : (rows, rank) bool
+        The Boolean factors with the lowest expected number of wrong entries.
+    basis_binary : (columns, rank) bool
+
+    Examples
+    --------
+    >>> import bmfjax
+    >>> fit = bmfjax.fit(
+    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ... )
+    >>> fit.usage.shape, fit.basis_binary.shape
+    ((18, 2), (14, 2))
+    >>> fit.probability(rows=[0], columns=[0, 1]).shape
+    (1, 2)
+    """
+
+    data: BinaryMatrix
+    model: str
+    sampler: str
+    settings: Mapping[str, Any]
+    usage_draws: np.ndarray
+    basis_draws: np.ndarray
+    precision_draws: np.ndarray | None
+    trace: Mapping[str, np.ndarray]
+    agreement: np.ndarray
+    scalars: Mapping[str, Any]
+    usage_binary: np.ndarray
+    basis_binary: np.ndarray
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return self.usage_draws.shape[-1]
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.usage_draws.shape[0]
+
+    @functools.cached_property
+    def usage(self) -> np.ndarray:
+        """Posterior means, (rows, rank) float64."""
+        return self.usage_draws.mean((0, 1), dtype=np.float64)
+
+    @functools.cached_property
+    def basis(self) -> np.ndarray:
+        """Posterior means, (columns, rank) float64."""
+        return self.basis_draws.mean((0, 1), dtype=np.float64)
+
+    @functools.cached_property
+    def usage_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (rows, rank) float64."""
+        return self.usage_draws.std((0, 1), dtype=np.float64)
+
+    @functools.cached_property
+    def basis_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (columns, rank) float64."""
+        return self.basis_draws.std((0, 1), dtype=np.float64)
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Aligned draws, ``{site: (chain, draw, ...)}``."""
+        out = {"usage": self.usage_draws, "basis": self.basis_draws}
+        if self.precision_draws is not None:
+            out["precision"] = self.precision_draws
+        return out
+
+    # ---- entries of the matrix -----------------------------------------------------------
+
+    def probability(self, rows: Sequence | None = None, columns: Sequence | None = None):
+        r"""Probability that an entry is truly a one, given the data.
+
+        For the relaxed model the event is that the reconstruction reaches one half,
+        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`, computed from the kept draws.
+
+        Parameters
+        ----------
+        rows, columns : sequence of int or str, optional
+            Positions or names; default all.
+
+        Returns
+        -------
+        (rows, columns) float64
+
+        Raises
+        ------
+        InputError
+            For a name or position that the matrix does not have, or where the whole
+            matrix would have more than 10^7 entries and no rows or columns are chosen.
+        """
+        return entries.exceedance(*self._selected(rows, columns), level=0.5)
+
+    def predict(
+        self,
+        rows: Sequence | None = None,
+        columns: Sequence | None = None,
+        kind: str = "mean",
+        level: float = 0.9,
+    ):
+        r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
+
+        Parameters
+        ----------
+        rows, columns : sequence of int or str, optional
+            As for `probability`.
+        kind : {"mean", "sd", "interval"}
+        level : float
+            Probability of the central interval.
+
+        Returns
+        -------
+        (rows, columns) float64, or (2, rows, columns) for "interval"
+            Of the noise-free reconstruction, not of a noisy observation.
+        """
+        usage, basis = self._selected(rows, columns)
+        if kind == "mean":
+            return entries.moments(usage, basis)[0]
+        if kind == "sd":
+            return entries.moments(usage, basis)[1]
+        if kind == "interval":
+            return entries.interval(usage, basis, level)
+        raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+
+    def _selected(self, rows, columns):
+        i = _positions(rows, self.data.row_names, "row")
+        j = _positions(columns, self.data.column_names, "column")
+        if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
+            raise InputError(
+                f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
+                f"(up to {MAX_ENTRIES:,} entries are formed at once by default)"
+            )
+        return self.usage_draws[:, :, i], self.basis_draws[:, :, j]
+
+    def transform(self, new_rows) -> np.ndarray:
+        r"""Usage of new rows, given the fitted basis.
+
+        For every kept draw of the basis the usage in [0, 1] that fits the new rows
+        best (the mode under a uniform prior), averaged over the draws.
+
+        Parameters
+        ----------
+        new_rows : BinaryMatrix or array
+            As for `BinaryMatrix`; the same columns. Missing entries are left out.
+
+        Returns
+        -------
+        (rows, rank) float64
+        """
+        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
+        if new.num_columns != self.data.num_columns:
+            raise InputError(
+                f"the new rows have {new.num_columns} columns and the fitted matrix "
+                f"{self.data.num_columns}; give the same columns in the same order"
+            )
+        draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
+        return entries.best_usage(new.dense(), draws)
+
+    # ---- Boolean factors -------------------------------------------------------------------
+
+    def binarize(self, method: str = "expected") -> tuple[np.ndarray, np.ndarray]:
+        """Boolean factors by one of three rules, all chosen without a known truth.
+
+        Parameters
+        ----------
+        method : {"expected", "threshold", "pairs"}
+            "expected": lowest expected number of wrong entries of the Boolean product
+            (the default of `usage_binary`, needs no grid). "threshold": one threshold
+            for both factors against the observed matrix (Gonsior 2019, algorithm 4.1).
+            "pairs": one threshold each (Hess, Morik, Piatkowski 2017).
+
+        Returns
+        -------
+        usage : (rows, rank) bool
+        basis : (columns, rank) bool
+        """
+        if method == "expected":
+            return self.usage_binary, self.basis_binary
+        if method not in ("threshold", "pairs"):
+            raise InputError(f"method is {method!r}; choose 'expected', 'threshold' or 'pairs'")
+        ones = np.nan_to_num(self.data.dense()) > 0.5
+        observed = self.data.observed()
+        if method == "threshold":
+            tau = threshold(self.usage, self.basis, ones, observed).tau
+            return self.usage > tau, self.basis > tau
+        best = threshold_pairs(self.usage, self.basis, ones, observed)
+        return self.usage > best.tau_usage, self.basis > best.tau_basis
+
+    # ---- for a person ----------------------------------------------------------------------
+
+    def summary(self) -> pd.DataFrame:
+        """One row a factor, largest first; fit-level figures in ``.attrs``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `rows`, `columns`: size of the Boolean factor; `density`: share of ones
+            among the observed entries of its tile; `probability`: mean probability of
+            the tile's entries; `agreement`: smallest tile similarity between two
+            chains (NaN for one chain); `sd`: mean posterior standard deviation.
+        """
+        return summarise_factors(self)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: whether this run can be trusted, and why."""
+        return str(self.scalars["verdict"])
+
+    def __repr__(self) -> str:
+        rows, columns = self.data.shape
+        name = f" of {self.data.name}" if self.data.name else ""
+        return (
+            f"Fit({self.model} by {self.sampler}{name}, {rows} x {columns}, rank {self.rank}, "
+            f"{self.num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
+        )
+
+    @functools.cached_property
+    def idata(self) -> Any:
+        """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
+        warmup = int(self.scalars["num_warmup"])
+        kept = self.usage_draws.shape[1]
+        every = max(1, int(self.scalars["thinning"]))
+        last = warmup + every * np.arange(1, kept + 1) - 1
+        statistics = {("lp" if n == "log_joint" else n): t[:, last] for n, t in self.trace.items()}
+        observed = None
+        if self.data.num_rows * self.data.num_columns <= MAX_ENTRIES:
+            observed = {"data": self.data.dense()}
+        return to_inference_data(
+            self.draws(),
+            sample_stats=statistics,
+            observed_data=observed,
+            dims={
+                "usage": ["rows", "factor"],
+                "basis": ["columns", "factor"],
+                "data": ["rows", "columns"],
+            },
+            coords={
+                "rows": list(self.data.row_names),
+                "columns": list(self.data.column_names),
+                "factor": list(range(1, self.rank + 1)),
+            },
+            attrs={"model": self.model, "sampler": self.sampler, "verdict": self.verdict},
+        )
+
+    def report(self, path, *, overwrite: bool = False):
+        """Write one self-contained HTML page for a person.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        overwrite : bool
+            Replace an existing file.
+
+        Returns
+        -------
+        pathlib.Path
+        """
+        from bmfjax.report import write_report  # plots are imported only when asked for
+
+        return write_report(self, path, overwrite=overwrite)
+
+    def save(self, directory, *, overwrite: bool = False):
+        """Write the fit to a directory; see `bmfjax.storage.save_fit`."""
+        from bmfjax.storage import save_fit
+
+        return save_fit(self, directory, overwrite=overwrite)
+
+    @staticmethod
+    def load(directory) -> Fit:
+        """Read a fit that `save` or the command line wrote."""
+        from bmfjax.storage import load_fit
+
+        return load_fit(directory)
+
+
+def summarise_factors(fit: Fit) -> pd.DataFrame:
+    """The table of `Fit.summary`."""
+    ones, observed = fit.data.ones(), fit.data.missing()
+    table = []
+    for k in range(fit.rank):
+        u, v = fit.usage_binary[:, k], fit.basis_binary[:, k]
+        size = int(u.sum()) * int(v.sum())
+        seen = size - int(observed[u][:, v].sum()) if size else 0
+        tile = fit.probability(np.flatnonzero(u), np.flatnonzero(v)) if size else np.empty(0)
+        table.append(
+            {
+                "factor": k + 1,
+                "rows": int(u.sum()),
+                "columns": int(v.sum()),
+                "density": float(ones[u][:, v].sum()) / seen if seen else np.nan,
+                "probability": float(tile.mean()) if tile.size else np.nan,
+                "agreement": float(fit.agreement[k]),
+                "sd": float(np.concatenate([fit.usage_sd[:, k], fit.basis_sd[:, k]]).mean()),
+            }
+        )
+    frame = pd.DataFrame(table).set_index("factor")
+    frame.attrs = {k: v for k, v in fit.scalars.items() if np.ndim(v) == 0}
+    return frame
+
+
+def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> Binarized:
+    """The Boolean factors with the lowest expected number of wrong entries."""
+    usage = usage_draws.mean((0, 1), dtype=np.float64)
+    basis = basis_draws.mean((0, 1), dtype=np.float64)
+    return binarize(usage, basis, entries.exceedance(usage_draws, basis_draws, level=0.5))
+
+
+def _positions(chosen, names, kind) -> np.ndarray:
+    if chosen is None:
+        return np.arange(len(names))
+    if isinstance(chosen, str | int | np.integer):
+        chosen = [chosen]
+    lookup = None
+    out = []
+    for item in chosen:
+        if isinstance(item, str):
+            lookup = lookup or {n: i for i, n in enumerate(names)}
+            if item not in lookup:
+                raise InputError(f"{kind} {item!r} is not in the matrix; see its {kind}_names")
+            out.append(lookup[item])
+        elif 0 <= int(item) < len(names):
+            out.append(int(item))
+        else:
+            raise InputError(f"{kind} {item} is outside 0 to {len(names) - 1}")
+    return np.asarray(out, dtype=int)

@@ -1,0 +1,238 @@
+"""The page: what it says, that it stands alone, and that nothing half-written is left."""
+
+import base64
+import dataclasses
+import html
+import io
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bmfjax
+from bmfjax.report import overview, overview_figure, page, plots, write_report
+from bmfjax.report.style import label_colours, plain, png
+
+AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
+
+
+@pytest.fixture(scope="module")
+def fit():
+    """Two blocks of 6 x 4 with labels, awkward names, a missing cell and a mute row."""
+    values = np.kron(np.eye(2), np.ones((6, 4)))
+    values[0, 1] = np.nan
+    values[11] = np.nan
+    data = bmfjax.BinaryMatrix(
+        values,
+        row_names=[f"row <{i}>" for i in range(12)],
+        column_names=[AWKWARD, "_hidden", *(f"vote {j}" for j in range(6))],
+        row_labels=["<left>"] * 6 + ["right & wrong"] * 5 + [""],
+        name="<i>blocks</i>",
+    )
+    return bmfjax.fit(data, 2, num_chains=2, num_warmup=100, num_samples=40, progress=False)
+
+
+@pytest.fixture(scope="module")
+def text(fit):
+    return page.render(fit)
+
+
+def test_the_page_starts_with_the_verdict(fit, text):
+    assert fit.verdict in html.unescape(text)
+    assert text.index('class="verdict') < text.index("<img")
+    assert text.count("<h1>") == 1
+
+
+def test_names_and_labels_are_escaped(fit, text):
+    for name in (*fit.data.column_names, "<left>", "right & wrong", fit.data.name):
+        assert name in html.unescape(text)
+    assert "<b>&" not in text
+    assert "<left>" not in text
+    assert "<i>blocks" not in text
+
+
+def test_the_page_needs_nothing_from_elsewhere(text):
+    page_alone = re.sub(r"base64,[^\"]+", "", text)  # an image may spell anything
+    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']?data:)""", text)
+    for outside in ("http", "//", "<script", "@import", "url(", "<link"):
+        assert outside not in page_alone
+    sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
+    assert len(sources) == 7
+    for source in sources:
+        assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
+    assert len(text) < 600_000
+
+
+def test_the_sections_come_in_order(text):
+    titles = re.findall(r"<h2>(.*?)</h2>", text)
+    assert [t.split()[0] for t in titles] == ["The", "The", "How", "Traces", "Do", "Words", "To"]
+
+
+def test_settings_and_fingerprint_are_told(fit, text):
+    assert fit.data.fingerprint() in text
+    assert "num_warmup" in text
+    assert fit.versions["jax"] in text
+
+
+def test_facts_are_those_of_the_fit(fit):
+    told = {name: value for name, value, _ in page.facts(fit)}
+    assert told["Size"] == "12 x 8"
+    assert told["Without information"] == "1 row, 0 columns"
+    assert told["Missing"].startswith("9 ")
+    assert told["Wrong entries"].startswith(f"{fit.scalars['errors']} ")
+
+
+def test_writing(fit, tmp_path):
+    path = tmp_path / "page.html"
+    assert fit.report(path) == path
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+
+
+def test_an_existing_file_is_refused(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "render", lambda _: "new")
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    with pytest.raises(bmfjax.InputError, match="already exists"):
+        write_report(fit, path)
+    assert path.read_text() == "mine"
+    assert write_report(fit, path, overwrite=True).read_text() == "new"
+
+
+def test_places_that_cannot_be_written(fit, tmp_path):
+    with pytest.raises(bmfjax.InputError, match="is a directory"):
+        write_report(fit, tmp_path, overwrite=True)
+    with pytest.raises(bmfjax.InputError, match="not a directory"):
+        write_report(fit, tmp_path / "none" / "page.html")
+
+
+def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def broken(_):
+        raise RuntimeError("template")
+
+    monkeypatch.setattr(page, "context", broken)
+    with pytest.raises(RuntimeError, match="template"):
+        write_report(fit, path, overwrite=True)
+    monkeypatch.setattr(page, "render", lambda _: "\ud800")  # fails in the middle of the writing
+    with pytest.raises(UnicodeEncodeError):
+        write_report(fit, path, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    ("changes", "shade"),
+    [({"converged": True}, "amber"), ({"converged": False}, "red")],
+)
+def test_the_verdict_is_never_green(fit, changes, shade):
+    changed = dataclasses.replace(fit, scalars={**fit.scalars, **changes})
+    assert page._shade(changed) == shade
+
+
+def test_a_stopped_run_says_so(fit):
+    scalars = {**fit.scalars, "complete": False, "num_draws": 17}
+    stopped = page._stopped(dataclasses.replace(fit, scalars=scalars))
+    assert "after 17 of 40 draws" in stopped
+    assert page._stopped(fit) == ""
+
+
+def test_one_chain_few_draws_no_labels_no_names(fit):
+    dense = np.tile(fit.data.dense(), (1, 4))
+    one = dataclasses.replace(
+        fit,
+        data=bmfjax.BinaryMatrix(dense),
+        usage_draws=fit.usage_draws[:1],
+        basis_draws=np.tile(fit.basis_draws[:1], (1, 1, 4, 1)),
+        basis_binary=np.tile(fit.basis_binary, (4, 1)),
+        precision_draws=None,
+        trace={n: t[:1] for n, t in fit.trace.items()},
+        agreement=np.full(2, np.nan),
+        scalars={**fit.scalars, "factors_agreeing": np.nan, "rhat_product": np.nan,
+                 "converged": False, "num_warmup": 0},
+    )  # fmt: skip
+    few = dataclasses.replace(
+        one, usage_draws=one.usage_draws[:, :3], basis_draws=one.basis_draws[:, :3]
+    )
+    for chain in (one, few):
+        text = page.render(chain)
+        assert "binary matrix in 2 factors<" in text
+        assert "With one chain" in text
+        assert 'class="verdict grey"' in text
+        assert "more columns" in text
+        assert "not checked" in text
+        assert "Rows, highest usage first" not in text
+    assert "Too few draws" in text
+    assert plots.usage_by_label_figure(one) is None
+
+
+def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
+    monkeypatch.setattr(overview, "MAX_ENTRIES", 7 * 6)
+    monkeypatch.setattr(overview, "MAX_COLUMNS", 6)
+    monkeypatch.setattr(overview, "MAX_PIXELS", (4, 3))
+    monkeypatch.setattr(overview, "MAX_WORK", 10 * 7 * 6 * 2)
+    drawn = overview.picture(fit)
+    assert (len(drawn.rows), len(drawn.columns)) == (7, 6)
+    assert drawn.mean.shape == drawn.sd.shape == drawn.matrix.shape[:2] == (4, 3)
+    assert drawn.labels.shape == (4, 1, 3)
+    assert drawn.num_draws == 20
+    note = overview.describe(fit, drawn)
+    assert "7 evenly spaced rows of 12" in note
+    assert "average of up to 2 x 2" in note
+    assert "20 of the 80 kept draws" in note
+    assert len(png(overview_figure(fit, drawn=drawn))) > 1000
+
+
+def test_many_entries_are_binned_and_many_columns_left_out(fit, monkeypatch):
+    monkeypatch.setattr(plots, "MAX_POINTS", 5)
+    monkeypatch.setattr(plots, "MAX_BASIS_COLUMNS", 5)
+    monkeypatch.setattr(plots, "MAX_STEPS", 30)
+    png(plots.mean_sd_figure(fit))
+    assert len(plots.basis_figure(fit).axes[0].get_yticks()) == 5
+    assert len(plots.trace_figure(fit).axes[0].lines[0].get_xdata()) == 30
+
+
+def test_the_overview_shows_the_entries(fit):
+    drawn = overview.picture(fit)
+    mean = fit.predict()
+    np.testing.assert_allclose(drawn.mean, mean[drawn.rows][:, drawn.columns], atol=1e-6)
+    missing = ~fit.data.observed()[drawn.rows][:, drawn.columns]
+    yellow = np.array(overview.rgb(overview.MISSING))
+    np.testing.assert_array_equal((np.abs(drawn.matrix - yellow) < 1e-6).all(-1), missing)
+
+
+def test_label_shares_count_rows(fit):
+    shares = plots.label_shares(fit)
+    np.testing.assert_allclose(shares["<left>"], fit.usage_binary[:6].mean(0))
+    assert set(shares) == {"<left>", "right & wrong", "unknown"}
+
+
+def test_rare_labels_share_grey():
+    labels = [f"label {i}" for i in range(12) for _ in range(12 - i)]
+    colours = label_colours(labels)
+    assert len(colours) == 12
+    assert len({colours[f"label {i}"] for i in range(8)}) == 8
+    assert len({colours[f"label {i}"] for i in range(8, 12)}) == 1
+
+
+def test_a_png_keeps_the_frequent_colours():
+    figure = overview.new_figure(2, 2)
+    image = np.asarray(Image.open(io.BytesIO(png(figure, 50))).convert("RGB"))
+    assert image.shape == (100, 100, 3)
+    assert (image == 255).all()
+
+
+def test_names_in_figures_are_no_formulas():
+    assert plain("$a$\n b") == r"\$a\$ b"
+    assert plain("_x") == " _x"
+    assert len(plain("word " * 20)) <= 28
+
+
+def test_pyplot_is_left_alone():
+    code = "import bmfjax.report, sys; assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

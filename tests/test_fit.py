@@ -1,0 +1,297 @@
+"""`bmfjax.fit`: the answer, its reproducibility, and the refusals."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import boolean_product
+from bmfjax.job import prepare
+
+QUICK = {"num_chains": 2, "num_warmup": 300, "num_samples": 100, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def product():
+    return bmfjax.generate_product(40, 24, 3, density=0.4, flip=0.03, seed=3)
+
+
+@pytest.fixture(scope="module")
+def fitted(product):
+    return bmfjax.fit(product.data, rank=3, seed=1, **QUICK)
+
+
+def test_recovers_a_known_product(product, fitted):
+    recovered = boolean_product(fitted.usage_binary, fitted.basis_binary)
+    wrong = (recovered != product.clean).mean()
+    flipped = (np.nan_to_num(product.data.dense()) != product.clean).mean()
+    assert wrong < flipped < 0.06  # closer to the truth than the data are
+    called = fitted.probability() > 0.5
+    assert (called != product.clean).mean() < flipped
+
+
+def test_noise_precision_matches_the_residuals(product, fitted):
+    """Every precision is a draw from Gamma(1 + N/2, 1 + RSS/2) at its own factors."""
+    draws = np.einsum("cdik,cdjk->cdij", fitted.usage_draws, fitted.basis_draws)
+    squares = ((product.data.dense() - draws) ** 2).sum((2, 3))
+    shape, rate = 1 + 40 * 24 / 2, 1 + squares / 2
+    scores = (fitted.precision_draws - shape / rate) / (np.sqrt(shape) / rate)
+    assert abs(scores.mean()) < 5 / np.sqrt(scores.size)
+    assert 0.8 < scores.std() < 1.2
+
+
+def test_same_seed_same_draws_and_another_seed_others(product, fitted):
+    again = bmfjax.fit(product.data, rank=3, seed=1, **QUICK)
+    other = bmfjax.fit(product.data, rank=3, seed=2, **QUICK)
+    np.testing.assert_array_equal(again.usage_draws, fitted.usage_draws)
+    assert not np.array_equal(other.usage_draws, fitted.usage_draws)
+
+
+def test_summaries_agree_with_the_draws(fitted):
+    np.testing.assert_allclose(fitted.usage, fitted.draws()["usage"].mean((0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(
+        fitted.basis_sd, fitted.draws()["basis"].std((0, 1)), rtol=1e-3, atol=1e-5
+    )
+    draws = np.einsum("cdik,cdjk->cdij", fitted.usage_draws, fitted.basis_draws)
+    np.testing.assert_allclose(fitted.probability(), (draws >= 0.5).mean((0, 1)), atol=1e-2)
+    np.testing.assert_allclose(fitted.predict(), draws.mean((0, 1)), atol=1e-5)
+    np.testing.assert_allclose(fitted.predict(kind="sd"), draws.std((0, 1)), rtol=2e-2, atol=1e-4)
+    low, high = fitted.predict(kind="interval", level=0.8)
+    flat = draws.reshape(-1, *draws.shape[2:])
+    np.testing.assert_allclose(low, np.quantile(flat, 0.1, axis=0), atol=1e-4)
+    np.testing.assert_allclose(high, np.quantile(flat, 0.9, axis=0), atol=1e-4)
+
+
+def test_entries_by_position_and_by_name(fitted):
+    rows = [fitted.data.row_names[5], fitted.data.row_names[0]]
+    part = fitted.probability(rows=rows, columns=[2])
+    np.testing.assert_array_equal(part, fitted.probability()[[5, 0]][:, [2]])
+    with pytest.raises(InputError, match="row 'nobody' is not in the matrix"):
+        fitted.probability(rows=["nobody"])
+    with pytest.raises(InputError, match="column 24 is outside 0 to 23"):
+        fitted.predict(columns=[24])
+
+
+def test_summary_has_one_row_a_factor_with_right_counts(product, fitted):
+    table = fitted.summary()
+    ones = product.data.dense()
+    assert len(table) == 3
+    for k, row in enumerate(table.itertuples()):
+        u, v = fitted.usage_binary[:, k], fitted.basis_binary[:, k]
+        assert (row.rows, row.columns) == (u.sum(), v.sum())
+        assert np.isclose(row.density, ones[u][:, v].mean())
+        assert np.isclose(row.probability, fitted.probability()[u][:, v].mean())
+    assert (
+        table.attrs["errors"]
+        == (boolean_product(fitted.usage_binary, fitted.basis_binary) != ones).sum()
+    )
+
+
+def test_transform_gives_the_usage_of_the_fitted_rows(product, fitted):
+    again = fitted.transform(product.data)
+    assert np.abs(again - fitted.usage).mean() < 0.1
+    assert np.corrcoef(again.ravel(), fitted.usage.ravel())[0, 1] > 0.95
+    empty = np.full((1, 24), np.nan)
+    both = np.vstack([empty, product.data.dense()[:1]])
+    out = fitted.transform(both)
+    assert np.isnan(out[0]).all()
+    np.testing.assert_allclose(out[1], again[0], atol=1e-5)
+    with pytest.raises(InputError, match="5 columns and the fitted matrix 24"):
+        fitted.transform(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("method", ["expected", "threshold", "pairs"])
+def test_every_rule_gives_boolean_factors_of_the_product(product, fitted, method):
+    usage, basis = fitted.binarize(method)
+    assert usage.dtype == basis.dtype == bool
+    assert (boolean_product(usage, basis) != product.clean).mean() < 0.05
+
+
+def test_missing_entries_are_not_zeros(product):
+    values = product.data.dense().copy()
+    hidden = np.random.default_rng(0).random(values.shape) < 0.2
+    values[hidden] = np.nan
+    masked = bmfjax.fit(values, rank=3, seed=1, **QUICK)
+    called = masked.probability() > 0.5
+    right = (called == product.clean)[hidden].mean()
+    assert right > 0.85  # 40 % of these entries are ones: calling them zeros gives 0.6
+    assert np.isnan(masked.idata["observed_data"]["data"].values[hidden]).all()
+
+
+def test_rows_and_columns_without_information_are_kept_and_reported(product):
+    values = product.data.dense().copy()
+    values[3], values[:, 7] = np.nan, np.nan
+    found = bmfjax.fit(values, rank=2, seed=0, **QUICK)
+    assert found.usage.shape == (40, 2)
+    # Nothing was observed there: the posterior is the uniform prior, in every chain.
+    draws = found.usage_draws[:, :, 3]
+    assert np.abs(draws.mean((1, 2)) - 0.5).max() < 5 * np.sqrt(1 / 12 / 200)
+    assert np.abs(draws.std((1, 2)) - np.sqrt(1 / 12)).max() < 0.05
+    assert found.scalars["rows_without_information"] == 1
+    assert found.scalars["columns_without_information"] == 1
+
+
+def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
+    from scipy import sparse
+
+    stored = sparse.csr_array(product.data.dense())
+    again = bmfjax.fit(stored, rank=3, seed=1, **QUICK)
+    np.testing.assert_array_equal(again.basis_draws, fitted.basis_draws)
+
+
+def test_thesis_sampler_fixes_the_precision_at_one(product):
+    found = bmfjax.fit(product.data, rank=3, sampler="thesis", **QUICK)
+    assert found.precision_draws is None
+    assert found.settings["priors"]["precision"] == "1.0"
+
+
+def test_a_prior_pulls_towards_itself(product):
+    import numpyro.distributions as dist
+
+    flat = bmfjax.fit(product.data, rank=3, priors={"precision": 1.0}, seed=1, **QUICK)
+    small = bmfjax.fit(
+        product.data,
+        rank=3,
+        priors={"basis": dist.Beta(1.0, 30.0), "precision": 1.0},
+        seed=1,
+        **QUICK,
+    )
+    assert small.basis.mean() < 0.5 * flat.basis.mean()
+
+
+def test_starts_where_it_is_told(product):
+    init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
+    job = prepare(product.data, 3, init=init, num_chains=2, num_samples=10)
+    start = job.run.state.position["usage"]
+    np.testing.assert_allclose(start[1], product.usage, atol=2e-3)  # inside the box by delta
+
+
+def test_stops_in_time_with_what_there_is(product):
+    found = bmfjax.fit(
+        product.data, rank=2, num_chains=1, num_warmup=0, num_samples=10**5, max_time=2.0,
+        progress=False,
+    )  # fmt: skip
+    assert 4 <= found.scalars["num_draws"] < 10**5
+    assert not found.scalars["complete"]
+    assert found.verdict.startswith("Not checked: one chain")
+
+
+def test_the_verdict_doubts_chains_that_disagree(product):
+    from bmfjax import trust
+
+    rng = np.random.default_rng(0)
+    usage = rng.random((2, 50, 40, 3)) * np.array([0.1, 1.0])[:, None, None, None]
+    basis = rng.random((2, 50, 24, 3))
+    trace = {"log_joint": rng.normal(size=(2, 60)), "clamped": np.zeros((2, 60))}
+    binary = bmfjax.result.boolean_factors(product.data, usage, basis)
+    figures = trust.assess(product.data, usage, basis, binary, np.ones(3), trace, 10)
+    assert figures["rhat_product"] > 1.5
+    assert not figures["converged"]
+    assert figures["verdict"].startswith("Do not rely on this run")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
+        ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
+        ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
+        ({"model": "ormachine"}, "model is 'ormachine'; choose from relaxed"),
+        ({"sampler": "nuts"}, "sampler is 'nuts'; choose from iasg, thesis"),
+        ({"num_chains": 0}, "num_chains is 0; give at least 1"),
+        ({"num_samples": 3}, "num_samples is 3; give at least 4"),
+        ({"max_time": -1.0}, "max_time is -1.0"),
+        ({"priors": "cauchy"}, "prior 'cauchy' of usage is unknown"),
+        ({"priors": {"noise": 1.0}}, "priors name 'noise'"),
+        ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
+        ({"sampler_options": {"speed": 1}}, "sampler_options do not fit 'iasg'"),
+        ({"sampler_options": {"batch_size": {"rows": 3}}}, "must name 'rows' and 'columns'"),
+        ({"init": {"usage": np.zeros((40, 3))}}, "init must hold exactly"),
+        (
+            {"init": {"usage": np.zeros((4, 3)), "basis": np.zeros((24, 3))}},
+            r"init 'usage' has shape \(4, 3\); it must be \(40, 3\)",
+        ),
+        (
+            {"init": {"usage": np.full((40, 3), 2.0), "basis": np.zeros((24, 3))}},
+            "init 'usage' has values outside 0 to 1",
+        ),
+        ({"resume": True}, "resume needs a checkpoint folder"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(product, options, message):
+    arguments = {"rank": 3, **QUICK, **options}
+    with pytest.raises(InputError, match=message) as refused:
+        bmfjax.fit(product.data, arguments.pop("rank"), **arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
+    monkeypatch.setattr("bmfjax.job._memory", lambda: 10_000)
+    with pytest.raises(InputError, match="keeps the matrix dense, which for 40 x 24"):
+        prepare(product.data, 2)
+
+
+def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
+    with pytest.raises(FloatingPointError, match="not finite after"):
+        bmfjax.fit(
+            product.data, rank=2, priors={"precision": 1e37},
+            **QUICK,
+        )  # fmt: skip
+
+
+def test_saved_and_loaded_again(tmp_path, fitted):
+    folder = fitted.save(tmp_path / "out")
+    again = bmfjax.Fit.load(folder)
+    for name in ("usage_draws", "basis_draws", "precision_draws", "usage_binary", "agreement"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))
+    assert again.data.fingerprint() == fitted.data.fingerprint()
+    assert again.verdict == fitted.verdict
+    pd.testing.assert_frame_equal(again.summary(), fitted.summary())
+    with pytest.raises(InputError, match="already holds a fit"):
+        fitted.save(folder)
+    with np.load(folder / "probability.npz") as stored:
+        np.testing.assert_allclose(stored["probability"], fitted.probability(), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["posterior.nc", "factors.npz", "summary.json", "data.npz"])
+def test_a_damaged_fit_is_refused(tmp_path, fitted, name):
+    folder = fitted.save(tmp_path / "out")
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError):
+        bmfjax.Fit.load(folder)
+
+
+def test_a_folder_without_a_fit_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no fit"):
+        bmfjax.Fit.load(tmp_path)
+
+
+def test_arviz_container_has_names_and_statistics(fitted):
+    posterior = fitted.idata["posterior"]
+    assert posterior["usage"].dims == ("chain", "draw", "rows", "factor")
+    assert list(posterior["basis"]["columns"].values) == list(fitted.data.column_names)
+    lp = fitted.idata["sample_stats"]["lp"].values
+    assert lp.shape == fitted.precision_draws.shape
+    warmup, every = fitted.scalars["num_warmup"], fitted.scalars["thinning"]
+    np.testing.assert_array_equal(lp, fitted.trace["log_joint"][:, warmup + every - 1 :: every])
+
+
+def test_house_votes_separate_the_parties():
+    votes = bmfjax.load("house-votes")
+    found = bmfjax.fit(votes, rank=2, seed=0, **QUICK)
+    party = np.asarray(votes.row_labels)
+    means = {p: found.usage[party == p].mean(0) for p in np.unique(party)}
+    first, second = means.values()
+    assert np.abs(first - second).min() > 0.4
+    guess = np.argmax(found.usage, 1)
+    share = max((guess == k).astype(int)[party == "democrat"].mean() for k in (0, 1))
+    assert share > 0.8
+
+
+def test_shipped_name_path_and_matrix_are_the_same_data(tmp_path):
+    zoo = bmfjax.load("zoo")
+    bmfjax.save(tmp_path / "zoo.npz", zoo)
+    for source in ("zoo", tmp_path / "zoo.npz", BinaryMatrix(zoo.dense())):
+        assert prepare(source, 2, num_samples=4).data.fingerprint() == zoo.fingerprint()
