@@ -1,0 +1,76 @@
+"""One form for all benchmark records: figures, device, versions, commit, date."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
+
+
+def _commit() -> str:
+    try:
+        run = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **run).stdout.strip()
+        dirty = subprocess.run(["git", "status", "--porcelain", "../bmfjax"], **run).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + (" with changes" if dirty else "")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
+    """Write ``<name>.json`` with the figures and where they come from.
+
+    Parameters
+    ----------
+    name : str
+        Name of the question, and of the file.
+    figures : dict
+        What was measured; numbers and strings.
+    output : Path, optional
+        Folder; default `benchmarks/results`.
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    folder = RESULTS if output is None else Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    device = jax.devices()[0]
+    record = {
+        "benchmark": name,
+        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": _commit(),
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+        },
+        "versions": _versions(),
+        "figures": figures,
+    }
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path
