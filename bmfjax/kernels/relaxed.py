@@ -292,10 +292,14 @@ def newton_direction(gradient, free, curvature, num_iterations=3):
     residual = gradient.T * mask * scale
     d, p = residual, jnp.zeros_like(residual)
     rho = jnp.einsum("km,km->m", residual, residual)
+    # What is left of a solved row is rounding, and not the same rounding wherever XLA fuses
+    # its computation: the ratio of two such numbers is a step of any length.
+    solved = rho * (32 * jnp.finfo(rho.dtype).eps) ** 2
     for _ in range(min(num_iterations, curvature.shape[0])):
         q = (unit @ d) * mask
         bend = jnp.einsum("km,km->m", d, q)
-        alpha = jnp.where(bend > 0, rho / jnp.where(bend > 0, bend, 1.0), 0.0)
+        going = (rho > solved) & (bend > 0)
+        alpha = jnp.where(going, rho / jnp.where(going, bend, 1.0), 0.0)
         p, residual = p + alpha * d, residual - alpha * q
         new = jnp.einsum("km,km->m", residual, residual)
         d = residual + jnp.where(rho > 0, new / jnp.where(rho > 0, rho, 1.0), 0.0) * d

@@ -187,6 +187,20 @@ def test_newton_direction_solves_on_the_free_coordinates_of_every_row(x64, rank)
         )
 
 
+@pytest.mark.parametrize("chains", [1, 3])
+def test_rows_that_are_solved_before_the_last_iteration_stay_solved(chains):
+    """Under vmap over one chain XLA once made steps of twice the length of what was rounding."""
+    r = np.random.default_rng(2)
+    factor = r.random((40, 2)).astype(np.float32)
+    curvature = factor.T @ factor + 1e-3 * np.eye(2, dtype=np.float32)
+    gradient = r.normal(size=(1000, 2)).astype(np.float32)
+    free = np.arange(1000)[:, None] % 2 == [0, 1]  # one coordinate a row: solved in one iteration
+    many = [np.stack([x] * chains) for x in (gradient, free, curvature)]
+    found = jax.jit(jax.vmap(kernel.newton_direction))(*many)
+    expected = free * gradient / np.diag(curvature)
+    np.testing.assert_allclose(found, [expected] * chains, rtol=1e-4)
+
+
 def test_three_iterations_leave_a_few_per_cent():
     r = np.random.default_rng(0)
     factor = r.random((200, 10))

@@ -1,0 +1,225 @@
+"""The command line, as a user meets it: files, exit codes, one sentence for bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.storage import FILES
+
+QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "davis"
+    assert run("fit", "davis", *QUICK, "--output", folder) == 0
+    return folder
+
+
+def test_fit_writes_everything_and_no_checkpoint_stays(fitted):
+    names = {path.name for path in fitted.iterdir()}
+    assert names == {*FILES, "report.html"}
+
+
+def test_summary_says_what_was_fitted(fitted):
+    summary = json.loads((fitted / "summary.json").read_text())
+    assert summary["data"]["fingerprint"] == bmfjax.load("davis").fingerprint()
+    assert summary["settings"]["rank"] == 2
+    assert set(summary["versions"]) >= {"bmfjax", "jax", "numpyro", "python"}
+    assert summary["verdict"] in (fitted / "report.html").read_text()
+    assert summary["scalars"]["complete"] is True
+
+
+def test_command_line_and_python_give_the_same_draws(fitted):
+    same = bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=60, num_samples=40, progress=False)
+    np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
+
+
+def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
+    before = {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()}
+    assert run("fit", "davis", *QUICK, "--output", fitted) == 2
+    assert "already holds a fit" in capsys.readouterr().err
+    # A refusal after --overwrite must not have removed anything either.
+    assert run("fit", "davis", "--rank", 99, "--output", fitted, "--overwrite") == 2
+    assert {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()} == before
+
+
+def test_overwrite_replaces(tmp_path):
+    out = tmp_path / "out"
+    assert run("fit", "davis", *QUICK, "--output", out) == 0
+    assert run("fit", "davis", *QUICK, "--seed", 5, "--output", out, "--overwrite") == 0
+    assert json.loads((out / "summary.json").read_text())["settings"]["seed"] == 5
+
+
+def test_report_is_written_again_on_request(fitted, tmp_path, capsys):
+    page = tmp_path / "again.html"
+    assert run("report", fitted, "--output", page) == 0
+    assert "<html" in page.read_text()
+    assert run("report", fitted, "--output", page) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+def test_generated_files_hold_their_truth(tmp_path, capsys):
+    tiles, product = tmp_path / "tiles.npz", tmp_path / "product.npz"
+    size = ["--rows", 128, "--columns", 128, "--rank", 10]
+    assert run("generate", "tiles", *size, "--noise", 0.0, 0.0, "--output", tiles) == 0
+    assert run("generate", "product", *size, "--flip", 0.1, "--output", product) == 0
+    for path, flipped in ((tiles, 0.0), (product, 0.1)):
+        truth = bmfjax.data.load_truth(path)
+        data = bmfjax.load(path)
+        clean = truth.usage.astype(int) @ truth.basis.T.astype(int) > 0
+        assert abs((data.dense(bool) != clean).mean() - flipped) < 0.02
+    assert "rank 10" in capsys.readouterr().out
+    assert run("generate", "tiles", *size, "--output", tiles) == 2
+    assert run("generate", "tiles", *size, "--output", tiles, "--overwrite") == 0
+
+
+def test_a_csv_with_marks_and_labels(tmp_path):
+    table = tmp_path / "votes.csv"
+    lines = ["member,party,a,b,c"]
+    for i in range(8):
+        side = "left" if i % 2 else "right"
+        cells = ["1", "1", "?" if i == 0 else "0"] if i % 2 else ["0", "?", "1"]
+        lines.append(",".join([f"m{i}", side, *cells]))
+    table.write_text("\n".join(lines))
+    arguments = ["--missing", "?", "--label-column", "party", "--output", tmp_path / "out"]
+    assert run("fit", table, *QUICK, *arguments) == 0
+    found = bmfjax.Fit.load(tmp_path / "out")
+    assert found.data.column_names == ("a", "b", "c")
+    assert found.data.num_missing == 4
+    assert set(found.data.row_labels) == {"left", "right"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "no-such.csv"], "no-such.csv"),
+        (["fit", "house-vote"], "house-votes"),
+        (["fit", "davis", "--rank", "0"], "rank is 0"),
+        (["fit", "davis", "--rank", "15"], "from 1 to 14"),
+        (["fit", "davis", "--samples", "2"], "num_samples is 2"),
+        (["fit", "davis", "--precision", "-1"], "precision is -1.0"),
+        (["fit", "davis", "--resume"], "no interrupted fit to resume"),
+        (["fit", "davis", "--batch-size", "0"], "give at least 1"),
+        (["fit", "bad.csv"], "2"),
+        (["fit", "empty.csv"], "empty.csv"),
+        (["fit", "cut.npz"], "cut.npz"),
+        (["report", "."], "holds no fit"),
+        (["generate", "tiles", "--rank", "900", "--output", "x.npz"], "900"),
+        (["generate", "product", "--flip", "1.5", "--output", "x.npz"], "1.5"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_text("a,b\n1,0\n2,1\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 not the rest")
+    before = sorted(tmp_path.iterdir())
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bmfjax: ") and message in error
+    assert error.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("fit", "generate", "report", "datasets"))
+
+
+def test_datasets_lists_what_ships(capsys):
+    assert run("datasets") == 0
+    out = capsys.readouterr().out
+    assert all(d.name in out for d in bmfjax.datasets())
+
+
+# ---- interruption: a process of its own ----------------------------------------------------
+
+LONG = ["--rank", "2", "--chains", "2", "--warmup", "50", "--samples", "4000", "--quiet"]
+
+
+def start(folder):
+    command = [sys.executable, "-m", "bmfjax", "fit", "davis", *LONG, "--output", str(folder)]
+    # Small chunks and a checkpoint after each, so that the run can be hit in the middle.
+    code = (
+        "import sys, time, bmfjax.job as job, bmfjax.cli as cli, bmfjax.infer.driver as driver\n"
+        "job.CHECKPOINT_SECONDS = 0.0\n"
+        "take = driver.ChainRun.advance\n"
+        "def slow(self, n=None):\n"
+        "    time.sleep(0.05)\n"
+        "    return take(self, min(n or 25, 25))\n"
+        "driver.ChainRun.advance = slow\n"
+        f"sys.exit(cli.main({command[3:]!r}))\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+
+
+def wait_for_parts(folder, process, number):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read()
+        if (folder / "checkpoint" / f"part-{number:05d}.npz").exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError("no checkpoint was written in time")
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    return bmfjax.fit(
+        "davis", rank=2, num_chains=2, num_warmup=50, num_samples=4000, progress=False
+    )
+
+
+def test_killed_in_the_middle_and_resumed_gives_the_same_draws(tmp_path, unbroken):
+    folder = tmp_path / "out"
+    process = start(folder)
+    wait_for_parts(folder, process, 8)
+    process.kill()
+    process.communicate()
+    assert not (folder / "summary.json").exists()
+    assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
+    found = bmfjax.Fit.load(folder)
+    np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
+    np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
+
+
+def test_ctrl_c_keeps_what_was_drawn(tmp_path, unbroken, capsys):
+    folder = tmp_path / "out"
+    process = start(folder)
+    wait_for_parts(folder, process, 16)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "what was drawn is kept" in error and "--resume" in error
+    partial = bmfjax.Fit.load(folder)
+    drawn = partial.scalars["num_draws"]
+    assert 4 <= drawn < 4000 and partial.scalars["complete"] is False
+    trace = unbroken.trace["log_joint"][:, : 50 + drawn]
+    np.testing.assert_array_equal(partial.trace["log_joint"], trace)
+    # Another matrix cannot continue it, and its files stay.
+    assert run("fit", "zoo", *LONG, "--output", folder, "--resume") == 2
+    assert "belongs to another fit: data is" in capsys.readouterr().err
+    assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
+    found = bmfjax.Fit.load(folder)
+    np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
