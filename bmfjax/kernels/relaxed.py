@@ -222,11 +222,20 @@ def factor_gradient(target, other, values, observed, log_prior, weight):
     """
     if observed is None:
         # Through the Gram matrix: no S x m residual is formed.
-        pull = values.T @ other - target @ (other.T @ other)
+        pull = _transposed_product(values, other) - target @ (other.T @ other)
     else:
-        pull = ((values - other @ target.T) * observed).T @ other
+        pull = _transposed_product((values - other @ target.T) * observed, other)
     prior = jax.grad(lambda x: jnp.sum(log_prior(x)))(target)
     return weight * pull + prior
+
+
+def _transposed_product(values, other):
+    """``values.T @ other``, but it is the small matrix that gets transposed.
+
+    XLA on CPU would copy `values` into its transpose first, which takes longer than
+    the product; the barriers keep it from rewriting this form into that one.
+    """
+    return lax.optimization_barrier(lax.optimization_barrier(other.T) @ values).T
 
 
 def factor_case_variance(target, other, values, observed, weight):
@@ -248,8 +257,8 @@ def factor_case_variance(target, other, values, observed, weight):
     residual = values - other @ target.T
     if observed is not None:
         residual = residual * observed
-    mean = residual.T @ other / size
-    second = (residual * residual).T @ (other * other) / size
+    mean = _transposed_product(residual, other) / size
+    second = _transposed_product(residual * residual, other * other) / size
     return weight**2 * size * jnp.maximum(second - mean * mean, 0.0)
 
 
