@@ -22,11 +22,19 @@ ENGINE = "h5netcdf"
 
 
 def to_inference_data(
-    posterior, *, sample_stats=None, observed_data=None, dims=None, coords=None, attrs=None
+    posterior,
+    *,
+    sample_stats=None,
+    observed_data=None,
+    log_likelihood=None,
+    dims=None,
+    coords=None,
+    attrs=None,
 ):
     """Put draws into the container of the installed ArviZ.
 
-    No log-likelihood is stored: one number for every draw and entry outgrows everything else.
+    A pointwise log-likelihood is stored only where it is given: one number for every draw and
+    entry outgrows everything else.
 
     Parameters
     ----------
@@ -35,6 +43,8 @@ def to_inference_data(
     sample_stats : mapping of str to array, (chain, draw, ...), optional
         Under the names of ArviZ: `lp`, `acceptance_rate`, ...
     observed_data : mapping of str to array, (...), optional
+    log_likelihood : mapping of str to array, (chain, draw, ...), optional
+        Pointwise, under the names of the observed data.
     dims : mapping of str to sequence of str, optional
         Names of the axes of a variable, without chain and draw; ``{name}_dim_0`` ... by default.
     coords : mapping of str to array, optional
@@ -63,13 +73,15 @@ def to_inference_data(
     dims, coords = dims or {}, coords or {}
     groups = {"posterior": _dataset(posterior, dims, coords, sampled=True)}
     groups["posterior"].attrs.update(_checked_attrs(attrs or {}))
-    if sample_stats:
-        groups["sample_stats"] = _dataset(sample_stats, dims, coords, sampled=True)
+    for name, arrays in (("sample_stats", sample_stats), ("log_likelihood", log_likelihood)):
+        if not arrays:
+            continue
+        groups[name] = _dataset(arrays, dims, coords, sampled=True)
         for axis in ("chain", "draw"):
-            sizes = [group.sizes[axis] for group in groups.values()]
+            sizes = [groups[g].sizes[axis] for g in ("posterior", name)]
             if sizes[0] != sizes[1]:
                 raise InputError(
-                    f"the posterior has {sizes[0]} {axis}s and sample_stats {sizes[1]}; "
+                    f"the posterior has {sizes[0]} {axis}s and {name} {sizes[1]}; "
                     "give both for the same draws"
                 )
     if observed_data:

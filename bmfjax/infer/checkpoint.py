@@ -72,8 +72,7 @@ class Checkpoint:
             # The state of an earlier run must not be read with the parts of this one.
             (self.folder / "state.npz").unlink(missing_ok=True)
         if run.steps_done > first:
-            recorded = run.recorded_between(first, run.steps_done)
-            arrays = {f"{k}/{n}": a for k, named in recorded.items() for n, a in named.items()}
+            arrays = _flat(run.recorded_between(first, run.steps_done))
             self._replace(self._part(len(self._parts)), arrays)
             self._parts.append((first, run.steps_done))
         leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(run.snapshot()))}
@@ -100,18 +99,18 @@ class Checkpoint:
         if [np.shape(a) for a in stored] != [np.shape(a) for a in leaves]:
             raise self._damaged(self.folder / "state.npz")
         recorded: dict[str, dict[str, list]] = {"draws": {}, "trace": {}}
-        for i in range(len(about["parts"])):
-            for key, array in self._load(self._part(i)).items():
+        for i, (first, last) in enumerate(about["parts"]):
+            part = self._load(self._part(i))
+            expected = _flat(run.recorded_between(first, last))
+            if {n: a.shape for n, a in part.items()} != {n: a.shape for n, a in expected.items()}:
+                raise self._damaged(self._part(i))
+            for key, array in part.items():
                 kind, name = key.split("/", 1)
                 recorded[kind].setdefault(name, []).append(array)
         joined = {
             kind: {name: np.concatenate(arrays, axis=1) for name, arrays in named.items()}
             for kind, named in recorded.items()
         }
-        for kind, named in run.recorded_between(0, about["steps_done"]).items():
-            for name, array in named.items():
-                if about["parts"] and np.shape(joined[kind].get(name)) != array.shape:
-                    raise self._damaged(self._part(0))
         run.restore(jax.tree.unflatten(structure, stored), about["steps_done"], joined)
         self._parts = [tuple(part) for part in about["parts"]]
 
@@ -151,3 +150,8 @@ class Checkpoint:
         return InputError(
             f"{path} is missing or damaged, so that the fit cannot be resumed; start it anew"
         )
+
+
+def _flat(recorded: dict) -> dict:
+    """``{"draws/usage": array}`` from ``{"draws": {"usage": array}}``."""
+    return {f"{kind}/{name}": a for kind, named in recorded.items() for name, a in named.items()}

@@ -95,11 +95,11 @@ def _is_data(site):
 
 
 def _observed(site):
-    values = np.array(site["value"], dtype=np.result_type(site["value"], np.float32))
+    values = np.asarray(site["value"])
     mask = getattr(site["fn"], "_mask", None)
-    if mask is not None:
-        values[~np.broadcast_to(np.asarray(mask), values.shape)] = np.nan
-    return values
+    if mask is None:
+        return values
+    return np.where(np.asarray(mask), values, np.float32(np.nan))
 
 
 def _statistics(mcmc):

@@ -79,14 +79,12 @@ def test_how_the_caller_advances_changes_nothing():
 
 
 def test_a_chain_does_not_depend_on_those_beside_it():
-    one, three = start(num_chains=1), start(num_chains=3)
+    one, two = start(num_chains=1), finished()
     one.finish()
-    three.finish()
-    for name in ("draws", "trace"):
-        alone, together = getattr(one, name)(), getattr(three, name)()
-        for n in alone:
-            np.testing.assert_array_equal(alone[n][0], together[n][0])
-    assert not np.array_equal(three.draws()["x"][1], three.draws()["x"][2])
+    for of in (ChainRun.draws, ChainRun.trace):
+        for name, alone in of(one).items():
+            np.testing.assert_array_equal(alone[0], of(two)[name][0])
+    assert not np.array_equal(*two.draws()["x"])
 
 
 def test_the_seed_decides():
@@ -104,26 +102,34 @@ def test_of_the_relaxed_kernel_the_same_holds():
     values = (np.random.default_rng(0).random((12, 9)) < 0.4).astype(np.float32)
     bound = IASG(functools.partial(relaxed_bmf, rank=2, precision=4.0)).bind(values)
 
-    def draws(num_chains, chunk_size):
-        run = ChainRun(
+    def new(num_chains):
+        return ChainRun(
             bound.algorithm,
             random.key(0),
             bound.data,
             num_chains=num_chains,
             num_warmup=3,
             num_samples=20,
-            chunk_size=chunk_size,
             draws={"usage": 1},
             trace={"log_joint": 1},
             reducers={"product": product_mean()},
         )
-        run.finish()
-        return run.draws() | run.trace() | {"product": run.reduced()["product"]["product"]}
 
-    one, two, three = draws(1, 16), draws(2, 7), draws(3, 64)
-    for name, values in three.items():
-        np.testing.assert_array_equal(two[name], values[:2], err_msg=name)
-        np.testing.assert_allclose(one[name][0], values[0], rtol=1e-4, atol=1e-4, err_msg=name)
+    def recorded(run, sizes):
+        for size in sizes:
+            run.advance(size)
+        assert run.steps_done == 23
+        return {**run.draws(), **run.trace(), **run.reduced()["product"]}
+
+    one, three = new(1), new(3)
+    beginning = three.snapshot()
+    at_once = jax.tree.map(np.copy, recorded(three, [23]))
+    three.restore(beginning, 0, {})
+    in_pieces = recorded(three, [1, 2, 7, 7, 1, 5])
+    alone = recorded(one, [23])
+    for name, values in at_once.items():
+        np.testing.assert_array_equal(in_pieces[name], values, err_msg=name)
+        np.testing.assert_allclose(alone[name][0], values[0], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 # ---- what is kept ------------------------------------------------------------------------------

@@ -1,0 +1,316 @@
+"""What IASG makes of a model and its options: blocks, windows, steps, and what it refuses."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+
+from bmfjax.data import InputError
+from bmfjax.infer import IASG
+from bmfjax.kernels.step_size import matched_step_size
+from bmfjax.models import relaxed_bmf
+
+N = 40
+Y = jnp.asarray(np.random.default_rng(0).normal(size=N), jnp.float32)
+VALUES = (np.random.default_rng(1).random((20, 16)) < 0.4).astype(np.float32)
+RELAXED = functools.partial(relaxed_bmf, rank=2, precision=1.0)
+MU, SIGMA = (("mu",), {"cases": 5}), (("sigma",), {"cases": 5})
+
+
+def model(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+    with numpyro.plate("cases", N) as i:
+        numpyro.sample("y", dist.Normal(mu, sigma), obs=y[i])
+
+
+def with_a_plate_of_latents(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    with numpyro.plate("groups", 2):
+        effect = numpyro.sample("effect", dist.Normal())
+    with numpyro.plate("cases", N) as i:
+        local = numpyro.sample("local", dist.Normal())
+        numpyro.sample("y", dist.Normal(mu + effect[0] + local, 1.0), obs=y[i])
+
+
+def discrete(y):
+    numpyro.sample("z", dist.Poisson(3.0))
+
+
+def large(y):
+    numpyro.sample("many", dist.Normal().expand([1001]).to_event(1))
+    with numpyro.plate("cases", N) as i:
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y[i])
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preconditioner": "adam"}, r"preconditioner is 'adam'; choose 'newton'"),
+        ({"preconditioner": None}, r"plain gradient steps .* need a step_size"),
+        ({"boundary": "bounce"}, r"boundary is 'bounce'; choose 'clamp' or 'reflect'"),
+        ({"delta": 0.5}, r"delta is 0\.5; give a share of the box"),
+        ({"delta": -0.1}, r"delta is -0\.1"),
+        ({"window": 0}, r"window is 0; give at least 1, or 'matched' or 'pass'"),
+        ({"window": 2.5}, r"window is 2\.5"),
+        ({"window": "all"}, r"window is 'all'"),
+        ({"num_approach": -1}, r"num_approach is -1; give 0 or more"),
+        ({"num_calibration": 1}, r"num_calibration is 1; give at least 2"),
+        ({"blocks": (MU,), "batch_size": 3}, r"blocks already say the batch sizes"),
+        ({"blocks": ()}, r"blocks is empty; give at least one"),
+    ],
+)
+def test_options_that_fit_no_model(options, message):
+    with pytest.raises(InputError, match=message):
+        IASG(model, **options)
+
+
+@pytest.mark.parametrize(
+    ("of", "blocks", "options", "message"),
+    [
+        (model, None, {}, r"blocks of this model are not known; give blocks="),
+        (
+            model,
+            ((("mu", "nu"), {"cases": 5}), SIGMA),
+            {},
+            r"block site 'nu' is not a latent site of the model; it has mu, sigma",
+        ),
+        (model, ((("mu", "y"), {"cases": 5}),), {}, r"block site 'y' is not a latent site"),
+        (
+            model,
+            ((("mu", "sigma"), {"rows": 5}),),
+            {},
+            r"plate 'rows' is not in the model; its plates: cases",
+        ),
+        (model, (MU,), {}, r"site 'sigma' is in no block, so that it would never move"),
+        (model, (MU, SIGMA, MU), {}, r"site 'mu' is in two blocks; put it in exactly one"),
+        (
+            model,
+            (MU, SIGMA),
+            {"conditionals": {"mu": None}},
+            r"site 'mu' is in two blocks",
+        ),
+        (
+            model,
+            (MU, SIGMA),
+            {"conditionals": {"tau": None}},
+            r"conditional of 'tau': not a latent site of the model; it has mu, sigma",
+        ),
+        (
+            model,
+            ((("mu", "sigma"), {"cases": 0}),),
+            {},
+            r"batch of plate 'cases' is 0; give at least 1$",
+        ),
+        (
+            model,
+            ((("mu", "sigma"), {"cases": N}),),
+            {"replace": False},
+            r"batch of plate 'cases' is 40; give at least 1 and, without replacement, fewer than 4",
+        ),
+        (
+            with_a_plate_of_latents,
+            ((("mu", "effect", "local"), {"cases": 5}),),
+            {},
+            r"site 'local' lies inside plate 'cases', from which minibatches are drawn",
+        ),
+        (
+            with_a_plate_of_latents,
+            ((("mu", "effect"), {"cases": 5}), (("local",), {})),
+            {},
+            r"site 'local' lies inside plate 'cases'",
+        ),
+        (discrete, ((("z",), {}),), {}, r"site 'z' is discrete"),
+        (large, ((("many",), {"cases": 5}),), {}, r"'many' has 1001 coordinates, too many"),
+        (
+            model,
+            ((("mu", "sigma"), {}),),
+            {"report_variance": True},
+            r"report_variance needs exactly one plate a block, and the block of 'mu' has 0",
+        ),
+        (
+            model,
+            (MU, SIGMA),
+            {"preconditioner": "calibrated"},
+            r"'calibrated' draws points from boxes, and site 'mu' has none",
+        ),
+        (
+            model,
+            (MU, SIGMA),
+            {"step_size": {"mu": 0.1}},
+            r"step_size must name the moving sites .*differs in \['sigma'\]",
+        ),
+        (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size of 'mu' is -0\.1; give a positive"),
+        (
+            model,
+            (MU, SIGMA),
+            {"step_size": {"mu": 0.1, "sigma": 0.0}},
+            r"step_size of 'sigma' is 0\.0; give a positive number",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_model(of, blocks, options, message):
+    with pytest.raises(InputError, match=message):
+        IASG(of, blocks, **options).bind(Y)
+
+
+@pytest.mark.parametrize(
+    ("model_options", "options", "message"),
+    [
+        ({}, {"batch_size": {"rows": 3}}, r"batch_size names \['rows'\]; it must name 'rows' and"),
+        ({}, {"batch_size": 0}, r"batch of plate 'rows' is 0"),
+        (
+            {},
+            {"batch_size": {"rows": 5, "columns": 16}, "replace": False},
+            r"batch of plate 'columns' is 16; give at least 1 and, without replacement, fewer",
+        ),
+        ({"precision": dist.HalfNormal(1.0)}, {}, r"prior of precision is HalfNormal"),
+        ({"prior": dist.Normal(0.0, 1.0)}, {}, r"prior of usage has support"),
+    ],
+)
+def test_what_does_not_fit_the_relaxed_model(model_options, options, message):
+    with pytest.raises(InputError, match=message):
+        IASG(functools.partial(RELAXED, **model_options), **options).bind(VALUES)
+
+
+def test_the_relaxed_model_needs_data():
+    with pytest.raises(InputError, match=r"IASG needs data"):
+        IASG(functools.partial(RELAXED, shape=(4, 3))).bind()
+
+
+def test_a_start_must_fit():
+    algorithm = IASG(RELAXED).bind(VALUES).algorithm
+    start = {"usage": jnp.ones((20, 2)), "basis": jnp.ones((16, 2))}
+    data = IASG(RELAXED).bind(VALUES).data
+    with pytest.raises(InputError, match=r"the start lacks 'basis'; give a value for"):
+        algorithm.init(random.key(0), {"usage": start["usage"]}, data)
+    with pytest.raises(InputError, match=r"start of 'usage' has shape \(16, 2\).*\(20, 2\)"):
+        algorithm.init(random.key(0), start | {"usage": start["basis"]}, data)
+
+
+# ---- windows, steps, bounds ----------------------------------------------------------------------
+
+
+def bound_and_state(kernel, values=VALUES):
+    bound = kernel.bind(values)
+    rows, columns = values.shape
+    middle = {"usage": jnp.full((rows, 2), 0.5), "basis": jnp.full((columns, 2), 0.5)}
+    return bound, bound.algorithm.init(random.key(0), middle, bound.data)
+
+
+def test_default_batches_leave_a_window_whose_steps_are_matched():
+    """Batches of max(N / 8, 4 rank) cases: 8 of 20 rows and 8 of 16 columns here."""
+    bound, state = bound_and_state(IASG(RELAXED))
+    assert bound.window == 1  # with 8 of 16 columns even two iterates vary too little
+    assert float(state.step_size["basis"]) == pytest.approx(matched_step_size(1, 8 / 20))
+    assert float(state.step_size["usage"]) == pytest.approx(matched_step_size(1, 8 / 16))
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [("pass", 7), (5, 5), ("matched", 2)], ids=["pass", "given", "matched"]
+)
+def test_window(window, expected):
+    """One pass is the largest N/S: 20/3, of the rows."""
+    kernel = IASG(RELAXED, batch_size={"rows": 3, "columns": 4}, window=window)
+    bound, state = bound_and_state(kernel)
+    assert bound.window == expected
+    step = matched_step_size(expected, 3 / 20)
+    assert float(state.step_size["basis"]) == pytest.approx(step, rel=1e-5)
+
+
+def test_step_sizes_may_be_given_for_all_or_by_site():
+    state = bound_and_state(IASG(RELAXED, step_size=0.25))[1]
+    assert {s: float(h) for s, h in state.step_size.items()} == {"usage": 0.25, "basis": 0.25}
+    by_site = {"usage": 0.5, "basis": 0.125}
+    state = bound_and_state(IASG(RELAXED, step_size=by_site))[1]
+    assert {s: float(h) for s, h in state.step_size.items()} == by_site
+
+
+@pytest.mark.parametrize(("boundary", "delta"), [("clamp", 0.1), ("reflect", 0.0)])
+def test_iterates_and_draws_stay_in_the_box(boundary, delta):
+    kernel = IASG(RELAXED, boundary=boundary, delta=delta, batch_size=4)
+    bound, state = bound_and_state(kernel)
+    low, high = np.float32(delta), np.float32(1 - delta)
+
+    @jax.jit
+    def run(state):
+        def one(state, key):
+            state, _ = bound.algorithm.step(key, state, bound.data)
+            return state, (state.position, state.average)
+
+        return jax.lax.scan(one, state, random.split(random.key(0), 30))[1]
+
+    values = np.concatenate([np.ravel(v) for v in jax.tree.leaves(run(state))])
+    assert values.min() >= low and values.max() <= high
+    assert ((values == low) | (values == high)).any() == (boundary == "clamp")
+
+
+def test_the_box_is_that_of_the_prior():
+    model = functools.partial(RELAXED, usage_prior=dist.Uniform(0.25, 0.5))
+    bound = IASG(model, delta=0.1).bind(VALUES)
+    start = {"usage": jnp.ones((20, 2)), "basis": jnp.ones((16, 2))}
+    state = bound.algorithm.init(random.key(0), start, bound.data)
+    assert float(state.position["usage"].max()) == pytest.approx(0.475)
+    assert float(state.position["basis"].max()) == pytest.approx(0.9)
+
+
+def test_only_the_standard_blocks_take_the_hand_written_path():
+    """Its data are the matrix in both orientations; elsewhere the model's arguments."""
+    standard = ((("usage",), {"columns": 4}), (("basis",), {"rows": 4}))
+    together = ((("usage", "basis"), {"columns": 4}),)
+    assert hasattr(IASG(RELAXED, standard).bind(VALUES).data, "transposed")
+    args, kwargs = IASG(RELAXED, together).bind(VALUES).data
+    assert args[0] is VALUES and kwargs == {}
+    assert hasattr(IASG(RELAXED).bind(data=VALUES, observed=VALUES > 2).data, "transposed")
+
+
+# ---- the thesis ----------------------------------------------------------------------------------
+
+
+def test_thesis_is_the_published_algorithm():
+    """Calibrated steps of 2 (S/N) / var, an unscaled likelihood, a clamp, a pass a window."""
+    kernel = IASG.thesis(RELAXED, batch_size=4, num_calibration=400)
+    s = kernel._settings
+    assert (s.preconditioner, s.boundary, s.replace) == ("calibrated", "clamp", True)
+    assert (s.scale_likelihood, s.delta, s.step_size, s.num_approach) == (False, 1e-3, None, None)
+    bound, state = bound_and_state(kernel)
+    assert bound.window == 5  # 20 rows, 4 in a batch
+
+    # Algorithm 3.1 by hand: gradients of plain sums over 4 rows at uniform points.
+    r = np.random.default_rng(0)
+    points = 4000
+    usage, basis = r.random((points, 20, 2)), r.random((points, 16, 2))
+    rows = r.integers(0, 20, (points, 4))
+    y = np.take_along_axis(usage, rows[:, :, None], 1)
+    residual = VALUES[rows] - y @ basis.transpose(0, 2, 1)
+    gradient = residual.transpose(0, 2, 1) @ y
+    expected = 2 * (4 / 20) / gradient.var(0)
+    np.testing.assert_allclose(state.step_size["basis"], expected, rtol=0.35)
+    assert float(jnp.mean(state.step_size["basis"])) == pytest.approx(expected.mean(), rel=0.05)
+
+
+def test_thesis_on_a_column_without_an_entry_draws_numbers():
+    values = VALUES.copy()
+    values[:, 3] = np.nan
+    bound, state = bound_and_state(IASG.thesis(RELAXED, batch_size=4, num_calibration=30), values)
+    state, info = jax.jit(bound.algorithm.step)(random.key(0), state, bound.data)
+    assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves((state, info)))
+    np.testing.assert_array_equal(state.average["basis"][3], 0.5)
+
+
+def test_thesis_takes_blocks_of_another_model():
+    def two_boxes(y):
+        a = numpyro.sample("a", dist.Uniform(0.0, 1.0))
+        with numpyro.plate("cases", N) as i:
+            numpyro.sample("y", dist.Normal(a, 1.0), obs=y[i])
+
+    bound = IASG.thesis(two_boxes, ((("a",), {"cases": 8}),)).bind(Y)
+    assert bound.window == 5

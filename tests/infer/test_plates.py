@@ -1,0 +1,281 @@
+"""A model's density and its gradients on some cases, against NumPyro's own and the kernels'."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from numpyro.infer.util import potential_energy
+
+from bmfjax.data import InputError
+from bmfjax.infer import IASG, plates
+from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels import relaxed as kernel
+from bmfjax.models import relaxed_bmf
+
+N = 30
+X = jnp.asarray(np.random.default_rng(0).normal(size=(N, 2)), jnp.float32)
+Y = jnp.asarray(np.random.default_rng(1).normal(0.5, 1.0, N), jnp.float32)
+CASES = jnp.array([3, 3, 0, 17, 29, 8])
+
+
+def regression(x, y):
+    """Sites on the line, on the half-line, on a simplex and on a box."""
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(3.0))
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.array([2.0, 1.0, 3.0])))
+    numpyro.sample("whole", dist.Normal(beta.sum(), 1.0), obs=0.3)  # in no plate
+    with numpyro.plate("cases", N) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ beta + weights[0], sigma), obs=y[i])
+
+
+def on_a_box(x, y):
+    return numpyro.sample("share", dist.Uniform(-1.0, 3.0))
+
+
+SITES = plates.inspect_model(regression, (X, Y), {})
+POSITION = {
+    "beta": jnp.array([0.4, -0.8]),
+    "sigma": jnp.array(0.3),  # log sigma
+    "weights": jnp.array([0.2, -0.5]),  # stick-breaking coordinates
+}
+
+
+def block(names=("beta", "sigma"), *, scaled=True):
+    return plates.plate_block(
+        regression, SITES, names, {"cases": len(CASES)}, newton=True, scale_likelihood=scaled
+    )
+
+
+@functools.cache
+def reference():
+    """NumPyro's potential with CASES substituted, by observed site; and its gradients."""
+
+    def minus_potential(position, cases, muted):
+        model = handlers.substitute(regression, data={} if cases is None else {"cases": cases})
+        if muted:
+            model = handlers.block(
+                handlers.mask(model, mask=False) if muted == "all" else model,
+                hide=[] if muted == "all" else list(muted),
+            )
+        return -potential_energy(model, (X, Y), {}, position)
+
+    return {
+        "all": jax.jit(jax.value_and_grad(lambda p: minus_potential(p, None, ())))(POSITION),
+        "cases": jax.jit(jax.value_and_grad(lambda p: minus_potential(p, CASES, ())))(POSITION),
+        "no y": jax.jit(jax.value_and_grad(lambda p: minus_potential(p, CASES, ("y",))))(POSITION),
+        "prior": jax.jit(jax.value_and_grad(lambda p: minus_potential(p, CASES, ("y", "whole"))))(
+            POSITION
+        ),
+    }
+
+
+# ---- what a trace tells --------------------------------------------------------------------------
+
+
+def test_sites_supports_and_plates_are_found():
+    assert SITES.shapes == {"beta": (2,), "sigma": (), "weights": (3,)}
+    assert SITES.boxes == {} and set(SITES.transforms) == {"beta", "sigma", "weights"}
+    assert SITES.plates == {"cases": N}
+    assert SITES.observed_plates == {"whole": (), "y": ("cases",)}
+    assert SITES.latent_plates == {"beta": (), "sigma": (), "weights": ()}
+
+
+def test_a_site_on_a_box_moves_in_its_own_coordinates():
+    sites = plates.inspect_model(on_a_box, (X, Y), {})
+    assert sites.boxes == {"share": (-1.0, 3.0)} and sites.transforms == {}
+    assert plates.constrain(sites, {"share": 2.0}) == {"share": 2.0}
+    density = plates.log_density(on_a_box, sites, {"share": 2.0}, {}, (X, Y), {})
+    assert float(density) == pytest.approx(-np.log(4.0))
+
+
+def test_discrete_sites_are_refused():
+    def model():
+        numpyro.sample("z", dist.Bernoulli(0.5))
+
+    with pytest.raises(InputError, match=r"site 'z' is discrete.*marginalise"):
+        plates.inspect_model(model, (), {})
+
+
+def test_constrain_and_unconstrain_are_inverse():
+    values = plates.constrain(SITES, POSITION)
+    assert float(values["sigma"]) == pytest.approx(np.exp(0.3))
+    assert values["weights"].shape == (3,) and float(values["weights"].sum()) == pytest.approx(1.0)
+    back = plates.unconstrain(SITES, values)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), back, POSITION
+    )
+
+
+# ---- densities and gradients ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("which", "cases"), [("all", None), ("cases", CASES)])
+def test_density_is_minus_numpyros_potential(which, cases):
+    """In unconstrained coordinates with the Jacobian; on some cases, with N/S."""
+    indices = {} if cases is None else {"cases": cases}
+    found = plates.log_density(regression, SITES, POSITION, indices, (X, Y), {})
+    assert float(found) == pytest.approx(float(reference()[which][0]), rel=1e-5)
+
+
+def test_likelihood_powers_temper_observed_sites_alone():
+    everything, without_y, prior = (float(reference()[n][0]) for n in ("cases", "no y", "prior"))
+
+    def found(powers):
+        indices = {"cases": CASES}
+        return float(plates.log_density(regression, SITES, POSITION, indices, (X, Y), {}, powers))
+
+    assert found(0.25) == pytest.approx(prior + 0.25 * (everything - prior), rel=1e-4)
+    assert found({"y": 0.5, "whole": 3.0}) == pytest.approx(
+        prior + 0.5 * (everything - without_y) + 3.0 * (without_y - prior), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
+def test_block_gradient_is_that_of_numpyros_potential(scaled):
+    found = jax.jit(block(scaled=scaled).gradient)(POSITION, {"cases": CASES}, ((X, Y), {}), 0.5)
+    assert set(found) == {"beta", "sigma"}
+    everything, without_y, prior = (reference()[n][1] for n in ("cases", "no y", "prior"))
+    for site, gradient in found.items():
+        share = 1.0 if scaled else len(CASES) / N
+        of_y, of_whole = everything[site] - without_y[site], without_y[site] - prior[site]
+        # A site outside the plate is not in the minibatch: it is never multiplied by N/S.
+        expected = prior[site] + 0.5 * (share * of_y + of_whole)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
+def test_case_variance_is_that_of_single_case_gradients(scaled):
+    b = block(scaled=scaled)
+    arguments = (POSITION, {"cases": CASES}, ((X, Y), {}), 0.5)
+    mean, variance = jax.jit(b.gradient_and_variance)(*arguments)
+    one = jax.jit(
+        lambda i: plates.plate_block(
+            regression, SITES, b.sites, {"cases": 1}, newton=False, scale_likelihood=scaled
+        ).gradient(POSITION, {"cases": i[None]}, ((X, Y), {}), 0.5)
+    )
+    each = [one(i) for i in CASES]
+    whole, count = jax.jit(b.gradient)(*arguments), len(CASES)
+    for site in b.sites:
+        np.testing.assert_allclose(mean[site], whole[site], rtol=1e-4)
+        of_cases = np.var([g[site] for g in each], axis=0)
+        expected = of_cases / count if scaled else of_cases * count
+        np.testing.assert_allclose(variance[site], expected, rtol=1e-3)
+
+
+def test_newton_direction_solves_with_the_hessian_on_the_free_coordinates():
+    b = block()
+    data = ((X, Y), {})
+
+    def minus(flat):
+        moved = POSITION | {"beta": flat[:2], "sigma": flat[2]}
+        return -plates.log_density(regression, SITES, moved, {}, *data)
+
+    hessian = jax.jit(jax.hessian(minus))(jnp.append(POSITION["beta"], POSITION["sigma"]))
+    assert np.linalg.eigvalsh(hessian).min() > 0
+    curvature = jax.jit(b.curvature)(POSITION, data, 1.0)
+    np.testing.assert_allclose(curvature, hessian, rtol=1e-3, atol=1e-3)
+    gradient = {"beta": jnp.array([1.0, -2.0]), "sigma": jnp.array(3.0)}
+    free = {"beta": jnp.array([True, False]), "sigma": jnp.array(True)}
+    found = jax.jit(b.direction)(gradient, free, curvature)
+    expected = np.linalg.solve(np.asarray(hessian)[::2, ::2], [1.0, 3.0])
+    np.testing.assert_allclose(
+        [found["beta"][0], found["beta"][1], found["sigma"]],
+        [expected[0], 0.0, expected[1]],
+        rtol=1e-3,
+    )
+
+
+def test_where_the_density_curves_upwards_its_scale_is_kept():
+    def saddle(y):
+        a = numpyro.sample("a", dist.ImproperUniform(dist.constraints.real, (), ()))
+        b = numpyro.sample("b", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.factor("bowl", -1.5 * a**2 + 4.0 * b**2)
+
+    position = {"a": jnp.zeros(()), "b": jnp.zeros(())}
+    none = {"a": None, "b": None}
+    sites = plates.ModelSites({"a": (), "b": ()}, {}, {}, {}, {"bowl": ()}, {n: () for n in none})
+    b = plates.plate_block(saddle, sites, ("a", "b"), {}, newton=True, scale_likelihood=True)
+    curvature = jax.jit(b.curvature)(position, ((Y,), {}), 1.0)
+    np.testing.assert_allclose(curvature, np.diag([3.0, 8.0]), atol=1e-4)
+
+
+# ---- the generic path against the hand-written one -----------------------------------------------
+
+
+def test_both_paths_make_the_same_draws_of_the_relaxed_model():
+    """The same minibatches, gradients, Newton steps and averages, through other code altogether."""
+    rows, columns, rank = 12, 9, 2
+    r = np.random.default_rng(0)
+    values = (r.random((rows, columns)) < 0.4).astype(np.float32)
+    model = functools.partial(relaxed_bmf, rank=rank)
+
+    def draw_precision(key, sites, data):
+        shape = 1.0 + data.size / 2
+        rate = 1.0 + ((data - sites["usage"] @ sites["basis"].T) ** 2).sum() / 2
+        return random.gamma(key, shape) / rate
+
+    settings = {"window": 3, "step_size": 0.3}
+    blocks = ((("basis",), {"rows": 8}), (("usage",), {"columns": 6}))
+    kernels = {
+        "structured": IASG(model, blocks, **settings),
+        "generic": IASG(
+            lambda data: model(data),
+            blocks,
+            conditionals={"precision": draw_precision},
+            num_approach=0,
+            **settings,
+        ),
+    }
+    start = {
+        "usage": jnp.asarray(r.uniform(0.3, 0.7, (rows, rank))),
+        "basis": jnp.asarray(r.uniform(0.3, 0.7, (columns, rank))),
+        "precision": jnp.asarray(2.0),
+    }
+    draws, infos = {}, {}
+    for name, kernel_ in kernels.items():
+        bound = kernel_.bind(jnp.asarray(values))
+
+        @jax.jit
+        def two_windows(bound=bound):
+            state = bound.algorithm.init(random.key(0), bound.unconstrain(start), bound.data)
+            state, infos = jax.lax.scan(
+                lambda s, key: bound.algorithm.step(key, s, bound.data),
+                state,
+                random.split(random.key(1)),
+            )
+            return bound.constrain(state.average), jax.tree.map(lambda v: v[-1], infos)
+
+        draws[name], infos[name] = two_windows()
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    for site in ("usage", "basis", "precision"):
+        close(draws["generic"][site], draws["structured"][site])
+    a, b = infos["structured"], infos["generic"]
+    for site in ("usage", "basis"):
+        close(b.gradient[site], a.gradient[site], rtol=1e-3, atol=1e-3)
+    close(b.clamped, a.clamped)
+    # The generic path moves log(precision): its density has the Jacobian.
+    close(b.log_joint, a.log_joint + np.log(draws["structured"]["precision"]))
+
+
+def test_unscaled_gradients_agree_too():
+    values = jnp.asarray(np.random.default_rng(0).random((12, 9)) < 0.4, jnp.float32)
+    model = functools.partial(relaxed_bmf, rank=2, precision=0.7)
+    sites = plates.inspect_model(model, (values,), {})
+    density = relaxed_density(relaxed_arguments(model, (values,), {}))
+    position = {"usage": jnp.full((12, 2), 0.4), "basis": jnp.full((9, 2), 0.6)}
+    indices = {"rows": jnp.array([1, 1, 6])}
+    hand, _ = kernel.relaxed_blocks(density, (12, 9), (3, 3), scale_likelihood=False)
+    auto = plates.plate_block(
+        model, sites, ("basis",), {"rows": 3}, newton=False, scale_likelihood=False
+    )
+    np.testing.assert_allclose(
+        jax.jit(auto.gradient)(position, indices, ((values,), {}), 0.5)["basis"],
+        hand.gradient(position, indices, kernel.matrix_data(values), 0.5)["basis"],
+        rtol=1e-4,
+    )
