@@ -62,7 +62,7 @@ def to_arviz(
             handlers.seed(model, jax.random.key(0)), substitute_fn=init_to_sample
         )
         trace = handlers.trace(start).get_trace(*args, **kwargs)
-        dims = {n: d for n, s in trace.items() if (d := _dims(s))}
+        dims = {n: d for n, s in trace.items() if (d := _dims(n, s))}
         observed = {n: _observed(s) for n, s in trace.items() if _is_data(s)}
     likelihood = None
     if include_log_likelihood:
@@ -82,12 +82,19 @@ def to_arviz(
     )
 
 
-def _dims(site):
-    """Plates from the left, then what the site says of its event dimensions."""
+def _dims(name, site):
+    """A plate's name for its axis, and for the last axes what the site says of its event."""
     if site["type"] != "sample":
         return []
-    around = [f.name for f in sorted(site["cond_indep_stack"], key=lambda f: f.dim)]
-    return around + list(site["infer"].get("event_dims", []))
+    event = site["fn"].event_dim
+    batch = np.ndim(site["value"]) - event
+    plates = {frame.dim: frame.name for frame in site["cond_indep_stack"]}
+    axes = [plates.get(axis - batch) for axis in range(batch)]
+    labels = list(site["infer"].get("event_dims", []))
+    axes += labels if len(labels) == event else [None] * event
+    if not any(axes):
+        return []
+    return [axis or f"{name}_dim_{k}" for k, axis in enumerate(axes)]
 
 
 def _is_data(site):
