@@ -1,0 +1,136 @@
+"""NumPyro's MCMC to ArviZ: names, statistics, what is missing, and nothing large unasked."""
+
+import functools
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from bmfjax.infer.to_arviz import to_arviz
+from bmfjax.models import relaxed_bmf
+
+ROWS, COLUMNS = 7, 5
+VALUES = (np.random.default_rng(0).random((ROWS, COLUMNS)) < 0.4).astype(np.float32)
+VALUES[2, 3] = np.nan
+OBSERVED = np.random.default_rng(1).random((ROWS, COLUMNS)) < 0.8
+MODEL = functools.partial(relaxed_bmf, rank=2, precision=2.0)
+
+
+DRAWS = {
+    "usage": np.random.default_rng(2).random((2, 3, ROWS, 2)).astype(np.float32),
+    "basis": np.random.default_rng(3).random((2, 3, COLUMNS, 2)).astype(np.float32),
+}
+FIELDS = {
+    "potential_energy": np.arange(6.0).reshape(2, 3),
+    "clamped": np.full((2, 3), 0.25),
+    "inner": {"position": np.zeros((2, 3))},
+}
+
+
+def finished(model=MODEL, draws=DRAWS, fields=FIELDS, args=(VALUES, OBSERVED)):
+    """What `to_arviz` asks of an MCMC that has run; its doctest asks a real one."""
+    chains = next(iter(draws.values())).shape[0]
+
+    def get_samples(group_by_chain=False):
+        flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in draws.items()}
+        return draws if group_by_chain else flat
+
+    return SimpleNamespace(
+        get_samples=get_samples,
+        get_extra_fields=lambda group_by_chain: fields,
+        sampler=SimpleNamespace(model=model),
+        num_chains=chains,
+        _args=args,
+        _kwargs={},
+    )
+
+
+@functools.cache
+def converted():
+    return to_arviz(finished())
+
+
+def groups(idata):
+    """Names of the groups, of ArviZ before and after 1.0."""
+    names = idata.groups() if callable(idata.groups) else idata.groups
+    return {name.strip("/") for name in names} - {""}
+
+
+def test_draws_have_named_dimensions():
+    posterior = converted()["posterior"]
+    assert posterior["usage"].dims == ("chain", "draw", "rows", "factor")
+    assert posterior["basis"].dims == ("chain", "draw", "columns", "factor")
+    for name in ("usage", "basis"):
+        np.testing.assert_array_equal(posterior[name].values, DRAWS[name])
+
+
+def test_statistics_go_by_arvizs_names():
+    stats = converted()["sample_stats"]
+    np.testing.assert_array_equal(stats["lp"].values, -FIELDS["potential_energy"])
+    np.testing.assert_array_equal(stats["clamped"].values, FIELDS["clamped"])
+    assert stats["lp"].dims == ("chain", "draw") and stats["lp"].shape == (2, 3)
+    assert set(stats.data_vars) == {"lp", "clamped"}
+
+
+def test_nuts_statistics_are_renamed():
+    fields = {"accept_prob": jnp.ones((1, 3)), "num_steps": jnp.ones((1, 3), int), "diverging": 0}
+    mcmc = finished(None, {"a": np.zeros((1, 3))}, fields)
+    assert set(to_arviz(mcmc)["sample_stats"].data_vars) == {"acceptance_rate", "n_steps"}
+
+
+def test_what_is_masked_is_missing():
+    observed = converted()["observed_data"]["data"]
+    assert observed.dims == ("rows", "columns")
+    np.testing.assert_array_equal(observed.values, np.where(OBSERVED, VALUES, np.nan))
+
+
+def test_no_pointwise_likelihood_unless_asked_for():
+    assert groups(converted()) == {"posterior", "sample_stats", "observed_data"}
+    asked = to_arviz(finished(), include_log_likelihood=True)
+    pointwise = asked["log_likelihood"]["data"]
+    assert pointwise.dims == ("chain", "draw", "rows", "columns")
+    product = DRAWS["usage"][1, 2] @ DRAWS["basis"][1, 2].T
+    expected = dist.Normal(product, 2.0**-0.5).log_prob(np.nan_to_num(VALUES))
+    seen = OBSERVED & ~np.isnan(VALUES)
+    found = pointwise.values[1, 2]
+    np.testing.assert_allclose(found[seen], expected[seen], rtol=1e-4)
+    assert not np.nan_to_num(found[~seen]).any()
+
+
+def test_rows_and_columns_may_be_labelled():
+    names = {"rows": [f"row {i}" for i in range(ROWS)], "columns": list("abcde")}
+    idata = to_arviz(finished(), coords=names)
+    for group, variable in (("posterior", "usage"), ("observed_data", "data")):
+        assert idata[group][variable].coords["rows"].values.tolist() == names["rows"]
+    assert idata["posterior"]["basis"].sel(columns="c").shape == (2, 3, 2)
+
+
+def test_plates_name_the_dimensions_of_any_model():
+    def model(y):
+        with numpyro.plate("groups", 2, dim=-1):
+            effect = numpyro.sample("effect", dist.Normal().expand([2, 3]).to_event(1).mask(True))
+        with numpyro.plate("many", 4, dim=-2) as i, numpyro.plate("few", 2, dim=-1):
+            numpyro.sample("y", dist.Normal(effect[:, 0], 1.0), obs=y[i])
+
+    y = jnp.arange(8).reshape(4, 2)
+    draws = {"effect": np.zeros((1, 5, 2, 3))}
+    idata = to_arviz(finished(model, draws, {}, (y.astype(float),)))
+    assert idata["posterior"]["effect"].dims == ("chain", "draw", "groups", "effect_dim_1")
+    assert idata["observed_data"]["y"].dims == ("many", "few")
+    np.testing.assert_array_equal(idata["observed_data"]["y"].values, y)
+
+
+def test_a_kernel_without_a_model_still_converts():
+    idata = to_arviz(finished(None, {"a": np.zeros((1, 5, 2))}, {}))
+    assert groups(idata) == {"posterior"}
+    assert idata["posterior"]["a"].shape == (1, 5, 2)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_a_scalar_site_needs_no_dimension(chains):
+    model = functools.partial(numpyro.sample, "a", dist.Normal())
+    idata = to_arviz(finished(model, {"a": np.zeros((chains, 5))}, {}, ()))
+    assert idata["posterior"]["a"].dims == ("chain", "draw")
