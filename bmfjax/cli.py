@@ -14,6 +14,15 @@ from bmfjax.data.errors import InputError
 INTERRUPTED = 130
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the default of an option where it has one worth saying."""
+
+    def _get_help_string(self, action):
+        if action.default in (None, False, []):
+            return action.help
+        return super()._get_help_string(action)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
@@ -36,10 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except (InputError, FloatingPointError) as error:
         print(f"bmfjax: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        print(f"bmfjax: cannot use{where}: {error.strerror or error}", file=sys.stderr)
     except KeyboardInterrupt as interrupt:
-        print(f"bmfjax: interrupted {interrupt}".rstrip(), file=sys.stderr)
+        why = str(interrupt) or "before anything was drawn"
+        print(f"bmfjax: interrupted: {why}", file=sys.stderr)
         return INTERRUPTED
+    return 2
 
 
 # ---- fit --------------------------------------------------------------------------------
@@ -49,25 +62,28 @@ def _add_fit(commands) -> None:
     fit = commands.add_parser(
         "fit",
         help="factorise a matrix and write the result to a directory",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
         description="Factorise a binary matrix; write factors, draws, probabilities and a report.",
     )
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
-    fit.add_argument("--model", default="relaxed", choices=["relaxed"])
-    fit.add_argument("--sampler", default="iasg", choices=["iasg", "thesis"])
+    fit.add_argument("--model", default="relaxed", choices=["relaxed"], help="what is fitted")
+    fit.add_argument(
+        "--sampler", default="iasg", choices=["iasg", "thesis"],
+        help="with curvature and learned noise, or as published (Gonsior 2019)",
+    )  # fmt: skip
     fit.add_argument(
         "--prior", default="uniform", choices=["uniform", "normal", "laplace", "beta"],
         help="prior of the factors' entries",
     )  # fmt: skip
-    fit.add_argument("--precision", type=float, help="fix the noise precision (default: learned)")
+    fit.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
     fit.add_argument("--batch-size", type=int, help="rows and columns in a minibatch")
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
     fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
-    fit.add_argument("--seed", type=int, default=0)
-    fit.add_argument("--output", type=Path, help="directory (default: bmfjax-NAME)")
+    fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
+    fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace a fit that is there")
     existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
@@ -81,17 +97,24 @@ def _add_fit(commands) -> None:
 
 def _add_reading(parser) -> None:
     reading = parser.add_argument_group("how to read the file")
-    reading.add_argument("--missing", nargs="*", default=[], metavar="MARK", help="further marks")
+    reading.add_argument(
+        "--missing", action="append", default=[], metavar="MARK",
+        help="a further mark of missing cells, such as '?'; may be given again",
+    )  # fmt: skip
     reading.add_argument("--binarize", type=float, metavar="T", help="values above T become ones")
     yes_no = argparse.BooleanOptionalAction
-    reading.add_argument("--header", action=yes_no, help="first line holds column names")
-    reading.add_argument("--row-names", action=yes_no, help="first column holds row names")
+    reading.add_argument(
+        "--header", action=yes_no, help="first line holds column names (else guessed)"
+    )
+    reading.add_argument(
+        "--row-names", action=yes_no, help="first column holds row names (else guessed)"
+    )
     reading.add_argument("--label-column", help="column that labels the rows, kept out of the fit")
 
 
 def _fit(options) -> int:
     from bmfjax.job import prepare
-    from bmfjax.storage import CHECKPOINT, check_free, remove_fit, save_fit
+    from bmfjax.storage import CHECKPOINT, check_free, save_fit
 
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
@@ -114,8 +137,9 @@ def _fit(options) -> int:
         seed=options.seed,
         sampler_options={} if options.batch_size is None else {"batch_size": options.batch_size},
     )
-    if options.overwrite:  # only now: everything given has been checked
-        remove_fit(output)
+    # Now: everything given has been checked, and a directory that cannot be made should be
+    # known before the sampling. A fit that is there stays until the new one replaces it.
+    checkpoint.mkdir(parents=True, exist_ok=True)
     result = job.finish(
         max_time=options.max_time,
         progress=not options.quiet,
@@ -124,7 +148,7 @@ def _fit(options) -> int:
     )
     save_fit(result, output, overwrite=True, probability=options.probability)
     result.report(output / "report.html", overwrite=True)
-    return _tell(result, output, checkpoint)
+    return _tell(result, output, checkpoint, options.max_time)
 
 
 def _read(options):
@@ -140,7 +164,7 @@ def _read(options):
     )
 
 
-def _tell(result, output, checkpoint) -> int:
+def _tell(result, output, checkpoint, stop_after) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
     _print_table(table, f"{output.name}: {result.model} model, rank {result.rank}")
@@ -149,13 +173,14 @@ def _tell(result, output, checkpoint) -> int:
     if result.scalars["complete"]:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return 0
+    timed_out = stop_after is not None and result.scalars["seconds"] >= stop_after
     print(
         f"bmfjax: stopped after {result.scalars['num_draws']} of "
         f"{result.settings['num_samples']} draws a chain; what was drawn is kept, and the same "
         "command with --resume continues",
         file=sys.stderr,
     )
-    return INTERRUPTED
+    return 0 if timed_out else INTERRUPTED
 
 
 def _print_table(frame, title) -> None:
@@ -178,7 +203,7 @@ def _print_table(frame, title) -> None:
 def _add_generate(commands) -> None:
     generate = commands.add_parser("generate", help="make a matrix with a known factorisation")
     kinds = generate.add_subparsers(dest="kind", required=True, metavar="KIND")
-    form = argparse.ArgumentDefaultsHelpFormatter
+    form = _Help
 
     tiles = kinds.add_parser(
         "tiles",

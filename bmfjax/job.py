@@ -27,7 +27,7 @@ from bmfjax.result import Fit, boolean_factors
 
 MODELS = ("relaxed",)
 SAMPLERS = ("iasg", "thesis")
-PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro")
+PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 #: Kept draws of the factors: up to this many a chain, and bytes in all.
 MAX_KEPT, MAX_KEPT_BYTES = 250, 512 * 2**20
@@ -156,8 +156,8 @@ def _check_options(data, rank, model, sampler, num_chains, num_warmup, num_sampl
         ("num_warmup", num_warmup, 0),
         ("num_samples", num_samples, 4),
     ):
-        if value < least:
-            raise InputError(f"{name} is {value}; give at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name} is {value}; give a whole number of at least {least}")
     needed, memory = 16 * data.num_rows * data.num_columns, _memory()
     if needed > 0.8 * memory:
         raise InputError(
@@ -234,9 +234,12 @@ def _describe(prior) -> str:
     """A distribution by class and parameters, so that a resumed fit can be compared."""
     if isinstance(prior, float):
         return repr(prior)
-    names = [*sorted(prior.arg_constraints), "low", "high"]
-    values = {n: getattr(prior, n) for n in names if hasattr(prior, n)}
-    return f"{type(prior).__name__}({', '.join(f'{n}={v}' for n, v in values.items())})"
+    inner = getattr(prior, "base_dist", None)
+    names = [*sorted(prior.arg_constraints), *(["low", "high"] if inner is not None else [])]
+    values = [f"{n}={np.asarray(getattr(prior, n)).tolist()}" for n in names if hasattr(prior, n)]
+    if inner is not None:
+        values.insert(0, _describe(inner))
+    return f"{type(prior).__name__}({', '.join(values)})"
 
 
 def _digest(position) -> str:
@@ -250,6 +253,7 @@ def _digest(position) -> str:
 def versions_in_use() -> dict[str, str]:
     """Versions on which the draws depend."""
     found = {"python": platform.python_version()}
+    found["precision"] = str(np.dtype(jax.numpy.result_type(float)))
     return found | {p: importlib.metadata.version(p) for p in PACKAGES}
 
 
@@ -278,10 +282,10 @@ def _sample(run, store, max_time, progress) -> float:
     if store is not None:
         store.write(run)
     if run.num_draws < 4 * max(run.thinning("usage"), 1):
-        kept = f"; {run.steps_done} steps are kept in {store.folder}, resume them" if store else ""
-        message = (
-            f"stopped in step {run.steps_done} of {run.num_steps}, too early for a result{kept}"
-        )
+        kept = ""
+        if store is not None:
+            kept = f"; they are kept in {store.folder}, and --resume (resume=True) continues"
+        message = f"{run.steps_done} of {run.num_steps} steps are too few for a result{kept}"
         raise (KeyboardInterrupt if interrupt.requested else InputError)(message)
     return time.monotonic() - began
 

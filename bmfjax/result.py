@@ -127,8 +127,8 @@ class Fit:
 
         Parameters
         ----------
-        rows, columns : sequence of int or str, optional
-            Positions or names; default all.
+        rows, columns : sequence of int or str, or bool array, optional
+            Positions, names or a mask; default all.
 
         Returns
         -------
@@ -327,12 +327,12 @@ class Fit:
 
 def summarise_factors(fit: Fit) -> pd.DataFrame:
     """The table of `Fit.summary`."""
-    ones, observed = fit.data.ones(), fit.data.missing()
+    ones, missing = fit.data.ones(), fit.data.missing()
     table = []
     for k in range(fit.rank):
         u, v = fit.usage_binary[:, k], fit.basis_binary[:, k]
         size = int(u.sum()) * int(v.sum())
-        seen = size - int(observed[u][:, v].sum()) if size else 0
+        seen = size - int(missing[u][:, v].sum()) if size else 0
         tile = fit.probability(np.flatnonzero(u), np.flatnonzero(v)) if size else np.empty(0)
         table.append(
             {
@@ -362,6 +362,12 @@ def _positions(chosen, names, kind) -> np.ndarray:
         return np.arange(len(names))
     if isinstance(chosen, str | int | np.integer):
         chosen = [chosen]
+    if isinstance(chosen, np.ndarray) and chosen.dtype.kind == "b":
+        if chosen.shape != (len(names),):
+            raise InputError(
+                f"the {kind} mask has shape {chosen.shape}; it must be ({len(names)},)"
+            )
+        return np.flatnonzero(chosen)
     lookup = None
     out = []
     for item in chosen:
@@ -370,7 +376,9 @@ def _positions(chosen, names, kind) -> np.ndarray:
             if item not in lookup:
                 raise InputError(f"{kind} {item!r} is not in the matrix; see its {kind}_names")
             out.append(lookup[item])
-        elif 0 <= int(item) < len(names):
+        elif isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
+            raise InputError(f"{kind} {item!r} is neither a position nor a name")
+        elif 0 <= item < len(names):
             out.append(int(item))
         else:
             raise InputError(f"{kind} {item} is outside 0 to {len(names) - 1}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,16 +33,8 @@ def check_free(directory: str | os.PathLike, overwrite: bool) -> None:
         raise InputError(f"{folder} is a file; give a directory for the output")
     if holds_fit(folder) and not overwrite:
         raise InputError(
-            f"{folder} already holds a fit; give another directory, or overwrite to replace it"
+            f"{folder} already holds a fit; give another directory, or --overwrite (overwrite=True)"
         )
-
-
-def remove_fit(directory: str | os.PathLike) -> None:
-    """Remove the files of a fit and its checkpoint, and nothing else."""
-    folder = Path(directory)
-    for name in (*FILES, "report.html"):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
 
 
 def save_fit(

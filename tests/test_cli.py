@@ -136,6 +136,21 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_place_that_cannot_be_written_is_told_before_the_sampling(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run("fit", "davis", *QUICK, "--output", tmp_path / "file" / "sub") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bmfjax: cannot use") and error.count("\n") == 1
+
+
+def test_running_out_of_time_is_no_failure(tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["--rank", 2, "--chains", 2, "--warmup", 0, "--samples", 20_000, "--quiet"]
+    assert run("fit", "davis", *arguments, "--max-time", 1, "--output", out) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["scalars"]["complete"] or "--resume continues" in capsys.readouterr().err
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--help"])

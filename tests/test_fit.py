@@ -71,6 +71,12 @@ def test_entries_by_position_and_by_name(fitted):
         fitted.probability(rows=["nobody"])
     with pytest.raises(InputError, match="column 24 is outside 0 to 23"):
         fitted.predict(columns=[24])
+    mask = np.arange(40) > 37
+    np.testing.assert_array_equal(fitted.predict(rows=mask), fitted.predict(rows=[38, 39]))
+    with pytest.raises(InputError, match=r"row 1.7 is neither a position nor a name"):
+        fitted.predict(rows=[1.7])
+    with pytest.raises(InputError, match="row True is neither"):
+        fitted.predict(rows=[True])
 
 
 def test_summary_has_one_row_a_factor_with_right_counts(product, fitted):
@@ -160,6 +166,19 @@ def test_a_prior_pulls_towards_itself(product):
     assert small.basis.mean() < 0.5 * flat.basis.mean()
 
 
+def test_settings_tell_priors_apart(product):
+    """A checkpoint of one prior must not be continued under another."""
+    import numpyro.distributions as dist
+
+    from bmfjax.job import _describe
+    from bmfjax.models import resolve_prior
+
+    priors = [resolve_prior(name) for name in ("uniform", "normal", "laplace", "beta")]
+    priors += [dist.TruncatedNormal(m, 1.0, low=0.0, high=1.0) for m in (0.1, 0.2)]
+    priors += [dist.TruncatedDistribution(dist.Laplace(0.0, b), 0.0, 1.0) for b in (0.1, 1.0)]
+    assert len({_describe(p) for p in priors}) == len(priors)
+
+
 def test_starts_where_it_is_told(product):
     init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
     job = prepare(product.data, 3, init=init, num_chains=2, num_samples=10)
@@ -199,8 +218,11 @@ def test_the_verdict_doubts_chains_that_disagree(product):
         ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
         ({"model": "ormachine"}, "model is 'ormachine'; choose from relaxed"),
         ({"sampler": "nuts"}, "sampler is 'nuts'; choose from iasg, thesis"),
-        ({"num_chains": 0}, "num_chains is 0; give at least 1"),
-        ({"num_samples": 3}, "num_samples is 3; give at least 4"),
+        ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
+        ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
+        ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
+        ({"sampler_options": {"boundary": "reflect"}}, "reflected Newton steps do not settle"),
+        ({"sampler_options": {"scale_likelihood": False}}, "does not fit the curvature"),
         ({"max_time": -1.0}, "max_time is -1.0"),
         ({"priors": "cauchy"}, "prior 'cauchy' of usage is unknown"),
         ({"priors": {"noise": 1.0}}, "priors name 'noise'"),

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from numpyro import handlers
 from numpyro.infer.initialization import init_to_sample, init_to_uniform
 
@@ -81,6 +84,16 @@ class IASGSettings:
             raise InputError(f"num_approach is {self.num_approach}; give 0 or more")
         if self.num_calibration < 2:
             raise InputError(f"num_calibration is {self.num_calibration}; give at least 2")
+        if self.preconditioner == "newton" and not self.scale_likelihood:
+            raise InputError(
+                "a likelihood that is not scaled to the data does not fit the curvature of all of "
+                "it; with scale_likelihood=False use preconditioner='calibrated' or None"
+            )
+        if self.preconditioner == "newton" and self.boundary == "reflect":
+            raise InputError(
+                "reflected Newton steps do not settle near a bound; with boundary='reflect' use "
+                "preconditioner='calibrated' or None"
+            )
         if self.blocks is not None and self.batch_size is not None:
             raise InputError("blocks already say the batch sizes; leave batch_size out")
         if self.blocks is not None and not self.blocks:
@@ -107,6 +120,11 @@ def bind(model: Callable, settings: IASGSettings, args: tuple, kwargs: dict) -> 
     InputError
         Where blocks, plates or batch sizes do not fit the model.
     """
+    # NumPy arrays cannot be indexed by the traced indices of a plate.
+    args, kwargs = jax.tree.map(
+        lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
+        (args, kwargs),
+    )
     arguments = relaxed_arguments(model, args, kwargs)
     if arguments is not None and _fits_relaxed(settings):
         return _bind_relaxed(model, settings, arguments, args, kwargs)
@@ -163,9 +181,9 @@ def _relaxed_batches(settings, sizes, rank):
     elif settings.batch_size is not None:
         batches = dict.fromkeys(sizes, settings.batch_size)
     else:
-        # Noise enough for a window of eight, cases enough for a well-conditioned Gram matrix.
-        largest = {p: n if settings.replace else n - 1 for p, n in sizes.items()}
-        batches = {p: max(-(-n // 8), min(largest[p], 4 * rank)) for p, n in sizes.items()}
+        # An eighth of the cases, or enough for a well-conditioned Gram matrix, but at most
+        # half: steps as long as a full batch asks for leave the quadratic region.
+        batches = {p: max(1, -(-n // 8), min(-(-n // 2), 4 * rank)) for p, n in sizes.items()}
     if set(batches) != set(sizes):
         raise InputError(f"batch_size names {sorted(batches)}; it must name 'rows' and 'columns'")
     for plate, batch in batches.items():

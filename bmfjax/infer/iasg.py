@@ -66,7 +66,7 @@ class IASG(MCMCKernel):
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
         ``{"rows": ..., "columns": ...}``. Default: an eighth of the cases, but at
-        least four per factor.
+        least four per factor and at most half.
     preconditioner : {"newton", "calibrated", None}
         "newton": the inverse curvature of the block (Gram matrix for
         `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
@@ -80,14 +80,15 @@ class IASG(MCMCKernel):
         one half gives every block the limit variance; or one pass over the data,
         the largest N/S rounded up (Gonsior 2019).
     boundary : {"clamp", "reflect"}
-        For sites on a box: what happens to an iterate that leaves it.
+        For sites on a box: what happens to an iterate that leaves it. Not "reflect"
+        with "newton".
     delta : float
         Sites on a box stay this share of its width away from both ends.
     replace : bool
         Draw the cases of a minibatch with replacement.
     scale_likelihood : bool
         Multiply the likelihood of S cases by N/S. False, as in the thesis, lets
-        the prior weigh more the smaller the batch is.
+        the prior weigh more the smaller the batch is; not with "newton".
     conditionals : mapping, optional
         ``{site: draw(key, sites, *args, **kwargs)}``: sites drawn exactly, once a
         window, given the average of the others. A learned precision of

@@ -64,8 +64,8 @@ def adam_approach(
                     for p, (plate, (size, batch)) in enumerate(sorted(block.plates.items()))
                 }
                 gradient |= block.gradient(position | moved, indices, data, 1.0)
-            ascent = jax.tree.map(jnp.negative, gradient)
-            updates, moments = optimizer.update(ascent, moments, moved)
+            descent = jax.tree.map(jnp.negative, gradient)
+            updates, moments = optimizer.update(descent, moments, moved)
             moved = optax.apply_updates(moved, updates)
             return {
                 s: jnp.clip(v, *bounds[s]) if s in bounds else v for s, v in moved.items()

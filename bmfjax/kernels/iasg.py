@@ -11,9 +11,12 @@ What it leaves invariant
     cases, a long window average has covariance :math:`A^{-1}CA^{-1}/N` for any
     preconditioner. That is the posterior covariance :math:`A^{-1}/N` only where
     :math:`C=A`, which a well-specified likelihood (its noise scale included)
-    gives. For a finite window the variance is smaller by a factor that
-    `variance_ratio` computes; `matched_step_size` chooses the step for which the
-    factor is one. At an active bound the method is wrong in kind: the average
+    gives for one block. Several blocks with minibatches of their own make C
+    block-diagonal while A is not: directions that blocks share, such as the scale
+    that one factor matrix can pass to the other, then spread too widely, though
+    the product of the two is about right. For a finite window the variance is
+    smaller by a factor that `bmfjax.kernels.step_size` computes, with the step for
+    which it is one. At an active bound the method is wrong in kind: the average
     of clamped iterates does not follow the truncated posterior. The share of
     clamped coordinates is therefore reported with every draw.
 """

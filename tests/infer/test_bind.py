@@ -203,7 +203,7 @@ def bound_and_state(kernel, values=VALUES):
     bound = kernel.bind(values)
     rows, columns = values.shape
     middle = {"usage": jnp.full((rows, 2), 0.5), "basis": jnp.full((columns, 2), 0.5)}
-    return bound, bound.algorithm.init(random.key(0), middle, bound.data)
+    return bound, jax.jit(bound.algorithm.init)(random.key(0), middle, bound.data)
 
 
 def test_default_batches_leave_a_window_whose_steps_are_matched():
@@ -234,11 +234,9 @@ def test_step_sizes_may_be_given_for_all_or_by_site():
     assert {s: float(h) for s, h in state.step_size.items()} == by_site
 
 
-@pytest.mark.parametrize(("boundary", "delta"), [("clamp", 0.1), ("reflect", 0.0)])
-def test_iterates_and_draws_stay_in_the_box(boundary, delta):
-    kernel = IASG(RELAXED, boundary=boundary, delta=delta, batch_size=4)
-    bound, state = bound_and_state(kernel)
-    low, high = np.float32(delta), np.float32(1 - delta)
+def test_iterates_and_draws_stay_in_the_box():
+    bound, state = bound_and_state(IASG(RELAXED, delta=0.1, batch_size=4))
+    low, high = np.float32(0.1), np.float32(0.9)
 
     @jax.jit
     def run(state):
@@ -249,8 +247,7 @@ def test_iterates_and_draws_stay_in_the_box(boundary, delta):
         return jax.lax.scan(one, state, random.split(random.key(0), 30))[1]
 
     values = np.concatenate([np.ravel(v) for v in jax.tree.leaves(run(state))])
-    assert values.min() >= low and values.max() <= high
-    assert ((values == low) | (values == high)).any() == (boundary == "clamp")
+    assert values.min() == low and values.max() == high
 
 
 def test_the_box_is_that_of_the_prior():
@@ -268,7 +265,7 @@ def test_only_the_standard_blocks_take_the_hand_written_path():
     together = ((("usage", "basis"), {"columns": 4}),)
     assert hasattr(IASG(RELAXED, standard).bind(VALUES).data, "transposed")
     args, kwargs = IASG(RELAXED, together).bind(VALUES).data
-    assert args[0] is VALUES and kwargs == {}
+    assert np.array_equal(args[0], VALUES) and kwargs == {}
     assert hasattr(IASG(RELAXED).bind(data=VALUES, observed=VALUES > 2).data, "transposed")
 
 
@@ -281,7 +278,9 @@ def test_thesis_is_the_published_algorithm():
     s = kernel._settings
     assert (s.preconditioner, s.boundary, s.replace) == ("calibrated", "clamp", True)
     assert (s.scale_likelihood, s.delta, s.step_size, s.num_approach) == (False, 1e-3, None, None)
-    bound, state = bound_and_state(kernel)
+    values = VALUES.copy()
+    values[:, 3] = np.nan
+    bound, state = bound_and_state(kernel, values)
     assert bound.window == 5  # 20 rows, 4 in a batch
 
     # Algorithm 3.1 by hand: gradients of plain sums over 4 rows at uniform points.
@@ -290,17 +289,16 @@ def test_thesis_is_the_published_algorithm():
     usage, basis = r.random((points, 20, 2)), r.random((points, 16, 2))
     rows = r.integers(0, 20, (points, 4))
     y = np.take_along_axis(usage, rows[:, :, None], 1)
-    residual = VALUES[rows] - y @ basis.transpose(0, 2, 1)
+    seen = np.arange(16) != 3
+    residual = np.where(seen, values[rows] - y @ basis.transpose(0, 2, 1), 0.0)
     gradient = residual.transpose(0, 2, 1) @ y
-    expected = 2 * (4 / 20) / gradient.var(0)
-    np.testing.assert_allclose(state.step_size["basis"], expected, rtol=0.35)
-    assert float(jnp.mean(state.step_size["basis"])) == pytest.approx(expected.mean(), rel=0.05)
+    expected = 2 * (4 / 20) / gradient.var(0)[seen]
+    found = state.step_size["basis"]
+    np.testing.assert_allclose(found[seen], expected, rtol=0.35)
+    assert float(jnp.mean(found[seen])) == pytest.approx(expected.mean(), rel=0.05)
 
-
-def test_thesis_on_a_column_without_an_entry_draws_numbers():
-    values = VALUES.copy()
-    values[:, 3] = np.nan
-    bound, state = bound_and_state(IASG.thesis(RELAXED, batch_size=4, num_calibration=30), values)
+    # A column without an entry does not move, and spoils nothing.
+    assert not found[3].any()
     state, info = jax.jit(bound.algorithm.step)(random.key(0), state, bound.data)
     assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves((state, info)))
     np.testing.assert_array_equal(state.average["basis"][3], 0.5)

@@ -70,14 +70,6 @@ def test_chunk_size_changes_nothing(chunk_size):
     assert_same(run, finished())
 
 
-def test_how_the_caller_advances_changes_nothing():
-    run = start()
-    for taken in (1, 13, 2, 40):
-        assert run.advance(taken) == taken
-    run.finish()
-    assert_same(run, finished())
-
-
 def test_a_chain_does_not_depend_on_those_beside_it():
     one, two = start(num_chains=1), finished()
     one.finish()
@@ -113,6 +105,10 @@ def test_of_the_relaxed_kernel_the_same_holds():
             draws={"usage": 1},
             trace={"log_joint": 1},
             reducers={"product": product_mean()},
+            position={
+                "usage": np.full((num_chains, 12, 2), [0.2, 0.6], np.float32),
+                "basis": np.full((num_chains, 9, 2), [0.7, 0.3], np.float32),
+            },
         )
 
     def recorded(run, sizes):
@@ -169,14 +165,6 @@ def test_steps_follow_the_algorithm():
     np.testing.assert_array_equal(run.state, run.trace()["x"][:, -1])
 
 
-def test_before_the_end_there_is_what_there_is():
-    run = start()
-    run.advance(WARMUP + 7)
-    assert (run.steps_done, run.num_draws) == (WARMUP + 7, 7)
-    assert run.draws()["x"].shape == (2, 2, 2) and run.trace()["x"].shape == (2, WARMUP + 7, 2)
-    np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, :2])
-
-
 def test_before_the_first_draw_summaries_are_empty():
     run = start(reducers={"moments": moments("x"), "counts": histogram("x")})
     run.advance(3)
@@ -221,24 +209,25 @@ def test_it_stops_when_it_is_told_to_and_goes_on_when_asked_again():
         asked.append(run.steps_done)
         return len(asked) == 3
 
-    run = start(chunk_size=5)
+    run = start()
+    run.finish(max_time=0.0)
+    assert 0 < run.steps_done < run.num_steps, "one chunk at least"
     run.finish(on_chunk=enough)
     assert len(asked) == 3 and run.steps_done == asked[-1] < run.num_steps
     run.finish()
     assert_same(run, finished())
 
 
-def test_max_time_leaves_at_least_one_chunk():
-    run = start()
-    run.finish(max_time=0.0)
-    assert 0 < run.steps_done < run.num_steps
-
-
-def test_it_takes_no_more_steps_than_there_are_nor_than_asked_for():
+def test_the_caller_may_take_any_number_of_steps_and_look_in_between():
     run = start(chunk_size=64)
-    assert run.advance(0) == 0
-    assert [run.advance(), run.advance(), run.advance()] == [64, 36, 0]
+    assert [run.advance(n) for n in (0, 1, 16)] == [0, 1, 16]
+    assert (run.steps_done, run.num_draws) == (WARMUP + 7, 7)
+    assert run.draws()["x"].shape == (2, 2, 2) and run.trace()["x"].shape == (2, WARMUP + 7, 2)
+    np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, :2])
+    # At most a chunk, and no more than there are.
+    assert [run.advance(100), run.advance(), run.advance()] == [64, 19, 0]
     assert run.steps_done == run.num_steps == WARMUP + SAMPLES
+    assert_same(run, finished())
 
 
 # ---- refusals ----------------------------------------------------------------------------------

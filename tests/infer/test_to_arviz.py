@@ -12,7 +12,7 @@ import pytest
 from bmfjax.infer.to_arviz import to_arviz
 from bmfjax.models import relaxed_bmf
 
-ROWS, COLUMNS = 7, 5
+ROWS, COLUMNS = 20, 16
 VALUES = (np.random.default_rng(0).random((ROWS, COLUMNS)) < 0.4).astype(np.float32)
 VALUES[2, 3] = np.nan
 OBSERVED = np.random.default_rng(1).random((ROWS, COLUMNS)) < 0.8
@@ -101,7 +101,7 @@ def test_no_pointwise_likelihood_unless_asked_for():
 
 
 def test_rows_and_columns_may_be_labelled():
-    names = {"rows": [f"row {i}" for i in range(ROWS)], "columns": list("abcde")}
+    names = {"rows": [f"row {i}" for i in range(ROWS)], "columns": list("abcdefghijklmnop")}
     idata = to_arviz(finished(), coords=names)
     for group, variable in (("posterior", "usage"), ("observed_data", "data")):
         assert idata[group][variable].coords["rows"].values.tolist() == names["rows"]

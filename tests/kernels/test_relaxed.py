@@ -48,11 +48,21 @@ def numpyro_log_joint(model, args, indices, position):
     return numpyro_log_density(handlers.substitute(model, data=indices), args, {}, position)[0]
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["full", "missing"])
-@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize(
+    ("prior", "missing"),
+    [("uniform", False), ("normal", True), ("laplace", False), ("beta", True)],
+)
 def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
+    """Against NumPyro's density and against that of `plates`, which moves log(precision)."""
     model, args, density, data, position = problem(prior, missing)
-    nothing = np.zeros((ROWS, COLUMNS), bool)
+    sites = plates.ModelSites(
+        {s: v.shape for s, v in position.items()},
+        {"usage": (0.0, 1.0), "basis": (0.0, 1.0)},
+        {"precision": dist.transforms.ExpTransform()},
+        {"rows": ROWS, "columns": COLUMNS},
+        {"data": ("rows", "columns")},
+        {s: () for s in position},
+    )
     settings = {"newton": (True, True), "unscaled": (False, False)}
     blocks = {
         name: kernel.relaxed_blocks(
@@ -64,14 +74,18 @@ def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
     @jax.jit
     def gradients(position):
         """Both settings of both blocks; NumPyro's with the data and with nothing observed."""
+        nothing = (args[0], np.zeros((ROWS, COLUMNS), bool))
+        moving = position | {"precision": jnp.log(position["precision"])}
         found, expected = {}, {}
         for b, (site, indices) in enumerate(INDICES.items()):
             found[site] = {
                 n: both[b].gradient(position, indices, data, 0.5) for n, both in blocks.items()
             }
-            for name, its in (("everything", args), ("prior", (args[0], nothing))):
+            for name, its in (("everything", args), ("prior", nothing)):
                 of = functools.partial(numpyro_log_joint, model, its, indices)
                 expected[site, name] = jax.grad(of)(position)[site]
+            by_plates = functools.partial(plates.log_density, model, sites)
+            expected[site, "plates"] = jax.grad(by_plates)(moving, indices, args, {}, 0.5)[site]
         return found, expected
 
     found, expected = gradients(position)
@@ -81,23 +95,8 @@ def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
         close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
         assert set(found[site]["newton"]) == {site}
         close(found[site]["newton"][site], prior_part + 0.5 * likelihood)
+        close(found[site]["newton"][site], expected[site, "plates"])
         close(found[site]["unscaled"][site], prior_part + 0.5 * share * likelihood)
-
-
-def test_block_gradients_are_those_of_the_plates_log_density(x64):
-    options = {"usage_prior": "uniform", "basis_prior": "laplace", "precision": 0.8}
-    model, args, density, data, position = problem(missing=True, **options)
-    same_supports = functools.partial(model, usage_prior="uniform", basis_prior="uniform")
-    sites = plates.inspect_model(same_supports, args, {})
-    for block in kernel.relaxed_blocks(density, (ROWS, COLUMNS), BATCH):
-        (site,) = block.sites
-
-        def of(position, site=site):
-            return plates.log_density(model, sites, position, INDICES[site], args, {})
-
-        gradient = block.gradient(position, INDICES[site], data, 1.0)[site]
-        expected = jax.jit(jax.grad(of))(position)[site]
-        np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_blocks_say_what_they_draw(x64):
@@ -108,10 +107,11 @@ def test_blocks_say_what_they_draw(x64):
     assert (basis.fraction, usage.fraction) == (4 / 9, 3 / 7)
 
 
-@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "unscaled"])
-@pytest.mark.parametrize("missing", [False, True], ids=["full", "missing"])
+@pytest.mark.parametrize(
+    ("missing", "scaled"), [(False, True), (True, False)], ids=["full-scaled", "missing-unscaled"]
+)
 def test_case_variance_is_that_of_single_case_gradients(x64, missing, scaled):
-    _, _, density, data, position = problem("normal", missing)
+    _, _, density, data, position = problem("uniform", missing)
     single = kernel.relaxed_blocks(density, (ROWS, COLUMNS), (1, 1), scale_likelihood=scaled)
     blocks = kernel.relaxed_blocks(density, (ROWS, COLUMNS), BATCH, scale_likelihood=scaled)
     for block, one in zip(blocks, single, strict=True):
@@ -132,14 +132,17 @@ def test_case_variance_is_that_of_single_case_gradients(x64, missing, scaled):
     ("missing", "options"), [(True, {}), (False, {"precision": 0.6})], ids=["learned", "fixed"]
 )
 def test_log_joint_is_the_numpyro_log_density(x64, missing, options):
-    model, args, density, data, position = problem("laplace", missing, **options)
-    expected = numpyro_log_density(model, args, {}, position)[0]
-    assert float(kernel.log_joint(density, position, data)) == pytest.approx(float(expected))
-    nothing = np.zeros((ROWS, COLUMNS), bool)
-    prior = numpyro_log_density(model, (args[0], nothing), {}, position)[0]
-    assert float(kernel.log_joint(density, position, data, 0.3)) == pytest.approx(
-        float(prior + 0.3 * (expected - prior))
-    )
+    model, args, density, data, position = problem("normal", missing, **options)
+    nothing = (args[0], np.zeros((ROWS, COLUMNS), bool))
+
+    @jax.jit
+    def densities(position):
+        found = [kernel.log_joint(density, position, data, b) for b in (1.0, 0.3)]
+        return found, [numpyro_log_density(model, its, {}, position)[0] for its in (args, nothing)]
+
+    (cold, warm), (expected, prior) = densities(position)
+    assert float(cold) == pytest.approx(float(expected))
+    assert float(warm) == pytest.approx(float(prior + 0.3 * (expected - prior)))
 
 
 def test_curvature_is_the_hessian_of_a_row(x64):

@@ -162,7 +162,7 @@ def test_neither_data_nor_shape():
 
 def test_prior_predictive_needs_only_a_shape():
     prior = functools.partial(MODEL, shape=(ROWS, COLUMNS), prior="uniform")
-    draws = Predictive(prior, num_samples=200)(random.key(0))
+    draws = jax.jit(Predictive(prior, num_samples=200))(random.key(0))
     assert {n: v.shape[1:] for n, v in draws.items()} == {
         "usage": (ROWS, RANK),
         "basis": (COLUMNS, RANK),
@@ -177,9 +177,10 @@ def test_prior_predictive_needs_only_a_shape():
 
 def test_posterior_predictive_and_log_likelihood_see_every_entry():
     draws = {n: jnp.stack([v, 0.5 * v]) for n, v in POSITION.items()}
-    simulated = Predictive(functools.partial(MODEL, shape=VALUES.shape), draws)(random.key(0))
+    simulate = Predictive(functools.partial(MODEL, shape=VALUES.shape), draws)
+    simulated = jax.jit(simulate)(random.key(0))
     assert simulated["data"].shape == (2, ROWS, COLUMNS)
-    pointwise = log_likelihood(MODEL, draws, VALUES, ~HOLES)["data"]
+    pointwise = jax.jit(lambda d: log_likelihood(MODEL, d, VALUES, ~HOLES))(draws)["data"]
     for d, found in enumerate(np.asarray(pointwise)):
         mean, tau = draws["usage"][d] @ draws["basis"][d].T, draws["precision"][d]
         expected = dist.Normal(mean, tau**-0.5).log_prob(VALUES)
