@@ -62,6 +62,8 @@ def large(y):
         ({"window": 0}, r"window is 0; give at least 1, or 'matched' or 'pass'"),
         ({"window": 2.5}, r"window is 2\.5"),
         ({"window": "all"}, r"window is 'all'"),
+        ({"boundary": "reflect"}, r"reflected Newton steps do not settle .*use preconditioner="),
+        ({"scale_likelihood": False}, r"does not fit the curvature.*use preconditioner="),
         ({"num_approach": -1}, r"num_approach is -1; give 0 or more"),
         ({"num_calibration": 1}, r"num_calibration is 1; give at least 2"),
         ({"blocks": (MU,), "batch_size": 3}, r"blocks already say the batch sizes"),

@@ -48,22 +48,23 @@ def gaussian_mean(batch, tau, **options):
     )
 
 
-@functools.cache
-def window_averages(step, window, batch, tau=1.0, replace=True, num=1500):
-    """(num, 32) draws after the start is forgotten."""
+@functools.partial(jax.jit, static_argnames=("window", "batch", "replace", "num"))
+def chain(key, y, step, tau, window, batch, replace, num):
     algorithm = gaussian_mean(batch, tau, step_size={"mu": step}, window=window, replace=replace)
-    skip = int(np.ceil(10 / (step * window)))
 
-    @jax.jit
-    def chain(key, y):
-        def one(state, k):
-            state, _ = algorithm.step(k, state, y)
-            return state, state.average["mu"]
+    def one(state, k):
+        state, _ = algorithm.step(k, state, y)
+        return state, state.average["mu"]
 
-        state = algorithm.init(key, None, y)
-        return jax.lax.scan(one, state, random.split(key, num + skip))[1]
+    return jax.lax.scan(one, algorithm.init(key, None, y), random.split(key, num))[1]
 
-    return np.asarray(chain(random.key(1), cases(0 if replace else 1)), float)[skip:]
+
+@functools.cache
+def window_averages(step, window, batch, tau=1.0, replace=True):
+    """(1500, 32) draws after the start, in the centre, is forgotten."""
+    y = cases(0 if replace else 1)
+    draws = chain(random.key(1), y, step, tau, window, batch, replace, 1520)
+    return np.asarray(draws, float)[20:]
 
 
 def autocorrelation_of_averages(step, window):
