@@ -1,5 +1,8 @@
 """`bmfjax.fit`: the answer, its reproducibility, and the refusals."""
 
+import itertools
+import types
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -186,11 +189,19 @@ def test_starts_where_it_is_told(product):
     np.testing.assert_allclose(start[1], product.usage, atol=2e-3)  # inside the box by delta
 
 
-def test_stops_in_time_with_what_there_is(product):
+def test_stops_in_time_with_what_there_is(product, monkeypatch):
+    clock = itertools.count(0.0, 0.1)  # a tenth of a second at every look, on any machine
+    now = types.SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("bmfjax.infer.driver.time", now)
     found = bmfjax.fit(
-        product.data, rank=2, num_chains=1, num_warmup=0, num_samples=10**5, max_time=2.0,
+        product.data,
+        rank=2,
+        num_chains=1,
+        num_warmup=0,
+        num_samples=10**5,
+        max_time=3.0,
         progress=False,
-    )  # fmt: skip
+    )
     assert 4 <= found.scalars["num_draws"] < 10**5
     assert not found.scalars["complete"]
     assert found.verdict.startswith("Not checked: one chain")
