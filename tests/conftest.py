@@ -38,19 +38,7 @@ def compilations():
 
 
 @pytest.fixture
-def fast_compilation():
-    """Leave out XLA's slow passes, which halves its time: for tests of what is computed.
-
-    Not for those of bits, of fused rounding or of speed.
-    """
-    before = jax.config.jax_disable_most_optimizations
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture
-def x64(fast_compilation):
+def x64():
     """Double precision for the length of a test."""
     enable = getattr(jax, "enable_x64", None)
     if enable is None:  # before JAX 0.8

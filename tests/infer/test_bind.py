@@ -15,8 +15,6 @@ from bmfjax.infer import IASG
 from bmfjax.kernels.step_size import matched_step_size
 from bmfjax.models import relaxed_bmf
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 N = 40
 Y = jnp.asarray(np.random.default_rng(0).normal(size=N), jnp.float32)
 VALUES = (np.random.default_rng(1).random((20, 16)) < 0.4).astype(np.float32)

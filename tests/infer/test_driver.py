@@ -49,7 +49,7 @@ def start(chunk_size=512, *, algorithm=None, seed=0, **options):
 @functools.cache
 def finished():
     """One whole run, not to be changed."""
-    run = start(chunk_size=64)
+    run = start()
     run.finish()
     return run
 
@@ -63,7 +63,7 @@ def assert_same(a, b):
 # ---- what the draws depend on ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7])
+@pytest.mark.parametrize("chunk_size", [1, 7, 64])
 def test_chunk_size_changes_nothing(chunk_size):
     run = start(chunk_size)
     run.finish()
@@ -77,6 +77,12 @@ def test_a_chain_does_not_depend_on_those_beside_it():
         for name, alone in of(one).items():
             np.testing.assert_array_equal(alone[0], of(two)[name][0])
     assert not np.array_equal(*two.draws()["x"])
+
+
+def test_the_seed_decides():
+    other = start(seed=1)
+    other.finish()
+    assert not np.array_equal(other.draws()["x"], finished().draws()["x"])
 
 
 def test_of_the_relaxed_kernel_the_same_holds():
@@ -161,6 +167,24 @@ def test_steps_follow_the_algorithm():
     np.testing.assert_array_equal(run.state, run.trace()["x"][:, -1])
 
 
+def test_before_the_first_draw_summaries_are_empty():
+    run = start(reducers={"moments": moments("x"), "counts": histogram("x")})
+    run.advance(3)
+    found = run.reduced()
+    assert run.draws()["x"].shape == (2, 0, 2)
+    assert np.isnan(found["moments"]["x"]["mean"]).all() and not found["counts"]["x"].any()
+
+
+def test_what_was_handed_out_does_not_change_later():
+    """The state's buffers are given away from chunk to chunk."""
+    run = start()
+    run.advance(50)
+    out = (run.snapshot(), run.reduced(), run.draws(), run.trace())
+    kept = jax.tree.map(np.copy, out)
+    run.advance(50)
+    jax.tree.map(np.testing.assert_array_equal, out, kept)
+
+
 # ---- what is compiled --------------------------------------------------------------------------
 
 
@@ -198,25 +222,14 @@ def test_it_stops_when_it_is_told_to_and_goes_on_when_asked_again():
 
 def test_the_caller_may_take_any_number_of_steps_and_look_in_between():
     run = start(chunk_size=32)
-    assert [run.advance(n) for n in (0, 3)] == [0, 3]
-    assert (run.steps_done, run.num_draws) == (3, 0)
-    assert run.draws()["x"].shape == (2, 0, 2)
-    assert np.isnan(run.reduced()["moments"]["x"]["mean"]).all()
-    assert not run.reduced()["counts"]["x"].any()
-
-    assert run.advance(14) == 14
+    assert [run.advance(n) for n in (0, 1, 16)] == [0, 1, 16]
     assert (run.steps_done, run.num_draws) == (WARMUP + 7, 7)
     assert run.draws()["x"].shape == (2, 2, 2) and run.trace()["x"].shape == (2, WARMUP + 7, 2)
     np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, :2])
-    out = (run.snapshot(), run.reduced(), run.draws(), run.trace())
-    kept = jax.tree.map(np.copy, out)
-
     # At most a chunk, and no more than there are.
     assert [run.advance(100), run.advance(), run.advance()] == [32, 11, 0]
     assert run.steps_done == run.num_steps == WARMUP + SAMPLES
     assert_same(run, finished())
-    # The state's buffers are given away from chunk to chunk; what was handed out stays.
-    jax.tree.map(np.testing.assert_array_equal, out, kept)
 
 
 # ---- refusals ----------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from bmfjax.kernels import IASGState
 from bmfjax.kernels import relaxed as kernel
 from bmfjax.models import relaxed_bmf
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 N = 30
 X = jnp.asarray(np.random.default_rng(0).normal(size=(N, 2)), jnp.float32)
 Y = jnp.asarray(np.random.default_rng(1).normal(0.5, 1.0, N), jnp.float32)

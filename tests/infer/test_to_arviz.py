@@ -12,8 +12,6 @@ import pytest
 from bmfjax.infer.to_arviz import to_arviz
 from bmfjax.models import relaxed_bmf
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 ROWS, COLUMNS = 20, 16
 VALUES = (np.random.default_rng(0).random((ROWS, COLUMNS)) < 0.4).astype(np.float32)
 VALUES[2, 3] = np.nan

@@ -321,6 +321,7 @@ def test_what_is_observed():
 def test_reported_variance_is_that_of_the_estimate():
     """Over the cases of a batch, N/S sum (y - mu) has the variance N^2 var(y) / S."""
     batch = 16
+    plain = gaussian_mean(batch, 1.0, step_size={"mu": 0.1}, window=4)
 
     def gradient_and_variance(p, indices, y, b):
         each = CASES * (y[indices["cases"]] - p["mu"])
@@ -339,9 +340,13 @@ def test_reported_variance_is_that_of_the_estimate():
     y = cases(0)
     state = algorithm.init(random.key(0), None, y)
     state, info = jax.jit(algorithm.step)(random.key(3), state, y)
+    expected, reference = jax.jit(plain.step)(random.key(3), plain.init(random.key(0), None, y), y)
+    np.testing.assert_allclose(state.average["mu"], expected.average["mu"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(info.gradient["mu"], reference.gradient["mu"], rtol=1e-3, atol=1e-3)
     found = info.gradient_variance["mu"].mean() / (CASES**2 / batch * (1 - 1 / batch))
     assert float(found) == pytest.approx(1.0, abs=0.1)
     assert "gradient_variance_mu" in algorithm.observe(state, info)
+    assert reference.gradient_variance == {}
 
 
 def test_step_size_and_approach_are_asked_once_at_the_start():

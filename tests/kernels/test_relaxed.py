@@ -220,26 +220,27 @@ def test_newton_direction_of_nothing_is_zero():
     assert (jax.jit(kernel.newton_direction)(gradient, free, curvature) == 0).all()
 
 
-def test_precision_is_drawn_from_its_gamma_conditional(x64):
-    """Tempered, and with entries missing."""
-    _, args, density, data, position = problem(missing=True, precision=dist.Gamma(2.0, 3.0))
-    draw = jax.vmap(
-        lambda key, b: kernel.draw_precision(density, key, position, data, b), (0, None)
-    )
-    draw = jax.jit(draw)
-    seen = ~np.isnan(args[0]) & args[1]
+@pytest.mark.parametrize(
+    ("missing", "inverse_temperature"), [(False, 1.0), (True, 0.25)], ids=["full", "tempered"]
+)
+def test_precision_is_drawn_from_its_gamma_conditional(x64, missing, inverse_temperature):
+    _, args, density, data, position = problem(missing=missing, precision=dist.Gamma(2.0, 3.0))
+    draws = jax.jit(
+        jax.vmap(
+            lambda key: kernel.draw_precision(density, key, position, data, inverse_temperature)
+        )
+    )(random.split(random.key(0), 4000))
+    seen = ~np.isnan(args[0]) & (True if args[1] is None else args[1])
     product = np.asarray(position["usage"] @ position["basis"].T)
     residual = np.where(seen, args[0] - product, 0)
-    for inverse_temperature in (1.0, 0.25):
-        draws = np.asarray(draw(random.split(random.key(0), 4000), inverse_temperature))
-        conditional = scipy.stats.gamma(
-            2.0 + inverse_temperature * seen.sum() / 2,
-            scale=1 / (3.0 + inverse_temperature * (residual**2).sum() / 2),
-        )
-        assert scipy.stats.kstest(draws, conditional.cdf).pvalue > 0.01
-        error = conditional.std() / np.sqrt(len(draws))
-        assert abs(draws.mean() - conditional.mean()) < 4 * error
-        assert draws.std() == pytest.approx(conditional.std(), rel=0.06)
+    conditional = scipy.stats.gamma(
+        2.0 + inverse_temperature * seen.sum() / 2,
+        scale=1 / (3.0 + inverse_temperature * (residual**2).sum() / 2),
+    )
+    assert scipy.stats.kstest(np.asarray(draws), conditional.cdf).pvalue > 0.01
+    error = conditional.std() / np.sqrt(len(draws))
+    assert abs(draws.mean() - conditional.mean()) < 4 * error
+    assert draws.std() == pytest.approx(conditional.std(), rel=0.06)
 
 
 def test_residual_sum_keeps_float32_accuracy_where_the_fit_is_close():

@@ -26,8 +26,6 @@ from bmfjax.data import InputError
 from bmfjax.models import relaxed_bmf
 from bmfjax.models.relaxed import PRIORS, box, resolve_precision, resolve_prior
 
-pytestmark = pytest.mark.usefixtures("fast_compilation")
-
 ROWS, COLUMNS, RANK = 6, 5, 2
 MODEL = functools.partial(relaxed_bmf, rank=RANK)
 VALUES = (np.random.default_rng(0).random((ROWS, COLUMNS)) < 0.4).astype(np.float32)
@@ -163,11 +161,12 @@ def test_neither_data_nor_shape():
 
 
 def test_prior_predictive_needs_only_a_shape():
-    prior = functools.partial(MODEL, shape=(ROWS, COLUMNS), precision=2.0)
+    prior = functools.partial(MODEL, shape=(ROWS, COLUMNS), prior="uniform")
     draws = jax.jit(Predictive(prior, num_samples=200))(random.key(0))
     assert {n: v.shape[1:] for n, v in draws.items()} == {
         "usage": (ROWS, RANK),
         "basis": (COLUMNS, RANK),
+        "precision": (),
         "data": (ROWS, COLUMNS),
     }
     # E y x = 1/4 for every factor.
