@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "diagnostics": {"data"},
     "infer": {"data", "models", "kernels", "diagnostics"},
 }
-NUMPYRO = {f"infer/{name}.py" for name in ("bind", "plates", "relaxed", "iasg", "to_arviz")}
+NUMPYRO = {
+    f"infer/{name}.py"
+    for name in ("bind", "gibbs", "iasg", "kernel", "plates", "relaxed", "to_arviz")
+}
 
 
 def relative(path):

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,36 +15,17 @@ from numpyro.infer.initialization import init_to_sample, init_to_uniform
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer import plates
+from bmfjax.infer.kernel import BoundAlgorithm
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_boxes, relaxed_density
 from bmfjax.kernels import relaxed as relaxed_kernel
 from bmfjax.kernels.approach import adam_approach
-from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.iasg import iasg
+from bmfjax.kernels.matrix_data import matrix_data
+from bmfjax.kernels.relaxed_blocks import relaxed_blocks
 from bmfjax.kernels.step_size import calibrated_step_size, matched_step_size, matched_window
 
 #: Blocks of the relaxed model: the basis moves from rows, the usage from columns.
 RELAXED_BLOCKS = {"basis": "rows", "usage": "columns"}
-
-
-class BoundAlgorithm(NamedTuple):
-    """An algorithm with the data that it samples for.
-
-    Attributes
-    ----------
-    algorithm : Algorithm
-    data : pytree
-        What the algorithm takes as data.
-    constrain, unconstrain : callable
-        Between the coordinates in which sites move and the model's own.
-    window : int
-        Number of iterates that one draw averages.
-    """
-
-    algorithm: Algorithm
-    data: Any
-    constrain: Callable[[dict], dict]
-    unconstrain: Callable[[dict], dict]
-    window: int
 
 
 @dataclass(frozen=True)
@@ -148,10 +128,10 @@ def _bind_relaxed(model, settings, arguments, args, kwargs):
     if arguments["data"] is None:
         raise InputError("IASG needs data, and relaxed_bmf was called without")
     density = relaxed_density(arguments)
-    data = relaxed_kernel.matrix_data(arguments["data"], arguments["observed"])
+    data = matrix_data(arguments["data"], arguments["observed"])
     sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
     batches = _relaxed_batches(settings, sizes, arguments["rank"])
-    blocks = relaxed_kernel.relaxed_blocks(
+    blocks = relaxed_blocks(
         density,
         data.values.shape,
         (batches["rows"], batches["columns"]),
@@ -161,6 +141,8 @@ def _bind_relaxed(model, settings, arguments, args, kwargs):
     conditionals = {}
     if density.precision is None:
         conditionals["precision"] = functools.partial(relaxed_kernel.draw_precision, density)
+    if density.rate_gamma is not None:
+        conditionals["rate"] = functools.partial(_relaxed_rate, density)
 
     algorithm, window = _algorithm(
         settings,
@@ -171,6 +153,15 @@ def _bind_relaxed(model, settings, arguments, args, kwargs):
         lambda key, data: _start(model, key, args, kwargs),
     )
     return BoundAlgorithm(algorithm, data, dict, dict, window)
+
+
+def _relaxed_plate_rate(sites, density, key, position, data, inverse_temperature):
+    value = relaxed_kernel.draw_factor_rate(density, key, plates.constrain(sites, position))
+    return plates.unconstrain(sites, {"rate": value})["rate"]
+
+
+def _relaxed_rate(density, key, position, data, inverse_temperature):
+    return relaxed_kernel.draw_factor_rate(density, key, position)
 
 
 def _relaxed_batches(settings, sizes, rank):
@@ -200,6 +191,10 @@ def _bind_plates(model, settings, arguments, args, kwargs):
     if arguments is not None and "precision" in sites.shapes and "precision" not in conditionals:
         conditionals["precision"] = functools.partial(
             _relaxed_precision, sites, relaxed_density(arguments), arguments
+        )
+    if arguments is not None and "rate" in sites.shapes and "rate" not in conditionals:
+        conditionals["rate"] = functools.partial(
+            _relaxed_plate_rate, sites, relaxed_density(arguments)
         )
     newton = settings.preconditioner == "newton"
     plates.check_blocks(
@@ -248,7 +243,7 @@ def _from_conditional(sites, name, draw, key, position, data, inverse_temperatur
 
 def _relaxed_precision(sites, density, arguments, key, position, data, inverse_temperature):
     values = plates.constrain(sites, position)
-    matrix = relaxed_kernel.matrix_data(arguments["data"], arguments["observed"])
+    matrix = matrix_data(arguments["data"], arguments["observed"])
     value = relaxed_kernel.draw_precision(density, key, values, matrix, inverse_temperature)
     return plates.unconstrain(sites, {"precision": value})["precision"]
 
@@ -268,7 +263,7 @@ def _algorithm(settings, log_joint, blocks, boxes, conditionals, initial, defaul
     bounds = {}
     for site in sorted(moving & set(boxes)):
         low, high = boxes[site]
-        margin = settings.delta * (high - low)
+        margin = settings.delta * (high - low if high < math.inf else 1.0)
         bounds[site] = (low + margin, high - margin)
     fractions = [block.fraction for block in blocks]
     if settings.window == "matched":

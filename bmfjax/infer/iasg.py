@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import random
-from numpyro.infer.mcmc import MCMCKernel
-from numpyro.util import is_prng_key
 
-from bmfjax.infer.bind import BoundAlgorithm, IASGSettings, bind
+from bmfjax.infer.bind import IASGSettings, bind
+from bmfjax.infer.kernel import AlgorithmKernel, BoundAlgorithm
 
 
 class IASGKernelState(NamedTuple):
@@ -44,7 +40,7 @@ class IASGKernelState(NamedTuple):
     rng_key: jax.Array
 
 
-class IASG(MCMCKernel):
+class IASG(AlgorithmKernel):
     r"""Iterate averaging stochastic gradient for any NumPyro model with plates.
 
     Blocks of sites are moved in turn by constant-step stochastic gradients from
@@ -118,6 +114,7 @@ class IASG(MCMCKernel):
     Examples
     --------
     >>> import functools, bmfjax
+    >>> from jax import random
     >>> from numpyro.infer import MCMC
     >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
     >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
@@ -126,8 +123,6 @@ class IASG(MCMCKernel):
     >>> mcmc.get_samples()["usage"].shape
     (10, 30, 2)
     """
-
-    sample_field = "sample"
 
     def __init__(
         self,
@@ -163,7 +158,6 @@ class IASG(MCMCKernel):
             num_approach=num_approach,
             report_variance=report_variance,
         )
-        self._sample_fn = None  # MCMC runs `init` again on resume while this is None.
 
     @classmethod
     def thesis(
@@ -212,11 +206,6 @@ class IASG(MCMCKernel):
     # ---- what MCMC and ArviZ look for ----------------------------------------------------
 
     @property
-    def model(self):
-        """The NumPyro model."""
-        return self._model
-
-    @property
     def default_fields(self):
         """Fields that MCMC always collects."""
         return ("sample", "potential_energy", "clamped")
@@ -225,49 +214,7 @@ class IASG(MCMCKernel):
         """A few words for the progress bar."""
         return f"log joint {-float(state.potential_energy):.4g}, clamped {float(state.clamped):.0%}"
 
-    def __getstate__(self):
-        return {**self.__dict__, "_sample_fn": None}
-
-    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
-        """First state; see `numpyro.infer.mcmc.MCMCKernel`."""
-        bound = self.bind(*model_args, **(model_kwargs or {}))
-
-        def one(key, params):
-            key, key_init = random.split(key)
-            position = None
-            if params is not None:
-                position = bound.unconstrain({n: jnp.asarray(v) for n, v in params.items()})
-            inner = bound.algorithm.init(key_init, position, bound.data)
-            # The data closed over: a model's arguments need not all be arrays.
-            step = functools.partial(bound.algorithm.step, data=bound.data)
-            info = jax.eval_shape(step, key, inner)[1]
-            zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
-            return self._state(inner, zeros, jnp.zeros((), jnp.int32), key)
-
-        self._sample_fn = self.sample
-        if is_prng_key(rng_key):
-            return one(rng_key, init_params)
-        if init_params is None:
-            return jax.vmap(lambda k: one(k, None))(rng_key)
-        return jax.vmap(one)(rng_key, init_params)
-
-    def sample(self, state, model_args, model_kwargs):
-        """One window: the next draw."""
-        bound = self.bind(*model_args, **(model_kwargs or {}))
-
-        def one(state):
-            key, key_step = random.split(state.rng_key)
-            inner, info = bound.algorithm.step(key_step, state.inner, bound.data)
-            return self._state(inner, info, state.i + 1, key)
-
-        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
-
-    def postprocess_fn(self, args, kwargs):
-        """Map a draw to the model's own space."""
-        return self.bind(*args, **(kwargs or {})).constrain
-
-    @staticmethod
-    def _state(inner, info, i, key):
+    def _state(self, algorithm, inner, info, i, key):
         return IASGKernelState(
             sample=inner.average,
             potential_energy=-info.log_joint,
@@ -280,15 +227,5 @@ class IASG(MCMCKernel):
         )
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
-        """The algorithm for these model arguments, with its data, for `ChainRun`.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            Arguments of the model.
-
-        Returns
-        -------
-        BoundAlgorithm
-        """
+        """The algorithm for these model arguments, with its data; see `AlgorithmKernel.bind`."""
         return bind(self._model, self._settings, args, kwargs)

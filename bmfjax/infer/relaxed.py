@@ -11,8 +11,16 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.priors import EntryPrior
 from bmfjax.kernels.relaxed import RelaxedDensity
-from bmfjax.models.relaxed import box, relaxed_bmf, resolve_precision, resolve_prior
+from bmfjax.models.relaxed import (
+    exponential,
+    interval,
+    relaxed_bmf,
+    resolve_precision,
+    resolve_prior,
+    resolve_rate,
+)
 
 
 def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None:
@@ -58,44 +66,115 @@ def relaxed_density(arguments: dict) -> RelaxedDensity:
     InputError
         Where the precision has a prior other than a Gamma distribution.
     """
+    upper = arguments["upper"]
     priors = _priors(arguments)
+    rate = resolve_rate(arguments["rate"], priors.values())
     precision = resolve_precision(arguments["precision"])
     gamma = None
     if isinstance(precision, dist.Distribution):
         if not isinstance(precision, dist.Gamma):
             raise InputError(
-                f"the prior of precision is {type(precision).__name__}; IASG draws it from its "
+                f"the prior of precision is {type(precision).__name__}; it is drawn from its "
                 "Gamma conditional: give a Gamma prior or a fixed number"
             )
         gamma = (float(precision.concentration), float(precision.rate))
     return RelaxedDensity(
-        usage_log_prior=priors["usage"].log_prob,
-        basis_log_prior=priors["basis"].log_prob,
-        usage_curvature=_constant_curvature(priors["usage"]),
-        basis_curvature=_constant_curvature(priors["basis"]),
+        usage=entry_prior(priors["usage"], "usage", upper),
+        basis=entry_prior(priors["basis"], "basis", upper),
         precision=None if gamma else precision,
         precision_log_prior=precision.log_prob if gamma else None,
         precision_gamma=gamma,
+        rate_gamma=None if rate is None else (float(rate.concentration), float(rate.rate)),
     )
 
 
+def entry_prior(prior, site: str = "factor", upper: float = 1.0) -> EntryPrior:
+    """What samplers need to know of the prior of a factor's entries.
+
+    Parameters
+    ----------
+    prior : str or numpyro.distributions.Distribution
+        As for `relaxed_bmf`, "ard" included.
+    site : str
+        For messages.
+    upper : float
+        As for `relaxed_bmf`.
+
+    Returns
+    -------
+    EntryPrior
+
+    Examples
+    --------
+    >>> entry_prior("laplace").quadratic, entry_prior("normal").quadratic
+    ((0.5, 0.0), (0.0, 1.0))
+    """
+    if isinstance(prior, str) and prior == "ard":
+        resolve_prior("laplace", site, upper)  # checks `upper`
+        return EntryPrior(
+            lambda x, rate: exponential(rate, upper).log_prob(x),
+            0.0, float(upper), 0.0, quadratic=(0.0, 0.0), learned_rate=True,
+        )  # fmt: skip
+    prior = resolve_prior(prior, site, upper)
+    low, high = interval(prior.support)
+    beta = None
+    if isinstance(prior, dist.Beta):
+        beta = (float(prior.concentration1), float(prior.concentration0))
+    return EntryPrior(
+        lambda x, rate: prior.log_prob(x),
+        low,
+        high,
+        _constant_curvature(prior),
+        quadratic=_quadratic(prior, low),
+        beta=beta,
+    )
+
+
+def _quadratic(prior, low) -> tuple[float, float] | None:
+    """(slope, curvature) of a log density that is quadratic on its support, else None."""
+    if isinstance(prior, dist.Uniform):
+        return 0.0, 0.0
+    if isinstance(prior, dist.Exponential):
+        return float(prior.rate), 0.0
+    if isinstance(prior, dist.HalfNormal):
+        return 0.0, float(prior.scale) ** -2
+    base = getattr(prior, "base_dist", None)  # of a truncated distribution
+    if isinstance(base, dist.Normal):
+        curvature = float(base.scale) ** -2
+        return 0.0 - float(base.loc) * curvature, curvature
+    if isinstance(base, dist.Laplace) and float(base.loc) <= low:
+        return 1.0 / float(base.scale), 0.0
+    return None
+
+
 def relaxed_boxes(arguments: dict) -> dict[str, tuple[float, float]]:
-    """(low, high) of the two factor matrices: [0, 1], or less where a prior says so."""
-    return {site: box(prior.support) for site, prior in _priors(arguments).items()}
+    """(low, high) of the two factor matrices: [0, upper], or less where a prior says so."""
+    upper = arguments["upper"]
+    return {
+        site: (0.0, float(upper)) if isinstance(p, str) and p == "ard"
+        else interval(resolve_prior(p, site, upper).support)
+        for site, p in _priors(arguments).items()
+    }  # fmt: skip
 
 
 def _priors(arguments):
+    """What was given for each of the two, by name or as a distribution."""
     priors = {}
     for site in ("usage", "basis"):
         own = arguments[f"{site}_prior"]
-        priors[site] = resolve_prior(arguments["prior"] if own is None else own, site)
+        priors[site] = arguments["prior"] if own is None else own
     return priors
 
 
 def _constant_curvature(prior) -> float:
     """The part of minus the second derivative that holds everywhere, at least 0."""
     with jax.ensure_compile_time_eval():  # a number, also where a model is being traced
-        low, high = box(prior.support)
+        low, high = interval(prior.support)
+        quadratic = _quadratic(prior, low)
+        if quadratic is not None:
+            return quadratic[1]
+        if high == float("inf"):
+            return 0.0
         inside = low + (high - low) * jnp.linspace(0.05, 0.95, 19)
         second = jax.vmap(jax.grad(jax.grad(prior.log_prob)))(inside)
         return max(0.0, float(jnp.min(-second)))

@@ -9,8 +9,8 @@ from numpyro.distributions import constraints
 
 from bmfjax.data.errors import InputError
 
-#: The priors of Gonsior 2019, equations 3.3 to 3.6, restricted to [0, 1].
-PRIORS = ("uniform", "normal", "laplace", "beta")
+#: The priors of Gonsior 2019, equations 3.3 to 3.6, restricted to [0, 1], and "ard".
+PRIORS = ("uniform", "normal", "laplace", "beta", "ard")
 
 
 def relaxed_bmf(
@@ -22,6 +22,8 @@ def relaxed_bmf(
     usage_prior=None,
     basis_prior=None,
     precision=None,
+    rate=None,
+    upper=1.0,
     shape=None,
 ):
     r"""Gaussian likelihood around a product of factors in [0, 1].
@@ -50,25 +52,35 @@ def relaxed_bmf(
     prior : str or numpyro.distributions.Distribution
         Prior of every entry of both factor matrices: "uniform", "normal"
         (standard normal), "laplace" (scale 2), the latter two truncated to
-        [0, 1], "beta" (Beta(1/2, 1/2)), or any scalar distribution on [0, 1].
+        [0, 1], "beta" (Beta(1/2, 1/2)), "ard" (exponential, truncated to [0, 1],
+        with a rate of each factor's own that is learned: automatic relevance
+        determination), or any scalar distribution on [0, 1].
     usage_prior, basis_prior : like `prior`, optional
         Prior of one factor matrix, in place of `prior`.
     precision : float or numpyro.distributions.Distribution, optional
         Noise precision :math:`\tau`: a number fixes it, a distribution is its
         prior. Default: Gamma(1, 1).
+    rate : numpyro.distributions.Gamma, optional
+        Prior of the rates of "ard" (that prior only). Default: Gamma(1, 1).
+    upper : {1.0, inf}
+        Upper bound of the factors. With infinity this is a non-negative
+        factorisation with Gaussian noise (Schmidt, Winther, Hansen 2009): "normal"
+        is then half-normal, "laplace" and "ard" are exponential, and "uniform",
+        which would be improper, and "beta" are refused.
     shape : (int, int), optional
         Rows and columns where `data` is None.
 
     Raises
     ------
     InputError
-        For an unknown prior, one with support outside [0, 1], a rank below 1, or
-        neither data nor shape.
+        For an unknown prior, one with support outside [0, upper] or improper there,
+        a rank below 1, or neither data nor shape.
 
     Notes
     -----
     Sites: `usage` (rows, rank), `basis` (columns, rank), `precision` () where it
-    is learned, `data` (rows, columns). Plates: `rows`, `columns`.
+    is learned, `rate` (rank,) with "ard", `data` (rows, columns). Plates: `rows`,
+    `columns`.
 
     Examples
     --------
@@ -86,10 +98,15 @@ def relaxed_bmf(
     rows, columns = shape if data is None else jnp.shape(data)
     values, seen = _split_missing(data, observed)
 
-    usage_prior = prior if usage_prior is None else usage_prior
-    basis_prior = prior if basis_prior is None else basis_prior
-    usage = _factor("usage", "rows", rows, rank, usage_prior)
-    basis = _factor("basis", "columns", columns, rank, basis_prior)
+    priors = {
+        "usage": prior if usage_prior is None else usage_prior,
+        "basis": prior if basis_prior is None else basis_prior,
+    }
+    hyper = resolve_rate(rate, priors.values())
+    if hyper is not None:
+        hyper = numpyro.sample("rate", hyper.expand([rank]).to_event(1))
+    usage = _factor("usage", "rows", rows, rank, priors["usage"], hyper, upper)
+    basis = _factor("basis", "columns", columns, rank, priors["basis"], hyper, upper)
     tau = resolve_precision(precision)
     if isinstance(tau, dist.Distribution):
         tau = numpyro.sample("precision", tau)
@@ -112,20 +129,71 @@ def _split_missing(data, observed):
     return jnp.where(seen, values, 0.0), seen
 
 
-def _factor(name, plate, size, rank, prior):
-    entry = resolve_prior(prior, name)
+def _factor(name, plate, size, rank, prior, rate, upper):
+    ard = isinstance(prior, str) and prior == "ard"
+    entry = exponential(rate, upper) if ard else resolve_prior(prior, name, upper)
     infer = {"event_dims": [plate, "factor"]}
     return numpyro.sample(name, entry.expand([size, rank]).to_event(2), infer=infer)
 
 
-def resolve_prior(prior, site="factor") -> dist.Distribution:
-    """The scalar distribution on [0, 1] that a prior's name stands for.
+def exponential(rate, upper):
+    """Exponential distribution with these rates, truncated to [0, upper].
+
+    Examples
+    --------
+    >>> float(exponential(2.0, jnp.inf).mean)
+    0.5
+    """
+    if upper == jnp.inf:
+        return dist.Exponential(rate)
+    return dist.TruncatedDistribution(dist.Laplace(0.0, 1.0 / rate), low=0.0, high=upper)
+
+
+def resolve_rate(rate, priors):
+    """The prior of the learned rates, or None where no prior is "ard".
+
+    Parameters
+    ----------
+    rate : numpyro.distributions.Gamma or None
+        None stands for Gamma(1, 1).
+    priors : iterable
+        Priors of the factors' entries.
+
+    Returns
+    -------
+    numpyro.distributions.Gamma or None
+
+    Raises
+    ------
+    InputError
+        For a rate that no prior uses, or that is not a Gamma distribution.
+
+    Examples
+    --------
+    >>> resolve_rate(None, ["uniform"]) is None
+    True
+    """
+    if not any(isinstance(p, str) and p == "ard" for p in priors):
+        if rate is not None:
+            raise InputError('rate is the prior of the rates of "ard"; give prior="ard" with it')
+        return None
+    rate = dist.Gamma(1.0, 1.0) if rate is None else rate
+    if not isinstance(rate, dist.Gamma) or rate.batch_shape:
+        raise InputError(f"rate is {rate!r}; give a scalar numpyro.distributions.Gamma")
+    return rate
+
+
+def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
+    """The scalar distribution on [0, upper] that a prior's name stands for.
 
     Parameters
     ----------
     prior : str or numpyro.distributions.Distribution
+        Not "ard", whose rates belong to the factors.
     site : str
         For the message.
+    upper : float
+        1 or infinity.
 
     Returns
     -------
@@ -135,39 +203,67 @@ def resolve_prior(prior, site="factor") -> dist.Distribution:
     ------
     InputError
         For an unknown name, a distribution that is not scalar, or support outside
-        [0, 1].
+        [0, upper].
 
     Examples
     --------
     >>> resolve_prior("beta").concentration1
     0.5
     """
+    if upper not in (1.0, jnp.inf):
+        raise InputError(f"upper is {upper}; the factors are on [0, 1] or, with inf, on [0, inf)")
     if isinstance(prior, str):
-        if prior not in PRIORS:
-            raise InputError(
-                f"prior {prior!r} of {site} is unknown; choose from {', '.join(PRIORS)} "
-                "or give a NumPyro distribution on [0, 1]"
-            )
-        return {
-            "uniform": lambda: dist.Uniform(0.0, 1.0),
-            "normal": lambda: dist.TruncatedNormal(0.0, 1.0, low=0.0, high=1.0),
-            "laplace": lambda: dist.TruncatedDistribution(
-                dist.Laplace(0.0, 2.0), low=0.0, high=1.0
-            ),
-            "beta": lambda: dist.Beta(0.5, 0.5),
-        }[prior]()
+        return _named_prior(prior, site, upper)
     if not isinstance(prior, dist.Distribution):
         raise TypeError(
             f"prior of {site} is a {type(prior).__name__}; give a name or a NumPyro distribution"
         )
     if prior.batch_shape or prior.event_shape:
         raise InputError(f"prior of {site} has shape {prior.shape()}; give a scalar distribution")
-    low, high = box(prior.support) or (None, None)
-    if low is None or low < 0.0 or high > 1.0:
+    low, high = interval(prior.support) or (None, None)
+    if low is None or low < 0.0 or high > upper:
+        where = "[0, 1]" if upper == 1.0 else "[0, inf)"
         raise InputError(
-            f"prior of {site} has support {prior.support}; give a distribution on [0, 1]"
+            f"prior of {site} has support {prior.support}; give a distribution on {where}"
         )
     return prior
+
+
+def _named_prior(prior, site, upper):
+    if prior not in PRIORS or prior == "ard":
+        raise InputError(
+            f"prior {prior!r} of {site} is unknown; choose from {', '.join(PRIORS)} "
+            "or give a NumPyro distribution on [0, 1]"
+        )
+    if upper == jnp.inf:
+        if prior in ("uniform", "beta"):
+            why = "improper" if prior == "uniform" else "not defined"
+            raise InputError(
+                f"prior {prior!r} of {site} is {why} on [0, inf); give 'normal' (half-normal), "
+                "'laplace' or 'ard' (exponential)"
+            )
+        return dist.HalfNormal(1.0) if prior == "normal" else dist.Exponential(0.5)
+    return {
+        "uniform": lambda: dist.Uniform(0.0, 1.0),
+        "normal": lambda: dist.TruncatedNormal(0.0, 1.0, low=0.0, high=1.0),
+        "laplace": lambda: exponential(0.5, 1.0),
+        "beta": lambda: dist.Beta(0.5, 0.5),
+    }[prior]()
+
+
+def interval(support):
+    """(low, high) of an interval with constant ends, `high` perhaps infinite, else None.
+
+    Examples
+    --------
+    >>> interval(constraints.positive), interval(constraints.real)
+    ((0.0, inf), None)
+    """
+    ends = box(support)
+    low = getattr(support, "lower_bound", None)
+    if ends is not None or low is None or jnp.ndim(low) or hasattr(support, "upper_bound"):
+        return ends
+    return (float(low), float("inf")) if not getattr(support, "is_discrete", False) else None
 
 
 def box(support):

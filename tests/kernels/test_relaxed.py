@@ -15,6 +15,9 @@ from numpyro.infer.util import log_density as numpyro_log_density
 from bmfjax.infer import plates
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels import relaxed as kernel
+from bmfjax.kernels.matrix_data import matrix_data, num_observed, residual_sum_of_squares
+from bmfjax.kernels.newton import newton_direction
+from bmfjax.kernels.relaxed_blocks import relaxed_blocks
 from bmfjax.models.relaxed import PRIORS, relaxed_bmf
 
 ROWS, COLUMNS, RANK = 9, 7, 3
@@ -40,7 +43,7 @@ def problem(prior="uniform", missing=False, **options):
     }
     if density.precision is None:
         position["precision"] = jnp.asarray(TAU)
-    return model, (values, observed), density, kernel.matrix_data(values, observed), position
+    return model, (values, observed), density, matrix_data(values, observed), position
 
 
 def numpyro_log_joint(model, args, indices, position):
@@ -65,7 +68,7 @@ def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
     )
     settings = {"newton": (True, True), "unscaled": (False, False)}
     blocks = {
-        name: kernel.relaxed_blocks(
+        name: relaxed_blocks(
             density, (ROWS, COLUMNS), BATCH, newton=newton, scale_likelihood=scaled
         )
         for name, (newton, scaled) in settings.items()
@@ -101,7 +104,7 @@ def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
 
 def test_blocks_say_what_they_draw(x64):
     *_, density, _, _ = problem()
-    basis, usage = kernel.relaxed_blocks(density, (ROWS, COLUMNS), BATCH)
+    basis, usage = relaxed_blocks(density, (ROWS, COLUMNS), BATCH)
     assert (basis.sites, basis.plates) == (("basis",), {"rows": (9, 4)})
     assert (usage.sites, usage.plates) == (("usage",), {"columns": (7, 3)})
     assert (basis.fraction, usage.fraction) == (4 / 9, 3 / 7)
@@ -112,8 +115,8 @@ def test_blocks_say_what_they_draw(x64):
 )
 def test_case_variance_is_that_of_single_case_gradients(x64, missing, scaled):
     _, _, density, data, position = problem("uniform", missing)
-    single = kernel.relaxed_blocks(density, (ROWS, COLUMNS), (1, 1), scale_likelihood=scaled)
-    blocks = kernel.relaxed_blocks(density, (ROWS, COLUMNS), BATCH, scale_likelihood=scaled)
+    single = relaxed_blocks(density, (ROWS, COLUMNS), (1, 1), scale_likelihood=scaled)
+    blocks = relaxed_blocks(density, (ROWS, COLUMNS), BATCH, scale_likelihood=scaled)
     for block, one in zip(blocks, single, strict=True):
         (site,) = block.sites
         ((plate, cases),) = INDICES[site].items()
@@ -157,7 +160,7 @@ def test_curvature_is_the_hessian_of_a_row(x64):
         return {s: jax.hessian(functools.partial(of, s))(position[s][0]) for s in INDICES}
 
     expected = minus_hessians(position)
-    for block in kernel.relaxed_blocks(density, (ROWS, COLUMNS), BATCH):
+    for block in relaxed_blocks(density, (ROWS, COLUMNS), BATCH):
         # All but the ridge that keeps an unused factor definite.
         found = block.curvature(position, data, 0.5)
         np.testing.assert_allclose(found, expected[block.sites[0]], atol=1e-4)
@@ -165,14 +168,15 @@ def test_curvature_is_the_hessian_of_a_row(x64):
 
 def test_constant_prior_curvature_enters_and_no_other(x64):
     found = {prior: problem(prior)[2] for prior in PRIORS}
-    assert {p: round(d.usage_curvature, 4) for p, d in found.items()} == {
+    assert {p: round(d.usage.curvature, 4) for p, d in found.items()} == {
         "uniform": 0.0,
         "normal": 1.0,
         "laplace": 0.0,
         "beta": 0.0,
+        "ard": 0.0,
     }
     density = problem(basis_prior="normal", usage_prior="uniform")[2]
-    assert (density.usage_curvature, density.basis_curvature) == (0.0, pytest.approx(1.0))
+    assert (density.usage.curvature, density.basis.curvature) == (0.0, pytest.approx(1.0))
 
 
 @pytest.mark.parametrize("rank", [1, 4])
@@ -181,7 +185,7 @@ def test_newton_direction_solves_on_the_free_coordinates_of_every_row(x64, rank)
     factor = r.random((30, rank))
     curvature = factor.T @ factor + 0.5 * np.eye(rank)
     gradient, free = r.normal(size=(80, rank)), r.random((80, rank)) < 0.7
-    solve = jax.jit(kernel.newton_direction, static_argnums=3)
+    solve = jax.jit(newton_direction, static_argnums=3)
     found = np.asarray(solve(gradient, free, curvature, rank))
     assert (found[~free] == 0).all()
     for row, f, g in zip(found, free, gradient, strict=True):
@@ -199,7 +203,7 @@ def test_rows_that_are_solved_before_the_last_iteration_stay_solved(chains):
     gradient = r.normal(size=(1000, 2)).astype(np.float32)
     free = np.arange(1000)[:, None] % 2 == [0, 1]  # one coordinate a row: solved in one iteration
     many = [np.stack([x] * chains) for x in (gradient, free, curvature)]
-    found = jax.jit(jax.vmap(kernel.newton_direction))(*many)
+    found = jax.jit(jax.vmap(newton_direction))(*many)
     expected = free * gradient / np.diag(curvature)
     np.testing.assert_allclose(found, [expected] * chains, rtol=1e-4)
 
@@ -208,7 +212,7 @@ def test_three_iterations_leave_a_few_per_cent():
     r = np.random.default_rng(0)
     factor = r.random((200, 10))
     curvature, gradient = factor.T @ factor, r.normal(size=(500, 10))
-    found = jax.jit(kernel.newton_direction)(gradient, np.ones((500, 10), bool), curvature)
+    found = jax.jit(newton_direction)(gradient, np.ones((500, 10), bool), curvature)
     exact = np.linalg.solve(curvature, gradient.T).T
     assert np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
 
@@ -217,7 +221,7 @@ def test_newton_direction_of_nothing_is_zero():
     curvature = jnp.eye(3) + 1.0
     gradient = jnp.array([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0]])
     free = jnp.array([[False] * 3, [True] * 3])
-    assert (jax.jit(kernel.newton_direction)(gradient, free, curvature) == 0).all()
+    assert (jax.jit(newton_direction)(gradient, free, curvature) == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_residual_sum_keeps_float32_accuracy_where_the_fit_is_close():
     r = np.random.default_rng(0)
     usage, basis = r.random((600, 4)).astype(np.float32), r.random((500, 4)).astype(np.float32)
     values = (usage @ basis.T + 1e-2 * r.normal(size=(600, 500))).astype(np.float32)
-    found = kernel.residual_sum_of_squares(usage, basis, kernel.matrix_data(values))
+    found = residual_sum_of_squares(usage, basis, matrix_data(values))
     wide = [x.astype(float) for x in (usage, basis, values)]
     exact = ((wide[2] - wide[0] @ wide[1].T) ** 2).sum()
     assert found.dtype == jnp.float32
@@ -261,12 +265,12 @@ def test_matrix_data_holds_both_orientations_and_one_mask(x64):
     np.testing.assert_array_equal(data.values, np.where(seen, values, 0))
     np.testing.assert_array_equal(data.transposed, data.values.T)
     np.testing.assert_array_equal(data.observed_transposed, data.observed.T)
-    assert float(kernel.num_observed(data)) == seen.sum()
-    traced = jax.jit(kernel.matrix_data)(values, observed)
+    assert float(num_observed(data)) == seen.sum()
+    traced = jax.jit(matrix_data)(values, observed)
     jax.tree.map(np.testing.assert_array_equal, traced, data)
 
 
 def test_a_full_matrix_needs_no_mask():
-    data = kernel.matrix_data(np.eye(3), np.ones((3, 3), bool))
+    data = matrix_data(np.eye(3), np.ones((3, 3), bool))
     assert data.observed is None and data.observed_transposed is None
-    assert float(kernel.num_observed(data)) == 9.0
+    assert float(num_observed(data)) == 9.0
