@@ -69,15 +69,15 @@ def _add_fit(commands) -> None:
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
     fit.add_argument("--model", default="relaxed", choices=["relaxed"], help="what is fitted")
     fit.add_argument(
-        "--sampler", default="iasg", choices=["iasg", "thesis"],
-        help="with curvature and learned noise, or as published (Gonsior 2019)",
+        "--sampler", default="gibbs", choices=["gibbs", "iasg", "thesis"],
+        help="exact; or approximate by stochastic gradients, improved or as published",
     )  # fmt: skip
     fit.add_argument(
-        "--prior", default="uniform", choices=["uniform", "normal", "laplace", "beta"],
+        "--prior", default="uniform", choices=["uniform", "normal", "laplace", "beta", "ard"],
         help="prior of the factors' entries",
     )  # fmt: skip
     fit.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
-    fit.add_argument("--batch-size", type=int, help="rows and columns in a minibatch")
+    fit.add_argument("--batch-size", type=int, help="minibatch of iasg and thesis")
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")

@@ -40,16 +40,20 @@ def fit(
     model : {"relaxed"}
         "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
         3.2), see `bmfjax.models.relaxed_bmf`.
-    sampler : {"iasg", "thesis"}, optional
-        "iasg" (default): iterate averaging stochastic gradient with curvature and a
-        learned noise; "thesis": the same as published. Both are approximate.
+    sampler : {"gibbs", "iasg", "thesis"}, optional
+        "gibbs" (default): exact, by truncated normal conditionals, annealed in the
+        first half of the warm-up (`TruncatedGibbs`). "iasg": iterate averaging
+        stochastic gradient with curvature and a learned noise; "thesis": the same as
+        published. The latter two are approximate.
     priors : str, distribution or mapping, optional
         Prior of the factors' entries: "uniform" (default), "normal", "laplace",
-        "beta" or a NumPyro distribution on [0, 1]; or a mapping with any of `usage`,
-        `basis` and `precision` (a number fixes the noise precision; default a
-        Gamma(1, 1) prior; for "thesis" fixed at 1).
+        "beta", "ard" or a NumPyro distribution on [0, 1] (see
+        `bmfjax.models.relaxed_bmf`); or a mapping with any of `usage`, `basis`,
+        `precision` (a number fixes the noise precision; default a Gamma(1, 1) prior;
+        for "thesis" fixed at 1) and `rate` (Gamma prior of the rates of "ard").
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank).
+        The noise precision then starts where it fits them, and nothing is annealed.
         Default: independent draws from the prior.
     num_chains, num_warmup, num_samples : int
         Independent chains; steps before draws count; draws of each chain.
@@ -61,7 +65,8 @@ def fit(
     progress : bool
         Show a progress bar on standard error.
     sampler_options : mapping, optional
-        Further options of the sampler (see `IASG`), such as ``{"batch_size": 64}``.
+        Further options of the sampler (see `TruncatedGibbs` and `IASG`), such as
+        ``{"num_anneal": 0}`` or ``{"batch_size": 64}``.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when interrupted.
     resume : bool

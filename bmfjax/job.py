@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import math
 import os
@@ -17,16 +16,19 @@ import jax
 import numpy as np
 
 from bmfjax import models, trust
+from bmfjax.boolean import boolean_factors
 from bmfjax.data import BinaryMatrix, InputError, load
 from bmfjax.diagnostics import agreement, align
-from bmfjax.infer import IASG, ChainRun
+from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import interrupt_requests
+from bmfjax.kernels.truncated_normal import truncated_normal
+from bmfjax.options import describe, digest, given_start, model_arguments, sampled_sites
 from bmfjax.progress import progress_bar
-from bmfjax.result import Fit, boolean_factors
+from bmfjax.result import Fit
+from bmfjax.samplers import DEFAULT, SAMPLERS, make_kernel
 
 MODELS = ("relaxed",)
-SAMPLERS = ("iasg", "thesis")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 #: Kept draws of the factors: up to this many a chain, and bytes in all.
@@ -46,7 +48,7 @@ class Job:
     settings : dict
         Everything that determines the draws besides the data.
     priors : dict
-        Prior distribution of the entries of `usage` and of `basis`.
+        Prior of the entries of `usage` and of `basis`, and of `precision`.
     """
 
     data: BinaryMatrix
@@ -93,11 +95,14 @@ def prepare(
     """Check everything that a user gave, before any work; arguments as of `bmfjax.fit`."""
     data = _matrix(data)
     _check_options(data, rank, model, sampler, num_chains, num_warmup, num_samples)
-    sampler = sampler or "iasg"
-    arguments = _model_arguments(priors, sampler)
-    kernel = _kernel(sampler, rank, arguments, sampler_options)
+    sampler = sampler or DEFAULT
+    arguments = model_arguments(priors, sampler)
+    model_function = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
+    kernel, options = make_kernel(
+        sampler, model_function, sampler_options, num_warmup, started=init is not None
+    )
     every = _thinning(data, rank, num_chains, num_samples)
-    position = _start(init, data, rank, num_chains, arguments)
+    position = given_start(init, data, rank, num_chains, arguments)
     bound = kernel.bind(data.dense())
     run = ChainRun(
         bound.algorithm,
@@ -107,24 +112,28 @@ def prepare(
         num_warmup=num_warmup,
         num_samples=num_samples,
         position=position,
-        draws={n: every for n in _sites(arguments)},
-        trace={"log_joint": 1, "clamped": 1},
+        draws={n: every for n in sampled_sites(arguments)},
+        trace=dict.fromkeys(_traced(sampler, arguments), 1),
     )
     settings = {
         "rank": int(rank),
         "model": model,
         "sampler": sampler,
-        "priors": {n: _describe(p) for n, p in arguments.items()},
-        "init": "prior" if position is None else _digest(position),
+        "priors": {n: describe(p) for n, p in arguments.items()},
+        "init": "prior" if position is None else digest(position),
         "num_chains": num_chains,
         "num_warmup": num_warmup,
         "num_samples": num_samples,
         "seed": seed,
         "thinning": every,
         "window": bound.window,
-        "sampler_options": {n: str(v) for n, v in dict(sampler_options or {}).items()},
+        "sampler_options": {n: str(v) for n, v in options.items()},
     }
-    priors = {"usage": arguments["usage_prior"], "basis": arguments["basis_prior"]}
+    priors = {
+        "usage": arguments["usage_prior"],
+        "basis": arguments["basis_prior"],
+        "precision": arguments["precision"],
+    }
     return Job(data, run, settings, priors)
 
 
@@ -174,80 +183,15 @@ def _memory() -> int:
         return 2**63
 
 
-def _model_arguments(priors, sampler) -> dict:
-    """Keyword arguments of `relaxed_bmf` from what the user gave as priors."""
-    given = dict(priors) if isinstance(priors, Mapping) else {}
-    if priors is not None and not isinstance(priors, Mapping):
-        given = {"usage": priors, "basis": priors}
-    unknown = sorted(set(given) - {"usage", "basis", "precision"})
-    if unknown:
-        raise InputError(
-            f"priors name {unknown[0]!r}; the relaxed model has usage, basis, precision"
-        )
-    precision = given.get("precision", 1.0 if sampler == "thesis" else None)
-    return {
-        "usage_prior": models.resolve_prior(given.get("usage", "uniform"), "usage"),
-        "basis_prior": models.resolve_prior(given.get("basis", "uniform"), "basis"),
-        "precision": models.resolve_precision(precision),
-    }
-
-
-def _kernel(sampler, rank, arguments, options) -> IASG:
-    model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
-    make = IASG.thesis if sampler == "thesis" else IASG
-    try:
-        return make(model, **dict(options or {}))
-    except TypeError as error:
-        raise InputError(f"sampler_options do not fit {sampler!r}: {error}") from error
-
-
-def _sites(arguments):
-    fixed = isinstance(arguments["precision"], float)
-    return ("usage", "basis") if fixed else ("usage", "basis", "precision")
+def _traced(sampler, arguments):
+    learned = sampler == "gibbs" and "precision" in sampled_sites(arguments)
+    return (*SAMPLERS[sampler].trace, *(("precision",) if learned else ()))
 
 
 def _thinning(data, rank, num_chains, num_samples) -> int:
     size = 4 * num_chains * rank * (data.num_rows + data.num_columns)
     keep = min(MAX_KEPT, max(8, MAX_KEPT_BYTES // size))
     return math.ceil(num_samples / keep) if num_samples > keep else 1
-
-
-def _start(init, data, rank, num_chains, arguments):
-    if init is None:
-        return None
-    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
-        raise InputError("init must hold exactly 'usage' and 'basis'")
-    start = {}
-    for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
-        values = np.asarray(init[name], np.float32)
-        if values.shape != (size, rank):
-            raise InputError(f"init {name!r} has shape {values.shape}; it must be {(size, rank)}")
-        if not ((values >= 0) & (values <= 1)).all():
-            raise InputError(f"init {name!r} has values outside 0 to 1")
-        start[name] = np.broadcast_to(values, (num_chains, size, rank))
-    if "precision" in _sites(arguments):
-        start["precision"] = np.ones(num_chains, np.float32)
-    return start
-
-
-def _describe(prior) -> str:
-    """A distribution by class and parameters, so that a resumed fit can be compared."""
-    if isinstance(prior, float):
-        return repr(prior)
-    inner = getattr(prior, "base_dist", None)
-    names = [*sorted(prior.arg_constraints), *(["low", "high"] if inner is not None else [])]
-    values = [f"{n}={np.asarray(getattr(prior, n)).tolist()}" for n in names if hasattr(prior, n)]
-    if inner is not None:
-        values.insert(0, _describe(inner))
-    return f"{type(prior).__name__}({', '.join(values)})"
-
-
-def _digest(position) -> str:
-    """A short fingerprint of given starts."""
-    digest = hashlib.sha256()
-    for name in sorted(position):
-        digest.update(np.ascontiguousarray(position[name]).tobytes())
-    return f"given, {digest.hexdigest()[:16]}"
 
 
 def versions_in_use() -> dict[str, str]:
@@ -271,7 +215,7 @@ def _sample(run, store, max_time, progress) -> float:
             if not np.isfinite(run.last_trace("log_joint")).all():
                 raise FloatingPointError(
                     f"the log joint density is not finite after {run.steps_done} steps; "
-                    "try a smaller step_size or larger batches in sampler_options"
+                    "give a lower fixed precision or, with iasg, a smaller step_size"
                 )
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
                 store.write(run)
@@ -311,7 +255,16 @@ def _assemble(job, versions, seconds) -> Fit:
         "expected_errors": binary.expected_loss,
         "rows_without_information": len(data.empty_rows),
         "columns_without_information": len(data.empty_columns),
-        **trust.assess(data, usage, basis, binary, agreeing, trace, run.num_warmup),
+        **trust.assess(
+            data,
+            usage,
+            basis,
+            binary,
+            agreeing,
+            _after(trace, run.num_warmup),
+            exact=SAMPLERS[settings["sampler"]].exact,
+            residual_floor=2 * _prior_rate(job.priors["precision"]),
+        ),
     }
     return Fit(
         data=data,
@@ -333,18 +286,37 @@ def _assemble(job, versions, seconds) -> Fit:
 def _with_prior_draws(job) -> dict:
     """Kept draws, with rows and columns of which nothing is observed drawn from the prior.
 
-    That is their posterior; a gradient of zero would leave them where they started.
+    That is their posterior; a gradient of zero would leave them where they started. The exact
+    sampler has drawn them itself.
     """
     drawn = job.run.draws()
+    if SAMPLERS[job.settings["sampler"]].exact:
+        return drawn
     empty = {"usage": job.data.empty_rows, "basis": job.data.empty_columns}
     for i, (site, cases) in enumerate(empty.items()):
         if len(cases):
             chains, kept, _, rank = drawn[site].shape
             key = jax.random.fold_in(jax.random.key(job.settings["seed"]), 2**31 - 1 - i)
-            prior = job.priors[site].sample(key, (chains, kept, len(cases), rank))
+            prior = _prior_draws(job.priors[site], key, (chains, kept, len(cases), rank), drawn)
             drawn[site] = drawn[site].copy()
             drawn[site][:, :, cases] = np.asarray(prior)
     return drawn
+
+
+def _prior_draws(prior, key, shape, drawn):
+    if prior != "ard":
+        return prior.sample(key, shape)
+    rates = jax.numpy.asarray(drawn["rate"])[:, :, None, :]
+    return truncated_normal(key, jax.numpy.broadcast_to(-rates, shape), 0.0, 0.0, 1.0)
+
+
+def _after(trace, num_warmup) -> dict:
+    return {n: values[:, num_warmup:] for n, values in trace.items()}
+
+
+def _prior_rate(prior) -> float:
+    """Rate of the Gamma prior of a learned precision; 0 where it is fixed."""
+    return float(prior.rate) if hasattr(prior, "rate") else 0.0
 
 
 def _most_probable(run, trace):

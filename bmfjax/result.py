@@ -13,7 +13,6 @@ import pandas as pd
 from bmfjax import posterior as entries
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import (
-    Binarized,
     binarize,
     threshold,
     threshold_pairs,
@@ -43,7 +42,8 @@ class Fit:
     precision_draws : (chain, draw) float32 or None
         Noise precision where it was learned.
     trace : dict
-        `log_joint` and `clamped`, (chain, step), warm-up included.
+        (chain, step), warm-up included: `log_joint`; from the exact sampler `residual` (sum of
+        squares) and a learned `precision`, from IASG `clamped`.
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict
@@ -51,7 +51,7 @@ class Fit:
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong.
     usage_binary : (rows, rank) bool
-        The Boolean factors with the lowest expected number of wrong entries.
+        The most probable Boolean factors; see `binarize`.
     basis_binary : (columns, rank) bool
 
     Examples
@@ -209,26 +209,35 @@ class Fit:
 
     # ---- Boolean factors -------------------------------------------------------------------
 
-    def binarize(self, method: str = "expected") -> tuple[np.ndarray, np.ndarray]:
-        """Boolean factors by one of three rules, all chosen without a known truth.
+    def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
+        """Boolean factors by one of four rules, all chosen without a known truth.
 
         Parameters
         ----------
-        method : {"expected", "threshold", "pairs"}
-            "expected": lowest expected number of wrong entries of the Boolean product
-            (the default of `usage_binary`, needs no grid). "threshold": one threshold
-            for both factors against the observed matrix (Gonsior 2019, algorithm 4.1).
-            "pairs": one threshold each (Hess, Morik, Piatkowski 2017).
+        method : {"map", "expected", "threshold", "pairs"}
+            "map": most probable given the matrix, under two flip rates and a density
+            of each factor's own, started at every chain's means
+            (`bmfjax.diagnostics.most_probable_factors`; what `usage_binary` holds).
+            "expected": lowest expected number of wrong entries of the Boolean product,
+            from `probability`. "threshold": one threshold for both factors against the
+            observed matrix (Gonsior 2019, algorithm 4.1). "pairs": one threshold each
+            (Hess, Morik, Piatkowski 2017).
 
         Returns
         -------
         usage : (rows, rank) bool
         basis : (columns, rank) bool
         """
-        if method == "expected":
+        if method == "map":
             return self.usage_binary, self.basis_binary
+        if method == "expected":
+            p = entries.exceedance(self.usage_draws, self.basis_draws, level=0.5)
+            found = binarize(self.usage, self.basis, p)
+            return found.usage, found.basis
         if method not in ("threshold", "pairs"):
-            raise InputError(f"method is {method!r}; choose 'expected', 'threshold' or 'pairs'")
+            raise InputError(
+                f"method is {method!r}; choose 'map', 'expected', 'threshold' or 'pairs'"
+            )
         ones = np.nan_to_num(self.data.dense()) > 0.5
         observed = self.data.observed()
         if method == "threshold":
@@ -348,13 +357,6 @@ def summarise_factors(fit: Fit) -> pd.DataFrame:
     frame = pd.DataFrame(table).set_index("factor")
     frame.attrs = {k: v for k, v in fit.scalars.items() if np.ndim(v) == 0}
     return frame
-
-
-def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> Binarized:
-    """The Boolean factors with the lowest expected number of wrong entries."""
-    usage = usage_draws.mean((0, 1), dtype=np.float64)
-    basis = basis_draws.mean((0, 1), dtype=np.float64)
-    return binarize(usage, basis, entries.exceedance(usage_draws, basis_draws, level=0.5))
 
 
 def _positions(chosen, names, kind) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 from bmfjax import posterior
 from bmfjax.diagnostics import boolean_errors, ess_bulk, share_agreeing, split_rhat
 
-#: Vehtari et al. (2021) ask for 1.01; for draws that are approximate anyway we accept 1.05.
+#: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
 RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
 ESS_PER_CHAIN = 50
 #: Above this share of coordinates at a bound IASG's spread says little (see `bmfjax.kernels.iasg`).
@@ -15,7 +15,9 @@ MANY_CLAMPED = 0.2
 NUM_ENTRIES = 1000
 
 
-def assess(data, usage, basis, binary, agreeing, trace, num_warmup) -> dict:
+def assess(
+    data, usage, basis, binary, agreeing, trace, *, exact: bool, residual_floor: float
+) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
@@ -27,18 +29,24 @@ def assess(data, usage, basis, binary, agreeing, trace, num_warmup) -> dict:
     agreeing : (rank,) float
         Tile similarity across chains.
     trace : dict
-        `log_joint` and `clamped`, (chain, step).
-    num_warmup : int
+        What the sampler reports at every step, (chain, step), without the warm-up: `log_joint`,
+        and where it has them `precision`, `residual`, `clamped`.
+    exact : bool
+        Whether the draws are from the posterior and not from an approximation.
+    residual_floor : float
+        Twice the rate of the precision's Gamma prior: a smaller sum of squared residuals says
+        less about the noise than the prior does.
 
     Returns
     -------
     dict
         `rhat_product` and `ess_product`: R-hat and effective draws that 99 % of up to
         1,000 entries of the reconstruction keep to, and `rhat_product_worst`;
-        `rhat_log_joint`, `ess_log_joint`; `factors_agreeing`: share of
+        `rhat_log_joint`, `ess_log_joint`, `rhat_precision`; `factors_agreeing`: share of
         factors that all chains found (NaN for one chain); `clamped`: mean share of
-        coordinates at a bound; `errors`: wrong observed entries of the Boolean product;
-        `verdict`.
+        coordinates at a bound (NaN for the exact sampler, which holds none); `noise_free`:
+        the factors leave no noise to learn a precision from; `errors`: wrong observed entries
+        of the Boolean product; `exact`; `converged`; `verdict`.
     """
     chains = usage.shape[0]
     # Rows and columns without information follow the prior alone, which IASG does not sample.
@@ -46,26 +54,35 @@ def assess(data, usage, basis, binary, agreeing, trace, num_warmup) -> dict:
     columns = np.setdiff1d(np.arange(data.num_columns), data.empty_columns)
     product = posterior.sampled_entries(usage[:, :, rows], basis[:, :, columns], NUM_ENTRIES)
     rhat = split_rhat(product)
-    log_joint = trace["log_joint"][:, num_warmup:]
+    log_joint = trace["log_joint"]
     ones = np.nan_to_num(data.dense()) > 0.5
     figures = {
+        "exact": exact,
         "rhat_product": _quantile(rhat, 0.99),
         "rhat_product_worst": _quantile(rhat, 1.0),
         "ess_product": _quantile(ess_bulk(product), 0.01),
         "rhat_log_joint": float(split_rhat(log_joint)),
         "ess_log_joint": float(ess_bulk(log_joint)),
+        "rhat_precision": _of(trace, "precision", split_rhat),
         "factors_agreeing": float(share_agreeing(agreeing)) if chains > 1 else float("nan"),
-        "clamped": float(trace["clamped"][:, num_warmup:].mean()),
+        "clamped": _of(trace, "clamped", np.mean),
+        "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "errors": int(boolean_errors(binary.usage, binary.basis, ones, data.observed())),
     }
+    worst = max(figures["rhat_product"], figures["rhat_log_joint"])
+    worst = max(worst, np.nan_to_num(figures["rhat_precision"], nan=1.0))
+    figures["rhat"] = float(worst)
     figures["converged"] = bool(
         chains > 1
-        and figures["rhat_product"] <= RHAT_USABLE
-        and figures["rhat_log_joint"] <= RHAT_USABLE
+        and worst <= RHAT_USABLE
         and figures["ess_product"] >= ESS_PER_CHAIN * chains
         and figures["factors_agreeing"] == 1.0
     )
     return figures | {"verdict": verdict(figures, chains, len(agreeing))}
+
+
+def _of(trace, name, statistic) -> float:
+    return float(statistic(trace[name])) if name in trace else float("nan")
 
 
 def _quantile(values, q: float) -> float:
@@ -81,9 +98,13 @@ def _quantile(values, q: float) -> float:
 
 def verdict(figures: dict, num_chains: int, rank: int) -> str:
     """One sentence for the top of the report: trust it or not, and why."""
-    share = f"{100 * figures['clamped']:.0f} % of the coordinates were held at a bound of [0, 1]"
+    exact = figures["exact"]
+    limits = _limits(figures)
     if num_chains == 1:
-        return f"Not checked: one chain cannot show whether another start finds the same; {share}."
+        return (
+            "Not checked: one chain cannot show whether another start finds the same"
+            f"{limits and '; '}{limits}."
+        )
     found = round(figures["factors_agreeing"] * rank)
     chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"
     mixed = (
@@ -92,14 +113,40 @@ def verdict(figures: dict, num_chains: int, rank: int) -> str:
         f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
         "effective draws"
     )
+    if limits:
+        mixed = f"{mixed}; {limits}"
     if not figures["converged"]:
-        return f"Do not rely on this run: {mixed}; {share}."
+        return f"Do not rely on this run: {mixed}{_slow(figures)}."
+    if exact:
+        word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
+        return f"{word}: draws from the exact posterior, and chains that agree; {mixed}."
     if figures["clamped"] > MANY_CLAMPED:
         return (
-            "Use the factors, but do not rely on standard deviations and probabilities: "
-            f"{share}, where this sampler's spread is not the posterior's; {mixed}."
+            "Use the factors, but do not rely on standard deviations and probabilities: this "
+            f"sampler's spread is not the posterior's; {mixed}."
         )
     return (
-        f"Usable, as an approximation: {mixed}; {share}, and the standard deviations of this "
-        "sampler are approximate."
+        f"Usable, as an approximation: {mixed}, and the standard deviations of this sampler are "
+        "approximate."
     )
+
+
+def _limits(figures) -> str:
+    """What qualifies the result whatever the chains do."""
+    said = []
+    if not np.isnan(figures["clamped"]):
+        share = 100 * figures["clamped"]
+        said.append(f"{share:.0f} % of the coordinates were held at a bound of [0, 1]")
+    if figures["noise_free"]:
+        said.append(
+            "the factors reproduce the data almost without noise, so that the noise precision is "
+            "bounded by its prior alone"
+        )
+    return "; ".join(said)
+
+
+def _slow(figures) -> str:
+    """Which scalars of the whole keep the run from having converged, if any."""
+    names = {"log joint density": "rhat_log_joint", "noise precision": "rhat_precision"}
+    slow = [f"the {n} has {figures[k]:.2f}" for n, k in names.items() if figures[k] > RHAT_USABLE]
+    return f"; {' and '.join(slow)}" if slow else ""

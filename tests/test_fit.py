@@ -4,14 +4,17 @@ import itertools
 import types
 
 import numpy as np
+import numpyro
 import pandas as pd
 import pytest
 
 import bmfjax
+from bmfjax.boolean import boolean_factors
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product
 from bmfjax.job import prepare
 
+APPROXIMATE = {"sampler": "iasg"}
 QUICK = {"num_chains": 2, "num_warmup": 300, "num_samples": 100, "progress": False}
 
 
@@ -110,7 +113,7 @@ def test_transform_gives_the_usage_of_the_fitted_rows(product, fitted):
         fitted.transform(np.zeros((2, 5)))
 
 
-@pytest.mark.parametrize("method", ["expected", "threshold", "pairs"])
+@pytest.mark.parametrize("method", ["map", "expected", "threshold", "pairs"])
 def test_every_rule_gives_boolean_factors_of_the_product(product, fitted, method):
     usage, basis = fitted.binarize(method)
     assert usage.dtype == basis.dtype == bool
@@ -173,13 +176,13 @@ def test_settings_tell_priors_apart(product):
     """A checkpoint of one prior must not be continued under another."""
     import numpyro.distributions as dist
 
-    from bmfjax.job import _describe
+    from bmfjax.options import describe
     from bmfjax.models import resolve_prior
 
     priors = [resolve_prior(name) for name in ("uniform", "normal", "laplace", "beta")]
     priors += [dist.TruncatedNormal(m, 1.0, low=0.0, high=1.0) for m in (0.1, 0.2)]
     priors += [dist.TruncatedDistribution(dist.Laplace(0.0, b), 0.0, 1.0) for b in (0.1, 1.0)]
-    assert len({_describe(p) for p in priors}) == len(priors)
+    assert len({describe(p) for p in priors}) == len(priors)
 
 
 def test_starts_where_it_is_told(product):
@@ -213,12 +216,58 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     rng = np.random.default_rng(0)
     usage = rng.random((2, 50, 40, 3)) * np.array([0.1, 1.0])[:, None, None, None]
     basis = rng.random((2, 50, 24, 3))
-    trace = {"log_joint": rng.normal(size=(2, 60)), "clamped": np.zeros((2, 60))}
-    binary = bmfjax.result.boolean_factors(product.data, usage, basis)
-    figures = trust.assess(product.data, usage, basis, binary, np.ones(3), trace, 10)
-    assert figures["rhat_product"] > 1.5
-    assert not figures["converged"]
-    assert figures["verdict"].startswith("Do not rely on this run")
+    trace = {"log_joint": rng.normal(size=(2, 60)), "residual": np.full((2, 60), 100.0)}
+    binary = boolean_factors(product.data, usage, basis)
+    apart = trust.assess(
+        product.data, usage, basis, binary, np.ones(3), trace, exact=True, residual_floor=2.0
+    )
+    assert apart["rhat_product"] > 1.5
+    assert not apart["converged"]
+    assert apart["verdict"].startswith("Do not rely on this run")
+
+    # The same factors in every chain, with little noise of their own: now it can be relied on.
+    jitter = rng.normal(0, 0.02, (2, 500, 40, 3)), rng.normal(0, 0.02, (2, 500, 24, 3))
+    together = [f[:1, :1].clip(0.1, 0.9) + e for f, e in zip((usage, basis), jitter, strict=True)]
+    trace = {"log_joint": rng.normal(size=(2, 500)), "residual": np.full((2, 500), 100.0)}
+    options = {"exact": True, "residual_floor": 2.0}
+    agree = trust.assess(product.data, *together, binary, np.ones(3), trace, **options)
+    assert agree["converged"]
+    assert agree["verdict"].startswith(("Reliable", "Usable"))
+    assert "without noise" not in agree["verdict"]
+    # One scalar of the whole that has not mixed is enough to doubt it.
+    stuck = {**trace, "precision": np.repeat([[1.0], [2.0]], 500, 1) + rng.normal(0, 0.1, (2, 500))}
+    doubted = trust.assess(product.data, *together, binary, np.ones(3), stuck, **options)
+    assert "the noise precision has" in doubted["verdict"]
+    assert not doubted["converged"]
+
+
+def test_data_without_noise_give_a_bounded_precision_and_say_so():
+    clean = np.kron(np.eye(3), np.ones((8, 6)))
+    found = bmfjax.fit(clean, rank=3, seed=0, **QUICK)
+    # The residual cannot fall below what the prior's rate is worth: Gamma(1 + N/2, 1 + RSS/2).
+    assert np.isfinite(found.precision_draws).all()
+    assert found.precision_draws.max() < 1.5 * (1 + clean.size / 2)
+    few = {**QUICK, "priors": {"precision": numpyro.distributions.Gamma(1.0, 40.0)}}
+    assert "bounded by its prior alone" in bmfjax.fit(clean, rank=3, seed=0, **few).verdict
+
+
+def test_a_given_start_is_kept_until_the_data_move_it(product):
+    """The start's precision fits it: at precision one the first sweep would forget it."""
+    init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
+    job = prepare(product.data, 3, init=init, num_warmup=0, num_samples=4)
+    assert job.settings["sampler_options"]["num_anneal"] == "0"
+    job.run.advance(2)
+    now = np.asarray(job.run.state.position["usage"])
+    assert np.abs(now - product.usage).mean() < 0.15
+
+
+def test_learned_rates_are_drawn_and_stored(product):
+    found = bmfjax.fit(product.data, rank=5, priors="ard", seed=0, **QUICK)
+    assert found.settings["priors"]["usage_prior"] == "'ard'"
+    wrong = boolean_product(found.usage_binary, found.basis_binary) != product.clean
+    assert wrong.mean() < 0.06
+    iasg = bmfjax.fit(product.data, rank=3, priors="ard", sampler="iasg", seed=0, **QUICK)
+    assert np.isfinite(iasg.trace["log_joint"]).all()
 
 
 @pytest.mark.parametrize(
@@ -228,18 +277,30 @@ def test_the_verdict_doubts_chains_that_disagree(product):
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
         ({"model": "ormachine"}, "model is 'ormachine'; choose from relaxed"),
-        ({"sampler": "nuts"}, "sampler is 'nuts'; choose from iasg, thesis"),
+        ({"sampler": "nuts"}, "sampler is 'nuts'; choose from gibbs, iasg, thesis"),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
-        ({"sampler_options": {"boundary": "reflect"}}, "reflected Newton steps do not settle"),
-        ({"sampler_options": {"scale_likelihood": False}}, "does not fit the curvature"),
+        (
+            {**APPROXIMATE, "sampler_options": {"boundary": "reflect"}},
+            "reflected Newton steps do not settle",
+        ),
+        (
+            {**APPROXIMATE, "sampler_options": {"scale_likelihood": False}},
+            "does not fit the curvature",
+        ),
         ({"max_time": -1.0}, "max_time is -1.0"),
         ({"priors": "cauchy"}, "prior 'cauchy' of usage is unknown"),
         ({"priors": {"noise": 1.0}}, "priors name 'noise'"),
         ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
-        ({"sampler_options": {"speed": 1}}, "sampler_options do not fit 'iasg'"),
-        ({"sampler_options": {"batch_size": {"rows": 3}}}, "must name 'rows' and 'columns'"),
+        ({"sampler_options": {"speed": 1}}, "'speed', which sampler 'gibbs' does not have"),
+        ({"sampler_options": {"num_anneal": 301}}, "num_anneal is 301 and num_warmup 300"),
+        ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
+        ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),
+        (
+            {**APPROXIMATE, "sampler_options": {"batch_size": {"rows": 3}}},
+            "must name 'rows' and 'columns'",
+        ),
         ({"init": {"usage": np.zeros((40, 3))}}, "init must hold exactly"),
         (
             {"init": {"usage": np.zeros((4, 3)), "basis": np.zeros((24, 3))}},

@@ -14,8 +14,10 @@ from bmfjax.diagnostics.binarize import (
     Binarized,
     binarize,
     expected_hamming_factors,
+    expected_loss,
     factor_thresholds,
 )
+from bmfjax.diagnostics.calibration import geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.diagnostics.convergence import (
     ess_bulk,
     ess_tail,
@@ -24,6 +26,7 @@ from bmfjax.diagnostics.convergence import (
     split_rhat,
     summarise,
 )
+from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
 from bmfjax.diagnostics.threshold import (
     Threshold,
@@ -36,6 +39,7 @@ from bmfjax.diagnostics.threshold import (
 __all__ = [
     "Alignment",
     "Binarized",
+    "MostProbable",
     "Threshold",
     "ThresholdPair",
     "agreement",
@@ -47,13 +51,18 @@ __all__ = [
     "ess_bulk",
     "ess_tail",
     "expected_hamming_factors",
+    "expected_loss",
     "factor_thresholds",
+    "geweke_scores",
     "group",
     "is_constant",
     "load_netcdf",
     "mcse_mean",
+    "most_probable_factors",
     "oracle_threshold",
     "posterior_dataset",
+    "rank_statistics",
+    "rank_uniformity",
     "save_netcdf",
     "share_agreeing",
     "split_rhat",

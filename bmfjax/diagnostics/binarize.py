@@ -152,6 +152,29 @@ def expected_hamming_factors(
     return Binarized(usage, basis, float(loss))
 
 
+def expected_loss(probability, usage, basis) -> float:
+    """Expected number of wrong entries of the Boolean product of these factors.
+
+    Parameters
+    ----------
+    probability : array, (rows, columns), float
+        Posterior probability of a one at every entry.
+    usage, basis : arrays, bool
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> expected_loss(np.array([[0.9, 0.2]]), np.array([[True]]), np.array([[True], [False]]))
+    0.3
+    """
+    probability = _checked(probability, usage, basis)
+    gain = 2.0 * probability - 1.0
+    return round(float(probability.sum(dtype=float) - objective(gain, usage, basis)), 9)
+
+
 def factor_thresholds(
     probability, usage, basis, *, max_sweeps=5, false_positive_cost=1.0, false_negative_cost=1.0
 ):

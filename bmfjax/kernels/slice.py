@@ -47,7 +47,10 @@ def slice_sample(
     True
     """
     key_level, key_moves = random.split(key)
-    level = log_density(position) - random.exponential(key_level, position.shape, position.dtype)
+    # A point of infinite density, such as a bound, would never be left: from there anywhere.
+    height = log_density(position)
+    height = jnp.where(height == jnp.inf, -jnp.inf, height)
+    level = height - random.exponential(key_level, position.shape, position.dtype)
 
     def searching(carry):
         _, _, _, done, count = carry
@@ -57,7 +60,8 @@ def slice_sample(
         left, right, x, done, count = carry
         u = random.uniform(random.fold_in(key_moves, count), x.shape, x.dtype)
         proposal = left + u * (right - left)
-        found = log_density(proposal) >= level
+        density = log_density(proposal)
+        found = (density >= level) & (density < jnp.inf)  # and never to one
         x = jnp.where(found & ~done, proposal, x)
         left = jnp.where(proposal < position, proposal, left)
         right = jnp.where(proposal < position, right, proposal)

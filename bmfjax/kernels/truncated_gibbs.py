@@ -332,4 +332,5 @@ def _slice_beta(key, x, linear, precision, prior, rate):
     angle = jnp.arcsin(jnp.sqrt(jnp.clip(x, 0.0, 1.0)))
     angle = jnp.clip(angle, edge, 0.5 * jnp.pi - edge)
     angle = slice_sample(key, angle, log_density, edge, 0.5 * jnp.pi - edge)
-    return jnp.sin(angle) ** 2
+    # Not one, to which the sine rounds long before `edge`: the density there may be infinite.
+    return jnp.minimum(jnp.sin(angle) ** 2, 1.0 - jnp.finfo(x.dtype).epsneg)

@@ -85,8 +85,11 @@ def truncated_normal_quantile(u, linear, precision, low, high):
     0.25
     """
     width = high - low
-    # The smallest precision that changes nothing visible: it keeps a flat density finite.
-    least = jnp.maximum(1e-12 * linear * linear, 1e-8 / (width * width))
+    # The smallest precision that changes nothing visible: it keeps a flat density finite, and
+    # one that falls from a bound, with this slope there, within 1e6 standard deviations.
+    above = linear - jnp.where(precision > 0, precision * high, 0.0)
+    slope = jnp.maximum(jnp.maximum(above, precision * low - linear), 0.0)
+    least = jnp.maximum(1e-12 * slope * slope, 1e-8 / (width * width))
     precision = jnp.maximum(precision, jnp.maximum(least, jnp.finfo(linear.dtype).tiny))
     root = jnp.sqrt(precision)
     scale = 1.0 / root
@@ -96,7 +99,7 @@ def truncated_normal_quantile(u, linear, precision, low, high):
     a = jnp.where(flip, -upper, lower)
     b = jnp.where(flip, -lower, upper)
     b = jnp.minimum(b, jnp.maximum(a, 0.0) + FAR)
-    w = b - a
+    w = jnp.minimum(width * root, FAR + jnp.maximum(-a, 0.0))  # b - a would cancel
 
     z = _central(u, jnp.clip(a, -FAR, TAIL), jnp.clip(b, 0.0, TAIL + FAR))
     central = jnp.where(flip, mode - scale * z, mode + scale * z)

@@ -15,6 +15,7 @@ from bmfjax.report import checks, plots
 from bmfjax.report.factors import factor_cards
 from bmfjax.report.overview import describe, picture
 from bmfjax.report.style import data_uri
+from bmfjax.trust import RHAT_GOOD
 
 
 def write_report(fit, path, *, overwrite: bool = False) -> Path:
@@ -123,9 +124,11 @@ def _image(figure) -> dict:
 
 
 def _shade(fit) -> str:
-    """Amber at best: the samplers are approximate, and no figure here can show by how much."""
-    if fit.scalars["converged"]:
-        return "amber"
+    """Green for exact draws of chains that agree; amber at best for an approximate sampler."""
+    scalars = fit.scalars
+    if scalars["converged"]:
+        good = scalars["exact"] and scalars["rhat"] <= RHAT_GOOD and not scalars["noise_free"]
+        return "green" if good else "amber"
     return "grey" if fit.num_chains == 1 else "red"
 
 
@@ -188,12 +191,15 @@ def facts(fit) -> list[tuple[str, str, str]]:
             else f"{round(agreeing * fit.rank)} of {fit.rank}",
             "tiles at least 0.8 alike in every two chains",
         ),
-        (
-            "Clamped",
-            f"{scalars['clamped']:.0%}",
-            "of the coordinates were held at 0 or 1 in a step, on average",
-        ),
     ]
+    if not math.isnan(scalars["clamped"]):
+        rows.append(
+            (
+                "Clamped",
+                f"{scalars['clamped']:.0%}",
+                "of the coordinates were held at 0 or 1 in a step, on average",
+            )
+        )
     if fit.precision_draws is not None:
         mean, sd = fit.precision_draws.mean(), fit.precision_draws.std()
         rows.append(

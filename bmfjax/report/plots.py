@@ -178,8 +178,16 @@ def _mean_sd(figure, axes, mean, sd):
 # ---- traces --------------------------------------------------------------------------------
 
 
+TRACES = {
+    "log_joint": "Log joint density",
+    "precision": "Noise precision",
+    "residual": "Sum of squared residuals",
+    "clamped": "Share of coordinates held at a bound",
+}
+
+
 def trace_figure(fit) -> Figure:
-    """Log joint density, clamped share and learned precision along the steps of every chain.
+    """Log joint density, learned precision and what else was traced, along every chain's steps.
 
     Parameters
     ----------
@@ -191,10 +199,11 @@ def trace_figure(fit) -> Figure:
     """
     warmup = int(fit.scalars["num_warmup"])
     curves = [
-        ("Log joint density", "log_joint", *_thinned(fit.trace["log_joint"])),
-        ("Share of coordinates held at a bound", "clamped", *_thinned(fit.trace["clamped"])),
+        (text, name, *_thinned(fit.trace[name]))
+        for name, text in TRACES.items()
+        if name in fit.trace
     ]
-    if fit.precision_draws is not None:
+    if fit.precision_draws is not None and "precision" not in fit.trace:
         every = max(1, int(fit.scalars["thinning"]))
         steps = warmup + every * np.arange(1, fit.precision_draws.shape[1] + 1)
         curves.append(("Noise precision (kept draws)", "precision", steps, fit.precision_draws))
@@ -209,7 +218,7 @@ def trace_figure(fit) -> Figure:
             axes.axvspan(0, min(warmup, total), color="#eceef3", zorder=0, linewidth=0)
         heading(axes, text)
         tidy(axes, "y")
-        if name == "log_joint":
+        if name in ("log_joint", "residual"):
             _zoom(axes, steps, values)
     if warmup:
         across = panels[0].get_xaxis_transform()

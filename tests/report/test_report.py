@@ -128,9 +128,15 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("changes", "shade"),
-    [({"converged": True}, "amber"), ({"converged": False}, "red")],
+    [
+        ({"converged": True, "exact": True, "rhat": 1.005, "noise_free": False}, "green"),
+        ({"converged": True, "exact": True, "rhat": 1.03}, "amber"),
+        ({"converged": True, "exact": True, "rhat": 1.005, "noise_free": True}, "amber"),
+        ({"converged": True, "exact": False, "rhat": 1.005}, "amber"),
+        ({"converged": False, "exact": True, "rhat": 1.005}, "red"),
+    ],
 )
-def test_the_verdict_is_never_green(fit, changes, shade):
+def test_the_verdict_is_green_only_for_exact_draws_that_agree(fit, changes, shade):
     changed = dataclasses.replace(fit, scalars={**fit.scalars, **changes})
     assert page._shade(changed) == shade
 

@@ -1,0 +1,82 @@
+"""The samplers that `fit` offers: how each is made, what it reports, whether it is exact."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from bmfjax.data import InputError
+from bmfjax.infer import IASG, TruncatedGibbs
+from bmfjax.infer.kernel import AlgorithmKernel
+
+
+class Sampler(NamedTuple):
+    """One way to sample a model.
+
+    Attributes
+    ----------
+    make : callable
+        ``make(model, **options) -> AlgorithmKernel``.
+    exact : bool
+        Whether its draws are from the posterior and not from an approximation.
+    trace : tuple of str
+        Scalars that it reports at every step.
+    """
+
+    make: Callable[..., AlgorithmKernel]
+    exact: bool
+    trace: tuple[str, ...]
+
+
+#: The first is the default.
+SAMPLERS = {
+    "gibbs": Sampler(TruncatedGibbs, True, ("log_joint", "residual")),
+    "iasg": Sampler(IASG, False, ("log_joint", "clamped")),
+    "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
+}
+DEFAULT = next(iter(SAMPLERS))
+
+
+def make_kernel(
+    name: str, model: Callable, options: Mapping[str, Any] | None, num_warmup: int, started: bool
+) -> tuple[AlgorithmKernel, dict]:
+    """The kernel and the options that it was made with.
+
+    Parameters
+    ----------
+    name : str
+    model : callable
+    options : mapping or None
+        What the user gave.
+    num_warmup : int
+        The exact sampler anneals half of the warm-up, unless told otherwise.
+    started : bool
+        Whether a start was given, which annealing would forget.
+
+    Returns
+    -------
+    kernel : AlgorithmKernel
+    options : dict
+
+    Raises
+    ------
+    InputError
+        For an option that this sampler does not have, or annealing beyond the warm-up.
+    """
+    options = dict(options or {})
+    allowed = [p for p in inspect.signature(SAMPLERS[name].make).parameters if p != "model"]
+    for option in options:
+        if option not in allowed:
+            raise InputError(
+                f"sampler_options name {option!r}, which sampler {name!r} does not have; "
+                f"it has {', '.join(allowed)}"
+            )
+    if name == "gibbs":
+        options.setdefault("num_anneal", 0 if started else num_warmup // 2)
+        if options["num_anneal"] > num_warmup:
+            raise InputError(
+                f"num_anneal is {options['num_anneal']} and num_warmup {num_warmup}; annealed "
+                "sweeps are not draws from the posterior: anneal within the warm-up"
+            )
+    return SAMPLERS[name].make(model, **options), options
