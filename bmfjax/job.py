@@ -274,6 +274,7 @@ def _assemble(job, versions, seconds) -> Fit:
         usage_draws=usage,
         basis_draws=basis,
         precision_draws=drawn.get("precision"),
+        rate_draws=_aligned_rates(drawn, aligned.permutation, order),
         trace=trace,
         agreement=agreeing[order],
         scalars=scalars,
@@ -301,6 +302,12 @@ def _with_prior_draws(job) -> dict:
             drawn[site] = drawn[site].copy()
             drawn[site][:, :, cases] = np.asarray(prior)
     return drawn
+
+
+def _aligned_rates(drawn, permutation, order):
+    if "rate" not in drawn:
+        return None
+    return np.take_along_axis(drawn["rate"], permutation, -1)[..., order]
 
 
 def _prior_draws(prior, key, shape, drawn):

@@ -41,6 +41,9 @@ class Fit:
     basis_draws : (chain, draw, columns, rank) float32
     precision_draws : (chain, draw) float32 or None
         Noise precision where it was learned.
+    rate_draws : (chain, draw, rank) float32 or None
+        Exponential rates of the factors' entries where they were learned (prior "ard"): a
+        factor that the data do not need has a high one.
     trace : dict
         (chain, step), warm-up included: `log_joint`; from the exact sampler `residual` (sum of
         squares) and a learned `precision`, from IASG `clamped`.
@@ -79,6 +82,7 @@ class Fit:
     usage_binary: np.ndarray
     basis_binary: np.ndarray
     versions: Mapping[str, str] = field(default_factory=dict)
+    rate_draws: np.ndarray | None = None
 
     @property
     def rank(self) -> int:
@@ -115,6 +119,8 @@ class Fit:
         out = {"usage": self.usage_draws, "basis": self.basis_draws}
         if self.precision_draws is not None:
             out["precision"] = self.precision_draws
+        if self.rate_draws is not None:
+            out["rate"] = self.rate_draws
         return out
 
     # ---- entries of the matrix -----------------------------------------------------------
@@ -292,6 +298,7 @@ class Fit:
             dims={
                 "usage": ["rows", "factor"],
                 "basis": ["columns", "factor"],
+                "rate": ["factor"],
                 "data": ["rows", "columns"],
             },
             coords={

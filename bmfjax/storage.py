@@ -110,7 +110,10 @@ def load_fit(directory: str | os.PathLike) -> Fit:
             binary = {n: factors[n] for n in ("usage_binary", "basis_binary", "agreement")}
             trace = {n.removeprefix("trace_"): factors[n] for n in factors if "trace_" in n}
         scalars = {n: math.nan if v is None else v for n, v in summary["scalars"].items()}
-        precision = posterior["precision"].values if "precision" in posterior else None
+        learned = {
+            f"{n}_draws": posterior[n].values if n in posterior else None
+            for n in ("precision", "rate")
+        }
         return Fit(
             data=load(folder / "data.npz"),
             model=summary["model"],
@@ -118,7 +121,7 @@ def load_fit(directory: str | os.PathLike) -> Fit:
             settings=summary["settings"],
             usage_draws=posterior["usage"].values,
             basis_draws=posterior["basis"].values,
-            precision_draws=precision,
+            **learned,
             trace=trace,
             agreement=binary["agreement"],
             scalars=scalars,

@@ -266,6 +266,11 @@ def test_learned_rates_are_drawn_and_stored(product):
     assert found.settings["priors"]["usage_prior"] == "'ard'"
     wrong = boolean_product(found.usage_binary, found.basis_binary) != product.clean
     assert wrong.mean() < 0.06
+    # Rates belong to the factors as aligned: n over the sum of a factor's entries.
+    size = found.usage_draws.sum(2) + found.basis_draws.sum(2)
+    assert found.idata["posterior"]["rate"].shape == (2, 100, 5)
+    by_factor = [np.corrcoef(found.rate_draws[c].mean(0), size[c].mean(0))[0, 1] for c in (0, 1)]
+    assert max(by_factor) < -0.8
     iasg = bmfjax.fit(product.data, rank=3, priors="ard", sampler="iasg", seed=0, **QUICK)
     assert np.isfinite(iasg.trace["log_joint"]).all()
 
