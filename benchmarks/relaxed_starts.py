@@ -22,7 +22,14 @@ from record import write_record
 
 import bmfjax
 from bmfjax.boolean import boolean_factors
-from bmfjax.diagnostics import align, boolean_errors, oracle_threshold, split_rhat
+from bmfjax.diagnostics import (
+    align,
+    boolean_errors,
+    most_probable_factors,
+    oracle_threshold,
+    split_rhat,
+    threshold,
+)
 from bmfjax.infer import ChainRun, TruncatedGibbs
 
 SMALL = {"index_size": 6, "pattern_size": 2}
@@ -81,17 +88,19 @@ def one_matrix(kind: str, seed: int, options) -> dict:
 def errors(made, aligned, order) -> dict:
     """Wrong entries: of all chains together, of every chain alone (best log joint first)."""
     data, clean = made.data, made.clean
+    ones = data.dense() > 0.5
 
     def wrong(found):
         return int(boolean_errors(found.usage, found.basis, clean))
 
     at_half, oracle, own = [], [], []
     for c in order:
-        usage, basis = aligned.usage[c], aligned.basis[c]
-        best = oracle_threshold(usage.mean(0, dtype=float), basis.mean(0, dtype=float), clean)
+        usage, basis = (f[c].mean(0, dtype=float) for f in (aligned.usage, aligned.basis))
+        best = oracle_threshold(usage, basis, clean)
         at_half.append(int(best.error_at_half))
         oracle.append(int(best.error))
-        own.append(wrong(boolean_factors(data, usage[None], basis[None])))
+        cuts = (0.5, threshold(usage, basis, ones).tau)
+        own.append(wrong(most_probable_factors([(usage > t, basis > t) for t in cuts], ones)))
     return {
         "errors": wrong(boolean_factors(data, aligned.usage, aligned.basis)),
         "errors_of_chains": own,
