@@ -113,7 +113,7 @@ def prepare(
         num_samples=num_samples,
         position=position,
         draws={n: every for n in sampled_sites(arguments)},
-        trace=dict.fromkeys(_traced(sampler, arguments), 1),
+        trace=dict.fromkeys(_traced(sampler, arguments, options), 1),
     )
     settings = {
         "rank": int(rank),
@@ -183,9 +183,13 @@ def _memory() -> int:
         return 2**63
 
 
-def _traced(sampler, arguments):
-    learned = sampler == "gibbs" and "precision" in sampled_sites(arguments)
-    return (*SAMPLERS[sampler].trace, *(("precision",) if learned else ()))
+def _traced(sampler, arguments, options):
+    names = SAMPLERS[sampler].trace
+    if sampler == "gibbs" and "precision" in sampled_sites(arguments):
+        names = (*names, "precision")
+    if options.get("inverse_temperatures") is not None:
+        names = (*names, "swap_probability", "replica")
+    return names
 
 
 def _thinning(data, rank, num_chains, num_samples) -> int:

@@ -46,7 +46,8 @@ class Fit:
         factor that the data do not need has a high one.
     trace : dict
         (chain, step), warm-up included: `log_joint`; from the exact sampler `residual` (sum of
-        squares) and a learned `precision`, from IASG `clamped`.
+        squares) and a learned `precision`, from IASG `clamped`, from parallel tempering
+        `swap_probability` and `replica` (chain, step, pair or temperature).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict

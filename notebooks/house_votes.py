@@ -34,8 +34,8 @@ votes
 # ## Fit, and read the verdict first
 #
 # Four chains start from independent draws of the prior. The sentence says how many of the factors
-# all of them found, how well the *reconstruction* mixed (which needs no matching of factors), and
-# how many coordinates sat at a bound, where this sampler's spread is not to be relied on.
+# all of them found and how well the *reconstruction* mixed (which needs no matching of factors).
+# The sampler is exact: once the chains have mixed, its draws are draws from the posterior.
 
 # %%
 fit = bmfjax.fit(votes, rank=4, seed=0, progress=False, **size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +13,9 @@ from numpyro.infer.initialization import init_to_sample
 from bmfjax.data.errors import InputError
 from bmfjax.infer.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.infer.tempering import annealed
+from bmfjax.infer.tempering import annealed, parallel_tempering
 from bmfjax.kernels.matrix_data import matrix_data, sparse_matrix_data
+from bmfjax.kernels.relaxed import log_likelihood
 from bmfjax.kernels.truncated_gibbs import truncated_gibbs
 from bmfjax.models.relaxed import relaxed_bmf
 
@@ -35,7 +36,7 @@ class TruncatedGibbsKernelState(NamedTuple):
         Sum of squared residuals.
     i : () int
         Number of draws so far.
-    inner : TruncatedGibbsState or AnnealedState
+    inner : TruncatedGibbsState, or the state of a tempering around it
     rng_key : jax.Array
     """
 
@@ -65,6 +66,11 @@ class TruncatedGibbs(AlgorithmKernel):
         chains find the same mode more often. Make them part of the warm-up.
     lowest : float
         Power of the likelihood at the first sweep.
+    inverse_temperatures : sequence of float, optional
+        Parallel tempering (`bmfjax.infer.tempering.parallel_tempering`): so many copies
+        of the chain at these powers of the likelihood, from 1 downwards (see
+        `geometric_ladder`), which exchange their states. The draws are those at 1. A
+        draw costs as many sweeps as there are copies.
 
     Raises
     ------
@@ -85,9 +91,17 @@ class TruncatedGibbs(AlgorithmKernel):
     (10, 30, 2)
     """
 
-    def __init__(self, model: Callable, *, num_anneal: int = 0, lowest: float = 0.02):
+    def __init__(
+        self,
+        model: Callable,
+        *,
+        num_anneal: int = 0,
+        lowest: float = 0.02,
+        inverse_temperatures: Sequence[float] | None = None,
+    ):
         self._model = model
         self._num_anneal, self._lowest = num_anneal, lowest
+        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
 
     @property
     def default_fields(self):
@@ -119,7 +133,12 @@ class TruncatedGibbs(AlgorithmKernel):
             )
         if arguments["data"] is None:
             raise InputError("TruncatedGibbs needs data, and relaxed_bmf was called without")
-        algorithm = truncated_gibbs(relaxed_density(arguments), relaxed_start(arguments))
+        density = relaxed_density(arguments)
+        algorithm = truncated_gibbs(density, relaxed_start(arguments))
+        if self._ladder is not None:
+            algorithm = parallel_tempering(
+                algorithm, lambda s, data: log_likelihood(density, s.position, data), self._ladder
+            )
         if self._num_anneal:
             algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
         return BoundAlgorithm(algorithm, relaxed_data(arguments["data"], arguments["observed"]))
