@@ -119,7 +119,7 @@ def verdict(figures: dict, num_chains: int, rank: int) -> str:
         return f"Do not rely on this run: {mixed}{_slow(figures)}."
     if exact:
         word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
-        return f"{word}: draws from the exact posterior, and chains that agree; {mixed}."
+        return f"{word}: an exact sampler, and chains that agree; {mixed}."
     if figures["clamped"] > MANY_CLAMPED:
         return (
             "Use the factors, but do not rely on standard deviations and probabilities: this "
