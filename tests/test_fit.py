@@ -176,8 +176,8 @@ def test_settings_tell_priors_apart(product):
     """A checkpoint of one prior must not be continued under another."""
     import numpyro.distributions as dist
 
-    from bmfjax.options import describe
     from bmfjax.models import resolve_prior
+    from bmfjax.options import describe
 
     priors = [resolve_prior(name) for name in ("uniform", "normal", "laplace", "beta")]
     priors += [dist.TruncatedNormal(m, 1.0, low=0.0, high=1.0) for m in (0.1, 0.2)]
