@@ -87,7 +87,7 @@ class Posterior:
         return algorithm._replace(observe=observe)
 
     def run(self, algorithm, data, seconds: float, seed: int = 2):
-        """Draws (draw, entry), seconds of sampling and the last share of noise, if reported."""
+        """Draws (draw, entry) and seconds of sampling."""
         run = ChainRun(
             self.observing(algorithm), random.key(seed), data,
             num_warmup=WARMUP, num_samples=MOST_DRAWS, draws={"entries": 1},

@@ -27,6 +27,15 @@ def _commit() -> str:
     return commit + (" with changes" if dirty else "")
 
 
+def _command() -> str:
+    """As typed, but for where the record went."""
+    words = sys.argv[1:]
+    if "--output" in words:
+        place = words.index("--output")
+        del words[place : place + 2]
+    return " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
+
+
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -59,7 +68,7 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
     device = jax.devices()[0]
     record = {
         "benchmark": name,
-        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": _commit(),
         "device": {

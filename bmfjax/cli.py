@@ -77,7 +77,9 @@ def _add_fit(commands) -> None:
         help="prior of the factors' entries",
     )  # fmt: skip
     fit.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
-    fit.add_argument("--batch-size", type=int, help="minibatch of iasg and thesis")
+    fit.add_argument(
+        "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
+    )
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")

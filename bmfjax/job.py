@@ -167,7 +167,9 @@ def _check_options(data, rank, model, sampler, num_chains, num_warmup, num_sampl
     ):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise InputError(f"{name} is {value}; give a whole number of at least {least}")
-    needed, memory = 16 * data.num_rows * data.num_columns, _memory()
+    # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
+    bytes_an_entry = 16 + (rank // 2 if data.num_missing else 0)
+    needed, memory = bytes_an_entry * data.num_rows * data.num_columns, _memory()
     if needed > 0.8 * memory:
         raise InputError(
             f"the relaxed model keeps the matrix dense, which for {data.num_rows} x "

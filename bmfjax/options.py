@@ -58,12 +58,20 @@ def given_start(init, data, rank, num_chains, arguments) -> dict | None:
     if "precision" in sampled_sites(arguments):
         # The conditional mean: a start with the wrong precision is left at the first step.
         squares = np.nansum((data.dense() - usage @ basis.T) ** 2)
-        entries = data.num_rows * data.num_columns - int(data.missing().sum())
-        start["precision"] = np.full(num_chains, (1 + entries / 2) / (1 + squares / 2), np.float32)
+        entries = data.num_rows * data.num_columns - data.num_missing
+        mean = _gamma_mean(arguments["precision"], entries / 2, squares / 2)
+        start["precision"] = np.full(num_chains, mean, np.float32)
     if "rate" in sampled_sites(arguments):
-        rate = (data.num_rows + data.num_columns) / (usage.sum(0) + basis.sum(0) + 1)
+        total = usage.sum(0) + basis.sum(0)
+        rate = _gamma_mean(arguments["rate"], data.num_rows + data.num_columns, total)
         start["rate"] = np.broadcast_to(rate.astype(np.float32), (num_chains, rank))
     return start
+
+
+def _gamma_mean(prior, count, total):
+    """Mean of a Gamma conditional; any other prior is refused later, where it is sampled."""
+    shape = float(getattr(prior, "concentration", 1.0))
+    return (shape + count) / (float(getattr(prior, "rate", 1.0)) + total)
 
 
 def describe(prior) -> str:

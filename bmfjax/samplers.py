@@ -64,6 +64,8 @@ def make_kernel(
     InputError
         For an option that this sampler does not have, or annealing beyond the warm-up.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"sampler_options is {options!r}; give a mapping of names to values")
     options = dict(options or {})
     allowed = [p for p in inspect.signature(SAMPLERS[name].make).parameters if p != "model"]
     for option in options:
@@ -74,9 +76,31 @@ def make_kernel(
             )
     if name == "gibbs":
         options.setdefault("num_anneal", 0 if started else num_warmup // 2)
+        _check_gibbs(options)
         if options["num_anneal"] > num_warmup:
             raise InputError(
                 f"num_anneal is {options['num_anneal']} and num_warmup {num_warmup}; annealed "
                 "sweeps are not draws from the posterior: anneal within the warm-up"
             )
     return SAMPLERS[name].make(model, **options), options
+
+
+def _check_gibbs(options) -> None:
+    """Types of the exact sampler's options; its ranges are checked where they are used."""
+    number = options["num_anneal"]
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InputError(f"num_anneal is {number!r}; give a whole number of at least 0")
+    lowest = options.get("lowest", 0.5)
+    if not isinstance(lowest, int | float) or not 0 < lowest <= 1:
+        raise InputError(f"lowest is {lowest!r}; give a number above 0 and at most 1")
+    ladder = options.get("inverse_temperatures")
+    good = ladder is None or (
+        not isinstance(ladder, str)
+        and hasattr(ladder, "__len__")
+        and all(isinstance(b, int | float) for b in ladder)
+    )
+    if not good:
+        raise InputError(
+            f"inverse_temperatures is {ladder!r}; give numbers from 1.0 downwards, such as "
+            "bmfjax.infer.geometric_ladder makes them"
+        )

@@ -116,7 +116,7 @@ def verdict(figures: dict, num_chains: int, rank: int) -> str:
     if limits:
         mixed = f"{mixed}; {limits}"
     if not figures["converged"]:
-        return f"Do not rely on this run: {mixed}{_slow(figures)}."
+        return f"Do not rely on this run, because {_reasons(figures, num_chains, rank)}: {mixed}."
     if exact:
         word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
         return f"{word}: an exact sampler, and chains that agree; {mixed}."
@@ -145,8 +145,23 @@ def _limits(figures) -> str:
     return "; ".join(said)
 
 
-def _slow(figures) -> str:
-    """Which scalars of the whole keep the run from having converged, if any."""
-    names = {"log joint density": "rhat_log_joint", "noise precision": "rhat_precision"}
-    slow = [f"the {n} has {figures[k]:.2f}" for n, k in names.items() if figures[k] > RHAT_USABLE]
-    return f"; {' and '.join(slow)}" if slow else ""
+def _reasons(figures, num_chains, rank) -> str:
+    """What keeps the run from having converged."""
+    names = {
+        "the reconstruction": "rhat_product",
+        "the log joint density": "rhat_log_joint",
+        "the noise precision": "rhat_precision",
+    }
+    said = [
+        f"{n} has an R-hat of {figures[k]:.2f}"
+        for n, k in names.items()
+        if figures[k] > RHAT_USABLE
+    ]
+    if not figures["ess_product"] >= ESS_PER_CHAIN * num_chains:
+        said.append(
+            f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "
+            f"{ESS_PER_CHAIN} a chain"
+        )
+    if figures["factors_agreeing"] != 1.0:
+        said.append("the chains did not all find the same factors")
+    return ", ".join(said[:-1]) + (" and " if len(said) > 1 else "") + (said or ["of NaN"])[-1]

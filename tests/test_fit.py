@@ -261,6 +261,19 @@ def test_a_given_start_is_kept_until_the_data_move_it(product):
     assert np.abs(now - product.usage).mean() < 0.15
 
 
+def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
+    ladder = {"inverse_temperatures": (1.0, 0.97, 0.94)}
+    job = prepare(product.data, 3, num_chains=1, num_warmup=100, num_samples=60, seed=0,
+                  sampler_options=ladder)  # fmt: skip
+    job.run.finish()
+    drawn, trace = job.run.draws(), job.run.trace()
+    fitted = np.einsum("cdik,cdjk->cdij", drawn["usage"], drawn["basis"])
+    squares = ((product.data.dense() - fitted) ** 2).sum((2, 3))
+    np.testing.assert_allclose(trace["residual"][:, 100:], squares, rtol=1e-4)
+    swapped = trace["replica"][:, 101:, 0] != trace["replica"][:, 100:-1, 0]
+    assert swapped.sum() > 5  # otherwise nothing was tested
+
+
 def test_learned_rates_are_drawn_and_stored(product):
     found = bmfjax.fit(product.data, rank=5, priors="ard", seed=0, **QUICK)
     assert found.settings["priors"]["usage_prior"] == "'ard'"
@@ -299,6 +312,12 @@ def test_learned_rates_are_drawn_and_stored(product):
         ({"priors": {"noise": 1.0}}, "priors name 'noise'"),
         ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
         ({"sampler_options": {"speed": 1}}, "'speed', which sampler 'gibbs' does not have"),
+        ({"sampler_options": {"num_anneal": "10"}}, "num_anneal is '10'; give a whole number"),
+        ({"sampler_options": {"lowest": "low"}}, "lowest is 'low'; give a number above 0"),
+        ({"sampler_options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
+        ({"sampler_options": ["speed"]}, "give a mapping of names to values"),
+        ({"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}}, "has shape"),
+        ({"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}}, "give a Gamma prior"),
         ({"sampler_options": {"num_anneal": 301}}, "num_anneal is 301 and num_warmup 300"),
         ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
         ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),

@@ -15,8 +15,10 @@ their own,
 the rates and densities integrated over Jeffreys priors; B is the Beta function and the dots are the
 same for the basis. The members' densities are what keeps a row out of a small tile that it matches
 by chance. The likelihood is that of Rukat, Holmes, Titsias and Yau (2017) with two flip rates in
-the place of one. The maximum is searched for from every start by setting one column after the
-other to its best values, and the best end is returned.
+the place of one. The maximum is searched for from every start: one column after the other is set
+to the values that are best given the rates and densities of the sweep, which need not be best once
+these have followed, so that the best factors visited are kept; factors that are not missed are then
+emptied. The best end of all starts is returned. It is a local optimum at most.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
     Returns
     -------
     MostProbable
-        A factor that explains nothing is empty in both.
+        A factor without which the rest is as probable is empty in both.
 
     Raises
     ------
@@ -129,6 +131,7 @@ def _counts(product, ones, observed):
 
 def _climb(usage, basis, ones, observed, max_sweeps):
     covers = coverage(usage, basis)
+    best = usage.copy(), basis.copy(), log_posterior(usage, basis, ones, observed)
     for _ in range(max_sweeps):
         gain = _log_odds(covers > 0, ones, observed)
         changed = False
@@ -137,8 +140,20 @@ def _climb(usage, basis, ones, observed, max_sweeps):
             changed |= _set_column(gain.T, covers.T, basis[:, k], usage[:, k])
         if not changed:
             break
-    empty = ~(usage.any(0) & basis.any(0))
-    usage[:, empty], basis[:, empty] = False, False
+        score = log_posterior(usage, basis, ones, observed)
+        if score > best[2]:
+            best = usage.copy(), basis.copy(), score
+    return _without_idle_factors(*best, ones, observed)
+
+
+def _without_idle_factors(usage, basis, score, ones, observed):
+    """Empty every factor without which the rest is as probable, the smallest first."""
+    for k in np.argsort(usage.sum(0) * basis.sum(0), kind="stable"):
+        fewer = usage.copy(), basis.copy()
+        fewer[0][:, k], fewer[1][:, k] = False, False
+        without = log_posterior(*fewer, ones, observed)
+        if without >= score - 1e-9:
+            (usage, basis), score = fewer, without
     return usage, basis
 
 

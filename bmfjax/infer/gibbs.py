@@ -14,9 +14,9 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.infer.tempering import annealed, parallel_tempering
-from bmfjax.kernels.matrix_data import matrix_data, sparse_matrix_data
+from bmfjax.kernels.matrix_data import MAX_LISTED, matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed import log_likelihood
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs
+from bmfjax.kernels.truncated_gibbs import sweep_info, truncated_gibbs
 from bmfjax.models.relaxed import relaxed_bmf
 
 LATENT = ("usage", "basis", "precision", "rate")
@@ -137,7 +137,10 @@ class TruncatedGibbs(AlgorithmKernel):
         algorithm = truncated_gibbs(density, relaxed_start(arguments))
         if self._ladder is not None:
             algorithm = parallel_tempering(
-                algorithm, lambda s, data: log_likelihood(density, s.position, data), self._ladder
+                algorithm,
+                lambda s, data: log_likelihood(density, s.position, data),
+                self._ladder,
+                describe=lambda info, s, data, b: sweep_info(density, s.position, data, b),
             )
         if self._num_anneal:
             algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
@@ -182,7 +185,10 @@ def relaxed_data(values, observed=None):
     if observed is not None:
         missing |= ~np.asarray(observed, bool)
     row, column = np.nonzero(np.where(missing, 0, values))
-    if len(row) + missing.sum() > SPARSE_DENSITY * values.size:
+    few = len(row) + missing.sum() <= SPARSE_DENSITY * values.size
+    # Lists of missing cells are as long as the longest: one empty row would make them whole.
+    listed = max(missing.sum(1).max() / values.shape[1], missing.sum(0).max() / values.shape[0])
+    if not few or listed > MAX_LISTED:
         return matrix_data(values, observed)
     return sparse_matrix_data(
         values.shape, row, column, values[row, column], np.stack(np.nonzero(missing))

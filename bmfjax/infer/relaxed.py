@@ -9,6 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from numpyro.distributions import truncated
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.priors import EntryPrior
@@ -20,6 +21,12 @@ from bmfjax.models.relaxed import (
     resolve_precision,
     resolve_prior,
     resolve_rate,
+)
+
+TRUNCATED = (
+    truncated.LeftTruncatedDistribution,
+    truncated.RightTruncatedDistribution,
+    truncated.TwoSidedTruncatedDistribution,
 )
 
 
@@ -138,7 +145,9 @@ def _quadratic(prior, low) -> tuple[float, float] | None:
         return float(prior.rate), 0.0
     if isinstance(prior, dist.HalfNormal):
         return 0.0, float(prior.scale) ** -2
-    base = getattr(prior, "base_dist", None)  # of a truncated distribution
+    if not isinstance(prior, TRUNCATED):  # others have a `base_dist` too, and transform it
+        return None
+    base = prior.base_dist
     if isinstance(base, dist.Normal):
         curvature = float(base.scale) ** -2
         return 0.0 - float(base.loc) * curvature, curvature

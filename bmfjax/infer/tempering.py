@@ -142,6 +142,7 @@ def parallel_tempering(
     inverse_temperatures: Sequence[float],
     *,
     swap_every: int = 1,
+    describe: Callable[..., Any] | None = None,
 ) -> Algorithm:
     r"""Chains at several temperatures that exchange their states.
 
@@ -175,14 +176,18 @@ def parallel_tempering(
         Strictly decreasing from exactly 1.0 to at least 0 (see `geometric_ladder`).
     swap_every : int
         Steps from one round of proposals to the next.
+    describe : callable, optional
+        ``describe(info, state, data, inverse_temperature) -> info``: what the info of the
+        first temperature says of a state, computed anew after the exchange. Without it the
+        info is that of the move, whose state may have left.
 
     Returns
     -------
     Algorithm
         State `ParallelTemperingState`, info `ParallelTemperingInfo`. A `position` is the
         start of all replicas; without one each has its own random start. It observes what
-        `algorithm` does, of the first temperature (the state after the exchange, the info of
-        the move), and "swap_probability" and "replica" (see the info).
+        `algorithm` does, of the first temperature after the exchange (see `describe`), and
+        "swap_probability" and "replica" (see the info).
 
     Raises
     ------
@@ -246,10 +251,12 @@ def parallel_tempering(
         inner, replica, likelihood = jax.tree.map(
             lambda leaf: leaf[source], (inner, state.replica, likelihood)
         )
-        # The cold move's info, though its state may have left: at another temperature it would
-        # describe another target.
+        cold = jax.tree.map(lambda leaf: leaf[0], info)
+        if describe is not None:
+            state_now = jax.tree.map(lambda leaf: leaf[0], inner)
+            cold = describe(cold, state_now, data, inverse_temperature)
         info = ParallelTemperingInfo(
-            jax.tree.map(lambda leaf: leaf[0], info),
+            cold,
             jnp.where(proposed, probability, jnp.nan),
             replica,
             likelihood,

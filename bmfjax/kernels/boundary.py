@@ -218,7 +218,7 @@ def logit_step(key, x, gradient, variance, curvature, box, step_size, top_up) ->
         step_size,
         top_up,
     )
-    held = jnp.mean(jnp.abs(w) >= LOGIT_RANGE)
+    held = jnp.mean(jnp.abs(w) >= LOGIT_RANGE, dtype=x.dtype)
     w = jnp.clip(w, -LOGIT_RANGE, LOGIT_RANGE)
     return Step(low + width * jax.nn.sigmoid(w), held, share)
 
@@ -263,7 +263,8 @@ def truncate_step(key, x, gradient, variance, curvature, box, step_size, top_up)
     noise = noise + jnp.sqrt(left) * random.normal(key_own, x.shape, x.dtype)
     linear = precision[:, None] * x + gradient + noise
     moved = truncated_normal(key_x, linear, precision[:, None], *box)
-    return Step(moved, _share_outside(moved, box), jnp.mean(variance / own))
+    share = jnp.mean(variance / jnp.maximum(own, jnp.finfo(x.dtype).tiny))
+    return Step(moved, _share_outside(moved, box), share)
 
 
 def _proposal(key, x, gradient, variance, curvature, step_size, top_up):
@@ -289,4 +290,4 @@ def _dominant_diagonal(curvature):
 
 
 def _share_outside(x, box):
-    return jnp.mean((x <= box[0]) | (x >= box[1]))
+    return jnp.mean((x <= box[0]) | (x >= box[1]), dtype=x.dtype)

@@ -10,7 +10,7 @@ from jax import random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.matrix_data import MatrixData, residual_sum_of_squares
-from bmfjax.kernels.priors import EntryPrior
+from bmfjax.kernels.priors import EntryPrior, is_improper
 from bmfjax.kernels.relaxed import (
     RelaxedDensity,
     draw_factor_rate,
@@ -193,7 +193,7 @@ def check_density(density: RelaxedDensity, *, at_bounds: bool) -> None:
         )
     for name in FACTORS:
         prior = getattr(density, name)
-        if prior.high == float("inf") and prior.quadratic == (0.0, 0.0) and not prior.learned_rate:
+        if is_improper(prior):
             raise InputError(
                 f"the prior of {name} is flat on [0, inf), which is improper; give an exponential "
                 "or half-normal prior"

@@ -135,6 +135,7 @@ def reflected_mala(
         position = initial(key, data) if position is None else position
         return MalaState(start_position(density, position, data))
 
+    @jax.default_matmul_precision("highest")  # as in `truncated_gibbs`
     def step(key, state, data, inverse_temperature=1.0):
         *keys, key_end = random.split(key, 3)
         position = dict(state.position)

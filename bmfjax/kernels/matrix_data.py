@@ -68,8 +68,9 @@ class SparseMatrixData(NamedTuple):
     by_row_values, by_column_values : (nonzero,) float
     rows, columns : (rows, 0) and (columns, 0) float
         Empty arrays that carry the shape.
-    by_row, by_column : MissingCells, ObservedCells or None
-        As for `MatrixData`; None where everything is observed.
+    by_row, by_column : MissingCells or None
+        As for `MatrixData`; None where everything is observed. As long as the line with the
+        most missing cells, whatever that is.
     count : () float
         Number of observed entries.
     """
@@ -80,8 +81,8 @@ class SparseMatrixData(NamedTuple):
     by_column_values: jax.Array
     rows: jax.Array
     columns: jax.Array
-    by_row: MissingCells | ObservedCells | None
-    by_column: MissingCells | ObservedCells | None
+    by_row: MissingCells | None
+    by_column: MissingCells | None
     count: jax.Array
 
 

@@ -50,6 +50,21 @@ class EntryPrior(NamedTuple):
     learned_rate: bool = False
 
 
+def is_improper(prior: EntryPrior) -> bool:
+    """Whether a quadratic prior reaches to infinity without falling.
+
+    Examples
+    --------
+    >>> flat = EntryPrior(lambda x, rate: 0.0 * x, 0.0, float("inf"), 0.0, (0.0, 0.0))
+    >>> is_improper(flat), is_improper(flat._replace(high=1.0))
+    (True, False)
+    """
+    if prior.high < float("inf") or prior.quadratic is None or prior.learned_rate:
+        return False
+    slope, curvature = prior.quadratic
+    return curvature < 0 or (curvature == 0 and slope <= 0)
+
+
 def rate_log_density(rate, hyper, total, counts, width):
     r"""Log conditional density of a factor's exponential rate, up to a constant.
 

@@ -19,7 +19,9 @@ per factor matrix, and the residual, nothing in a sweep costs rows times columns
 
 What it leaves invariant
     The posterior, exactly (to the accuracy of the floating point numbers), at any
-    inverse temperature of the likelihood.
+    inverse temperature of the likelihood. One exception is built in: a learned precision
+    is held at `bmfjax.kernels.relaxed.MAX_PRECISION`, which only data without noise and a
+    prior that lets it come there ever reach.
 
 Missing entries
     A row that misses entries has a Gram matrix of its own, G less the outer products of
@@ -47,7 +49,7 @@ from bmfjax.kernels.matrix_data import (
     gather_lines,
     residual_sum_of_squares,
 )
-from bmfjax.kernels.priors import EntryPrior
+from bmfjax.kernels.priors import EntryPrior, is_improper
 from bmfjax.kernels.relaxed import (
     RelaxedDensity,
     draw_factor_rate,
@@ -57,6 +59,9 @@ from bmfjax.kernels.relaxed import (
 )
 from bmfjax.kernels.slice import slice_sample
 from bmfjax.kernels.truncated_normal import truncated_normal_quantile
+
+#: Below this parameter a Beta density has visible mass where 1 - x rounds to 1 or 0.
+LEAST_BETA = 0.3
 
 
 class TruncatedGibbsState(NamedTuple):
@@ -126,6 +131,8 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
         start = initial(key, data) if position is None else position
         return TruncatedGibbsState({n: jnp.asarray(v) for n, v in start.items()})
 
+    # Some accelerators round the factors of a float32 product to 10 bits unless told not to.
+    @jax.default_matmul_precision("highest")
     def step(key, state, data, inverse_temperature=1.0):
         keys = random.split(key, 4)
         position = dict(state.position)
@@ -143,14 +150,24 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
             )
         if density.rate_gamma is not None:
             position["rate"] = draw_factor_rate(density, keys[3], position)
-        likelihood = log_likelihood(density, position, data, rss)
-        joint = inverse_temperature * likelihood + log_prior(density, position)
-        return TruncatedGibbsState(position), TruncatedGibbsInfo(joint, likelihood, rss)
+        info = sweep_info(density, position, data, inverse_temperature, rss)
+        return TruncatedGibbsState(position), info
 
     def observe(state, info):
         return {**state.position, **info._asdict()}
 
     return Algorithm(init, step, observe)
+
+
+def sweep_info(
+    density: RelaxedDensity, position, data, inverse_temperature=1.0, rss=None
+) -> TruncatedGibbsInfo:
+    """Statistics of a position; `rss` the residual sum of squares where it is known already."""
+    if rss is None:
+        rss = residual_sum_of_squares(position["usage"], position["basis"], data)
+    likelihood = log_likelihood(density, position, data, rss)
+    joint = inverse_temperature * likelihood + log_prior(density, position)
+    return TruncatedGibbsInfo(joint, likelihood, rss)
 
 
 def check_prior(prior: EntryPrior, name: str) -> None:
@@ -160,6 +177,11 @@ def check_prior(prior: EntryPrior, name: str) -> None:
     ------
     InputError
     """
+    if prior.beta is not None and min(prior.beta) < LEAST_BETA:
+        raise InputError(
+            f"the prior of {name} is Beta{prior.beta}, with mass that floating point numbers near "
+            f"the bounds cannot hold; give parameters of at least {LEAST_BETA}"
+        )
     if prior.high < float("inf"):
         return
     if prior.quadratic is None:
@@ -167,8 +189,7 @@ def check_prior(prior: EntryPrior, name: str) -> None:
             f"the prior of {name} reaches to infinity and is neither exponential nor half-normal; "
             "exact sampling on [0, inf) takes those, or a prior on a finite interval"
         )
-    rate, curvature = prior.quadratic
-    if not prior.learned_rate and rate <= 0 and curvature <= 0:
+    if is_improper(prior):
         raise InputError(
             f"the prior of {name} is flat on [0, inf), which is improper: a factor that is empty "
             "in the other matrix would have no distribution; give an exponential or half-normal "
@@ -285,7 +306,8 @@ def _masked_product(x, other, mask):
 def _draw_entries(key, shape, dtype, prior: EntryPrior):
     """``draw(k, old, linear, precision, rate)`` of the k-th column, likelihood given."""
     if prior.quadratic is not None:
-        uniforms = random.uniform(key, shape, dtype)
+        # Never zero: the draw would be the bound itself, where a density on (0, inf) is none.
+        uniforms = random.uniform(key, shape, dtype, minval=2.0**-24)
         fixed_rate, curvature = prior.quadratic
 
         def draw(k, old, linear, precision, rate):

@@ -308,6 +308,10 @@ def resolve_precision(precision):
     if precision is None:
         return dist.Gamma(1.0, 1.0)
     if isinstance(precision, dist.Distribution):
+        if precision.batch_shape or precision.event_shape:
+            raise InputError(
+                f"the prior of precision has shape {precision.shape()}; give a scalar distribution"
+            )
         return precision
     if jnp.ndim(precision) == 0 and float(precision) > 0:
         return float(precision)

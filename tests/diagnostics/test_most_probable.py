@@ -37,7 +37,29 @@ def test_log_posterior_is_the_joint_with_rates_and_densities_integrated_out():
     assert np.isclose(log_posterior(usage, basis, ones, observed) - constant, expected, atol=1e-3)
 
 
-def test_the_end_cannot_be_improved_by_a_single_bit_and_is_the_best_of_all_small_factors():
+@pytest.mark.parametrize("seed", range(4))
+def test_the_end_cannot_be_improved_by_flipping_a_bit(seed):
+    made = bmfjax.generate_tiles(48, 40, 3, noise=(0.03, 0.1), seed=seed)
+    r = np.random.default_rng(seed)
+    start = [f ^ (r.random(f.shape) < 0.08) for f in (made.usage > 0, made.basis > 0)]
+    ones, observed = made.data.dense() > 0.5, np.ones(made.clean.shape, bool)
+    found = most_probable_factors([start], ones)
+    assert found.log_posterior > log_posterior(*start, ones, observed)
+    for i, factor in enumerate((found.usage, found.basis)):
+        for line, k in np.ndindex(*factor.shape):
+            flipped = [found.usage.copy(), found.basis.copy()]
+            flipped[i][line, k] ^= True
+            assert log_posterior(*flipped, ones, observed) <= found.log_posterior + 1e-9
+
+
+def test_of_two_equal_factors_one_is_emptied():
+    ones = np.ones((6, 5), bool)
+    twice = np.ones((6, 2), bool), np.ones((5, 2), bool)
+    found = most_probable_factors([twice], ones)
+    assert found.usage.any(0).sum() <= 1
+
+
+def test_the_best_of_all_small_factors_is_found():
     ones = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0]], bool).repeat(2, 0)
     observed = np.ones_like(ones)
     bits = np.array(list(itertools.product([False, True], repeat=4)))
