@@ -8,7 +8,7 @@ has the prior for its distribution, and the moments of independent draws from it
 """
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.convergence import MIN_DRAWS, mcse_mean
@@ -119,7 +119,7 @@ def rank_uniformity(ranks, num_draws, *, bins=None):
     which = (ranks * bins // places).reshape(replicates, -1)
     counts = np.stack([(which == b).sum(axis=0) for b in range(bins)])
     statistic = ((counts - expected[:, None]) ** 2 / expected[:, None]).sum(axis=0)
-    return chi2.sf(statistic, bins - 1).reshape(ranks.shape[1:])[()]
+    return chdtrc(bins - 1, statistic).reshape(ranks.shape[1:])[()]
 
 
 def geweke_scores(marginal, successive):

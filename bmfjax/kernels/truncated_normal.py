@@ -106,7 +106,8 @@ def truncated_normal_quantile(u, linear, precision, low, high):
     t = jnp.where(w < NARROW, _exponential(u, 0.5 * (a + b), w), _tail(u, jnp.maximum(a, TAIL), w))
     from_bound = jnp.where(flip, high - scale * t, low + scale * t)
     x = jnp.where((a >= TAIL) | (w < NARROW), from_bound, central)
-    return jnp.clip(x, low, high)
+    # Above zero, where a density on (0, inf) is none: rounding could reach it.
+    return jnp.clip(x, low + jnp.finfo(linear.dtype).tiny, high)
 
 
 def _central(u, a, b):

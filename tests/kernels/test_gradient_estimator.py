@@ -1,0 +1,168 @@
+"""Estimates of gradients: unbiased over all minibatches there are, and so is their variance."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import bmfjax
+from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.anchor_track import follow, start_track
+from bmfjax.kernels.gradient_estimator import anchor_at, estimate_gradient, missing_noise
+from bmfjax.kernels.matrix_data import matrix_data
+from bmfjax.kernels.priors import EntryPrior
+from bmfjax.kernels.relaxed import log_joint
+
+ROWS, COLUMNS, RANK = 8, 7, 2
+BATCH, TEMPERATURE = 3, 0.6
+
+
+def problem(prior="uniform", missing=False, upper=1.0):
+    """Density, data, and a position with one factor a row; its fit is close but not exact."""
+    r = np.random.default_rng(5)
+    usage, basis = r.random((ROWS, RANK)), r.random((COLUMNS, RANK))
+    values = usage @ basis.T + 0.1 * r.normal(size=(ROWS, COLUMNS))
+    if missing:
+        values[r.random(values.shape) < 0.3] = np.nan
+    named = "uniform" if prior == "quartic" else prior
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=RANK, prior=named, upper=upper)
+    density = relaxed_density(relaxed_arguments(model, (values,), {}))
+    if prior == "quartic":
+        quartic = EntryPrior(lambda x, rate: -3.0 * (x - 0.4) ** 4, 0.0, 1.0, 0.0)
+        density = density._replace(usage=quartic, basis=quartic)
+    position = {
+        "usage": jnp.asarray(np.clip(usage + 0.05 * r.normal(size=usage.shape), 0.01, 0.99).T),
+        "basis": jnp.asarray(np.clip(basis + 0.05 * r.normal(size=basis.shape), 0.01, 0.99).T),
+        "precision": jnp.asarray(40.0),
+    }
+    if density.rate_gamma is not None:
+        position["rate"] = jnp.array([0.7, 2.0])
+    anchor = anchor_at(jnp.asarray(usage.T), jnp.asarray(basis.T), matrix_data(values))
+    return density, matrix_data(values), position, anchor
+
+
+def full_gradient(density, factor, position, data):
+    """By automatic differentiation of the log joint density."""
+
+    def of(x):
+        lines = position | {factor: x}
+        return log_joint(
+            density, lines | {f: lines[f].T for f in ("usage", "basis")}, data, TEMPERATURE
+        )
+
+    return jax.grad(of)(position[factor])
+
+
+@pytest.mark.parametrize(
+    ("prior", "upper"), [("normal", 1.0), ("quartic", 1.0), ("ard", np.inf), ("laplace", 1.0)]
+)
+def test_all_cases_give_the_gradient_itself_with_no_variance(x64, prior, upper):
+    density, data, position, anchor = problem(prior, missing=prior == "quartic", upper=upper)
+
+    @jax.jit
+    def both(position):
+        pairs = []
+        for factor, cases in (("usage", None), ("basis", jnp.arange(ROWS)[::-1])):
+            found = estimate_gradient(density, factor, position, data, cases, anchor, TEMPERATURE)
+            pairs.append((found, full_gradient(density, factor, position, data)))
+        return pairs
+
+    for found, expected in both(position):
+        np.testing.assert_allclose(found.gradient, expected, rtol=1e-9)
+        assert (found.variance == 0).all()
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+@pytest.mark.parametrize("control", [False, True], ids=["plain", "control"])
+def test_over_all_minibatches_mean_and_variance_are_right(x64, control, missing):
+    """Every set of cases once: no Monte Carlo error, so the identities hold to rounding."""
+    density, data, position, anchor = problem("normal", missing)
+    anchor = anchor if control else None
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def all_of(factor, batches):
+        found = jax.vmap(
+            lambda cases: estimate_gradient(
+                density, factor, position, data, cases, anchor, TEMPERATURE
+            )
+        )(batches)
+        return found, full_gradient(density, factor, position, data)
+
+    for factor, size in (("usage", COLUMNS), ("basis", ROWS)):
+        found, expected = all_of(factor, np.array(list(itertools.combinations(range(size), BATCH))))
+        np.testing.assert_allclose(found.gradient.mean(0), expected, rtol=1e-9)
+        np.testing.assert_allclose(found.variance.mean(0), found.gradient.var(0), rtol=1e-8)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+def test_control_variates_take_most_of_the_variance_away(x64, missing):
+    density, data, position, anchor = problem(missing=missing)
+    at_anchor = position | {"usage": anchor.usage, "basis": anchor.basis}
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def variances(factor):
+        return [
+            estimate_gradient(density, factor, p, data, jnp.arange(BATCH), a).variance.mean()
+            for p, a in ((position, None), (position, anchor), (at_anchor, anchor))
+        ]
+
+    for factor in ("usage", "basis"):
+        plain, control, there = variances(factor)
+        assert 0.0 < control < 0.25 * plain
+        assert there < 1e-20
+
+
+def test_float32_keeps_the_accuracy_of_the_gradient():
+    density, data, position, anchor = problem()
+
+    @jax.jit
+    def gradient(cases):
+        return estimate_gradient(density, "basis", position, data, cases, anchor).gradient
+
+    exact = gradient(None)
+    found = jax.vmap(gradient)(np.array(list(itertools.combinations(range(ROWS), BATCH))))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found.mean(0), exact, atol=1e-3)
+
+
+def test_missing_noise_has_the_curvature_of_the_missing_cells(x64):
+    _, data, position, _ = problem(missing=True)
+
+    def draw(key):
+        key_cases, key_noise = random.split(key)
+        cases = random.permutation(key_cases, ROWS)[:4]
+        return missing_noise(key_noise, "basis", position, data, 3.0, cases)
+
+    draws = np.asarray(jax.jit(jax.vmap(draw))(random.split(random.key(0), 20_000)))
+    gaps = 1.0 - np.asarray(data.observed)
+    usage = np.asarray(position["usage"])
+    expected = 3.0 * np.einsum("ij,ki,li->jkl", gaps, usage, usage)
+    found = np.einsum("dkj,dlj->jkl", draws, draws) / len(draws)
+    np.testing.assert_allclose(found, expected, atol=0.05 * expected.max())
+    assert (draws[:, :, gaps.sum(0) == 0] == 0).all()
+
+
+def test_the_anchor_follows_the_draws_and_then_stays():
+    """Under vmap, with chains that differ: each anchor is the mean of its own later half."""
+    _, data, position, _ = problem()
+    r = np.random.default_rng(0)
+    shapes = {f: position[f].shape for f in ("usage", "basis")}
+    draws = {f: r.random((10, 2, *s)).astype(np.float32) for f, s in shapes.items()}
+    track = jax.vmap(lambda f: start_track(f, data))({f: d[0] for f, d in draws.items()})
+    advance = jax.jit(jax.vmap(lambda t, f: follow(t, f, data, 6)))
+    expected = {1: (0, 1), 2: (0, 1), 3: (1, 3), 5: (1, 3), 6: (3, 6), 9: (3, 6)}
+    for t in range(10):
+        track = advance(track, {f: d[t] for f, d in draws.items()})
+        if t + 1 in expected:
+            first, last = expected[t + 1]
+            for factor, d in draws.items():
+                found = getattr(track.anchor, factor)
+                np.testing.assert_allclose(found, d[first:last].mean(0), rtol=1e-5)
+    usage, basis = (np.asarray(getattr(track.anchor, f)[1]) for f in ("usage", "basis"))
+    residual = np.asarray(data.values) - usage.T @ basis
+    np.testing.assert_allclose(track.anchor.basis_pull[1], usage @ residual, atol=1e-4)
+    np.testing.assert_allclose(track.anchor.usage_pull[1], basis @ residual.T, atol=1e-4)
