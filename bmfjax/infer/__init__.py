@@ -3,14 +3,9 @@
 from bmfjax.infer.driver import ChainRun
 from bmfjax.infer.gibbs import TruncatedGibbs
 from bmfjax.infer.iasg import IASG
+from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
-from bmfjax.infer.tempering import (
-    annealed,
-    geometric_ladder,
-    parallel_tempering,
-    round_trips,
-    swap_rates,
-)
+from bmfjax.infer.tempering import annealed, parallel_tempering
 
 __all__ = [
     "IASG",

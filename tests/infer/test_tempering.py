@@ -13,14 +13,12 @@ from jax import lax, random
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, tempering
+from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
 from bmfjax.infer.tempering import (
     AnnealedState,
     ParallelTemperingState,
     annealed,
-    geometric_ladder,
     parallel_tempering,
-    round_trips,
-    swap_rates,
 )
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.iasg import Block, iasg

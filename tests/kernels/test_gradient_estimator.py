@@ -57,9 +57,7 @@ def full_gradient(density, factor, position, data):
     return jax.grad(of)(position[factor])
 
 
-@pytest.mark.parametrize(
-    ("prior", "upper"), [("normal", 1.0), ("quartic", 1.0), ("ard", np.inf), ("laplace", 1.0)]
-)
+@pytest.mark.parametrize(("prior", "upper"), [("normal", 1.0), ("quartic", 1.0), ("ard", np.inf)])
 def test_all_cases_give_the_gradient_itself_with_no_variance(x64, prior, upper):
     density, data, position, anchor = problem(prior, missing=prior == "quartic", upper=upper)
 
@@ -77,56 +75,29 @@ def test_all_cases_give_the_gradient_itself_with_no_variance(x64, prior, upper):
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
-@pytest.mark.parametrize("control", [False, True], ids=["plain", "control"])
-def test_over_all_minibatches_mean_and_variance_are_right(x64, control, missing):
+def test_over_all_minibatches_mean_and_variance_are_right(x64, missing):
     """Every set of cases once: no Monte Carlo error, so the identities hold to rounding."""
     density, data, position, anchor = problem("normal", missing)
-    anchor = anchor if control else None
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def all_of(factor, batches):
-        found = jax.vmap(
-            lambda cases: estimate_gradient(
-                density, factor, position, data, cases, anchor, TEMPERATURE
-            )
-        )(batches)
-        return found, full_gradient(density, factor, position, data)
-
-    for factor, size in (("usage", COLUMNS), ("basis", ROWS)):
-        found, expected = all_of(factor, np.array(list(itertools.combinations(range(size), BATCH))))
-        np.testing.assert_allclose(found.gradient.mean(0), expected, rtol=1e-9)
-        np.testing.assert_allclose(found.variance.mean(0), found.gradient.var(0), rtol=1e-8)
-
-
-@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
-def test_control_variates_take_most_of_the_variance_away(x64, missing):
-    density, data, position, anchor = problem(missing=missing)
     at_anchor = position | {"usage": anchor.usage, "basis": anchor.basis}
 
     @functools.partial(jax.jit, static_argnums=0)
-    def variances(factor):
-        return [
-            estimate_gradient(density, factor, p, data, jnp.arange(BATCH), a).variance.mean()
-            for p, a in ((position, None), (position, anchor), (at_anchor, anchor))
-        ]
+    def all_of(factor, batches):
+        def estimates(cases):
+            return [
+                estimate_gradient(density, factor, p, data, cases, a, TEMPERATURE)
+                for p, a in ((position, None), (position, anchor), (at_anchor, anchor))
+            ]
 
-    for factor in ("usage", "basis"):
-        plain, control, there = variances(factor)
-        assert 0.0 < control < 0.25 * plain
-        assert there < 1e-20
+        return jax.vmap(estimates)(batches), full_gradient(density, factor, position, data)
 
-
-def test_float32_keeps_the_accuracy_of_the_gradient():
-    density, data, position, anchor = problem()
-
-    @jax.jit
-    def gradient(cases):
-        return estimate_gradient(density, "basis", position, data, cases, anchor).gradient
-
-    exact = gradient(None)
-    found = jax.vmap(gradient)(np.array(list(itertools.combinations(range(ROWS), BATCH))))
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found.mean(0), exact, atol=1e-3)
+    for factor, size in (("usage", COLUMNS), ("basis", ROWS)):
+        batches = np.array(list(itertools.combinations(range(size), BATCH)))
+        (plain, control, there), expected = all_of(factor, batches)
+        for found in (plain, control):
+            np.testing.assert_allclose(found.gradient.mean(0), expected, rtol=1e-9)
+            np.testing.assert_allclose(found.variance.mean(0), found.gradient.var(0), rtol=1e-8)
+        assert 0.0 < control.variance.mean() < 0.25 * plain.variance.mean()
+        assert there.variance.max() < 1e-20
 
 
 def test_missing_noise_has_the_curvature_of_the_missing_cells(x64):

@@ -23,7 +23,6 @@ from bmfjax.kernels.boundary import (
 )
 from bmfjax.kernels.folded_normal import fold
 from bmfjax.kernels.gradient_estimator import estimate_gradient, missing_noise
-from bmfjax.kernels.gradient_sampler import end_draw
 from bmfjax.kernels.langevin import BOUNDARIES, langevin
 from bmfjax.kernels.matrix_data import matrix_data
 from bmfjax.kernels.priors import EntryPrior
@@ -191,7 +190,7 @@ def test_newton_steps_make_up_for_noise_in_the_metric_of_the_curvature():
     np.testing.assert_allclose(variances[False], (1.0 + 0.25 * 1.5) / 0.75, rtol=0.04)
 
 
-@pytest.mark.parametrize("boundary", STEPS)
+@pytest.mark.parametrize("boundary", ["reflect", "logit", "truncate"])
 def test_no_noise_is_injected_where_the_gradient_has_more_and_none_is_negative(boundary):
     """In float32, a third of the lines in a corner with a gradient that holds them there."""
     x = jnp.tile(jnp.array([[0.4, 0.0, 1.0], [0.6, 1.0, 0.0]], jnp.float32), (1, 200))
@@ -261,7 +260,7 @@ def model_problem(prior="uniform", upper=1.0, precision=25.0):
     return density, matrix_data(values), start
 
 
-def draws_of(algorithm, data, start, number, chains=12, warmup=64):
+def draws_of(algorithm, data, start, number, chains=32, warmup=48):
     """(chain, draw, coordinate) of all sites, and all infos."""
 
     def draw(state, key):
@@ -292,7 +291,7 @@ def z_scores(first, second):
 @functools.cache
 def exact_draws():
     density, data, start = model_problem()
-    return draws_of(truncated_gibbs(density, None), data, start, 1000)[0]
+    return draws_of(truncated_gibbs(density, None), data, start, 400)[0]
 
 
 def test_truncation_on_all_data_agrees_with_exact_gibbs():
@@ -301,7 +300,7 @@ def test_truncation_on_all_data_agrees_with_exact_gibbs():
     algorithm = langevin(
         density, (12, 10), initial=None, batch=(12, 10), step_size=0.99, num_steps=3
     )
-    found, info = draws_of(algorithm, data, corner_of(start), 1000)
+    found, info = draws_of(algorithm, data, corner_of(start), 400)
     scores = z_scores(found, exact_draws())
     assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
     assert (info.noise_share == 0.0).all()
@@ -311,9 +310,9 @@ def test_minibatches_with_control_variates_come_close():
     density, data, start = model_problem()
     algorithm = langevin(
         density, (12, 10), initial=None, batch=(6, 5), step_size=0.7, num_steps=3,
-        control_variates=True, num_anchor=64,
+        control_variates=True, num_anchor=48,
     )  # fmt: skip
-    found, info = draws_of(algorithm, data, start, 1000)
+    found, info = draws_of(algorithm, data, start, 400)
     exact = exact_draws()
     assert 0.01 < info.noise_share.mean() < 1.0 and info.clamped.mean() < 0.01
     assert ess_bulk(found).min() > 300 and ess_bulk(exact).min() > 300
@@ -323,8 +322,8 @@ def test_minibatches_with_control_variates_come_close():
 
 
 def test_chains_run_side_by_side_compiled_once_from_a_corner_of_the_box(compilations):
-    """With reflection, and anchors that move and then stay."""
-    density, data, start = model_problem()
+    """With reflection on [0, inf), learned rates, and anchors that move and then stay."""
+    density, data, start = model_problem("ard", np.inf)
     algorithm = langevin(
         density, (12, 10), initial=None, batch=(4, 10), boundary="reflect", num_steps=2,
         control_variates=True, num_anchor=8,
@@ -346,26 +345,12 @@ def test_chains_run_side_by_side_compiled_once_from_a_corner_of_the_box(compilat
     assert draws["usage"].shape == (2, 24, 12, 2) and draws["basis"].shape == (2, 24, 10, 2)
     assert all(np.isfinite(v).all() for v in draws.values())
     for name in start:
-        assert draws[name].min() >= 0.0 and draws[name].max() <= 1.0
+        assert draws[name].min() >= 0.0
         assert (draws[name][:, 0] != draws[name][:, -1]).any()
 
 
 def corner_of(start):
     return {n: np.round(v) for n, v in start.items()}
-
-
-def test_learned_rates_are_drawn_from_their_conditional():
-    density, data, start = model_problem("ard", np.inf)
-    start = jax.tree.map(jnp.asarray, start)
-    ended, statistics = jax.jit(jax.vmap(lambda key: end_draw(density, key, start, data, 0.5)))(
-        random.split(random.key(0), 3000)
-    )
-    residual = np.asarray(data.values) - start["usage"] @ start["basis"].T
-    np.testing.assert_allclose(statistics.residual, (residual**2).sum(), rtol=1e-5)
-    totals = np.asarray(start["usage"].sum(0) + start["basis"].sum(0))
-    for found, total in zip(np.asarray(ended["rate"]).T, totals, strict=True):
-        expected = scipy.stats.gamma(1.0 + 22, scale=1 / (1.0 + total))
-        assert scipy.stats.kstest(found, expected.cdf).pvalue > 0.005
 
 
 def test_state_keeps_its_types_in_single_precision():
