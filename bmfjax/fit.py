@@ -90,9 +90,9 @@ def fit(
 
     Examples
     --------
-    >>> import bmfjax
+    >>> import bmfjax, numpy as np
     >>> fit = bmfjax.fit(
-    ...     [[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]],
+    ...     np.kron(np.eye(2), np.ones((8, 5))),
     ...     rank=2,
     ...     num_chains=2,
     ...     num_warmup=300,
@@ -100,7 +100,7 @@ def fit(
     ...     progress=False,
     ... )
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
-    [[2, 2], [2, 1]]
+    [[8, 5], [8, 5]]
     """
     job = prepare(
         data,

@@ -19,6 +19,8 @@ from bmfjax.kernels.relaxed import log_joint
 
 ROWS, COLUMNS, RANK = 8, 7, 2
 BATCH, TEMPERATURE = 3, 0.6
+#: Small problems take longer to compile than to run.
+quick_jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def problem(prior="uniform", missing=False, upper=1.0):
@@ -61,7 +63,7 @@ def full_gradient(density, factor, position, data):
 def test_all_cases_give_the_gradient_itself_with_no_variance(x64, prior, upper):
     density, data, position, anchor = problem(prior, missing=prior == "quartic", upper=upper)
 
-    @jax.jit
+    @quick_jit
     def both(position):
         pairs = []
         for factor, cases in (("usage", None), ("basis", jnp.arange(ROWS)[::-1])):
@@ -80,7 +82,7 @@ def test_over_all_minibatches_mean_and_variance_are_right(x64, missing):
     density, data, position, anchor = problem("normal", missing)
     at_anchor = position | {"usage": anchor.usage, "basis": anchor.basis}
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @functools.partial(quick_jit, static_argnums=0)
     def all_of(factor, batches):
         def estimates(cases):
             return [
@@ -108,7 +110,7 @@ def test_missing_noise_has_the_curvature_of_the_missing_cells(x64):
         cases = random.permutation(key_cases, ROWS)[:4]
         return missing_noise(key_noise, "basis", position, data, 3.0, cases)
 
-    draws = np.asarray(jax.jit(jax.vmap(draw))(random.split(random.key(0), 20_000)))
+    draws = np.asarray(quick_jit(jax.vmap(draw))(random.split(random.key(0), 20_000)))
     gaps = 1.0 - np.asarray(data.observed)
     usage = np.asarray(position["usage"])
     expected = 3.0 * np.einsum("ij,ki,li->jkl", gaps, usage, usage)
@@ -124,7 +126,7 @@ def test_the_anchor_follows_the_draws_and_then_stays():
     shapes = {f: position[f].shape for f in ("usage", "basis")}
     draws = {f: r.random((10, 2, *s)).astype(np.float32) for f, s in shapes.items()}
     track = jax.vmap(lambda f: start_track(f, data))({f: d[0] for f, d in draws.items()})
-    advance = jax.jit(jax.vmap(lambda t, f: follow(t, f, data, 6)))
+    advance = quick_jit(jax.vmap(lambda t, f: follow(t, f, data, 6)))
     expected = {1: (0, 1), 2: (0, 1), 3: (1, 3), 5: (1, 3), 6: (3, 6), 9: (3, 6)}
     for t in range(10):
         track = advance(track, {f: d[t] for f, d in draws.items()})
