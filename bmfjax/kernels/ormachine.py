@@ -1,0 +1,290 @@
+r"""The OrMachine: Gibbs sampling of a Boolean matrix factorisation on packed words.
+
+The data are the Boolean product of two binary factor matrices, each entry flipped with a small
+probability,
+
+.. math::
+
+   c_{ij} = \bigvee_k z_{ik} u_{jk}, \qquad
+   P(x_{ij} = 1 \mid c_{ij} = 0) = f_0, \quad P(x_{ij} = 0 \mid c_{ij} = 1) = f_1,
+
+with :math:`f_0 = f_1 = \sigma(-\lambda)` as published (Rukat, Holmes, Titsias, Yau 2017, "Bayesian
+Boolean Matrix Factorisation", ICML) or a rate for each direction. Every factor has a density of
+its own in either matrix, with a Beta prior: a factor that the data do not need empties itself. A
+sweep draws the usage, the basis, the densities and the flip rates.
+
+What it leaves invariant
+    The posterior, at any inverse temperature of the likelihood, with the flip rates drawn (the
+    default) or fixed. The published rule, which sets the rate to its maximum given the rest, and
+    the Laplace rule are no draws: the rate's own uncertainty is then missing, and what is sampled
+    is not a posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+from bmfjax.kernels import flip_rates
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.bit_updates import Coverage, LineUpdate, metropolis, update_bits
+from bmfjax.kernels.flip_rates import ErrorCounts, FlipRatePrior
+from bmfjax.kernels.packed_lines import PackedData, count_bits, pack_last_axis, unpack_last_axis
+
+#: Entries from which on counts are summed in floating point: int32 would overflow.
+MANY_ENTRIES = 2**31 - 1
+SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
+
+
+class BitPrior(NamedTuple):
+    """Prior of the bits of one factor matrix.
+
+    Bits with prior log odds of their own in the data (`PackedData`) follow those in its place;
+    where these are NaN the density of the factor holds.
+
+    Attributes
+    ----------
+    beta : (float, float) or None
+        Beta prior of the densities, one a factor, which are then learned.
+    density : float or None
+        Of all factors, where it is fixed.
+    """
+
+    beta: tuple[float, float] | None = (1.0, 1.0)
+    density: float | None = None
+
+
+class BooleanDensity(NamedTuple):
+    """The joint density of a Boolean factorisation.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Rows and columns.
+    rank : int
+    usage, basis : BitPrior
+    flip_rate : FlipRatePrior
+    """
+
+    shape: tuple[int, int]
+    rank: int
+    usage: BitPrior = BitPrior()
+    basis: BitPrior = BitPrior()
+    flip_rate: FlipRatePrior = FlipRatePrior()
+
+
+class OrMachineState(NamedTuple):
+    """`position`: `usage` (rank, words of the rows) and `basis` (rank, words of the columns)
+    uint32, `flip_rate` () or (2,), `usage_density` and `basis_density` (rank,) where learned.
+    """
+
+    position: dict
+
+
+class OrMachineInfo(NamedTuple):
+    """Statistics of one sweep.
+
+    Attributes
+    ----------
+    log_joint, log_likelihood : () float
+        At the draw, the likelihood untempered.
+    errors : () int32, or float32 for 2^31 entries and more
+        Observed entries that differ from the product.
+    accepted : dict
+        Of each global move, the acceptance probability of its proposal in this sweep.
+    """
+
+    log_joint: jax.Array
+    log_likelihood: jax.Array
+    errors: jax.Array
+    accepted: dict
+
+
+def ormachine(
+    density: BooleanDensity,
+    *,
+    update: LineUpdate = metropolis,
+    initial: Callable | None = None,
+    moves: Sequence[tuple[str, Callable]] = (),
+) -> Algorithm:
+    """Build the sampler.
+
+    Parameters
+    ----------
+    density : BooleanDensity
+    update : LineUpdate
+        How bits are drawn: `bmfjax.kernels.bit_updates.metropolis` (as published), `gibbs`, or
+        `bmfjax.kernels.bit_blocks.joint`.
+    initial : callable, optional
+        ``initial(key, data) -> position``; default a draw from the prior.
+    moves : sequence of (str, callable)
+        Names and global moves, made before every sweep, each
+        ``move(key, position, data, inverse_temperature) -> (position, acceptance)``.
+
+    Returns
+    -------
+    Algorithm
+        For data that are a `PackedData`.
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.packed_lines import packed_data
+    >>> data = packed_data(BinaryMatrix([[1, 1, 0], [1, 1, 0], [0, 0, 0]]))
+    >>> algorithm = ormachine(BooleanDensity((3, 3), rank=1))
+    >>> state = algorithm.init(random.key(0), None, data)
+    >>> for key in random.split(random.key(1), 20):
+    ...     state, info = algorithm.step(key, state, data)
+    >>> unpack_last_axis(state.position["usage"], 3).tolist(), int(info.errors)
+    ([[True, True, False]], 0)
+    """
+    initial = initial or (lambda key, data: draw_prior(key, density, data))
+
+    def init(key, position, data):
+        start = initial(key, data) if position is None else position
+        return OrMachineState({n: jnp.asarray(v) for n, v in start.items()})
+
+    def step(key, state, data, inverse_temperature=1.0):
+        key_moves, key_sweep = random.split(key)
+        position, accepted = dict(state.position), {}
+        for i, (name, move) in enumerate(moves):
+            key_move = random.fold_in(key_moves, i)
+            position, accepted[name] = move(key_move, position, data, inverse_temperature)
+        position, counts, errors = sweep(
+            key_sweep, density, position, data, inverse_temperature, update
+        )
+        likelihood = flip_rates.log_likelihood(position["flip_rate"], counts)
+        joint = likelihood + log_prior(density, position, data)
+        return OrMachineState(position), OrMachineInfo(joint, likelihood, errors, accepted)
+
+    def observe(state, info):
+        named = {
+            "log_joint": info.log_joint,
+            "errors": info.errors,
+            "dispersion": flip_rates.dispersion(state.position["flip_rate"]),
+        }
+        return dict(state.position) | named | {f"{n}_accepted": v for n, v in info.accepted.items()}
+
+    return Algorithm(init, step, observe)
+
+
+def sweep(key, density, position, data: PackedData, inverse_temperature, update):
+    """Draw everything once: the new position, its `ErrorCounts`, and its number of errors."""
+    keys = random.split(key, 5)
+    position = dict(position)
+    weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
+    sides = (
+        ("usage", "basis", data.by_row, density.shape[0]),
+        ("basis", "usage", data.by_column, density.shape[1]),
+    )
+    for k, (site, other, lines, size) in zip(keys, sides, strict=False):
+        odds = log_odds(site, density, position, data)
+        position[site], seen = update_bits(
+            k, position[site], position[other], lines, size, odds, weights, update
+        )
+    for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
+        position |= draw_density(k, site, density, position, data)
+    counts, errors = error_counts(seen, data, density.shape)
+    position["flip_rate"] = flip_rates.draw_flip_rate(
+        keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
+    )
+    return position, counts, errors
+
+
+def log_odds(site, density, position, data) -> jax.Array:
+    """Prior log odds of the bits of a factor matrix: (rank, 1) or (rank, lines)."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    if prior.beta is not None:
+        chance = position[f"{site}_density"]
+        common = (jnp.log(chance) - jnp.log1p(-chance))[:, None]
+    else:
+        chance = jnp.asarray(0.5 if prior.density is None else prior.density)
+        common = jnp.full((density.rank, 1), jnp.log(chance) - jnp.log1p(-chance))
+    return common if given is None else jnp.where(jnp.isnan(given), common, given)
+
+
+def draw_density(key, site, density, position, data) -> dict:
+    """The densities of a factor matrix from their Beta conditionals: a part of the position."""
+    prior = getattr(density, site)
+    if prior.beta is None:
+        return {}
+    ones, bits = _free_ones(site, density, position, data)
+    name = f"{site}_density"
+    kind = position[name].dtype
+    drawn = random.beta(
+        key, (prior.beta[0] + ones).astype(kind), (prior.beta[1] + bits - ones).astype(kind)
+    )
+    # One is the nearest number to a draw very close to it, and its log odds are infinite.
+    tiny = jnp.finfo(kind)
+    return {name: jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)}
+
+
+def _free_ones(site, density, position, data):
+    """Ones and bits of every factor that follow its density: (rank,) and (rank,) or ()."""
+    size = density.shape[0 if site == "usage" else 1]
+    given = getattr(data, f"{site}_log_odds")
+    if given is None:
+        return count_bits(position[site]), size
+    free = jnp.isnan(given)
+    ones = jnp.sum(unpack_last_axis(position[site], size) & free, -1, dtype=jnp.int32)
+    return ones, jnp.sum(free, -1, dtype=jnp.int32)
+
+
+def error_counts(seen: Coverage, data: PackedData, shape) -> tuple[ErrorCounts, jax.Array]:
+    """Counts of wrong and right entries from those of blocks, and the number of wrong ones."""
+    covered_ones, covered_zeros, uncovered_ones = (_total(c, shape) for c in seen)
+    wrong = jnp.stack([uncovered_ones, covered_zeros]).astype(jnp.float32)
+    right = jnp.stack([data.num_zeros - wrong[1], covered_ones.astype(jnp.float32)])
+    return ErrorCounts(wrong, right), uncovered_ones + covered_zeros
+
+
+def _total(counts, shape):
+    """Sum of int32 counts of blocks: exact as long as int32 holds the number of entries."""
+    if shape[0] * shape[1] <= MANY_ENTRIES:
+        return jnp.sum(counts)
+    return jnp.sum(counts.astype(jnp.float32))
+
+
+def log_prior(density: BooleanDensity, position, data) -> jax.Array:
+    """Log density of bits, densities and flip rates, without the data: () float."""
+    total = flip_rates.log_prior(position["flip_rate"], density.flip_rate)
+    for site, size in zip(("usage", "basis"), density.shape, strict=True):
+        prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+        ones, bits = _free_ones(site, density, position, data)
+        if prior.beta is not None:
+            a, b = prior.beta
+            chance = position[f"{site}_density"]
+            log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
+            total += jnp.sum((a - 1.0) * log_one + (b - 1.0) * log_zero)
+            total -= density.rank * jax.scipy.special.betaln(a, b)
+        else:
+            chance = jnp.asarray(0.5 if prior.density is None else prior.density)
+            log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
+        total += jnp.sum(ones * log_one + (bits - ones) * log_zero)
+        if given is not None:
+            # Fixed bits, whose log odds are infinite, are certain.
+            own = jnp.where(unpack_last_axis(position[site], size), given, -given)
+            total += jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(own)))
+    return total
+
+
+def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
+    """A position from the prior; a learned flip rate starts at 0.2."""
+    kind = jnp.result_type(float)
+    position, keys = {}, random.split(key, 4)
+    for i, (site, size) in enumerate(zip(("usage", "basis"), density.shape, strict=True)):
+        prior = getattr(density, site)
+        if prior.beta is not None:
+            chance = random.beta(keys[2 * i], *prior.beta, (density.rank,), kind)
+            position[f"{site}_density"] = jnp.clip(chance, 0.01, 0.99)
+        odds = log_odds(site, density, position, data)
+        shape = (density.rank, size)
+        position[site] = pack_last_axis(random.logistic(keys[2 * i + 1], shape, kind) < odds)
+    rates = () if density.flip_rate.num_rates == 1 else (2,)
+    start = 0.2 if density.flip_rate.value is None else density.flip_rate.value
+    position["flip_rate"] = jnp.broadcast_to(jnp.asarray(start, kind), rates)
+    return position

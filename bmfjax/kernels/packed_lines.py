@@ -1,0 +1,157 @@
+r"""A binary matrix as the Boolean samplers hold it: packed words, both ways round, in blocks.
+
+The usage is updated row by row and the basis column by column, and either update reads whole
+lines. Both orientations are therefore kept, a line being ``ceil(entries / 32)`` words, and the
+lines are cut into blocks whose intermediate results stay in the cache, so that the cost of a
+sweep is linear in rows x columns x rank / 32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.packed import WORD, PackedMatrix
+
+#: Words of a block: with one intermediate result a factor it fills about a second-level cache.
+BLOCK_WORDS, MAX_LINES = 4096, 512
+
+
+class PackedLines(NamedTuple):
+    """One orientation of a matrix, in blocks of lines; the last block is filled up with zeros.
+
+    Attributes
+    ----------
+    ones : (blocks, lines, words) uint32
+    observed : (blocks, lines, words) uint32, or None
+        None if nothing is missing. What it says beyond the last entry of a line, or the last line,
+        is never looked at.
+    """
+
+    ones: jax.Array
+    observed: jax.Array | None
+
+
+class PackedData(NamedTuple):
+    """Both orientations of a matrix, and what is known of each bit of the factors beforehand.
+
+    Attributes
+    ----------
+    by_row, by_column : PackedLines
+        A line of `by_row` is a row and holds columns.
+    num_ones, num_zeros : () float32
+        Observed.
+    usage_log_odds : (rank, rows) float, or None
+        Prior log odds of every bit, where they are given one by one; infinite where it is fixed.
+    basis_log_odds : (rank, columns) float, or None
+    """
+
+    by_row: PackedLines
+    by_column: PackedLines
+    num_ones: jax.Array
+    num_zeros: jax.Array
+    usage_log_odds: jax.Array | None = None
+    basis_log_odds: jax.Array | None = None
+
+
+def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) -> PackedData:
+    """The data of a Boolean sampler.
+
+    Parameters
+    ----------
+    matrix : BinaryMatrix
+    usage_log_odds : (rows, rank) float array, optional
+        Prior log odds of single bits; minus infinity and infinity fix a bit at 0 and at 1.
+    basis_log_odds : (columns, rank) float array, optional
+
+    Returns
+    -------
+    PackedData
+
+    Examples
+    --------
+    >>> data = packed_data(BinaryMatrix([[1, 0, 1], [0, 1, None]]))
+    >>> data.by_row.ones.shape, data.by_column.ones[0, :3].ravel().tolist()
+    ((1, 2, 1), [1, 2, 1])
+    """
+    by_row, by_column = (blocks_of_lines(matrix.packed(o)) for o in ("rows", "columns"))
+    log_odds = (
+        None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
+        for a in (usage_log_odds, basis_log_odds)
+    )
+    counts = (jnp.float32(matrix.num_ones), jnp.float32(matrix.num_zeros))
+    return PackedData(by_row, by_column, *counts, *log_odds)
+
+
+def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
+    """Cut one orientation into blocks.
+
+    Parameters
+    ----------
+    packed : PackedMatrix
+        Words of shape (lines, words).
+
+    Returns
+    -------
+    PackedLines
+
+    Examples
+    --------
+    >>> lines = np.zeros((1000, 40), np.uint32)
+    >>> blocks_of_lines(PackedMatrix(lines, None)).ones.shape
+    (10, 100, 40)
+    """
+    lines, words = packed.ones.shape
+    most = max(1, min(MAX_LINES, BLOCK_WORDS // max(words, 1)))
+    blocks = -(-lines // most)
+    size = -(-lines // blocks)
+
+    def cut(array):
+        if array is None:
+            return None
+        filled = np.pad(np.asarray(array), ((0, blocks * size - lines), (0, 0)))
+        return jnp.asarray(filled.reshape(blocks, size, words))
+
+    return PackedLines(cut(packed.ones), cut(packed.observed))
+
+
+def pack_last_axis(bits) -> jax.Array:
+    """Words of bool bits along the last axis: (..., n) to (..., ceil(n / 32)) uint32.
+
+    Examples
+    --------
+    >>> pack_last_axis(jnp.array([[True, False, True]])).tolist()
+    [[5]]
+    """
+    size = bits.shape[-1]
+    words = -(-size // WORD)
+    padded = jnp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, words * WORD - size)])
+    parts = padded.reshape(*bits.shape[:-1], words, WORD).astype(jnp.uint32)
+    return jnp.sum(parts << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+def unpack_last_axis(words, size: int) -> jax.Array:
+    """The first `size` bits of the last axis: the inverse of `pack_last_axis`.
+
+    Examples
+    --------
+    >>> unpack_last_axis(jnp.array([[5]], jnp.uint32), 3).tolist()
+    [[True, False, True]]
+    """
+    bits = (words[..., None] >> jnp.arange(WORD, dtype=jnp.uint32)) & 1
+    return bits.reshape(*words.shape[:-1], -1)[..., :size].astype(bool)
+
+
+def count_bits(words, axis=-1) -> jax.Array:
+    """Ones along an axis of words: int32.
+
+    Examples
+    --------
+    >>> count_bits(jnp.array([[5, 1]], jnp.uint32)).tolist()
+    [3]
+    """
+    return jnp.sum(jax.lax.population_count(words), axis=axis, dtype=jnp.int32)
