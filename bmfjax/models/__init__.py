@@ -1,5 +1,24 @@
 """NumPyro models, one a file."""
 
+from bmfjax.models.bits import resolve_bits_prior
+from bmfjax.models.deep_ormachine import deep_ormachine
+from bmfjax.models.flip_rate import resolve_flip_rate
+from bmfjax.models.hamming_machine import hamming_machine
+from bmfjax.models.one_hot import one_hot_machine
+from bmfjax.models.ormachine import ormachine
 from bmfjax.models.relaxed import relaxed_bmf, resolve_precision, resolve_prior, resolve_rate
+from bmfjax.models.truncated_beta import TruncatedBeta
 
-__all__ = ["relaxed_bmf", "resolve_precision", "resolve_prior", "resolve_rate"]
+__all__ = [
+    "TruncatedBeta",
+    "deep_ormachine",
+    "hamming_machine",
+    "one_hot_machine",
+    "ormachine",
+    "relaxed_bmf",
+    "resolve_bits_prior",
+    "resolve_flip_rate",
+    "resolve_precision",
+    "resolve_prior",
+    "resolve_rate",
+]

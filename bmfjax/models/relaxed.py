@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bmfjax.data.errors import InputError
+from bmfjax.models.missing import split_missing
 
 #: The priors of Gonsior 2019, equations 3.3 to 3.6, restricted to [0, 1], and "ard".
 PRIORS = ("uniform", "normal", "laplace", "beta", "ard")
@@ -96,7 +97,7 @@ def relaxed_bmf(
     if data is None and shape is None:
         raise InputError("relaxed_bmf needs data, or shape=(rows, columns) to simulate some")
     rows, columns = shape if data is None else jnp.shape(data)
-    values, seen = _split_missing(data, observed)
+    values, seen = split_missing(data, observed)
 
     priors = {
         "usage": prior if usage_prior is None else usage_prior,
@@ -116,17 +117,6 @@ def relaxed_bmf(
         if seen is not None:
             noise = noise.mask(seen[i][:, j])
         numpyro.sample("data", noise, obs=None if values is None else values[i][:, j])
-
-
-def _split_missing(data, observed):
-    """Values with zeros for what is missing (a NaN would poison gradients), and the mask."""
-    if data is None:
-        return None, None
-    values = jnp.asarray(data, jnp.result_type(float))
-    seen = ~jnp.isnan(values)
-    if observed is not None:
-        seen = seen & jnp.asarray(observed, bool)
-    return jnp.where(seen, values, 0.0), seen
 
 
 def _factor(name, plate, size, rank, prior, rate, upper):

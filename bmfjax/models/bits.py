@@ -1,0 +1,148 @@
+"""Factor bits of Boolean models: their priors, and their sites."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions.discrete import BernoulliProbs
+from numpyro.distributions.util import validate_sample
+
+from bmfjax.data.errors import InputError
+
+
+class ExactBernoulli(BernoulliProbs):
+    """Bernoulli distribution in which a probability of 0 or 1 is certain.
+
+    NumPyro's own keeps probabilities off 0 and 1 in the log density, so that a bit that
+    its prior excludes would cost 16 and not infinity.
+
+    Examples
+    --------
+    >>> ExactBernoulli(jnp.asarray([1.0, 1.0])).log_prob(jnp.asarray([1, 0])).tolist()
+    [0.0, -inf]
+    """
+
+    @validate_sample
+    def log_prob(self, value):
+        """Log probability, minus infinity for what is excluded."""
+        return jnp.where(jnp.asarray(value) == 1, jnp.log(self.probs), jnp.log1p(-self.probs))
+
+
+def resolve_bits_prior(prior, site, shape):
+    """What the prior of a factor matrix's bits stands for.
+
+    Parameters
+    ----------
+    prior : None or numpyro.distributions.Beta or float or (size, rank) array
+        None: every factor has a density of its own, with prior Beta(1, 1). A scalar
+        Beta distribution: that prior of the densities. A number in (0, 1): the density
+        of all factors. An array: the probability of every single bit, in [0, 1]; 0 and
+        1 fix the bit.
+    site : str
+        "usage" or "basis", for the message.
+    shape : (int, int)
+        (rows, rank) or (columns, rank).
+
+    Returns
+    -------
+    numpyro.distributions.Beta or float or (size, rank) numpy.ndarray
+        The prior of learned densities, the fixed density, or the probabilities.
+
+    Raises
+    ------
+    InputError
+        For a density that is not strictly between 0 and 1, probabilities outside
+        [0, 1] or of another shape, or any other distribution.
+
+    Examples
+    --------
+    >>> resolve_bits_prior(0.2, "usage", (4, 2))
+    0.2
+    >>> resolve_bits_prior([[0, 1], [0.5, 0.5]], "basis", (2, 2)).shape
+    (2, 2)
+    """
+    if prior is None:
+        return dist.Beta(1.0, 1.0)
+    if isinstance(prior, dist.Distribution):
+        return _density_prior(prior, site)
+    values = np.asarray(None if isinstance(prior, str) else prior)
+    if values.dtype.kind not in "fiub" or (values.dtype.kind == "b" and not values.shape):
+        raise InputError(
+            f"prior of {site} is {prior!r}; give a density in (0, 1), a numpyro.distributions.Beta "
+            "or an array of probabilities"
+        )
+    values = values.astype(float)
+    if not values.shape:
+        if not 0.0 < values < 1.0:
+            raise InputError(
+                f"density of {site} is {values}; give a number between 0 and 1, both excluded, "
+                "or fix single bits by an array of probabilities"
+            )
+        return float(values)
+    if values.shape != tuple(shape):
+        raise InputError(
+            f"prior of {site} has shape {values.shape}; the probabilities of its bits have "
+            f"shape {tuple(shape)}"
+        )
+    outside = np.argwhere(~((values >= 0.0) & (values <= 1.0)))
+    if len(outside):
+        i, k = outside[0].tolist()
+        raise InputError(f"prior of {site} at [{i}, {k}] is {values[i, k]}; give values in [0, 1]")
+    return values
+
+
+def _density_prior(prior, site):
+    if not isinstance(prior, dist.Beta) or prior.batch_shape:
+        raise InputError(
+            f"prior of {site} is {type(prior).__name__} of shape {prior.batch_shape}; give a "
+            "scalar numpyro.distributions.Beta, the prior of the factors' densities"
+        )
+    if not (prior.concentration1 > 0 and prior.concentration0 > 0):
+        raise InputError(
+            f"prior of {site} is Beta({prior.concentration1}, {prior.concentration0}); give "
+            "positive concentrations"
+        )
+    return prior
+
+
+def sample_bits(site, density_site, dims, shape, prior):
+    """The site of a factor matrix's bits, and before it that of learned densities.
+
+    Parameters
+    ----------
+    site, density_site : str
+        Names of the two.
+    dims : (str, str)
+        Names of the axes of the bits.
+    shape : (int, int)
+        (size, rank).
+    prior : as for `resolve_bits_prior`
+
+    Returns
+    -------
+    (size, rank) int
+        0 or 1.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from numpyro import handlers
+    >>> args = ("usage", "usage_density", ("rows", "factor"), (3, 2), 0.5)
+    >>> handlers.seed(sample_bits, jax.random.key(0))(*args).shape
+    (3, 2)
+    """
+    prior = resolve_bits_prior(prior, site, shape)
+    infer = {"event_dims": list(dims)}
+    if isinstance(prior, np.ndarray):
+        bits = ExactBernoulli(jnp.asarray(prior, jnp.result_type(float)))
+        return numpyro.sample(site, bits.to_event(2), infer=infer)
+    if isinstance(prior, dist.Distribution):
+        prior = numpyro.sample(
+            density_site,
+            prior.expand([shape[1]]).to_event(1),
+            infer={"event_dims": [dims[1]]},
+        )
+    bits = dist.Bernoulli(probs=jnp.broadcast_to(prior, shape))
+    return numpyro.sample(site, bits.to_event(2), infer=infer)

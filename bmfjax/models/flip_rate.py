@@ -1,0 +1,126 @@
+"""Flip rates of Boolean models: their prior, and the log odds of a one that they imply."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bmfjax.data.errors import InputError
+from bmfjax.models.truncated_beta import TruncatedBeta
+
+
+def resolve_flip_rate(flip_rate, num_rates=1):
+    """A learned flip rate's prior, or the fixed rate or rates.
+
+    Parameters
+    ----------
+    flip_rate : numpyro.distributions.Beta or float or (float, float) or None
+        None stands for Beta(1, 1). A Beta distribution, scalar or of shape
+        (num_rates,), is truncated to [0, 1/2]. Numbers in (0, 1/2] are fixed; with
+        two rates one number is that of both.
+    num_rates : {1, 2}
+        One rate for zeros and ones, or two: of the zeros and of the ones.
+
+    Returns
+    -------
+    TruncatedBeta or numpy.ndarray
+        Of batch shape, or shape, () or (2,). Float64.
+
+    Raises
+    ------
+    InputError
+        For another number of rates, rates outside (0, 1/2], a pair where there is one
+        rate, any other distribution, or one with hardly any mass in [0, 1/2].
+
+    Examples
+    --------
+    >>> resolve_flip_rate(None).batch_shape, resolve_flip_rate(0.1, num_rates=2)
+    ((), array([0.1, 0.1]))
+    """
+    if num_rates not in (1, 2):
+        raise InputError(f"num_rates is {num_rates!r}; give 1 or, for the zeros' and ones' own, 2")
+    shape = () if num_rates == 1 else (2,)
+    prior = dist.Beta(1.0, 1.0) if flip_rate is None else flip_rate
+    if isinstance(prior, dist.Distribution):
+        return _truncated(prior, shape)
+    rates = np.asarray(prior) if not isinstance(prior, str) else np.asarray(None)
+    if rates.dtype.kind not in "fiu" or rates.shape not in ((), shape):
+        raise InputError(
+            f"flip_rate is {flip_rate!r}; give a number in (0, 1/2], a pair of them with "
+            "num_rates=2, or a numpyro.distributions.Beta"
+        )
+    if not ((rates > 0) & (rates <= 0.5)).all():
+        raise InputError(f"flip_rate is {rates.tolist()}; a flip rate is in (0, 1/2]")
+    return np.broadcast_to(rates.astype(float), shape)
+
+
+def _truncated(prior, shape):
+    if not isinstance(prior, dist.Beta) or prior.batch_shape not in ((), shape):
+        raise InputError(
+            f"the prior of flip_rate is {type(prior).__name__} of shape {prior.batch_shape}; give "
+            f"a numpyro.distributions.Beta, scalar{' or of shape (2,)' if shape else ''}: it is "
+            "truncated to [0, 1/2]"
+        )
+    a, b = (
+        np.broadcast_to(np.asarray(c, float), shape)
+        for c in (prior.concentration1, prior.concentration0)
+    )
+    return TruncatedBeta(a, b, 0.5)
+
+
+def sample_flip_rate(name, resolved):
+    """The site of a learned flip rate, or the fixed one.
+
+    Parameters
+    ----------
+    name : str
+        Of the site.
+    resolved : TruncatedBeta or numpy.ndarray
+        As `resolve_flip_rate` returns it.
+
+    Returns
+    -------
+    () or (2,) float
+
+    Examples
+    --------
+    >>> float(sample_flip_rate("flip_rate", resolve_flip_rate(0.25)))
+    0.25
+    """
+    if not isinstance(resolved, dist.Distribution):
+        return jnp.asarray(resolved, jnp.result_type(float))
+    if not resolved.batch_shape:
+        return numpyro.sample(name, resolved)
+    return numpyro.sample(name, resolved.to_event(1), infer={"event_dims": ["product"]})
+
+
+def flip_logits(flip_rate, ones):
+    r"""Log odds of a one, for entries that are flipped from a Boolean matrix.
+
+    .. math:: \log\frac{f_0}{1 - f_0} \text{ for a zero}, \qquad
+              \log\frac{1 - f_1}{f_1} \text{ for a one}.
+
+    Log odds and not probabilities: of a rate of 1e-9 float32 would keep nothing in
+    one minus the rate.
+
+    Parameters
+    ----------
+    flip_rate : () or (2,) float
+        One rate, or :math:`f_0, f_1`.
+    ones : (...) bool
+        The Boolean matrix.
+
+    Returns
+    -------
+    (...) float
+
+    Examples
+    --------
+    >>> flip_logits(jnp.asarray([0.2, 0.1]), jnp.asarray([False, True])).round(2).tolist()
+    [-1.3..., 2.2...]
+    """
+    dispersion = jnp.log1p(-flip_rate) - jnp.log(flip_rate)
+    zeros, of_ones = dispersion if jnp.ndim(dispersion) else (dispersion, dispersion)
+    return jnp.where(ones, of_ones, -zeros)

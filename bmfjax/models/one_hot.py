@@ -1,0 +1,151 @@
+r"""The one-hot machine, as a NumPyro model: every row is a noisy copy of one binary code."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from bmfjax.data.errors import InputError
+from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.models.bits import sample_bits
+from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
+
+
+def one_hot_machine(
+    data=None,
+    observed=None,
+    *,
+    rank,
+    cluster_prior=None,
+    basis_prior=None,
+    flip_rate=None,
+    num_rates=1,
+    shape=None,
+):
+    r"""Mixture of binary codes, whose entries are flipped at random.
+
+    .. math::
+
+       s_i \sim \mathrm{Categorical}(w), \quad w \sim \mathrm{Dirichlet}(1, \ldots, 1), \qquad
+       P(d_{ij} = u_{j s_i}) = \sigma(\lambda),
+
+    the OrMachine where every row uses exactly one factor, so that the factors cluster
+    the rows; from the talk on Rukat, Holmes, Titsias, Yau (2017), "Bayesian Boolean
+    Matrix Factorisation", ICML. The flip rate is :math:`\sigma(-\lambda)`.
+
+    For simulation, densities and NumPyro's utilities; its discrete sites are beyond NUTS
+    and SVI.
+
+    Parameters
+    ----------
+    data : (rows, columns) array, optional
+        0 or 1; NaN is missing. None: draw from the prior predictive (give `shape`).
+    observed : (rows, columns) bool array, optional
+        False marks further missing entries.
+    rank : int
+        Number of codes.
+    cluster_prior : optional
+        None: learned weights, with a flat Dirichlet prior. A
+        `numpyro.distributions.Dirichlet` over `rank` codes: that prior. An array (rank,)
+        or (rows, rank) of probabilities that sum to one: those of all rows, or of each;
+        with zeros and a one the row's code is fixed.
+    basis_prior : optional
+        Prior of the bits of the codes, as for `bmfjax.models.ormachine`.
+    flip_rate, num_rates : optional
+        As for `bmfjax.models.ormachine`.
+    shape : (int, int), optional
+        Rows and columns where `data` is None.
+
+    Raises
+    ------
+    InputError
+        For a prior or a flip rate that is none of these, a rank below 1, an observed
+        entry other than 0 and 1, or neither data nor shape.
+
+    Notes
+    -----
+    Sites: `flip_rate` () or (2,) where it is learned; `weights` (rank,) where they are
+    learned; `cluster` (rows,), int from 0 to rank - 1; `basis_density` (rank,) where
+    learned; `basis` (columns, rank), int, 0 or 1; `data` (rows, columns). Plates:
+    `rows`, `columns`.
+
+    Examples
+    --------
+    >>> import functools, jax
+    >>> from numpyro.infer import Predictive
+    >>> model = functools.partial(one_hot_machine, rank=2, flip_rate=0.1, shape=(4, 3))
+    >>> draws = jax.jit(Predictive(model, num_samples=5))(jax.random.key(0))
+    >>> draws["cluster"].shape, draws["weights"].shape, draws["data"].shape
+    ((5, 4), (5, 2), (5, 4, 3))
+    """
+    check_rank(rank)
+    shape, values, seen = binary_data(data, observed, shape, "one_hot_machine")
+    rows, columns = shape
+    rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
+    weights = resolve_cluster_prior(cluster_prior, (rows, rank))
+    if isinstance(weights, dist.Distribution):
+        weights = numpyro.sample("weights", weights, infer={"event_dims": ["factor"]})
+    # Log odds take a weight of zero for what it is.
+    log_weights = jnp.log(jnp.asarray(weights, jnp.result_type(float)))
+    cluster = dist.Categorical(logits=jnp.broadcast_to(log_weights, (rows, rank)))
+    cluster = numpyro.sample("cluster", cluster.to_event(1), infer={"event_dims": ["rows"]})
+    basis = sample_bits(
+        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
+    )
+    sample_data(
+        lambda i, j: flip_logits(rate, basis[j].T[cluster[i]] == 1),
+        (rows, columns),
+        values,
+        seen,
+    )
+
+
+def resolve_cluster_prior(prior, shape):
+    """The prior of the codes' weights, or the fixed weights.
+
+    Parameters
+    ----------
+    prior : None or numpyro.distributions.Dirichlet or (rank,) or (rows, rank) array
+        None stands for a flat Dirichlet distribution.
+    shape : (int, int)
+        (rows, rank).
+
+    Returns
+    -------
+    numpyro.distributions.Dirichlet or (rank,) or (rows, rank) numpy.ndarray
+
+    Raises
+    ------
+    InputError
+        For any other distribution or shape, or weights that are no probabilities.
+
+    Examples
+    --------
+    >>> resolve_cluster_prior([0.5, 0.5], (3, 2))
+    array([0.5, 0.5])
+    """
+    rows, rank = shape
+    if prior is None:
+        return dist.Dirichlet(jnp.ones(rank))
+    if isinstance(prior, dist.Distribution):
+        if not isinstance(prior, dist.Dirichlet) or prior.shape() != (rank,):
+            raise InputError(
+                f"prior of cluster is {type(prior).__name__} of shape {prior.shape()}; give a "
+                f"numpyro.distributions.Dirichlet over the {rank} codes"
+            )
+        return prior
+    weights = np.asarray(None if isinstance(prior, str) else prior)
+    if weights.dtype.kind not in "fiub" or weights.shape not in ((rank,), (rows, rank)):
+        raise InputError(
+            "prior of cluster is none of a numpyro.distributions.Dirichlet and an array of "
+            f"probabilities of shape {(rank,)} or {(rows, rank)}"
+        )
+    weights = weights.astype(float)
+    if not ((weights >= 0).all() and np.allclose(weights.sum(-1), 1.0, atol=1e-5)):
+        raise InputError(
+            "prior of cluster has weights that are negative or do not sum to one; divide them by "
+            "their sum"
+        )
+    return weights
