@@ -252,23 +252,29 @@ def _total(counts, shape):
 def log_prior(density: BooleanDensity, position, data) -> jax.Array:
     """Log density of bits, densities and flip rates, without the data: () float."""
     total = flip_rates.log_prior(position["flip_rate"], density.flip_rate)
-    for site, size in zip(("usage", "basis"), density.shape, strict=True):
-        prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
-        ones, bits = _free_ones(site, density, position, data)
-        if prior.beta is not None:
-            a, b = prior.beta
-            chance = position[f"{site}_density"]
-            log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
-            total += jnp.sum((a - 1.0) * log_one + (b - 1.0) * log_zero)
-            total -= density.rank * jax.scipy.special.betaln(a, b)
-        else:
-            chance = jnp.asarray(0.5 if prior.density is None else prior.density)
-            log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
-        total += jnp.sum(ones * log_one + (bits - ones) * log_zero)
-        if given is not None:
-            # Fixed bits, whose log odds are infinite, are certain.
-            own = jnp.where(unpack_last_axis(position[site], size), given, -given)
-            total += jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(own)))
+    return total + sum(log_prior_of(s, density, position, data) for s in ("usage", "basis"))
+
+
+def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
+    """Log density of one factor matrix's bits and densities: () float."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    size = density.shape[0 if site == "usage" else 1]
+    ones, bits = _free_ones(site, density, position, data)
+    total = jnp.zeros((), jnp.result_type(float))
+    if prior.beta is not None:
+        a, b = prior.beta
+        chance = position[f"{site}_density"]
+        log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
+        total += jnp.sum((a - 1.0) * log_one + (b - 1.0) * log_zero)
+        total -= density.rank * jax.scipy.special.betaln(a, b)
+    else:
+        chance = jnp.asarray(0.5 if prior.density is None else prior.density)
+        log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
+    total += jnp.sum(ones * log_one + (bits - ones) * log_zero)
+    if given is not None:
+        # Fixed bits, whose log odds are infinite, are certain.
+        own = jnp.where(unpack_last_axis(position[site], size), given, -given)
+        total += jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(own)))
     return total
 
 

@@ -106,9 +106,7 @@ def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
     (10, 100, 40)
     """
     lines, words = packed.ones.shape
-    most = max(1, min(MAX_LINES, BLOCK_WORDS // max(words, 1)))
-    blocks = -(-lines // most)
-    size = -(-lines // blocks)
+    blocks, size = block_shape(lines, words)
 
     def cut(array):
         if array is None:
@@ -117,6 +115,19 @@ def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
         return jnp.asarray(filled.reshape(blocks, size, words))
 
     return PackedLines(cut(packed.ones), cut(packed.observed))
+
+
+def block_shape(lines: int, words: int) -> tuple[int, int]:
+    """Number of blocks, and lines of each, that so many lines of so many words are cut into.
+
+    Examples
+    --------
+    >>> block_shape(1000, 40)
+    (10, 100)
+    """
+    most = max(1, min(MAX_LINES, BLOCK_WORDS // max(words, 1)))
+    blocks = -(-lines // most)
+    return blocks, -(-lines // blocks)
 
 
 def pack_last_axis(bits) -> jax.Array:
