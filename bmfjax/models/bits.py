@@ -99,7 +99,8 @@ def _density_prior(prior, site):
             f"prior of {site} is {type(prior).__name__} of shape {prior.batch_shape}; give a "
             "scalar numpyro.distributions.Beta, the prior of the factors' densities"
         )
-    if not (prior.concentration1 > 0 and prior.concentration0 > 0):
+    # In NumPy, for a comparison in JAX would be traced where the model is.
+    if not (np.asarray(prior.concentration1) > 0 and np.asarray(prior.concentration0) > 0):
         raise InputError(
             f"prior of {site} is Beta({prior.concentration1}, {prior.concentration0}); give "
             "positive concentrations"
@@ -137,7 +138,7 @@ def sample_bits(site, density_site, dims, shape, prior):
     infer = {"event_dims": list(dims)}
     if isinstance(prior, np.ndarray):
         bits = ExactBernoulli(jnp.asarray(prior, jnp.result_type(float)))
-        return numpyro.sample(site, bits.to_event(2), infer=infer)
+        return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))
     if isinstance(prior, dist.Distribution):
         prior = numpyro.sample(
             density_site,
@@ -145,4 +146,5 @@ def sample_bits(site, density_site, dims, shape, prior):
             infer={"event_dims": [dims[1]]},
         )
     bits = dist.Bernoulli(probs=jnp.broadcast_to(prior, shape))
-    return numpyro.sample(site, bits.to_event(2), infer=infer)
+    # A substituted array of NumPy could not be indexed by a plate's indices, which may be traced.
+    return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))

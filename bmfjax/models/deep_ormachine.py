@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
@@ -130,7 +131,7 @@ def deep_ormachine(
 def _next_usage(layer, usage, basis, rate):
     bits = dist.Bernoulli(logits=flip_logits(rate, covered(usage, basis)))
     infer = {"event_dims": ["rows", f"factor_{layer}"]}
-    return numpyro.sample(f"usage_{layer}", bits.to_event(2), infer=infer)
+    return jnp.asarray(numpyro.sample(f"usage_{layer}", bits.to_event(2), infer=infer))
 
 
 def _of_layers(option, name, top):

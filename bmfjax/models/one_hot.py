@@ -89,8 +89,8 @@ def one_hot_machine(
         weights = numpyro.sample("weights", weights, infer={"event_dims": ["factor"]})
     # Log odds take a weight of zero for what it is.
     log_weights = jnp.log(jnp.asarray(weights, jnp.result_type(float)))
-    cluster = dist.Categorical(logits=jnp.broadcast_to(log_weights, (rows, rank)))
-    cluster = numpyro.sample("cluster", cluster.to_event(1), infer={"event_dims": ["rows"]})
+    codes = dist.Categorical(logits=jnp.broadcast_to(log_weights, (rows, rank))).to_event(1)
+    cluster = jnp.asarray(numpyro.sample("cluster", codes, infer={"event_dims": ["rows"]}))
     basis = sample_bits(
         "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
     )

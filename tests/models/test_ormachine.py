@@ -1,0 +1,164 @@
+"""The OrMachine as any NumPyro model: its density, what is missing, simulation, refusals."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import Predictive, log_likelihood
+from scipy import stats
+
+from bmfjax.data import InputError
+from bmfjax.models import ormachine
+from tests.models.boolean_models import (
+    BASIS,
+    COLUMNS,
+    DENSITIES,
+    HOLES,
+    RANK,
+    ROWS,
+    USAGE,
+    VALUES,
+    bits,
+    check_entries,
+    check_missing,
+    disjunction,
+    noise,
+    score,
+    shapes,
+    sites,
+)
+
+MODEL = functools.partial(ormachine, rank=RANK)
+FACTORS = {"usage": USAGE, "basis": BASIS}
+POSITION = FACTORS | DENSITIES | {"flip_rate": np.float32(0.2)}
+PRODUCT = disjunction(USAGE, BASIS)
+BITS = bits(USAGE, DENSITIES["usage_density"]) + bits(BASIS, DENSITIES["basis_density"])
+
+
+def test_the_position_has_every_kind_of_entry():
+    assert {(bool(c), float(x)) for c, x in zip(PRODUCT.flat, VALUES.flat, strict=True)} == {
+        (c, x) for c in (False, True) for x in (0.0, 1.0)
+    }
+
+
+def test_density_is_that_of_the_formula():
+    """Flat densities, a flip rate uniform on [0, 1/2] (log density log 2), flips one by one."""
+    expected = BITS + np.log(2) + noise(VALUES, PRODUCT, 0.2, 0.2)
+    assert score(MODEL, POSITION) == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_rates_are_those_of_zeros_and_of_ones():
+    position = POSITION | {"flip_rate": np.array([0.1, 0.4], np.float32)}
+    expected = BITS + 2 * np.log(2) + noise(VALUES, PRODUCT, 0.1, 0.4)
+    assert score(MODEL, position, num_rates=2) == pytest.approx(expected, rel=1e-5)
+
+
+def test_priors_of_the_densities_and_of_the_flip_rate_enter_as_given():
+    found = score(
+        MODEL,
+        POSITION,
+        usage_prior=dist.Beta(2.0, 5.0),
+        basis_prior=dist.Beta(0.5, 3.0),
+        flip_rate=dist.Beta(2.0, 8.0),
+    )
+    expected = (
+        BITS
+        + stats.beta.logpdf(DENSITIES["usage_density"], 2, 5).sum()
+        + stats.beta.logpdf(DENSITIES["basis_density"], 0.5, 3).sum()
+        + stats.beta.logpdf(0.2, 2, 8)
+        - stats.beta.logcdf(0.5, 2, 8)
+        + noise(VALUES, PRODUCT, 0.2, 0.2)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_is_fixed_has_no_site():
+    probability = np.random.default_rng(5).uniform(0.1, 0.9, (COLUMNS, RANK))
+    probability[0] = BASIS[0]  # certain
+    fixed = {"usage_prior": 0.3, "basis_prior": probability, "flip_rate": (0.1, 0.4)}
+    expected = bits(USAGE, 0.3) + bits(BASIS, probability) + noise(VALUES, PRODUCT, 0.1, 0.4)
+    assert score(MODEL, FACTORS, num_rates=2, **fixed) == pytest.approx(expected, rel=1e-5)
+    model = functools.partial(MODEL, num_rates=2, **fixed)
+    assert list(sites(model, VALUES)) == ["usage", "basis", "data"]
+    probability[0] = 1 - BASIS[0]
+    assert score(MODEL, FACTORS, num_rates=2, **fixed) == -np.inf
+
+
+def test_missing_entries_do_not_count():
+    assert check_missing(MODEL, POSITION) == pytest.approx(BITS + np.log(2), rel=1e-5)
+
+
+def test_every_entry_is_simulated_and_scored_with_its_probability():
+    position = POSITION | {"flip_rate": np.array([0.1, 0.4], np.float32)}
+    check_entries(functools.partial(MODEL, num_rates=2), position, np.where(PRODUCT, 1 - 0.4, 0.1))
+
+
+def test_sites_have_their_shapes():
+    expected = {
+        "flip_rate": (),
+        "usage_density": (RANK,),
+        "usage": (ROWS, RANK),
+        "basis_density": (RANK,),
+        "basis": (COLUMNS, RANK),
+        "data": (ROWS, COLUMNS),
+    }
+    assert shapes(MODEL) == expected
+    assert shapes(functools.partial(MODEL, num_rates=2)) == expected | {"flip_rate": (2,)}
+
+
+def test_prior_predictive_has_the_densities_and_flips_of_the_model():
+    model = functools.partial(
+        MODEL,
+        shape=(ROWS, COLUMNS),
+        usage_prior=0.5,
+        basis_prior=0.4,
+        num_rates=2,
+        flip_rate=(0.1, 0.3),
+    )
+    draws = jax.jit(Predictive(model, num_samples=2000))(random.key(0))
+    assert set(np.unique(draws["usage"])) == set(np.unique(draws["basis"])) == {0, 1}
+    product = (np.einsum("sik,sjk->sij", draws["usage"], draws["basis"]) > 0).astype(int)
+    # A product is 1 unless every factor misses: each hits with probability 0.5 times 0.4.
+    assert product.mean() == pytest.approx(1 - 0.8**RANK, abs=0.02)
+    for truth, rate in enumerate((0.1, 0.3)):
+        flipped = (np.asarray(draws["data"]) != product)[product == truth]
+        assert flipped.mean() == pytest.approx(rate, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, r"rank is 0; give a number of factors of at least 1"),
+        ({"rank": 1.5}, r"rank is 1\.5"),
+        ({"usage_prior": 2.0}, r"density of usage is 2\.0"),
+        ({"basis_prior": np.ones((2, 2))}, r"prior of basis has shape \(2, 2\).* shape \(4, 2\)"),
+        ({"flip_rate": 0.7}, r"flip_rate is 0\.7"),
+        ({"data": np.full((2, 2), 0.5)}, r"data at row 0, column 0 is 0\.5; give 0, 1 or"),
+        ({"data": np.zeros(3)}, r"data has shape \(3,\); give a matrix"),
+        ({"observed": np.ones(COLUMNS, bool)}, r"observed has shape \(4,\); give .* \(5, 4\)"),
+        ({"data": None}, r"ormachine needs data, or shape=\(rows, columns\)"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        sites(functools.partial(ormachine, **({"data": VALUES, "rank": RANK} | options)))
+
+
+def test_hidden_entries_may_be_anything_and_data_may_be_lists():
+    hidden = np.where(HOLES, 77.0, VALUES)
+    for data, observed in ((hidden, ~HOLES), (VALUES.astype(bool).tolist(), None)):
+        found = sites(MODEL, data, observed)["data"]
+        assert found["is_observed"] and found["value"].shape == VALUES.shape
+
+
+def test_one_draw_of_numpy_arrays_is_enough():
+    """NumPyro then hands the arrays on as they are, and the plates' indices are traced."""
+    one = {n: v[None] for n, v in POSITION.items()}
+    prior = dist.Beta(jnp.ones(()), jnp.ones(()))
+    model = functools.partial(MODEL, usage_prior=prior, flip_rate=prior)
+    found = jax.jit(lambda data: log_likelihood(model, one, data))(jnp.asarray(VALUES))
+    assert found["data"].shape == (1, ROWS, COLUMNS)
