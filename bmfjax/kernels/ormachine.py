@@ -27,11 +27,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 
 from bmfjax.kernels import flip_rates
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.bit_updates import Coverage, LineUpdate, metropolis, update_bits
+from bmfjax.kernels.bit_updates import (
+    Coverage,
+    Lines,
+    LineUpdate,
+    as_mask,
+    coverage,
+    metropolis,
+    update_bits,
+)
 from bmfjax.kernels.flip_rates import ErrorCounts, FlipRatePrior
 from bmfjax.kernels.packed_lines import PackedData, count_bits, pack_last_axis, unpack_last_axis
 
@@ -232,6 +240,54 @@ def _free_ones(site, density, position, data):
     free = jnp.isnan(given)
     ones = jnp.sum(unpack_last_axis(position[site], size) & free, -1, dtype=jnp.int32)
     return ones, jnp.sum(free, -1, dtype=jnp.int32)
+
+
+def log_likelihood(density: BooleanDensity) -> Callable:
+    """The untempered log likelihood of a state, as `bmfjax.infer.tempering` takes it.
+
+    Parameters
+    ----------
+    density : BooleanDensity
+
+    Returns
+    -------
+    callable
+        ``log_likelihood(state, data)``, () float, of an `OrMachineState` and a `PackedData`. The
+        product is formed anew, on words.
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.packed_lines import packed_data
+    >>> data = packed_data(BinaryMatrix([[1, 1], [0, None]]))
+    >>> word = jnp.array([[0b11]], jnp.uint32)
+    >>> state = OrMachineState({"usage": word, "basis": word, "flip_rate": jnp.float32(0.25)})
+    >>> float(jnp.exp(log_likelihood(BooleanDensity((2, 2), 1))(state, data)))  # 0.75^2 0.25
+    0.140625...
+    """
+
+    def of_state(state: OrMachineState, data: PackedData) -> jax.Array:
+        seen = product_coverage(density, state.position, data)
+        counts, _ = error_counts(seen, data, density.shape)
+        return flip_rates.log_likelihood(state.position["flip_rate"], counts)
+
+    return of_state
+
+
+def product_coverage(density: BooleanDensity, position, data: PackedData) -> Coverage:
+    """How the product explains the data: (blocks,) counts."""
+    blocks, lines, _ = data.by_row.ones.shape
+    rows, rank = density.shape[0], density.rank
+    bits = unpack_last_axis(position["usage"], rows)
+    bits = jnp.pad(bits, ((0, 0), (0, blocks * lines - rows))).reshape(rank, blocks, lines)
+
+    def one_block(block):
+        ones, observed, bits = block
+        join = lambda covered, f: (covered | (as_mask(f[0])[:, None] & f[1]), None)  # noqa: E731
+        covered, _ = lax.scan(join, jnp.zeros_like(ones), (bits, position["basis"]))
+        return coverage(Lines(ones, observed, bits, None), covered)
+
+    return lax.map(one_block, (*data.by_row, bits.transpose(1, 0, 2)))
 
 
 def error_counts(seen: Coverage, data: PackedData, shape) -> tuple[ErrorCounts, jax.Array]:
