@@ -129,11 +129,15 @@ def _draw(key, ones, zeros, used, log_odds, weights):
         columns = lax.reduce(signed, FULL, lax.bitwise_and, (0,))
         return count_bits(ones & columns), count_bits(zeros & columns)
 
-    counts = (_covered(g, size) for g in lax.map(of_pattern, jnp.asarray(states)))
+    counts = [_covered(g, size) for g in lax.map(of_pattern, jnp.asarray(states))]
     odds = log_odds[None]
     prior = jnp.where(states[:, :, None], jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)).sum(
         1
     )
+    density = prior + weigh(weights, *counts).astype(prior.dtype)
+    # Again, from the best state on: what floats lose of large counts would decide near ties.
+    best = jnp.argmax(density, axis=0, keepdims=True)
+    counts = [c - jnp.take_along_axis(c, best, axis=0) for c in counts]
     density = prior + weigh(weights, *counts).astype(prior.dtype)
     state = jnp.argmax(density + random.gumbel(key, density.shape, density.dtype), axis=0)
     return (state >> jnp.arange(size)[:, None]) & 1 == 1

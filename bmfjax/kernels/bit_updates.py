@@ -159,7 +159,8 @@ def update_bits(
 
 def metropolis(key, lines: Lines, partner, weights: Weights):
     """Propose to flip each bit in turn; a `LineUpdate`."""
-    threshold = jnp.log(random.uniform(key, lines.bits.shape, lines.log_odds.dtype))
+    # The logarithm of a uniform number, never of zero: that would accept whatever is proposed.
+    threshold = -random.exponential(key, lines.bits.shape, lines.log_odds.dtype)
 
     def draw(bit, log_odds, threshold):
         return bit ^ (threshold < jnp.where(bit, -log_odds, log_odds))
@@ -198,10 +199,14 @@ def _in_turn(lines, partner, weights, threshold, draw):
 
 
 def weigh(weights: Weights, ones, zeros):
-    """Log likelihood that covering so many ones and zeros adds."""
-    return weights.one * ones.astype(weights.one.dtype) + weights.zero * zeros.astype(
-        weights.zero.dtype
-    )
+    """Log likelihood that covering so many ones and zeros adds.
+
+    By their difference and sum: with one flip rate for both directions the second weighs nothing,
+    and large counts that nearly balance leave no rounding error of their own size.
+    """
+    kind = weights.one.dtype
+    odd, even = 0.5 * (weights.one - weights.zero), 0.5 * (weights.one + weights.zero)
+    return odd * (ones - zeros).astype(kind) + even * (ones + zeros).astype(kind)
 
 
 def coverage(lines: Lines, covered) -> Coverage:

@@ -142,13 +142,14 @@ def ormachine(
     --------
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.packed_lines import packed_data
-    >>> data = packed_data(BinaryMatrix([[1, 1, 0], [1, 1, 0], [0, 0, 0]]))
-    >>> algorithm = ormachine(BooleanDensity((3, 3), rank=1))
-    >>> state = algorithm.init(random.key(0), None, data)
-    >>> for key in random.split(random.key(1), 20):
-    ...     state, info = algorithm.step(key, state, data)
-    >>> unpack_last_axis(state.position["usage"], 3).tolist(), int(info.errors)
-    ([[True, True, False]], 0)
+    >>> data = packed_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))))
+    >>> algorithm = ormachine(BooleanDensity((24, 24), rank=2))
+    >>> step = jax.jit(algorithm.step)
+    >>> state = jax.jit(algorithm.init)(random.key(0), None, data)
+    >>> for key in random.split(random.key(1), 30):
+    ...     state, info = step(key, state, data)
+    >>> count_bits(state.position["usage"]).tolist(), int(info.errors)
+    ([12, 12], 0)
     """
     initial = initial or (lambda key, data: draw_prior(key, density, data))
 

@@ -1,0 +1,234 @@
+"""Updates of packed bits: the law of a whole pass over the factors, by enumeration in NumPy.
+
+Every line starts from bits that are given, and the probability of each of its next states is that
+of the pass, written out as a product of matrices over the states of a line.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+from jax import random
+
+from bmfjax.data import InputError
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.kernels import packed_lines
+from bmfjax.kernels.bit_blocks import joint
+from bmfjax.kernels.bit_updates import Lines, Weights, gibbs, metropolis, update_bits, weigh
+from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from tests.kernels.exactness import fast_jit
+
+SHAPE, RANK, KEYS = (70, 41), 3, 1500
+WEIGHTS = (0.45, -0.3)
+STATES = np.array(list(itertools.product([False, True], repeat=RANK)))  # (state, rank)
+UPDATES = {"metropolis": metropolis, "gibbs": gibbs} | {
+    f"joint({size})": joint(size) for size in (1, 2, 3)
+}
+
+
+# ---- the conditional and the pass, written out -------------------------------------------------
+
+
+def log_densities(values, other, log_odds, weights):
+    """Log likelihood (line, state) and prior (line, state, rank), up to a constant of the line.
+
+    `values` (line, entry) with NaN for missing, `other` (entry, rank), `log_odds` (line, rank).
+    """
+    covered = (STATES[:, None, :] & other).any(-1)  # (state, entry)
+    gain = weights[0] * (values == 1) + weights[1] * (values == 0)
+    odds = np.where(STATES, 1, -1) * log_odds[:, None]
+    return gain @ covered.T, -np.logaddexp(0.0, -odds)
+
+
+def moved(mask, likelihood, prior, kind):
+    """Transition matrix (state, state) of a step that changes the factors of `mask` alone."""
+    matrix = np.zeros((len(STATES), len(STATES)))
+    log_p = likelihood + prior[:, mask].sum(-1)
+    for s, state in enumerate(STATES):
+        near = np.flatnonzero((STATES[:, ~mask] == state[~mask]).all(-1))
+        p, now = scipy.special.softmax(log_p[near]), near == s
+        if kind == "metropolis":
+            (stay,), (leave,) = p[now], p[~now]
+            ratio = 1.0 if leave >= stay else leave / stay
+            p = np.where(now, 1.0 - ratio, ratio)
+        matrix[s, near] = p
+    return matrix
+
+
+def law(kind, *densities):
+    """Transition matrix of one pass over the factors of a line, random orders averaged."""
+    if kind in ("metropolis", "gibbs"):
+        steps = [moved(np.arange(RANK) == k, *densities, kind) for k in range(RANK)]
+        return functools.reduce(np.matmul, steps)
+    size, passes = int(kind[-2]), []
+    for order in itertools.permutations(range(RANK)):
+        groups = [np.isin(np.arange(RANK), order[i : i + size]) for i in range(0, RANK, size)]
+        passes.append(functools.reduce(np.matmul, [moved(g, *densities, "gibbs") for g in groups]))
+    return np.mean(passes, axis=0)
+
+
+# ---- a problem ---------------------------------------------------------------------------------
+
+
+def problem(side, missing, odds):
+    """Values of the lines (line, entry), bits to start from, the other factor's, log odds."""
+    r = np.random.default_rng(3)
+    values = (r.random(SHAPE) < 0.5).astype(float)
+    if missing:
+        values[r.random(SHAPE) < 0.3] = np.nan
+        values[5], values[:, 7] = np.nan, np.nan  # a whole row and column
+    matrix = BinaryMatrix(values)
+    values = values if side == "by_row" else values.T
+    size, entries = values.shape
+    bits = r.random((size, RANK)) < 0.5
+    other = r.random((entries, RANK)) < 0.25
+    log_odds = r.normal(size=(size, RANK))
+    if odds == "of factors":
+        log_odds = np.broadcast_to(log_odds[:1], log_odds.shape)
+    if odds == "fixed":  # some bits, that start wrong here and there
+        log_odds = np.where(r.random(log_odds.shape) < 0.2, np.inf * np.sign(log_odds), log_odds)
+    return matrix, values, bits, other, log_odds
+
+
+def draws_of(side, missing, odds, kind, weights=WEIGHTS, block_words=40):
+    """The problem, and (key, line, rank) draws with their (key, 3) counts."""
+    matrix, values, bits, other, log_odds = problem(side, missing, odds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_lines, "BLOCK_WORDS", block_words)
+        lines = getattr(packed_data(matrix), side)
+    assert (lines.ones.shape[0] > 1) == (block_words < 100)
+    given = log_odds[:1].T if odds == "of factors" else log_odds.T
+    weights = Weights(*(jnp.float32(w) for w in weights))
+    words, partner = (pack_last_axis(jnp.asarray(b.T)) for b in (bits, other))
+
+    @fast_jit
+    def run(keys, words, partner, lines, given):
+        def one(key):
+            drawn, seen = update_bits(
+                key, words, partner, lines, len(values), given, weights, UPDATES[kind]
+            )
+            return drawn, jnp.stack([c.sum() for c in seen])
+
+        return jax.lax.map(one, keys, batch_size=100)
+
+    keys = random.split(random.key(1), KEYS)
+    words, counts = run(keys, words, partner, lines, jnp.asarray(given, jnp.float32))
+    np.testing.assert_array_equal(words, pack_last_axis(unpack_last_axis(words, len(values))))
+    drawn = np.asarray(unpack_last_axis(words, len(values))).transpose(0, 2, 1)
+    return (values, bits, other, log_odds), drawn, np.asarray(counts)
+
+
+def law_p_value(kind, given, drawn, weights=WEIGHTS):
+    """Of Pearson's chi-square of the next states of all lines together."""
+    values, bits, other, log_odds = given
+    densities = log_densities(values, other, log_odds, weights)
+    number = np.arange(2**RANK).reshape((2,) * RANK)
+    start = number[tuple(bits.T.astype(int))]
+    found = number[tuple(np.moveaxis(drawn.astype(int), -1, 0))]  # (key, line)
+    statistic = freedom = 0.0
+    for line in range(len(values)):
+        expected = KEYS * law(kind, *(d[line] for d in densities))[start[line]]
+        counts = np.bincount(found[:, line], minlength=2**RANK)
+        if counts[expected == 0].any():  # a state that is impossible
+            return 0.0
+        rare = expected < 5.0  # counted together
+        groups = [(counts[~rare], expected[~rare]), (counts[rare].sum(), expected[rare].sum())]
+        for seen, mean in groups:
+            if np.sum(mean) > 1.0:
+                statistic += np.sum((seen - mean) ** 2 / mean)
+                freedom += np.size(mean)
+        freedom -= 1.0
+    return scipy.stats.chi2.sf(statistic, freedom)
+
+
+CASES = [
+    ("by_row", True, "each", "metropolis"),
+    ("by_column", False, "of factors", "metropolis"),
+    ("by_row", False, "fixed", "metropolis"),
+    ("by_row", True, "of factors", "gibbs"),
+    ("by_column", True, "fixed", "gibbs"),
+    ("by_row", False, "each", "joint(1)"),
+    ("by_column", True, "fixed", "joint(2)"),
+    ("by_row", True, "of factors", "joint(3)"),
+]
+
+
+@pytest.mark.parametrize(("side", "missing", "odds", "kind"), CASES)
+def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind):
+    given, drawn, counts = draws_of(side, missing, odds, kind)
+    assert law_p_value(kind, given, drawn) > 1e-3
+    values, _, other, _ = given
+    covered = np.einsum("slk,ek->sle", drawn[:5].astype(int), other) > 0
+    expected = [covered & (values == 1), covered & (values == 0), ~covered & (values == 1)]
+    np.testing.assert_array_equal(counts[:5].T, [e.sum((1, 2)) for e in expected])
+
+
+def test_metropolis_is_not_gibbs_and_the_test_sees_it():
+    given, drawn, _ = draws_of("by_row", True, "each", "metropolis")
+    assert law_p_value("gibbs", given, drawn) < 1e-8
+    assert law_p_value("metropolis", given, drawn, weights=(0.5, -0.3)) < 1e-8
+
+
+def test_draws_do_not_depend_on_other_lines_of_the_last_block():
+    """One block or several: the law is the same, and bits fixed beforehand are as they must be."""
+    given, drawn, _ = draws_of("by_row", False, "fixed", "gibbs", block_words=4096)
+    assert law_p_value("gibbs", given, drawn) > 1e-3
+    fixed = np.isinf(given[3])
+    assert (drawn[:, fixed] == (given[3][fixed] > 0)).all() and fixed.sum() > 20
+
+
+# ---- counts that float32 does not hold ---------------------------------------------------------
+
+
+def test_large_counts_that_nearly_balance_are_weighed_to_the_entry():
+    """Of 2^25 entries one more one than zeros: float32 would take both for 2^24."""
+    ones, zeros = jnp.int32(2**24 + 1), jnp.int32(2**24)
+    with jax.numpy_dtype_promotion("strict"):
+        one_rate = weigh(Weights(jnp.float32(2.0), jnp.float32(-2.0)), ones, zeros)
+        two_rates = weigh(Weights(jnp.float32(2.0), jnp.float32(-1.0)), ones, zeros)
+    assert one_rate == 2.0 and one_rate.dtype == jnp.float32
+    np.testing.assert_allclose(two_rates, 2.0 * (2**24 + 1) - 2**24, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["metropolis", "gibbs", "joint(2)"])
+def test_a_million_entries_that_nearly_balance_leave_the_bit_undecided(kind):
+    """The log odds are 0.4, a difference of two numbers of ten millions."""
+    words, size, odds = 2**20 // 32, 16, -40.0
+    ones = jnp.full((size, words), 0x55555555, jnp.uint32).at[:, 0].set(0x55555557)
+    weights = Weights(jnp.float32(20.2), jnp.float32(-20.2))  # times two more ones than zeros
+    odds_now = 2 * 20.2 + odds
+    chance = 1 - np.exp(-odds_now) if kind == "metropolis" else scipy.special.expit(odds_now)
+    lines = Lines(ones, None, jnp.ones((1, size), bool), jnp.full((1, size), odds))
+    partner = jnp.full((1, words), 0xFFFFFFFF, jnp.uint32)
+
+    @fast_jit
+    def run(keys, *given):
+        return jax.lax.map(lambda key: UPDATES[kind](key, *given)[0].mean(), keys)
+
+    drawn = run(random.split(random.key(0), 50), lines, partner, weights)
+    assert abs(drawn.mean() - chance) < 0.07
+
+
+def test_metropolis_never_makes_an_impossible_move():
+    """The logarithm of the smallest uniform number, zero, is below all log odds."""
+    size, weights = 2**20, Weights(jnp.float32(1.0), jnp.float32(-1.0))
+    uniform = fast_jit(lambda key: random.uniform(key, (1, size)).min())
+    key = next(k for k in map(random.key, range(100)) if uniform(k) == 0.0)
+    none = jnp.zeros((size, 0), jnp.uint32)
+    lines = Lines(none, None, jnp.zeros((1, size), bool), jnp.full((1, size), -500.0))
+    bits, _ = fast_jit(metropolis)(key, lines, none[:1], weights)
+    assert not bits.any()
+
+
+# ---- structure ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 9])
+def test_groups_of_no_or_too_many_factors_are_refused(size):
+    with pytest.raises(InputError, match=f"block_size is {size}; give a number from 1 to 8"):
+        joint(size)
