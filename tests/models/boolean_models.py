@@ -10,7 +10,7 @@ from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import log_density
 from scipy import stats
 
-ROWS, COLUMNS, RANK = 5, 4, 2
+ROWS, COLUMNS, RANK = 7, 4, 2
 _rng = np.random.default_rng(0)
 VALUES = (_rng.random((ROWS, COLUMNS)) < 0.5).astype(np.float32)
 HOLES = _rng.random((ROWS, COLUMNS)) < 0.3

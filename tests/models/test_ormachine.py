@@ -139,7 +139,7 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
         ({"flip_rate": 0.7}, r"flip_rate is 0\.7"),
         ({"data": np.full((2, 2), 0.5)}, r"data at row 0, column 0 is 0\.5; give 0, 1 or"),
         ({"data": np.zeros(3)}, r"data has shape \(3,\); give a matrix"),
-        ({"observed": np.ones(COLUMNS, bool)}, r"observed has shape \(4,\); give .* \(5, 4\)"),
+        ({"observed": np.ones(COLUMNS, bool)}, r"observed has shape \(4,\); give .* \(7, 4\)"),
         ({"data": None}, r"ormachine needs data, or shape=\(rows, columns\)"),
     ],
 )

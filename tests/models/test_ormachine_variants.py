@@ -30,6 +30,7 @@ from tests.models.boolean_models import (
 HAMMING = functools.partial(hamming_machine, rank=RANK)
 ONE_HOT = functools.partial(one_hot_machine, rank=RANK)
 DEEP = functools.partial(deep_ormachine, ranks=(3, 2))
+TWO_RATES = functools.partial(DEEP, num_rates=2)
 FACTORS = {"usage": USAGE, "basis": BASIS}
 BITS = bits(USAGE, DENSITIES["usage_density"]) + bits(BASIS, DENSITIES["basis_density"])
 
@@ -74,7 +75,7 @@ def test_missing_entries_do_not_count_in_the_hamming_machine():
 
 # ---- one-hot machine -------------------------------------------------------------------------
 
-CLUSTER = np.array([0, 1, 1, 0, 1], np.int32)
+CLUSTER = np.array([0, 1, 1, 0, 1, 1, 0], np.int32)
 WEIGHTS = np.array([0.3, 0.7], np.float32)
 ONE_HOT_POSITION = {
     "basis": BASIS,
@@ -140,8 +141,8 @@ DEEP_POSITION = {
     "usage_density": np.array([0.3, 0.6], np.float32),
     "basis_density_2": np.array([0.2, 0.7], np.float32),
     "basis_density_1": np.array([0.4, 0.5, 0.8], np.float32),
-    "flip_rate_2": np.float32(0.3),
-    "flip_rate_1": np.float32(0.1),
+    "flip_rate_2": np.array([0.3, 0.15], np.float32),
+    "flip_rate_1": np.array([0.1, 0.2], np.float32),
 }
 
 
@@ -152,22 +153,22 @@ def deep_prior(position):
         bits(position["usage_2"], position["usage_density"])
         + bits(position["basis_2"], position["basis_density_2"])
         + bits(position["basis_1"], position["basis_density_1"])
-        + noise(position["usage_1"], product, 0.3, 0.3)
-        + 2 * np.log(2)
+        + noise(position["usage_1"], product, 0.3, 0.15)
+        + 4 * np.log(2)
     )
 
 
 def test_the_usage_of_a_layer_is_the_data_of_the_next():
     product = disjunction(DEEP_POSITION["usage_1"], DEEP_POSITION["basis_1"])
-    expected = deep_prior(DEEP_POSITION) + noise(VALUES, product, 0.1, 0.1)
-    assert score(DEEP, DEEP_POSITION) == pytest.approx(expected, rel=1e-5)
+    expected = deep_prior(DEEP_POSITION) + noise(VALUES, product, 0.1, 0.2)
+    assert score(TWO_RATES, DEEP_POSITION) == pytest.approx(expected, rel=1e-5)
 
 
 def test_layers_have_options_of_their_own():
-    names = ("usage_1", "usage_2", "basis_1", "basis_2", "flip_rate_1", "basis_density_1")
+    names = ("usage_1", "usage_2", "basis_1", "basis_2", "basis_density_1")
     found = score(
         DEEP,
-        {n: DEEP_POSITION[n] for n in names},
+        {n: DEEP_POSITION[n] for n in names} | {"flip_rate_1": np.float32(0.1)},
         usage_prior=0.4,
         basis_prior={2: 0.6},
         flip_rate={2: 0.25, 1: dist.Beta(2.0, 8.0)},
@@ -195,7 +196,9 @@ def test_one_layer_is_the_ormachine():
 
 
 def test_missing_entries_do_not_count_under_layers():
-    assert check_missing(DEEP, DEEP_POSITION) == pytest.approx(deep_prior(DEEP_POSITION), rel=1e-5)
+    assert check_missing(TWO_RATES, DEEP_POSITION) == pytest.approx(
+        deep_prior(DEEP_POSITION), rel=1e-5
+    )
 
 
 # ---- simulation and refusals of all ----------------------------------------------------------
@@ -241,9 +244,9 @@ ENTRIES = [
     (HAMMING, HAMMING_POSITION, special.expit(ODDS)),
     (ONE_HOT, ONE_HOT_POSITION, np.where(BASIS.T[CLUSTER], 0.8, 0.2)),
     (
-        DEEP,
+        TWO_RATES,
         DEEP_POSITION,
-        np.where(disjunction(DEEP_POSITION["usage_1"], DEEP_POSITION["basis_1"]), 0.9, 0.1),
+        np.where(disjunction(DEEP_POSITION["usage_1"], DEEP_POSITION["basis_1"]), 0.8, 0.1),
     ),
 ]
 
@@ -288,7 +291,7 @@ def test_axes_of_the_layers_have_names():
         (ONE_HOT, {"data": None}, r"one_hot_machine needs data"),
         (ONE_HOT, {"cluster_prior": [0.5, 0.6]}, r"negative or do not sum to one"),
         (ONE_HOT, {"cluster_prior": [1.5, -0.5]}, r"negative or do not sum to one"),
-        (ONE_HOT, {"cluster_prior": np.ones((3, 2)) / 2}, r"of shape \(2,\) or \(5, 2\)"),
+        (ONE_HOT, {"cluster_prior": np.ones((3, 2)) / 2}, r"of shape \(2,\) or \(7, 2\)"),
         (ONE_HOT, {"cluster_prior": dist.Dirichlet(np.ones(3))}, r"Dirichlet of shape \(3,\)"),
         (ONE_HOT, {"flip_rate": 0.0}, r"flip_rate is 0\.0"),
         (DEEP, {"data": None}, r"deep_ormachine needs data"),
