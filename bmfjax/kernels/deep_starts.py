@@ -1,0 +1,98 @@
+r"""Starts of a deep OrMachine: a draw from the prior, or greedily layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jax import lax, random
+
+from bmfjax.data.errors import InputError
+from bmfjax.kernels import ormachine
+from bmfjax.kernels.bit_updates import LineUpdate, metropolis
+from bmfjax.kernels.deep_layers import DeepDensity, Layer, layer, renamed
+from bmfjax.kernels.ormachine import BitPrior
+from bmfjax.kernels.packed_lines import PackedData
+
+
+def draw_prior(key, density: DeepDensity, data: PackedData) -> dict:
+    """A position from the prior, from the top downwards; learned flip rates start at 0.2."""
+    position = {}
+    for number in reversed(range(1, len(density.ranks) + 1)):
+        one = layer(number, density, position, data)
+        drawn = ormachine.draw_prior(random.fold_in(key, number), one.density, one.data)
+        position |= renamed(density, number, drawn)
+    return position
+
+
+def greedy_start(
+    density: DeepDensity, num_sweeps: int, *, lowest: float = 0.1, update: LineUpdate = metropolis
+) -> Callable:
+    r"""Start layer by layer: factorise the data, then their usage, then the usage of that.
+
+    Every layer is annealed alone, sweep t at the inverse temperature ``lowest ** (1 - t /
+    num_sweeps)``, without the layers above: its usage has learned densities, or in the top layer
+    the prior that it has.
+
+    Parameters
+    ----------
+    density : DeepDensity
+    num_sweeps : int
+        Of each layer, at least 1.
+    lowest : float
+        Inverse temperature of the first sweep, above 0 and at most 1.
+    update : LineUpdate
+
+    Returns
+    -------
+    callable
+        ``initial(key, data) -> position`` for `deep_ormachine`.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range.
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.deep_layers import deep_data
+    >>> data = deep_data(BinaryMatrix([[1, 1, 0], [0, 0, 1]] * 4))
+    >>> density = DeepDensity((8, 3), (2, 1))
+    >>> position = jax.jit(greedy_start(density, 30))(random.key(0), data)
+    >>> position["usage_1"].shape, position["basis_2"].shape
+    ((2, 1), (1, 1))
+    """
+    if num_sweeps < 1 or not 0 < lowest <= 1:
+        raise InputError(
+            f"num_sweeps is {num_sweeps} and lowest {lowest}; give a number of sweeps from 1 and "
+            "an inverse temperature above 0 and at most 1"
+        )
+    top = len(density.ranks)
+
+    def initial(key, data):
+        position = draw_prior(key, density, data)
+        for number in range(1, top + 1):
+            one = layer(number, density, position, data)
+            if number < top:
+                given = one.data._replace(usage_log_odds=None)
+                alone = one.density._replace(usage=BitPrior())
+                one = Layer(alone, one.position, given)
+            key_layer = random.fold_in(key, top + number)
+            drawn = _anneal(key_layer, one, num_sweeps, lowest, update)
+            position |= renamed(density, number, drawn)
+        return position
+
+    return initial
+
+
+def _anneal(key, one: Layer, num_sweeps, lowest, update):
+    """The position of a layer after sweeps from hot to cold."""
+    start = ormachine.draw_prior(random.fold_in(key, num_sweeps), one.density, one.data)
+
+    def body(t, position):
+        power = lowest ** (1.0 - t / num_sweeps)
+        return ormachine.sweep(
+            random.fold_in(key, t), one.density, position, one.data, power, update
+        )[0]
+
+    return lax.fori_loop(0, num_sweeps, body, start)
