@@ -1,0 +1,347 @@
+"""Births, splits, merges and tempered chains leave the posterior invariant: by enumeration.
+
+All 2^16 states of a 4 x 4 matrix at rank 2. The strictest test starts from exact draws: a move that
+leaves the posterior invariant changes no mean, and one in detailed balance goes from any class of
+states to any other as often as back.
+"""
+
+import contextlib
+import functools
+from typing import NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax import lax, random
+from scipy.special import betaln
+
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import ess_bulk, mcse_mean
+from bmfjax.infer.tempering import parallel_tempering
+from bmfjax.kernels import birth_move as births
+from bmfjax.kernels import factor_proposals
+from bmfjax.kernels import split_merge as split_merges
+from bmfjax.kernels.bit_updates import gibbs
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.ormachine import (
+    BitPrior,
+    BooleanDensity,
+    OrMachineState,
+    draw_density,
+    log_likelihood,
+    ormachine,
+)
+from bmfjax.kernels.packed_lines import packed_data
+from tests.kernels.exactness import fast_jit
+
+SIZE, RANK = 4, 2
+VALUES = np.array([[1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1]], float)
+NAN, INF = np.nan, np.inf
+#: Fixed, soft and free bits of the usage.
+GIVEN = np.array([[NAN, NAN], [INF, NAN], [0.7, -INF], [NAN, -1.1]])
+
+
+class Case(NamedTuple):
+    """A density on 4 x 4, its data and its temperature."""
+
+    density: BooleanDensity
+    values: np.ndarray
+    given: np.ndarray | None
+    power: float
+
+    def data(self):
+        return packed_data(BinaryMatrix(self.values), self.given)
+
+
+def new_case(name) -> Case:
+    if name == "fixed":
+        flip, usage, basis = FlipRatePrior(2, value=(0.15, 0.25)), BitPrior(None, 0.4), None
+        return Case(density_of(usage, basis or BitPrior(None, 0.3), flip), VALUES, None, 1.0)
+    values = VALUES.copy()
+    values[0, 0] = values[2, 3] = NAN
+    density = density_of(BitPrior((2.0, 3.0)), BitPrior(), FlipRatePrior(value=0.15))
+    return Case(density, values, GIVEN if name == "given" else None, 0.8)
+
+
+def density_of(usage, basis, flip):
+    return BooleanDensity((SIZE, SIZE), RANK, usage, basis, flip)
+
+
+# ---- the posterior -----------------------------------------------------------------------------
+
+
+@functools.cache
+def bits_of_states():
+    """Usage (state, rank, rows) and basis (state, rank, columns) of all states."""
+    bits = (np.arange(2**16)[:, None] >> np.arange(16)) & 1
+    return bits.reshape(-1, 2, RANK, SIZE).transpose(1, 0, 2, 3)
+
+
+@functools.cache
+def posterior(name):
+    """Log probability of every state, densities integrated out, written out in float64."""
+    case = new_case(name)
+    usage, basis = bits_of_states()
+    product = np.einsum("ski,skj->sij", usage, basis) > 0
+    f0, f1 = np.broadcast_to(case.density.flip_rate.value, 2)
+    of_one = np.where(product, np.log(1 - f1), np.log(f0))
+    of_zero = np.where(product, np.log(f1), np.log(1 - f0))
+    log = np.select([case.values == 1, case.values == 0], [of_one, of_zero], 0.0).sum((1, 2))
+    log = case.power * log
+    log += log_prior(case.density.usage, usage, case.given)
+    log += log_prior(case.density.basis, basis, None)
+    return log - scipy.special.logsumexp(log)
+
+
+def log_prior(prior, bits, given):
+    """(state,) of the bits (state, rank, lines) of a factor matrix."""
+    free = np.ones(bits.shape[1:], bool) if given is None else np.isnan(given.T)
+    ones, size = (bits * free).sum(2), free.sum(1)
+    if prior.beta is None:
+        return (ones * np.log(prior.density) + (size - ones) * np.log1p(-prior.density)).sum(1)
+    a, b = prior.beta
+    total = (betaln(a + ones, b + size - ones) - betaln(a, b)).sum(1)
+    if given is not None:
+        odds = np.where(free, 0.0, given.T)
+        own = np.where(bits == 1, 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds)))
+        with np.errstate(divide="ignore"):
+            total += np.where(free, 0.0, np.log(own)).sum((1, 2))
+    return total
+
+
+def functionals(name):
+    """(functional, state): what the means are taken of."""
+    usage, basis = bits_of_states()
+    log = posterior(name)
+    product = np.einsum("ski,skj->sij", usage, basis) > 0
+    return np.stack(
+        [
+            np.where(np.isfinite(log), log, 0.0),
+            usage[:, 0].sum(1),
+            basis[:, 1].sum(1),
+            (usage[:, 0] & usage[:, 1]).sum(1),
+            (basis[:, 0] & basis[:, 1]).sum(1),
+            (usage.sum(2) * basis.sum(2) == 0).sum(1),
+            product.sum((1, 2)),
+            product[:, 1, 1],
+            (usage * basis)[:, 0].sum(1) * usage[:, 1].sum(1),
+        ]
+    ).astype(float)
+
+
+def state_of(position):
+    """Numbers of the states of positions (..., rank, 1)."""
+    usage, basis = (np.asarray(position[s])[..., 0].astype(int) for s in ("usage", "basis"))
+    return usage[..., 0] + 16 * usage[..., 1] + 256 * basis[..., 0] + 4096 * basis[..., 1]
+
+
+def position_of(case, key, states):
+    """Positions of states; densities drawn from their conditionals."""
+    states = jnp.asarray(states, jnp.uint32)[:, None]
+    words = (states >> jnp.array([0, 4, 8, 12], jnp.uint32)) & 15
+    rate = jnp.asarray(case.density.flip_rate.value, jnp.float32)
+    position = {"usage": words[:, :2, None], "basis": words[:, 2:, None]}
+    position["flip_rate"] = jnp.broadcast_to(rate, (len(states), *rate.shape))
+    data = case.data()
+    with_densities = {
+        f"{s}_density": jnp.full((len(states), RANK), 0.5)
+        for s in ("usage", "basis")
+        if getattr(case.density, s).beta is not None
+    }
+    position |= with_densities
+
+    def densities(key, position):
+        for site, k in zip(("usage", "basis"), random.split(key), strict=True):
+            position = position | draw_density(k, site, case.density, position, data)
+        return position
+
+    return fast_jit(jax.vmap(densities))(random.split(key, len(states)), position)
+
+
+# ---- one move from exact draws -----------------------------------------------------------------
+
+DRAWS = 60_000
+MOVES = {
+    "birth": lambda density: births.birth_move(density, num_patterns=2),
+    "split and merge": split_merges.split_merge,
+    "split, merge and rebirth": lambda density: split_merges.split_merge(density, num_patterns=2),
+}
+#: What may be left out of the acceptance ratio, and where it is computed.
+TERMS = {
+    "proposal": (factor_proposals, "log_proposal"),
+    "target": (factor_proposals, "log_target"),
+    "parts": (split_merges._Parts, "log_density"),
+    "pair": (split_merges, "_log_merge_pair"),
+}
+
+
+@functools.cache
+def runner(name, move):
+    """``run(keys, positions, keep) -> (positions, probability)``; `keep` 0 leaves a term out."""
+    case = new_case(name)
+    data = case.data()
+    made = MOVES[move](case.density)
+
+    def one(key, position, keep):
+        with contextlib.ExitStack() as stack:
+            for term, (owner, attribute) in TERMS.items():
+                right = getattr(owner, attribute)
+                wrong = functools.partial(scaled, right, keep[term])
+                stack.enter_context(
+                    mock.patch.object(owner, attribute, lambda *a, wrong=wrong: wrong(*a))
+                )
+            return made(key, position, data, case.power)
+
+    return fast_jit(jax.vmap(one, (0, 0, None)))
+
+
+def scaled(f, factor, *arguments):
+    return factor * f(*arguments)
+
+
+@functools.cache
+def moved(name, move, fault=None):
+    """States before and after one move, positions after, and acceptance probabilities."""
+    key_densities, key_move = random.split(random.key(5))
+    before = np.random.default_rng(5).choice(2**16, DRAWS, p=np.exp(posterior(name)))
+    positions = position_of(new_case(name), key_densities, before)
+    keep = {term: jnp.float32(term != fault) for term in TERMS}
+    after, accepted = runner(name, move)(random.split(key_move, DRAWS), positions, keep)
+    return before, state_of(after), after, np.asarray(accepted)
+
+
+def invariance_scores(name, before, after):
+    """How far the means of the functionals moved, in standard errors."""
+    f = functionals(name)
+    change = f[:, after] - f[:, before]
+    error = change.std(1) / np.sqrt(DRAWS)
+    return change.mean(1) / np.where(error > 0, error, 1.0)
+
+
+def balance_p_value(name, before, after, classes=12):
+    """Whether as many go from class to class as back; the classes are equally probable."""
+    probability = np.exp(posterior(name))
+    order = np.argsort(functionals(name)[6] + 1e-3 * posterior(name).clip(-500))
+    place = np.empty(len(order), int)
+    place[order] = (np.cumsum(probability[order]) * classes).astype(int).clip(0, classes - 1)
+    flow = np.zeros((classes, classes))
+    np.add.at(flow, (place[before], place[after]), 1)
+    there, back = flow[np.triu_indices(classes, 1)], flow.T[np.triu_indices(classes, 1)]
+    seen = there + back >= 10
+    square = (there - back)[seen] ** 2 / (there + back)[seen]
+    return scipy.stats.chi2.sf(square.sum(), seen.sum())
+
+
+@pytest.mark.parametrize("name", ["fixed", "given", "learned"])
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_leaves_exact_draws_exact(name, move):
+    before, after, _, accepted = moved(name, move)
+    assert np.isfinite(posterior(name)[after]).all()  # no fixed bit has changed
+    assert (before != after).mean() > 0.02 and accepted.mean() > 0.02
+    assert np.abs(invariance_scores(name, before, after)).max() < 4.0
+    assert balance_p_value(name, before, after) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("move", "fault"),
+    [
+        ("birth", "proposal"),
+        ("birth", "target"),
+        ("split and merge", "proposal"),
+        ("split and merge", "parts"),
+        ("split and merge", "pair"),
+    ],
+)
+def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
+    before, after, *_ = moved("learned", move, fault)
+    assert np.abs(invariance_scores("learned", before, after)).max() > 6.0
+
+
+@pytest.mark.parametrize("move", ["birth", "split and merge"])
+def test_the_densities_follow_their_factors(move):
+    """Of exact draws the density times the number of ones has a mean that is known."""
+    name = "learned"
+    _, _, after, _ = moved(name, move)
+    probability = np.exp(posterior(name))
+    for site, bits in zip(("usage", "basis"), bits_of_states(), strict=True):
+        a, b = getattr(new_case(name).density, site).beta
+        ones = bits.sum(2)
+        expected = probability @ (ones * (a + ones) / (a + b + SIZE))
+        now = np.asarray(after[f"{site}_density"]) * ones[state_of(after)]
+        error = now.std(0) / np.sqrt(DRAWS)
+        assert (np.abs(now.mean(0) - expected) < 4.0 * error).all()
+
+
+# ---- chains ------------------------------------------------------------------------------------
+
+
+def chain_scores(name, algorithm, num_chains=64, num_draws=300):
+    """Z-scores of the functionals of chains, and the smallest effective size."""
+    case = new_case(name)
+    data = case.data()
+    starts = position_of(case, random.key(7), np.zeros(num_chains, int))
+    if case.given is not None:
+        raise AssertionError("an empty start has to be possible")
+
+    def one(key, position):
+        state = algorithm.init(key, position, data)
+
+        def step(state, key):
+            state, info = algorithm.step(key, state, data, case.power)
+            seen = algorithm.observe(state, info)
+            return state, {s: seen[s] for s in ("usage", "basis")}
+
+        return lax.scan(step, state, random.split(key, num_draws))[1]
+
+    drawn = fast_jit(jax.vmap(one))(random.split(random.key(8), num_chains), starts)
+    states = state_of(drawn)[:, 50:]
+    f = functionals(name)
+    draws, mean = f[:, states], f @ np.exp(posterior(name))
+    scores = [(d.mean() - m) / mcse_mean(d) for d, m in zip(draws, mean, strict=True)]
+    return np.array(scores), min(ess_bulk(d) for d in draws)
+
+
+def test_chains_with_all_moves_have_the_posterior():
+    density = new_case("learned").density
+    moves = [(n, MOVES[n](density)) for n in ("birth", "split and merge")]
+    scores, size = chain_scores("learned", ormachine(density, update=gibbs, moves=moves))
+    assert size > 1000
+    assert np.abs(scores).max() < 4.0
+
+
+def test_tempered_chains_have_the_posterior():
+    density = new_case("learned").density
+    tempered = parallel_tempering(
+        ormachine(density, update=gibbs), log_likelihood(density), (1.0, 0.6, 0.2)
+    )
+    scores, size = chain_scores("learned", tempered)
+    assert size > 1000
+    assert np.abs(scores).max() < 4.0
+
+
+def test_the_log_likelihood_of_a_state():
+    case = new_case("fixed")
+    state = 0b0110_1001_1100_0011
+    position = jax.tree.map(lambda a: a[0], position_of(case, random.key(0), [state]))
+    usage, basis = (b[state] for b in bits_of_states())
+    product = usage.T @ basis > 0
+    rate = np.where(product, 0.25, 0.15)
+    wrong = product != case.values
+    expected = np.log(np.where(wrong, rate, 1 - rate)).sum()
+    found = log_likelihood(case.density)(OrMachineState(position), case.data())
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_cannot_be_moved_is_refused():
+    single = BooleanDensity((4, 4), 1)
+    with pytest.raises(InputError, match="two factors"):
+        split_merges.split_merge(single)
+    with pytest.raises(InputError, match="num_patterns"):
+        births.birth_move(single, num_patterns=0)
+    with pytest.raises(InputError, match="num_patterns"):
+        split_merges.split_merge(BooleanDensity((4, 4), 2), num_patterns=-1)
+    with pytest.raises(InputError, match="no bits"):
+        births.birth_move(BooleanDensity((0, 4), 1))
