@@ -83,14 +83,14 @@ class EffectsInfo(NamedTuple):
     Attributes
     ----------
     log_joint, log_likelihood : at the draw, the likelihood untempered in the latter
-    flip_rate_of_bits : share of the factors' bits that changed
+    bits_flipped : share of the factors' bits that changed
     row_acceptance, column_acceptance : mean probability with which effects were accepted
     level_acceptance : probability with which the levels were accepted
     """
 
     log_joint: jax.Array
     log_likelihood: jax.Array
-    flip_rate_of_bits: jax.Array
+    bits_flipped: jax.Array
     row_acceptance: jax.Array
     column_acceptance: jax.Array
     level_acceptance: jax.Array
