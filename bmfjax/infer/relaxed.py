@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 
 import jax
@@ -12,6 +10,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import truncated
 
 from bmfjax.data.errors import InputError
+from bmfjax.infer.arguments import arguments_of
 from bmfjax.kernels.priors import EntryPrior
 from bmfjax.kernels.relaxed import RelaxedDensity
 from bmfjax.models.relaxed import (
@@ -40,20 +39,14 @@ def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None
 
     Examples
     --------
+    >>> import functools
     >>> model = functools.partial(relaxed_bmf, rank=3)
     >>> relaxed_arguments(model, (jnp.eye(2),), {})["rank"]
     3
     >>> relaxed_arguments(lambda data: None, (), {}) is None
     True
     """
-    while isinstance(model, functools.partial):
-        args, kwargs = (*model.args, *args), {**model.keywords, **kwargs}
-        model = model.func
-    if model is not relaxed_bmf:
-        return None
-    bound = inspect.signature(relaxed_bmf).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
+    return arguments_of(relaxed_bmf, model, args, kwargs)
 
 
 def relaxed_density(arguments: dict) -> RelaxedDensity:

@@ -294,8 +294,11 @@ def product_coverage(density: BooleanDensity, position, data: PackedData) -> Cov
 def error_counts(seen: Coverage, data: PackedData, shape) -> tuple[ErrorCounts, jax.Array]:
     """Counts of wrong and right entries from those of blocks, and the number of wrong ones."""
     covered_ones, covered_zeros, uncovered_ones = (_total(c, shape) for c in seen)
-    wrong = jnp.stack([uncovered_ones, covered_zeros]).astype(jnp.float32)
-    right = jnp.stack([data.num_zeros - wrong[1], covered_ones.astype(jnp.float32)])
+    kind = data.num_zeros.dtype
+    wrong = jnp.stack([uncovered_ones, covered_zeros]).astype(kind)
+    # Never below zero: sums of more than 2^31 entries are rounded.
+    uncovered_zeros = jnp.maximum(data.num_zeros - wrong[1], 0.0)
+    right = jnp.stack([uncovered_zeros, covered_ones.astype(kind)])
     return ErrorCounts(wrong, right), uncovered_ones + covered_zeros
 
 
@@ -327,7 +330,8 @@ def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
     else:
         chance = jnp.asarray(0.5 if prior.density is None else prior.density)
         log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
-    total += jnp.sum(ones * log_one + (bits - ones) * log_zero)
+    zeros = jnp.asarray(bits - ones, log_zero.dtype)
+    total += jnp.sum(ones.astype(log_one.dtype) * log_one + zeros * log_zero)
     if given is not None:
         # Fixed bits, whose log odds are infinite, are certain.
         own = jnp.where(unpack_last_axis(position[site], size), given, -given)
@@ -350,4 +354,39 @@ def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
     rates = () if density.flip_rate.num_rates == 1 else (2,)
     start = 0.2 if density.flip_rate.value is None else density.flip_rate.value
     position["flip_rate"] = jnp.broadcast_to(jnp.asarray(start, kind), rates)
+    return position
+
+
+def start_from(density: BooleanDensity, data: PackedData, factors: dict) -> dict:
+    """A position with given factors, its densities and flip rates where they fit them.
+
+    Parameters
+    ----------
+    density : BooleanDensity
+    data : PackedData
+    factors : dict
+        `usage` (rows, rank) and `basis` (columns, rank), zeros and ones; densities and
+        `flip_rate` too, where they are not to follow from these.
+
+    Returns
+    -------
+    dict
+    """
+    kind, position = jnp.result_type(float), {}
+    for site, size in zip(("usage", "basis"), density.shape, strict=True):
+        position[site] = pack_last_axis(jnp.asarray(factors[site]).T > 0.5)
+        prior, name = getattr(density, site), f"{site}_density"
+        if prior.beta is not None:
+            a, b = prior.beta
+            mean = (count_bits(position[site]) + a) / (size + a + b)
+            position[name] = jnp.asarray(factors.get(name, mean), kind)
+    counts, _ = error_counts(product_coverage(density, position, data), data, density.shape)
+    rates = jnp.zeros(() if density.flip_rate.num_rates == 1 else (2,), kind)
+    rule = density.flip_rate._replace(rule="laplace")
+    start = flip_rates.draw_flip_rate(None, rates, counts, rule, 1.0)
+    if density.flip_rate.value is not None:
+        start = density.flip_rate.value
+    position["flip_rate"] = jnp.broadcast_to(
+        jnp.asarray(factors.get("flip_rate", start), kind), rates.shape
+    )
     return position

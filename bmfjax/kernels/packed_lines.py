@@ -43,7 +43,7 @@ class PackedData(NamedTuple):
     ----------
     by_row, by_column : PackedLines
         A line of `by_row` is a row and holds columns.
-    num_ones, num_zeros : () float32
+    num_ones, num_zeros : () float
         Observed.
     usage_log_odds : (rank, rows) float, or None
         Prior log odds of every bit, where they are given one by one; infinite where it is fixed.
@@ -83,7 +83,7 @@ def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) 
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
     )
-    counts = (jnp.float32(matrix.num_ones), jnp.float32(matrix.num_zeros))
+    counts = (jnp.asarray(n, jnp.result_type(float)) for n in (matrix.num_ones, matrix.num_zeros))
     return PackedData(by_row, by_column, *counts, *log_odds)
 
 
@@ -111,7 +111,10 @@ def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
     def cut(array):
         if array is None:
             return None
-        filled = np.pad(np.asarray(array), ((0, blocks * size - lines), (0, 0)))
+        # On the host where the words are there: the device never holds them twice.
+        filled = (jnp if isinstance(array, jax.Array) else np).pad(
+            array, ((0, blocks * size - lines), (0, 0))
+        )
         return jnp.asarray(filled.reshape(blocks, size, words))
 
     return PackedLines(cut(packed.ones), cut(packed.observed))

@@ -1,0 +1,271 @@
+"""Gibbs sampling of the OrMachine as a NumPyro kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bmfjax.data import BinaryMatrix
+from bmfjax.data.errors import InputError
+from bmfjax.data.packed import PackedMatrix
+from bmfjax.infer.arguments import arguments_of
+from bmfjax.infer.kernel import AlgorithmKernel, BoundAlgorithm
+from bmfjax.infer.tempering import annealed, parallel_tempering
+from bmfjax.kernels.birth_move import birth_move
+from bmfjax.kernels.bit_blocks import joint
+from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.ormachine import (
+    SITES,
+    BitPrior,
+    BooleanDensity,
+    log_likelihood,
+    ormachine,
+    start_from,
+)
+from bmfjax.kernels.packed_lines import (
+    PackedData,
+    blocks_of_lines,
+    pack_last_axis,
+    packed_data,
+    unpack_last_axis,
+)
+from bmfjax.kernels.split_merge import split_merge
+from bmfjax.models.bits import resolve_bits_prior
+from bmfjax.models.flip_rate import resolve_flip_rate
+from bmfjax.models.ormachine import ormachine as ormachine_model
+
+UPDATES = ("metropolis", "gibbs", "joint")
+RULES = ("sample", "laplace", "mle")
+MOVES = {"birth": birth_move, "split_merge": split_merge}
+
+
+class OrMachineKernelState(NamedTuple):
+    """State under NumPyro's MCMC; the fields can be asked for as `extra_fields`.
+
+    Attributes
+    ----------
+    sample : dict
+        `usage` (rows, rank) and `basis` (columns, rank) uint8, and the other sites.
+    potential_energy : () float
+        Minus the log joint density.
+    errors : () int32
+        Observed entries that differ from the product.
+    i : () int
+        Number of draws so far.
+    inner : OrMachineState, or the state of a tempering around it
+        The factors as packed words.
+    rng_key : jax.Array
+    """
+
+    sample: dict
+    potential_energy: jax.Array
+    errors: jax.Array
+    i: jax.Array
+    inner: Any
+    rng_key: jax.Array
+
+
+class OrMachineGibbs(AlgorithmKernel):
+    r"""Sampler of `bmfjax.models.ormachine` on packed words.
+
+    Every draw is a sweep over all bits of both factor matrices, the densities of the
+    factors and the flip rates; see `bmfjax.kernels.ormachine`. The draws are from the
+    posterior (but see `dispersion`).
+
+    Parameters
+    ----------
+    model : callable
+        `bmfjax.models.ormachine`, by ``functools.partial`` with its arguments.
+    update : {"metropolis", "gibbs", "joint"}
+        How bits are drawn: by the flip of Rukat et al. (2017), which is proposed always;
+        from the conditional of each bit; or `block_size` factors of a row or column at
+        once.
+    block_size : int
+        Factors that "joint" draws at once, 1 to 8.
+    dispersion : {"sample", "laplace", "mle"}
+        The flip rates are drawn from their conditional; set to (errors + 1) / (entries +
+        2); or set to errors / entries, as published. The latter two are not draws from
+        the posterior.
+    moves : sequence of {"birth", "split_merge"}
+        Global moves before every sweep (`bmfjax.kernels.birth_move`,
+        `bmfjax.kernels.split_merge`), for factors that single flips cannot exchange.
+    num_anneal : int
+        Anneal the first so many sweeps, the likelihood raised from the power `lowest`
+        to one. Make them part of the warm-up.
+    lowest : float
+        Power of the likelihood at the first sweep.
+    inverse_temperatures : sequence of float, optional
+        Parallel tempering, as for `TruncatedGibbs`.
+
+    Raises
+    ------
+    InputError
+        For another model or an unknown option.
+
+    Examples
+    --------
+    >>> import functools, bmfjax
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> model = functools.partial(bmfjax.models.ormachine, rank=2)
+    >>> mcmc = MCMC(OrMachineGibbs(model), num_warmup=20, num_samples=10, progress_bar=False)
+    >>> mcmc.run(random.key(1), data)
+    >>> mcmc.get_samples()["usage"].shape
+    (10, 30, 2)
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        *,
+        update: str = "metropolis",
+        block_size: int = 8,
+        dispersion: str = "sample",
+        moves: Sequence[str] = (),
+        num_anneal: int = 0,
+        lowest: float = 0.02,
+        inverse_temperatures: Sequence[float] | None = None,
+    ):
+        _check_choice("update", update, UPDATES)
+        _check_choice("dispersion", dispersion, RULES)
+        moves = (moves,) if isinstance(moves, str) else tuple(moves)
+        for move in moves:
+            _check_choice("moves", move, tuple(MOVES))
+        self._model, self._rule, self._moves = model, dispersion, moves
+        self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(block_size)
+        self._num_anneal, self._lowest = num_anneal, lowest
+        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
+
+    @property
+    def default_fields(self):
+        """Fields that MCMC always collects."""
+        return ("sample", "potential_energy", "errors")
+
+    def get_diagnostics_str(self, state):
+        """A few words for the progress bar."""
+        return f"log joint {-float(state.potential_energy):.4g}"
+
+    def _state(self, algorithm, inner, info, i, key):
+        drawn = algorithm.observe(inner, info)
+        return OrMachineKernelState(
+            sample={n: drawn[n] for n in SITES if n in drawn},
+            potential_energy=-drawn["log_joint"],
+            errors=drawn["errors"],
+            i=i,
+            inner=inner,
+            rng_key=key,
+        )
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """The algorithm for these model arguments, with its data; see `AlgorithmKernel.bind`.
+
+        The data may also be a `BinaryMatrix`, which is never made dense then.
+        """
+        bound, shape = self.bind_packed(*args, **kwargs)
+
+        def observe(state, info):
+            drawn = bound.algorithm.observe(state, info)
+            for site, size in zip(("usage", "basis"), shape, strict=True):
+                drawn[site] = unpack_last_axis(drawn[site], size).T.astype(jnp.uint8)
+            return drawn
+
+        return bound._replace(algorithm=bound.algorithm._replace(observe=observe))
+
+    def bind_packed(self, *args, **kwargs) -> tuple[BoundAlgorithm, tuple[int, int]]:
+        """As `bind`, but what is observed of the factors stays packed; and the matrix's shape."""
+        arguments = arguments_of(ormachine_model, self._model, args, kwargs)
+        if arguments is None:
+            raise InputError(
+                "OrMachineGibbs samples bmfjax.models.ormachine and no other model; use IASG for "
+                "a model of your own"
+            )
+        data = arguments["data"]
+        if data is None:
+            raise InputError("OrMachineGibbs needs data, and ormachine was called without")
+        shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
+        density, given = boolean_density(arguments, shape, self._rule)
+        packed = boolean_data(data, arguments["observed"])._replace(**given)
+        algorithm = self._algorithm(density)
+
+        def unconstrain(position):
+            return start_from(density, packed, position)
+
+        return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
+
+    def _algorithm(self, density):
+        moves = [(name, MOVES[name](density)) for name in self._moves]
+        algorithm = ormachine(density, update=self._update, moves=moves)
+        if self._ladder is not None:
+            algorithm = parallel_tempering(algorithm, log_likelihood(density), self._ladder)
+        if self._num_anneal:
+            algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
+        return algorithm
+
+
+def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[BooleanDensity, dict]:
+    """The density of `ormachine` called with these arguments, and prior log odds of single bits.
+
+    Parameters
+    ----------
+    arguments : dict
+        Of the model.
+    shape : (int, int)
+    rule : str
+        See `bmfjax.kernels.flip_rates.FlipRatePrior`.
+
+    Returns
+    -------
+    density : BooleanDensity
+    given : dict
+        `usage_log_odds` and `basis_log_odds` where they are given, for `PackedData`.
+    """
+    rank, priors, given = arguments["rank"], {}, {}
+    for site, size in zip(("usage", "basis"), shape, strict=True):
+        prior = resolve_bits_prior(arguments[f"{site}_prior"], site, (size, rank))
+        if isinstance(prior, dist.Beta):
+            beta = (float(prior.concentration1), float(prior.concentration0))
+            priors[site] = BitPrior(beta)
+        elif isinstance(prior, float):
+            priors[site] = BitPrior(None, prior)
+        else:
+            priors[site] = BitPrior(None, 0.5)
+            with np.errstate(divide="ignore"):
+                odds = np.log(prior) - np.log1p(-prior)
+            given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
+    num_rates = arguments["num_rates"]
+    rate = resolve_flip_rate(arguments["flip_rate"], num_rates)
+    if isinstance(rate, dist.Distribution):
+        flip = FlipRatePrior(num_rates, rate.concentration1, rate.concentration0, rule)
+    else:
+        flip = FlipRatePrior(num_rates, value=rate)
+    return BooleanDensity(tuple(shape), rank, priors["usage"], priors["basis"], flip), given
+
+
+def boolean_data(data, observed=None) -> PackedData:
+    """Packed words of a matrix, which may be a traced array with NaN for missing entries."""
+    if isinstance(data, BinaryMatrix):
+        return packed_data(data)
+    if not isinstance(data, jax.core.Tracer):
+        return packed_data(BinaryMatrix(np.asarray(data), observed))
+    seen = ~jnp.isnan(data)
+    if observed is not None:
+        seen = seen & observed
+    ones = (data > 0.5) & seen
+    sides = [
+        blocks_of_lines(PackedMatrix(pack_last_axis(o), pack_last_axis(s)))
+        for o, s in ((ones, seen), (ones.T, seen.T))
+    ]
+    counts = (jnp.sum(c, dtype=jnp.result_type(float)) for c in (ones, seen & ~ones))
+    return PackedData(*sides, *counts)
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}; choose from {', '.join(choices)}")
