@@ -1,0 +1,215 @@
+r"""Starts of Boolean chains that reach the truth: annealed, relaxed, overcomplete, pruned.
+
+From random bits the Boolean sampler ends in poor modes: single flips cannot move a factor whose
+ones lie in two tiles. In [0, 1] factors can slide. The start of every chain is therefore
+
+1. the relaxed model (`bmfjax.kernels.truncated_gibbs`), annealed from the prior, with a third more
+   factors than asked for: a tile that two factors share, or that none has found, is rare then;
+2. its means cut at one half, and some sweeps of the Boolean sampler from there;
+3. without the factors whose loss costs the likelihood least, one after the other.
+
+Chains start independently of each other. A matrix with more than a few million entries is
+represented by rows and columns drawn at random; bits of the others are zero at first, and the first
+sweeps of the chain find them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from bmfjax.data import BinaryMatrix
+from bmfjax.infer.driver import ChainRun
+from bmfjax.infer.gibbs import TruncatedGibbs
+from bmfjax.infer.reducers import moments
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.ormachine import BooleanDensity, ormachine, start_from
+from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.models.relaxed import relaxed_bmf
+
+#: Entries of the part that stands for a larger matrix, and its shorter side at least.
+MAX_ENTRIES, LEAST_SIDE = 2**21, 256
+#: Sweeps of the relaxed sampler: annealed, then settling, then averaged; and of the Boolean one.
+ANNEAL, SETTLE, AVERAGE, POLISH = 750, 50, 200, 100
+
+
+def boolean_starts(
+    key: jax.Array,
+    data: BinaryMatrix,
+    rank: int,
+    num_chains: int,
+    *,
+    num_anneal: int = ANNEAL,
+    extra: int | None = None,
+) -> list[dict]:
+    """Boolean factors for each chain to start from.
+
+    Parameters
+    ----------
+    key : jax.Array
+    data : BinaryMatrix
+    rank : int
+    num_chains : int
+    num_anneal : int
+        Annealed sweeps of the relaxed sampler; another third follows at temperature one.
+    extra : int, optional
+        Further factors, to be pruned; default a third, at least 2.
+
+    Returns
+    -------
+    list of dict
+        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain.
+
+    Examples
+    --------
+    >>> truth = np.kron(np.eye(3, dtype=bool), np.ones((10, 8), bool))
+    >>> (start,) = boolean_starts(random.key(0), BinaryMatrix(truth), 3, 1, num_anneal=200)
+    >>> bool(((start["usage"] @ start["basis"].T) == truth).all())
+    True
+    """
+    rows, columns = _representatives(data)
+    part = _part(data, rows, columns)
+    most = min(part.shape)
+    many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), most)
+    key_relaxed, key_polish = random.split(key)
+    relaxed = _relaxed_means(key_relaxed, part, min(many, most), num_chains, num_anneal)
+    polished = _polished(key_polish, part, *(mean > 0.5 for mean in relaxed))
+    values = part.dense(missing=np.nan)
+    starts = []
+    for usage, basis in zip(*polished, strict=True):
+        usage, basis = prune(usage, basis, values, rank)
+        whole = {
+            "usage": np.zeros((data.num_rows, rank), bool),
+            "basis": np.zeros((data.num_columns, rank), bool),
+        }
+        whole["usage"][rows, : usage.shape[1]] = usage
+        whole["basis"][columns, : basis.shape[1]] = basis
+        starts.append(whole)
+    return starts
+
+
+def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Drop factors, each time the one whose loss costs the likelihood least.
+
+    Parameters
+    ----------
+    usage : (rows, many) bool
+    basis : (columns, many) bool
+    values : (rows, columns) float
+        NaN is missing.
+    rank : int
+        Factors to keep.
+
+    Returns
+    -------
+    usage, basis : bool, with at most `rank` factors
+
+    Examples
+    --------
+    >>> usage = np.array([[1, 0, 1], [0, 1, 1]], bool)
+    >>> basis = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]], bool)
+    >>> prune(usage, basis, np.array([[1, 1, 0, 0], [0, 0, 1, 1.0]]), 2)[1].astype(int).tolist()
+    [[1, 0], [1, 0], [0, 1], [0, 1]]
+    """
+    usage, basis = usage.copy(), basis.copy()
+    covers = usage.astype(np.int32) @ basis.astype(np.int32).T
+    gain = _gain(values, covers > 0)
+    lost = np.array([_alone(gain, covers, *f) for f in zip(usage.T, basis.T, strict=True)])
+    kept = np.ones(usage.shape[1], bool)
+    while kept.sum() > rank:
+        k = int(np.argmin(np.where(kept, lost, np.inf)))
+        kept[k] = False
+        covers[np.ix_(usage[:, k], basis[:, k])] -= 1
+        # Only factors that share entries with it have more to lose now.
+        shares = (usage[:, k] @ usage) & (basis[:, k] @ basis) & kept
+        for other in np.flatnonzero(shares):
+            lost[other] = _alone(gain, covers, usage[:, other], basis[:, other])
+    return usage[:, kept], basis[:, kept]
+
+
+def _alone(gain, covers, used, items):
+    """Log likelihood of what one factor alone covers."""
+    cells = np.ix_(used, items)
+    return float(np.sum(gain[cells], where=covers[cells] == 1, dtype=float))
+
+
+def _gain(values, covered):
+    """Log likelihood that covering each entry adds, at the flip rates that fit the product."""
+    ones, zeros = values == 1, values == 0
+
+    def rate(wrong, among):
+        return np.clip((wrong.sum() + 1.0) / (among.sum() + 2.0), 1e-6, 0.5)
+
+    f0 = rate(ones & ~covered, (ones | zeros) & ~covered)
+    f1 = rate(zeros & covered, (ones | zeros) & covered)
+    for_one, for_zero = math.log((1 - f1) / f0), math.log(f1 / (1 - f0))
+    return np.where(ones, for_one, np.where(zeros, for_zero, 0.0)).astype(np.float32)
+
+
+def _representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns that stand for a large matrix, evenly for its shape; all of a small one."""
+    rows, columns = data.shape
+    if rows * columns > MAX_ENTRIES:
+        side = max(LEAST_SIDE, math.isqrt(MAX_ENTRIES))
+        rows, columns = min(rows, side), min(columns, side)
+        rows = min(data.num_rows, max(rows, MAX_ENTRIES // columns))
+        columns = min(data.num_columns, max(columns, MAX_ENTRIES // rows))
+    rng = np.random.default_rng(0)
+    return tuple(
+        np.sort(rng.choice(size, few, replace=False)) if few < size else np.arange(size)
+        for size, few in zip(data.shape, (rows, columns), strict=True)
+    )
+
+
+def _part(data, rows, columns) -> BinaryMatrix:
+    if (len(rows), len(columns)) == data.shape:
+        return data
+    ones = data.ones()[rows][:, columns].toarray()
+    missing = data.missing()[rows][:, columns].toarray()
+    if missing.all():
+        missing[:] = False  # of a table with few observations nothing may be left: then no one is
+    return BinaryMatrix(ones, ~missing)
+
+
+def _relaxed_means(key, data, rank, num_chains, num_anneal):
+    """Posterior means of the annealed relaxed model, with a leading axis of chains."""
+    model = functools.partial(relaxed_bmf, rank=rank, prior="laplace")
+    bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(data.dense())
+    scale = num_anneal / ANNEAL
+    run = ChainRun(
+        bound.algorithm,
+        key,
+        bound.data,
+        num_chains=num_chains,
+        num_warmup=num_anneal + math.ceil(SETTLE * scale),
+        num_samples=max(10, math.ceil(AVERAGE * scale)),
+        reducers={"mean": moments("usage", "basis")},
+    )
+    run.finish()
+    means = run.reduced()["mean"]
+    return means["usage"]["mean"], means["basis"]["mean"]
+
+
+def _polished(key, data, usage, basis):
+    """The same factors after some sweeps of the Boolean sampler: bool arrays."""
+    num_chains, _, rank = usage.shape
+    density = BooleanDensity(data.shape, rank, flip_rate=FlipRatePrior(num_rates=2))
+    packed = packed_data(data)
+    algorithm = ormachine(density)
+    position = jax.vmap(lambda u, v: start_from(density, packed, {"usage": u, "basis": v}))(
+        jnp.asarray(usage), jnp.asarray(basis)
+    )
+    run = ChainRun(
+        algorithm, key, packed, num_chains=num_chains, num_samples=POLISH, position=position
+    )
+    run.finish()
+    drawn = run.state.position
+    return tuple(
+        np.moveaxis(np.asarray(unpack_last_axis(drawn[site], size)), 1, 2)
+        for site, size in zip(("usage", "basis"), data.shape, strict=True)
+    )
