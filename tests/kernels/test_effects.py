@@ -1,0 +1,424 @@
+"""The OrMachine with effects is exact: its density, its bits by enumeration, Geweke's test, ranks.
+
+And its lists of entries: sums, packed words beyond one, and what is refused.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax import lax, random
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+from bmfjax.data import InputError
+from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
+from bmfjax.kernels.effect_moves import move_effects, move_levels
+from bmfjax.kernels.effects import draw_bits, ormachine_effects, random_position
+from bmfjax.kernels.effects_density import (
+    EffectsPrior,
+    entry_logits,
+    entry_signs,
+    log_likelihood,
+    log_prior,
+)
+from bmfjax.kernels.observed_entries import line_sums, num_chunks, observed_entries
+from bmfjax.models.ormachine_effects import ormachine_effects as model
+from tests.kernels.exactness import choose, fast_jit
+
+PRIOR = EffectsPrior((4.0, 3.0), 0.7, 1.5, (2.0, 3.0))
+MODEL_PRIOR = {
+    "precision_prior": PRIOR.precision,
+    "intercept_sd": PRIOR.intercept_sd,
+    "dispersion_rate": PRIOR.dispersion_rate,
+    "density_prior": PRIOR.density,
+}
+SHAPE, RANK = (4, 3), 2
+SEEN = np.ones(SHAPE, bool)
+SEEN[[1, 3, 3], [1, 0, 1]] = False
+ROWS, COLUMNS = np.nonzero(SEEN)
+VALUES = np.random.default_rng(0).integers(0, 2, len(ROWS))
+
+
+@functools.partial(jax.jit, static_argnames=("rank", "effects"))
+def draw_joint(key, rank=RANK, effects=True):
+    """A position and values of the entries, from the NumPyro model."""
+    seeded = handlers.seed(model, key)
+    trace = handlers.trace(seeded).get_trace(
+        ROWS, COLUMNS, shape=SHAPE, rank=rank, effects=effects, **MODEL_PRIOR
+    )
+    position = {n: site["value"] for n, site in trace.items() if site["type"] == "sample"}
+    return position, position.pop("data")
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def model_log_density(position, rank=RANK, effects=True):
+    options = {"shape": SHAPE, "rank": rank, "effects": effects, **MODEL_PRIOR}
+    return log_density(model, (ROWS, COLUMNS, VALUES), options, position)[0]
+
+
+@fast_jit
+def kernel_log_joint(position, data):
+    return log_likelihood(position, data) + log_prior(position, PRIOR)
+
+
+@pytest.mark.parametrize(("rank", "effects"), [(2, True), (3, False), (0, True)])
+def test_the_log_joint_is_that_of_the_model(rank, effects):
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    for seed in range(3):
+        position, _ = draw_joint(random.key(seed), rank, effects)
+        found = kernel_log_joint(position, data)
+        expected = model_log_density(position, rank, effects)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_log_joint_of_a_step_is_that_of_its_draw():
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    algorithm = ormachine_effects(RANK, prior=PRIOR)
+    state = algorithm.init(random.key(0), None, data)
+    step = fast_jit(algorithm.step)
+    for key in random.split(random.key(1), 5):
+        state, info = step(key, state, data)
+        observed = algorithm.observe(state, info)
+        np.testing.assert_allclose(
+            observed["log_joint"], model_log_density(state.position), rtol=1e-4
+        )
+    logits = entry_logits(state.position, ROWS, COLUMNS)
+    likelihood = jax.nn.log_sigmoid((2 * VALUES - 1) * logits).sum()
+    np.testing.assert_allclose(observed["log_likelihood"], likelihood, rtol=1e-5)
+
+
+# ---- bits --------------------------------------------------------------------------------------
+
+
+def position_for_bits():
+    """Factors that overlap, a dispersion that matters, effects of different lines."""
+    position, _ = draw_joint(random.key(4))
+    return position | {
+        "usage": jnp.array([[1, 0], [1, 1], [0, 1], [1, 1]]),
+        "basis": jnp.array([[1, 1], [1, 0], [0, 1]]),
+        "usage_density": jnp.array([0.4, 0.6]),
+        "basis_density": jnp.array([0.6, 0.5]),
+        "dispersion": jnp.asarray(1.0),
+        "row_effect": jnp.array([0.8, -0.5, 0.3, -1.0]),
+    }
+
+
+@functools.cache
+def conditional(side):
+    """All values of two lines' bits and their probabilities given everything else."""
+    factor, lines = ("usage", (0, 3)) if side == "row" else ("basis", (0, 1))
+    position = position_for_bits()
+    cases = np.array(list(itertools.product((0, 1), repeat=2 * RANK)))
+
+    def at(bits):
+        whole = position[factor].at[jnp.array(lines)].set(bits.reshape(2, RANK))
+        return model_log_density(position | {factor: whole})
+
+    logs = np.asarray(fast_jit(jax.vmap(at))(cases), float)
+    weights = np.exp(logs - logs.max())
+    return factor, lines, cases, weights / weights.sum()
+
+
+def bits_after_a_sweep(side, inverse_temperature, size=20_000):
+    """Counts of the cases after one sweep that starts at draws from the conditional."""
+    factor, lines, cases, weights = conditional(side)
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    start = np.random.default_rng(1).choice(len(cases), size, p=weights)
+
+    @fast_jit
+    def run(keys, bits):
+        def one(key, bits):
+            position = position_for_bits()
+            whole = position[factor].at[jnp.array(lines)].set(bits.reshape(2, RANK))
+            moved, _ = draw_bits(key, side, position | {factor: whole}, data, inverse_temperature)
+            return moved[factor][jnp.array(lines)].reshape(-1)
+
+        return jax.vmap(one)(keys, bits)
+
+    bits = np.asarray(run(random.split(random.key(2), size), jnp.asarray(cases[start])))
+    assert (bits != cases[start]).mean() > 0.1
+    return np.bincount(bits @ 2 ** np.arange(2 * RANK)[::-1], minlength=len(cases)), weights * size
+
+
+@pytest.mark.parametrize("side", ["row", "column"])
+def test_a_sweep_of_bits_leaves_their_enumerated_conditional(side):
+    found, expected = bits_after_a_sweep(side, 1.0)
+    assert expected.min() > 5
+    assert scipy.stats.chisquare(found, expected).pvalue > 1e-3
+    found, expected = bits_after_a_sweep(side, 2.0)
+    assert scipy.stats.chisquare(found, expected).pvalue < 1e-6
+
+
+def test_bits_beyond_the_first_word_have_their_conditional():
+    """Densities of 0 and 1 hold all factors but the 35th, one of them a rival at column 0."""
+    rank, k, rival = 36, 34, 2
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    factor = jnp.arange(rank)
+    position = random_position(random.key(0), SHAPE, rank, True)
+    position |= {
+        "usage": jnp.zeros((4, rank), jnp.int32).at[:, rival].set(1),
+        "basis": jnp.zeros((3, rank), jnp.int32).at[:, k].set(1).at[0, rival].set(1),
+        "row_effect": jnp.array([0.5, -1.0, 0.0, 1.0]),
+        "usage_density": jnp.where(factor == k, 0.3, jnp.where(factor == rival, 1.0, 0.0)),
+    }
+    half = position | {"usage_density": jnp.full(rank, 0.5)}
+
+    def at(bits):
+        return model_log_density(half | {"usage": position["usage"].at[:, k].set(bits)}, rank)
+
+    base = at(jnp.zeros(4, bool))
+    odds = np.array([at(jnp.arange(4) == i) - base for i in range(4)]) + np.log(0.3 / 0.7)
+
+    draw = fast_jit(jax.vmap(lambda key: draw_bits(key, "row", position, data)[0]["usage"]))
+    drawn = np.asarray(draw(random.split(random.key(1), 4000)))
+    assert (np.delete(drawn, k, 2) == np.delete(np.asarray(position["usage"]), k, 1)).all()
+    probability = np.minimum(np.exp(odds), 1.0)
+    assert probability.min() < 0.3 < probability.max()
+    error = np.sqrt(probability * (1.0 - probability) / len(drawn))
+    assert np.all(np.abs(drawn[:, :, k].mean(0) - probability) <= 4 * error)
+
+
+# ---- effects and levels ------------------------------------------------------------------------
+
+
+def test_effects_come_back_from_far_out():
+    """A Newton step from where the likelihood is flat would overshoot for good."""
+    rows, columns = np.divmod(np.arange(2000), 20)
+    lists = observed_entries(rows, columns, np.zeros(2000, int)).by_row
+    offset = jnp.zeros_like(lists.sign)
+    effect = jnp.full(100, 8.0)
+
+    def step(effect, key):
+        return move_effects(key, lists, effect, offset, 0.5)[0], None
+
+    run = fast_jit(lambda keys: lax.scan(step, effect, keys)[0])
+    assert run(random.split(random.key(0), 20)).max() < 1.0
+
+
+@pytest.mark.parametrize("effects", [True, False])
+def test_the_dispersion_stays_in_its_range_where_the_bits_contradict_the_data(effects):
+    sign = jnp.where(jnp.arange(500) % 2 == 0, 1.0, -1.0)
+    start = (jnp.zeros(()) if effects else None, jnp.asarray(1.0))
+
+    def step(levels, key):
+        mu, scale, accepted, _ = move_levels(
+            key, sign, jnp.zeros(500), -sign, levels[0], levels[1], PRIOR
+        )
+        return (mu if effects else None, scale), (scale, accepted)
+
+    run = fast_jit(lambda keys: lax.scan(step, start, keys)[1])
+    scale, accepted = run(random.split(random.key(0), 300))
+    assert scale.min() >= 0.0 and scale[-100:].max() < 0.5
+    assert len(np.unique(scale)) > 5 and accepted.max() > 0.2
+
+
+# ---- Geweke's test and calibration -------------------------------------------------------------
+
+SCALARS = ("intercept", "dispersion", "row_precision", "column_precision")
+INVARIANT = (*SCALARS, "logit", "missing logit", "log joint", "usage", "basis", "usage density")
+STATISTICS = (*INVARIANT, "row effect", "column effect", "bit", "fit of data", "log precision")
+CHAINS, DRAWS, KEPT, THIN = 600, 30, 19, 3
+
+
+@functools.cache
+def simulated_chains():
+    """``run(key, redraw, power, rate) -> (truth, draws)``: see `tests.kernels.exactness`.
+
+    The faults: the inverse temperature, and a factor on the rate of the dispersion's prior.
+    """
+    template = observed_entries(ROWS, COLUMNS, np.zeros(len(ROWS), int), SHAPE)
+    logits_at = jnp.array([0, 1]), jnp.array([0, 1])  # the second entry is missing
+
+    def with_values(values):
+        full = jnp.zeros(SHAPE).at[ROWS, COLUMNS].set(2.0 * values - 1.0)
+        row, column = template
+        seen_row, seen_column = row.sign != 0, column.sign != 0
+        return template._replace(
+            by_row=row._replace(sign=jnp.where(seen_row, full[row.line[:, None], row.other], 0.0)),
+            by_column=column._replace(
+                sign=jnp.where(seen_column, full[column.other, column.line[:, None]], 0.0)
+            ),
+        )
+
+    def statistics(position, values):
+        logit, missing = entry_logits(position, *logits_at)
+        joint = log_likelihood(position, with_values(values)) + log_prior(position, PRIOR)
+        found = {n: position[n] for n in SCALARS} | {
+            "logit": logit,
+            "missing logit": missing,
+            "log joint": joint,
+            "usage": position["usage"].mean(),
+            "basis": position["basis"].mean(),
+            "usage density": position["usage_density"].sum(),
+            "row effect": position["row_effect"][1],
+            "column effect": position["column_effect"][2],
+            "bit": 1.0 * position["usage"][2, 1],
+            "fit of data": (entry_logits(position, ROWS, COLUMNS) * (2 * values - 1)).sum(),
+            "log precision": jnp.log(position["row_precision"] * position["column_precision"]),
+        }
+        return jnp.stack([found[n] for n in STATISTICS])
+
+    def one(key, start, values, redraw, power, rate):
+        prior = PRIOR._replace(dispersion_rate=rate * PRIOR.dispersion_rate)
+        algorithm = ormachine_effects(RANK, prior=prior)
+
+        def body(carry, key):
+            state, values = carry
+            key_steps, key_data = random.split(key)
+            data = with_values(values)
+
+            def step(state, key):
+                return algorithm.step(key, state, data, power)[0], None
+
+            state, _ = lax.scan(step, state, random.split(key_steps, THIN))
+            logits = entry_logits(state.position, ROWS, COLUMNS)
+            fresh = 1 * (random.uniform(key_data, logits.shape) < jax.nn.sigmoid(logits))
+            values = jnp.where(redraw, fresh, values)
+            return (state, values), statistics(state.position, values)
+
+        state = algorithm.init(None, start, None)
+        return lax.scan(body, (state, values), random.split(key, DRAWS))[1]
+
+    joint = fast_jit(jax.vmap(draw_joint))
+
+    @fast_jit
+    def chains(keys, truth, other, values, *options):
+        def each(key, truth, other, values):
+            start = choose(options[0], truth, other)
+            return statistics(truth, values), one(key, start, values, *options)
+
+        return jax.vmap(each)(keys, truth, other, values)
+
+    def run(key, redraw, power, rate):
+        keys = random.split(key, (3, CHAINS))
+        truth, values = joint(keys[0])
+        other, _ = joint(keys[1])
+        found = chains(keys[2], truth, other, values, redraw, power, rate)
+        return jax.tree.map(np.asarray, found)
+
+    return run
+
+
+def joint_distribution_scores(*faults):
+    marginal, successive = simulated_chains()(random.key(0), True, *faults)
+    return geweke_scores(marginal, successive), ess_bulk(successive).min()
+
+
+def calibration_p_values(*faults):
+    truth, draws = simulated_chains()(random.key(2), False, *faults)
+    size = len(INVARIANT)
+    return rank_uniformity(rank_statistics(draws[:, -KEPT:, :size], truth[:, :size]), KEPT)
+
+
+def test_the_joint_distribution_is_that_of_the_model():
+    scores, size = joint_distribution_scores(1.0, 1.0)
+    assert size > 1000
+    assert np.abs(scores).max() < 3.7  # of 30
+
+
+def test_ranks_of_the_truth_among_the_draws_are_uniform():
+    assert calibration_p_values(1.0, 1.0).min() > 5e-4  # of 10
+
+
+@pytest.mark.parametrize(
+    ("faults", "statistic"),
+    [((1.7, 1.0), "fit of data"), ((1.0, 1.5), "dispersion")],
+    ids=["power of the likelihood", "prior of the dispersion"],
+)
+def test_the_joint_distribution_shows_a_fault(faults, statistic):
+    scores, _ = joint_distribution_scores(*faults)
+    assert abs(scores[0, STATISTICS.index(statistic)]) > 6
+
+
+def test_the_ranks_show_a_fault():
+    assert calibration_p_values(1.0, 2.0)[INVARIANT.index("dispersion")] < 1e-6
+
+
+# ---- lists of entries --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fill", [None, 3])
+def test_the_lists_hold_every_entry_once_on_either_side(fill):
+    r = np.random.default_rng(0)
+    seen = r.random((90, 50)) < 0.3
+    seen[7] = False
+    values = r.integers(0, 2, seen.shape)
+    rows, columns = r.permutation(np.argwhere(seen)).T
+    chunks = fill and (num_chunks(rows) + fill, num_chunks(columns) + fill)
+    data = observed_entries(rows, columns, values[rows, columns], seen.shape, chunks=chunks)
+    signs = np.where(seen, 2.0 * values - 1.0, 0.0)
+    for lists, dense in ((data.by_row, signs), (data.by_column, signs.T)):
+        found = np.zeros(dense.shape)
+        line = np.broadcast_to(np.asarray(lists.line)[:, None], lists.other.shape)
+        np.add.at(found, (line, np.asarray(lists.other)), np.asarray(lists.sign))
+        np.testing.assert_array_equal(found, dense)
+        np.testing.assert_array_equal(line_sums(lists, lists.sign), dense.sum(1))
+        assert np.all(np.diff(lists.line) >= 0)
+        assert int(lists.count.sum()) == seen.sum() == int((lists.sign != 0).sum())
+    if fill:
+        assert len(data.by_row.line) == chunks[0]
+
+
+@pytest.mark.parametrize("rank", [1, 32, 33])
+def test_covered_entries_are_those_of_the_boolean_product(rank):
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    position = random_position(random.key(rank), SHAPE, rank, True)
+    product = np.asarray(position["usage"]) @ np.asarray(position["basis"]).T > 0
+    for side, lists in (("row", data.by_row), ("column", data.by_column)):
+        seen = np.asarray(lists.sign) != 0
+        line = np.broadcast_to(np.asarray(lists.line)[:, None], seen.shape)
+        dense = product if side == "row" else product.T
+        expected = np.where(dense[line, np.asarray(lists.other)], 1.0, -1.0)
+        np.testing.assert_array_equal(
+            np.asarray(entry_signs(side, position, data))[seen], expected[seen]
+        )
+
+
+def test_a_step_promotes_no_types():
+    data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
+    for rank, effects in ((2, True), (2, False), (0, True)):
+        algorithm = ormachine_effects(rank, effects=effects)
+        state = algorithm.init(random.key(0), None, data)
+        after, info = jax.eval_shape(algorithm.step, random.key(1), state, data)
+        before = jax.eval_shape(lambda s: s, state)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), before
+        )
+        assert {x.dtype for x in info} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.0, 1.0], [0, 1], [0, 1]), "rows are float64"),
+        (([0, 1], [0.5, 1], [0, 1]), "columns are float64"),
+        (([0, -1], [0, 1], [0, 1]), r"rows\[1\] is -1"),
+        (([0, 1], [0, 3], [0, 1], (2, 3)), r"columns\[1\] is 3; give indices from 0 to 2"),
+        (([0, 1], [0, 1], [0, 2]), r"values\[1\] is 2"),
+        (([0, 1], [0, 1], [0, np.nan]), r"values\[1\] is nan"),
+        (([0, 1, 0], [0, 1, 0], [0, 1, 1]), "row 0, column 0 is given twice, again at 2"),
+        (([], [], []), "no observed entries"),
+        (([0, 1], [0], [1]), "same length"),
+    ],
+)
+def test_bad_entries_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        observed_entries(*arguments)
+
+
+def test_too_few_chunks_and_bad_ranks_are_refused():
+    with pytest.raises(InputError, match="chunks is 1 and the entries fill 2"):
+        observed_entries([0, 1], [0, 1], [0, 1], chunks=(1, 2))
+    for make in (
+        ormachine_effects,
+        lambda rank, effects=True: draw_joint(random.key(0), rank, effects),
+    ):
+        with pytest.raises(InputError, match="rank is -1"):
+            make(-1)
+        with pytest.raises(InputError, match="rank is 0 and effects is False"):
+            make(rank=0, effects=False)
