@@ -31,6 +31,7 @@ from jax import lax, random
 
 from bmfjax.kernels import flip_rates
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.beta import draw_beta
 from bmfjax.kernels.bit_updates import (
     Coverage,
     Lines,
@@ -224,9 +225,8 @@ def draw_density(key, site, density, position, data) -> dict:
     ones, bits = _free_ones(site, density, position, data)
     name = f"{site}_density"
     kind = position[name].dtype
-    drawn = random.beta(
-        key, (prior.beta[0] + ones).astype(kind), (prior.beta[1] + bits - ones).astype(kind)
-    )
+    a, b = prior.beta
+    drawn = draw_beta(key, (a + ones).astype(kind), (b + bits - ones).astype(kind))
     # One is the nearest number to a draw very close to it, and its log odds are infinite.
     tiny = jnp.finfo(kind)
     return {name: jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)}
@@ -346,7 +346,8 @@ def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
     for i, (site, size) in enumerate(zip(("usage", "basis"), density.shape, strict=True)):
         prior = getattr(density, site)
         if prior.beta is not None:
-            chance = random.beta(keys[2 * i], *prior.beta, (density.rank,), kind)
+            a, b = (jnp.full(density.rank, c, kind) for c in prior.beta)
+            chance = draw_beta(keys[2 * i], a, b)
             position[f"{site}_density"] = jnp.clip(chance, 0.01, 0.99)
         odds = log_odds(site, density, position, data)
         shape = (density.rank, size)
