@@ -28,7 +28,7 @@ def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> Binarized:
         The k-th factor is the k-th of the draws.
     """
     ones, observed = np.nan_to_num(data.dense()) > 0.5, data.observed()
-    axes = [(0, 1)] if len(usage_draws) == 1 else [1, (0, 1)]
+    axes = [(0, 1)] if usage_draws.shape[0] == 1 else [1, (0, 1)]
     starts = []
     for axis in axes:
         usage = usage_draws.mean(axis, dtype=float).reshape(-1, *usage_draws.shape[2:])

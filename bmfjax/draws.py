@@ -80,16 +80,22 @@ class PackedDraws:
 
     def __getitem__(self, index):
         index = index if isinstance(index, tuple) else (index,)
-        sliced = len(index) >= 3 and all(isinstance(i, slice) for i in index[:2])
-        if not sliced or np.ndim(index[2]) != 1:
+        lead = index[:2] + (slice(None),) * (2 - len(index))
+        if not all(isinstance(i, slice | int | np.integer) for i in lead):
             return np.asarray(self)[index]
-        # The common case, some lines of many draws: unpack no others.
-        chosen = np.asarray(index[2])
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        few = PackedDraws(self.words[index[:2]], self.size).lines(chosen)
-        if len(index) == 3:
-            return few
-        return few[:, :, np.arange(len(chosen)), index[3]]
+        # Unpack the chains, draws and lines that are asked for, and no others.
+        words = self.words[tuple(i if isinstance(i, slice) else slice(i, i + 1) for i in lead)]
+        rest = index[2:]
+        chosen = np.arange(self.size)
+        paired = len(rest) == 2 and np.ndim(rest[1]) == 1
+        if rest and np.ndim(rest[0]) == 1:
+            mask = np.asarray(rest[0])
+            chosen = np.flatnonzero(mask) if mask.dtype == bool else mask
+            rest = (np.arange(len(chosen)) if paired else slice(None), *rest[1:])
+        bits = PackedDraws(words, self.size).lines(chosen)
+        bits = bits[tuple(slice(None) if isinstance(i, slice) else 0 for i in lead)]
+        kept = sum(isinstance(i, slice) for i in lead)
+        return bits[(slice(None),) * kept + rest]
 
     def mean(self, axis=(0, 1), dtype=np.float64) -> np.ndarray:
         """Share of ones over axes of chains and draws, never the whole array at once."""

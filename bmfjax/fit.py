@@ -14,7 +14,7 @@ def fit(
     data: Any,
     rank: int,
     *,
-    model: str = "relaxed",
+    model: str = "ormachine",
     sampler: str | None = None,
     priors: Any = None,
     init: Mapping | None = None,

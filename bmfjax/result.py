@@ -36,17 +36,17 @@ class Fit:
     model, sampler : str
     settings : dict
         Everything that determines the draws besides the data.
-    usage_draws : (chain, draw, rows, rank) float32
-        Kept draws, factors aligned across draws and chains.
-    basis_draws : (chain, draw, columns, rank) float32
-    precision_draws : (chain, draw) float32 or None
-        Noise precision where it was learned.
-    rate_draws : (chain, draw, rank) float32 or None
-        Exponential rates of the factors' entries where they were learned (prior "ard"): a
-        factor that the data do not need has a high one.
+    usage_draws : (chain, draw, rows, rank) float32, or `PackedDraws`
+        Kept draws, factors aligned across draws and chains; those of Boolean factors stay packed
+        and are indexed like a bool array.
+    basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
+    other_draws : dict
+        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
+        `flip_rate`, `usage_density` and `basis_density` of the Boolean one.
     trace : dict
-        (chain, step), warm-up included: `log_joint`; from the exact sampler `residual` (sum of
-        squares) and a learned `precision`, from IASG `clamped`, from parallel tempering
+        (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
+        `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
+        learned `precision`, from IASG `clamped`; from parallel tempering
         `swap_probability` and `replica` (chain, step, pair or temperature).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
@@ -76,14 +76,29 @@ class Fit:
     settings: Mapping[str, Any]
     usage_draws: np.ndarray
     basis_draws: np.ndarray
-    precision_draws: np.ndarray | None
     trace: Mapping[str, np.ndarray]
     agreement: np.ndarray
     scalars: Mapping[str, Any]
     usage_binary: np.ndarray
     basis_binary: np.ndarray
     versions: Mapping[str, str] = field(default_factory=dict)
-    rate_draws: np.ndarray | None = None
+    other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def precision_draws(self) -> np.ndarray | None:
+        """Draws of the noise precision, (chain, draw), where it was learned."""
+        return self.other_draws.get("precision")
+
+    @property
+    def rate_draws(self) -> np.ndarray | None:
+        """Draws of the rates of the prior "ard", (chain, draw, rank): high where the data do not
+        need a factor."""
+        return self.other_draws.get("rate")
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether the factors are binary, and their product Boolean."""
+        return self.usage_draws.dtype == bool
 
     @property
     def rank(self) -> int:
@@ -117,25 +132,31 @@ class Fit:
 
     def draws(self) -> dict[str, np.ndarray]:
         """Aligned draws, ``{site: (chain, draw, ...)}``."""
-        out = {"usage": self.usage_draws, "basis": self.basis_draws}
-        if self.precision_draws is not None:
-            out["precision"] = self.precision_draws
-        if self.rate_draws is not None:
-            out["rate"] = self.rate_draws
-        return out
+        factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
+        return factors | dict(self.other_draws)
 
     # ---- entries of the matrix -----------------------------------------------------------
 
-    def probability(self, rows: Sequence | None = None, columns: Sequence | None = None):
+    def probability(
+        self,
+        rows: Sequence | None = None,
+        columns: Sequence | None = None,
+        *,
+        noisy: bool = False,
+    ):
         r"""Probability that an entry is truly a one, given the data.
 
-        For the relaxed model the event is that the reconstruction reaches one half,
-        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`, computed from the kept draws.
+        For the Boolean model the event is that some factor covers the entry, for the
+        relaxed model that the reconstruction reaches one half,
+        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws.
 
         Parameters
         ----------
         rows, columns : sequence of int or str, or bool array, optional
             Positions, names or a mask; default all.
+        noisy : bool
+            Boolean model only: the probability that an observation of the entry is a
+            one, flips included.
 
         Returns
         -------
@@ -147,7 +168,14 @@ class Fit:
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        return entries.exceedance(*self._selected(rows, columns), level=0.5)
+        usage, basis = self._selected(rows, columns)
+        if not noisy:
+            return entries.exceedance(usage, basis, level=0.5)
+        if "flip_rate" not in self.other_draws:
+            raise InputError(
+                f"model {self.model!r} has no flip rates; use predict() for its reconstruction"
+            )
+        return entries.predictive(usage, basis, self.other_draws["flip_rate"])
 
     def predict(
         self,
@@ -157,6 +185,8 @@ class Fit:
         level: float = 0.9,
     ):
         r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
+
+        That of the Boolean model is 0 or 1, and its mean is `probability`.
 
         Parameters
         ----------
@@ -188,13 +218,18 @@ class Fit:
                 f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
                 f"(up to {MAX_ENTRIES:,} entries are formed at once by default)"
             )
+        whole = rows is None and columns is None
+        if whole:  # packed draws stay packed, and are formed one at a time
+            return self.usage_draws, self.basis_draws
         return self.usage_draws[:, :, i], self.basis_draws[:, :, j]
 
     def transform(self, new_rows) -> np.ndarray:
         r"""Usage of new rows, given the fitted basis.
 
-        For every kept draw of the basis the usage in [0, 1] that fits the new rows
-        best (the mode under a uniform prior), averaged over the draws.
+        For the Boolean model the posterior mean: draws of the usage of the new rows
+        given draws of everything else, which the new rows do not change. For the relaxed
+        model, for every kept draw of the basis, the usage in [0, 1] that fits the new
+        rows best (the mode under a uniform prior), averaged over the draws.
 
         Parameters
         ----------
@@ -211,6 +246,10 @@ class Fit:
                 f"the new rows have {new.num_columns} columns and the fitted matrix "
                 f"{self.data.num_columns}; give the same columns in the same order"
             )
+        if self.is_boolean:
+            from bmfjax.infer.new_rows import usage_of_new_rows  # JAX only where it is used
+
+            return usage_of_new_rows(new, self.basis_draws.words, self.other_draws)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return entries.best_usage(new.dense(), draws)
 
@@ -238,7 +277,7 @@ class Fit:
         if method == "map":
             return self.usage_binary, self.basis_binary
         if method == "expected":
-            p = entries.exceedance(self.usage_draws, self.basis_draws, level=0.5)
+            p = self.probability()
             found = binarize(self.usage, self.basis, p)
             return found.usage, found.basis
         if method not in ("threshold", "pairs"):
@@ -299,7 +338,7 @@ class Fit:
             dims={
                 "usage": ["rows", "factor"],
                 "basis": ["columns", "factor"],
-                "rate": ["factor"],
+                **{n: ["factor"] for n in ("rate", "usage_density", "basis_density")},
                 "data": ["rows", "columns"],
             },
             coords={

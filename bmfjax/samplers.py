@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, TruncatedGibbs
+from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
 from bmfjax.infer.kernel import AlgorithmKernel
 
 
@@ -29,30 +29,39 @@ class Sampler(NamedTuple):
     trace: tuple[str, ...]
 
 
-#: The first is the default.
+#: Of each model; the first is its default.
 SAMPLERS = {
-    "gibbs": Sampler(TruncatedGibbs, True, ("log_joint", "residual")),
-    "iasg": Sampler(IASG, False, ("log_joint", "clamped")),
-    "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
+    "ormachine": {
+        "gibbs": Sampler(OrMachineGibbs, True, ("log_joint", "errors", "dispersion")),
+    },
+    "relaxed": {
+        "gibbs": Sampler(TruncatedGibbs, True, ("log_joint", "residual")),
+        "iasg": Sampler(IASG, False, ("log_joint", "clamped")),
+        "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
+    },
 }
-DEFAULT = next(iter(SAMPLERS))
 
 
-def make_kernel(
-    name: str, model: Callable, options: Mapping[str, Any] | None, num_warmup: int, started: bool
-) -> tuple[AlgorithmKernel, dict]:
+def default_sampler(model: str) -> str:
+    """Name of the sampler that a model has where none is asked for."""
+    return next(iter(SAMPLERS[model]))
+
+
+def sampler_of(asked) -> Sampler:
+    """The sampler that a request, or the settings of a fit, name."""
+    if isinstance(asked, Mapping):
+        return SAMPLERS[asked["model"]][asked["sampler"]]
+    return SAMPLERS[asked.model][asked.sampler]
+
+
+def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
     """The kernel and the options that it was made with.
 
     Parameters
     ----------
-    name : str
+    request : bmfjax.job.Request
     model : callable
-    options : mapping or None
-        What the user gave.
-    num_warmup : int
-        The exact sampler anneals half of the warm-up, unless told otherwise.
-    started : bool
-        Whether a start was given, which annealing would forget.
+        The NumPyro model.
 
     Returns
     -------
@@ -64,25 +73,29 @@ def make_kernel(
     InputError
         For an option that this sampler does not have, or annealing beyond the warm-up.
     """
+    options, name = request.sampler_options, request.sampler
+    sampler = sampler_of(request)
     if options is not None and not isinstance(options, Mapping):
         raise InputError(f"sampler_options is {options!r}; give a mapping of names to values")
     options = dict(options or {})
-    allowed = [p for p in inspect.signature(SAMPLERS[name].make).parameters if p != "model"]
+    allowed = [p for p in inspect.signature(sampler.make).parameters if p != "model"]
     for option in options:
         if option not in allowed:
             raise InputError(
                 f"sampler_options name {option!r}, which sampler {name!r} does not have; "
                 f"it has {', '.join(allowed)}"
             )
-    if name == "gibbs":
-        options.setdefault("num_anneal", 0 if started else num_warmup // 2)
+    if "num_anneal" in allowed:
+        # The Boolean sampler has a start that annealing would forget, and so has who gives one.
+        relaxed = request.model == "relaxed" and request.init is None
+        options.setdefault("num_anneal", request.num_warmup // 2 if relaxed else 0)
         _check_gibbs(options)
-        if options["num_anneal"] > num_warmup:
+        if options["num_anneal"] > (most := request.num_warmup):
             raise InputError(
-                f"num_anneal is {options['num_anneal']} and num_warmup {num_warmup}; annealed "
+                f"num_anneal is {options['num_anneal']} and num_warmup {most}; annealed "
                 "sweeps are not draws from the posterior: anneal within the warm-up"
             )
-    return SAMPLERS[name].make(model, **options), options
+    return sampler.make(model, **options), options
 
 
 def _check_gibbs(options) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from bmfjax.data import InputError, load, save
 from bmfjax.diagnostics import load_netcdf, posterior_dataset, save_netcdf
+from bmfjax.draws import PackedDraws
 from bmfjax.result import MAX_ENTRIES, Fit
 
 #: What a fit's directory holds; `probability.npz` only for matrices of up to 10^7 entries.
@@ -110,18 +111,17 @@ def load_fit(directory: str | os.PathLike) -> Fit:
             binary = {n: factors[n] for n in ("usage_binary", "basis_binary", "agreement")}
             trace = {n.removeprefix("trace_"): factors[n] for n in factors if "trace_" in n}
         scalars = {n: math.nan if v is None else v for n, v in summary["scalars"].items()}
-        learned = {
-            f"{n}_draws": posterior[n].values if n in posterior else None
-            for n in ("precision", "rate")
-        }
+        factors = {n: posterior[n].values for n in ("usage", "basis")}
+        if summary["model"] == "ormachine":
+            factors = {n: PackedDraws.pack(values) for n, values in factors.items()}
         return Fit(
             data=load(folder / "data.npz"),
             model=summary["model"],
             sampler=summary["sampler"],
             settings=summary["settings"],
-            usage_draws=posterior["usage"].values,
-            basis_draws=posterior["basis"].values,
-            **learned,
+            usage_draws=factors["usage"],
+            basis_draws=factors["basis"],
+            other_draws={n: posterior[n].values for n in posterior if n not in factors},
             trace=trace,
             agreement=binary["agreement"],
             scalars=scalars,

@@ -1,18 +1,22 @@
 """Running chains: the driver, its reducers and checkpoints, and the seam to NumPyro."""
 
+from bmfjax.infer.boolean_start import boolean_starts
 from bmfjax.infer.driver import ChainRun
 from bmfjax.infer.gibbs import TruncatedGibbs
 from bmfjax.infer.iasg import IASG
 from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
+from bmfjax.infer.ormachine import OrMachineGibbs
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
 from bmfjax.infer.tempering import annealed, parallel_tempering
 
 __all__ = [
     "IASG",
     "ChainRun",
+    "OrMachineGibbs",
     "Reducer",
     "TruncatedGibbs",
     "annealed",
+    "boolean_starts",
     "geometric_ladder",
     "histogram",
     "moments",

@@ -19,6 +19,7 @@ from bmfjax.infer.tempering import annealed, parallel_tempering
 from bmfjax.kernels.birth_move import birth_move
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.collapsed_blocks import collapsed
 from bmfjax.kernels.flip_rates import FlipRatePrior
 from bmfjax.kernels.ormachine import (
     SITES,
@@ -42,7 +43,7 @@ from bmfjax.models.ormachine import ormachine as ormachine_model
 
 UPDATES = ("metropolis", "gibbs", "joint")
 RULES = ("sample", "laplace", "mle")
-MOVES = {"birth": birth_move, "split_merge": split_merge}
+MOVES = {"collapsed": collapsed, "birth": birth_move, "split_merge": split_merge}
 
 
 class OrMachineKernelState(NamedTuple):
@@ -92,9 +93,10 @@ class OrMachineGibbs(AlgorithmKernel):
         The flip rates are drawn from their conditional; set to (errors + 1) / (entries +
         2); or set to errors / entries, as published. The latter two are not draws from
         the posterior.
-    moves : sequence of {"birth", "split_merge"}
-        Global moves before every sweep (`bmfjax.kernels.birth_move`,
-        `bmfjax.kernels.split_merge`), for factors that single flips cannot exchange.
+    moves : sequence of {"collapsed", "birth", "split_merge"}
+        Moves before every sweep, for what single flips cannot change: bits of one factor
+        matrix with the other summed out (`bmfjax.kernels.collapsed_blocks`), factors
+        replaced as a whole (`birth_move`), split and merged (`split_merge`).
     num_anneal : int
         Anneal the first so many sweeps, the likelihood raised from the power `lowest`
         to one. Make them part of the warm-up.

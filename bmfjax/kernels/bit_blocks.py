@@ -122,14 +122,14 @@ def _groups_in_turn(steps, lines, weights):
 def _draw(key, ones, zeros, used, log_odds, weights):
     """Bits (size, lines) of one group: `ones` and `zeros` (lines, words) are free to be covered."""
     size = used.shape[0]
-    states = (np.arange(2**size)[:, None] >> np.arange(size)) & 1 == 1
+    states = states_of(size)
 
     def of_pattern(pattern):
         signed = jnp.where(pattern[:, None], used, ~used)
         columns = lax.reduce(signed, FULL, lax.bitwise_and, (0,))
         return count_bits(ones & columns), count_bits(zeros & columns)
 
-    counts = [_covered(g, size) for g in lax.map(of_pattern, jnp.asarray(states))]
+    counts = [covered_by_states(g, size) for g in lax.map(of_pattern, jnp.asarray(states))]
     odds = log_odds[None]
     prior = jnp.where(states[:, :, None], jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)).sum(
         1
@@ -143,8 +143,25 @@ def _draw(key, ones, zeros, used, log_odds, weights):
     return (state >> jnp.arange(size)[:, None]) & 1 == 1
 
 
-def _covered(counts, size):
-    """Entries that each state covers, from the entries of each pattern: (states, lines) int32."""
+def states_of(size: int) -> np.ndarray:
+    """The states of so many bits, the first bit changing fastest: (2**size, size) bool.
+
+    Examples
+    --------
+    >>> states_of(2).astype(int).tolist()
+    [[0, 0], [1, 0], [0, 1], [1, 1]]
+    """
+    return (np.arange(2**size)[:, None] >> np.arange(size)) & 1 == 1
+
+
+def covered_by_states(counts, size: int):
+    """What each state covers, from what there is of each pattern: (states, lines), as `counts`.
+
+    Examples
+    --------
+    >>> covered_by_states(jnp.array([[9], [1], [2], [4]]), 2)[:, 0].tolist()
+    [0, 5, 6, 7]
+    """
     lines = counts.shape[1]
     sums = counts
     for k in range(size):

@@ -1,0 +1,145 @@
+"""What the draws of any model become: aligned factors, Boolean factors, figures, a `Fit`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from bmfjax import trust
+from bmfjax.boolean import boolean_factors
+from bmfjax.data import packed
+from bmfjax.diagnostics import Alignment, Binarized, agreement
+from bmfjax.result import Fit
+
+#: Kept draws of the factors: up to this many a chain, and bytes in all.
+MAX_KEPT, MAX_KEPT_BYTES = 250, 512 * 2**20
+
+
+def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> int:
+    """Draws from one that is kept to the next.
+
+    Parameters
+    ----------
+    entries : int
+        Bytes that one kept draw of all chains takes where it is looked at.
+    num_samples : int
+    most : int
+        Draws of a chain that are kept at most.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> thinning(1000, 3000), thinning(2**27, 3000)
+    (12, 375)
+    """
+    keep = min(most, max(8, MAX_KEPT_BYTES // entries))
+    return math.ceil(num_samples / keep) if num_samples > keep else 1
+
+
+def most_probable(run, trace) -> tuple[int, int]:
+    """Position (chain, draw) of the kept draw with the highest log joint density."""
+    every = run.thinning("usage")
+    kept = trace["log_joint"][:, run.num_warmup :][:, every - 1 :: every]
+    return tuple(int(i) for i in np.unravel_index(np.argmax(kept), kept.shape))
+
+
+def outcome(
+    plan,
+    run,
+    aligned: Alignment,
+    trace: Mapping,
+    *,
+    exact: bool,
+    seconds: float,
+    versions: Mapping,
+    residual_floor: float = 0.0,
+    binary: Binarized | None = None,
+    draws: Mapping | None = None,
+) -> Fit:
+    """The result of a fit.
+
+    Parameters
+    ----------
+    plan : bmfjax.request.Plan
+    run : ChainRun
+    aligned : Alignment
+        Its draws may be packed.
+    trace : dict
+        (chain, step), warm-up included.
+    exact : bool
+    seconds : float
+    versions : dict
+    residual_floor : float
+        See `bmfjax.trust.assess`.
+    binary : Binarized, optional
+        Boolean factors in the order of `aligned`; default the most probable ones.
+    draws : dict, optional
+        Of other sites, `precision`, `rate`, `flip_rate`, ...; those with a last axis of factors in
+        `aligned`'s order must be named in `PER_FACTOR`.
+
+    Returns
+    -------
+    Fit
+        Factors ordered by the size of their tiles.
+    """
+    data, settings = plan.data, plan.settings
+    agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
+    binary = boolean_factors(data, aligned.usage, aligned.basis) if binary is None else binary
+    order = np.argsort(-binary.usage.sum(0) * binary.basis.sum(0), kind="stable")
+    usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
+    others = {n: v[..., order] if n in PER_FACTOR else v for n, v in (draws or {}).items()}
+    scalars = {
+        "num_warmup": settings["num_warmup"],
+        "num_draws": run.num_draws,
+        "thinning": settings["thinning"],
+        "complete": run.steps_done == run.num_steps,
+        "seconds": seconds,
+        "expected_errors": binary.expected_loss,
+        "rows_without_information": len(data.empty_rows),
+        "columns_without_information": len(data.empty_columns),
+        **trust.assess(
+            data,
+            usage,
+            basis,
+            wrong_entries(data, binary),
+            agreeing,
+            {n: values[:, run.num_warmup :] for n, values in trace.items()},
+            exact=exact,
+            residual_floor=residual_floor,
+        ),
+    }
+    return Fit(
+        data=data,
+        model=settings["model"],
+        sampler=settings["sampler"],
+        settings=settings,
+        usage_draws=usage,
+        basis_draws=basis,
+        other_draws=others,
+        trace=trace,
+        agreement=agreeing[order],
+        scalars=scalars,
+        usage_binary=binary.usage[:, order],
+        basis_binary=binary.basis[:, order],
+        versions=versions,
+    )
+
+
+#: Sites with a number a factor.
+PER_FACTOR = ("rate", "usage_density", "basis_density")
+
+
+def reordered(draws, order):
+    """Draws (chain, draw, lines, rank), packed or not, with the factors permuted."""
+    return draws.reordered(order) if hasattr(draws, "reordered") else draws[..., order]
+
+
+def wrong_entries(data, binary: Binarized) -> int:
+    """Observed entries that the Boolean product gets wrong, counted on words."""
+    words = packed.boolean_product(binary.usage, binary.basis)
+    return packed.count_errors(words, *data.packed())

@@ -1,0 +1,83 @@
+"""What a user asks of a fit, and what a model makes of it before it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.infer import ChainRun
+from bmfjax.result import Fit
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked of a fit, read and checked as far as all models have it in common.
+
+    Attributes
+    ----------
+    data : BinaryMatrix
+    rank, num_chains, num_warmup, num_samples, seed : int
+    model, sampler : str
+    priors, init, sampler_options : any
+        As of `bmfjax.fit`.
+    """
+
+    data: BinaryMatrix
+    rank: int
+    model: str
+    sampler: str
+    priors: Any
+    init: Any
+    num_chains: int
+    num_warmup: int
+    num_samples: int
+    seed: int
+    sampler_options: Any
+
+    def settings(self) -> dict:
+        """What determines the draws, besides the data and the model's own options."""
+        names = ("model", "sampler", "num_chains", "num_warmup", "num_samples", "seed")
+        return {"rank": int(self.rank)} | {n: getattr(self, n) for n in names}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A fit whose options are checked.
+
+    Attributes
+    ----------
+    data : BinaryMatrix
+    settings : dict
+        Everything that determines the draws besides the data.
+    start : callable
+        ``start(resume) -> ChainRun``, the chains at their start; what only a new run needs is not
+        looked for where one is resumed.
+    assemble : callable
+        ``assemble(plan, run, versions, seconds) -> Fit``.
+    """
+
+    data: BinaryMatrix
+    settings: dict
+    start: Callable[[bool], ChainRun]
+    assemble: Callable[..., Fit]
+
+
+def check_memory(data, bytes_an_entry: float, why: str) -> None:
+    """Refuse a matrix of which a model would need more than this machine has."""
+    needed, memory = bytes_an_entry * data.num_rows * data.num_columns, _memory()
+    if needed > 0.8 * memory:
+        raise InputError(
+            f"{why}, which for {data.num_rows} x {data.num_columns} takes "
+            f"{needed / 2**30:.0f} GiB of the {memory / 2**30:.0f} GiB here; choose fewer rows or "
+            "columns"
+        )
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not known on this system
+        return 2**63
