@@ -1,0 +1,127 @@
+"""What a sweep of the OrMachine costs beside one pass over the packed matrix, and in memory.
+
+Products of density .1, in three sizes, every sweep drawing the usage, the basis, the densities and
+the flip rate. Medians of interleaved rounds; the pass counts the ones of both orientations of the
+matrix, which is the least that any sweep must read. Memory is what the compiled program holds:
+arguments, results and temporaries, beside the two packed matrices.
+
+    python benchmarks/ormachine_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from record import write_record
+
+import bmfjax
+from bmfjax.kernels.bit_blocks import joint
+from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.ormachine import BooleanDensity, ormachine
+from bmfjax.kernels.packed_lines import count_bits, packed_data
+
+UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
+#: Rows, columns, rank; sweeps of a round; target in ms; ms of a sweep of the authors' released
+#: programs, measured by us on the same kind of machine.
+SIZES = {
+    "1000x1000, rank 10": ((1000, 1000, 10), 100, 2, (65, 65)),
+    "10000x1000, rank 20": ((10_000, 1000, 20), 10, 30, (1300, 2300)),
+    "100000x1000, rank 20": ((100_000, 1000, 20), 2, 250, (24_000, 24_000)),
+}
+DENSITY = 0.1
+
+
+def programs(size, data, sweeps: int, update):
+    """The looped sweep and the looped pass, compiled, with their first arguments."""
+    rows, columns, rank = size
+    algorithm = ormachine(BooleanDensity((rows, columns), rank), update=update)
+
+    def many(key, state, data):
+        def step(i, state):
+            return algorithm.step(random.fold_in(key, i), state, data)[0]
+
+        return lax.fori_loop(0, sweeps, step, state)
+
+    def passes(key, total, data):
+        def one(i, total):
+            # Other words in every turn: the loop must not be cut short.
+            words = (data.by_row.ones, data.by_column.ones)
+            return total + sum(count_bits(w ^ i.astype(jnp.uint32), axis=None) for w in words)
+
+        return lax.fori_loop(0, sweeps, one, total)
+
+    state = algorithm.init(random.key(0), None, data)
+    arguments = {"sweep": (many, state), "pass": (passes, jnp.int32(0))}
+    return {
+        name: (jax.jit(f).lower(random.key(0), first, data).compile(), first)
+        for name, (f, first) in arguments.items()
+    }
+
+
+def held(compiled) -> int:
+    """Bytes of a compiled program: arguments, results, temporaries."""
+    m = compiled.memory_analysis()
+    return m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
+
+
+def measure(name: str, rounds: int, updates) -> dict:
+    """Everything of one size, its updates in turn within a round."""
+    size, sweeps, target, theirs = SIZES[name]
+    made = bmfjax.generate_product(*size, density=DENSITY, flip=0.01, seed=0)
+    data = packed_data(made.data)
+    packed = data.by_row.ones.nbytes + data.by_column.ones.nbytes
+    built = {u: programs(size, data, sweeps, UPDATES[u]) for u in updates}
+    runs = {("pass", updates[0]): built[updates[0]]["pass"]}
+    runs |= {("sweep", u): built[u]["sweep"] for u in updates}
+    times = {run: [] for run in runs}
+    for r in range(rounds + 1):
+        for run, (compiled, first) in runs.items():
+            began = time.perf_counter()
+            jax.block_until_ready(compiled(random.key(r), first, data))
+            if r:  # the first round warms up
+                times[run].append(1e3 * (time.perf_counter() - began) / sweeps)
+    one_pass = float(np.median(times["pass", updates[0]]))
+    rows = {}
+    for u in updates:
+        median, memory = float(np.median(times["sweep", u])), held(built[u]["sweep"][0])
+        rows[u] = {
+            "sweep_ms": round(median, 3),
+            "sweep_ms_quickest": round(min(times["sweep", u]), 3),
+            "ratio_to_pass": round(median / one_pass, 1),
+            "times_quicker_than_released_programs": round(theirs[0] / median, 1),
+            "memory_bytes": memory,
+            "memory_ratio": round(memory / packed, 2),
+        }
+    return {
+        "updates": rows,
+        "pass_ms": round(one_pass, 4),
+        "target_ms": target,
+        "released_programs_ms": theirs,
+        "packed_bytes": packed,
+        "rounds": rounds,
+        "sweeps_a_round": sweeps,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--updates", nargs="+", default=["metropolis"], choices=list(UPDATES))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    figures = {}
+    for name in options.sizes:
+        figures[name] = measure(name, options.rounds, options.updates)
+        print(name, figures[name], flush=True)
+    print(write_record("ormachine_speed", {"density": DENSITY, "sizes": figures}, options.output))
+
+
+if __name__ == "__main__":
+    main()
