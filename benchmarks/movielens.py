@@ -54,6 +54,7 @@ REAL_FACTORS = {
 }
 FILES = {"u.data": ("100K", "\t"), "ratings.dat": ("1M", "::")}
 BINS = 10
+SETTINGS = ("ranks", "splits", "chains", "warmup", "samples", "thin")
 
 
 def read_ratings(folder: Path):
@@ -87,29 +88,30 @@ def prepared(user, item, x, splits):
 
 @functools.partial(jax.jit, static_argnames=("rank", "effects", "warmup", "samples", "thin"))
 def predict(key, data, rows, columns, *, rank, effects, warmup, samples, thin):
-    """Moments of the probabilities of held-out ones over a chain, and traces."""
+    """Moments of the probabilities of held-out ones over a chain; its trace of the log joint."""
     algorithm = ormachine_effects(rank, effects=effects)
     reducer = moments("probability")
 
     def sweep(state, key):
         return algorithm.step(key, state, data)
 
-    def body(carry, key):
+    # One loop for warm-up and samples: the sweep is then compiled once.
+    def body(carry, at):
         state, mean = carry
+        number, key = at
         state, info = lax.scan(sweep, state, random.split(key, thin))
         logits = entry_logits(state.position, rows, columns)
-        mean = reducer.update(mean, {"probability": jax.nn.sigmoid(logits)})
-        kept = {"log_joint": info.log_joint[-1]}
-        return (state, mean), kept | {
-            n: state.position[n] for n in ("dispersion",) if n in state.position
-        }
+        new = reducer.update(mean, {"probability": jax.nn.sigmoid(logits)})
+        mean = jax.tree.map(functools.partial(jnp.where, number * thin >= warmup), new, mean)
+        return (state, mean), info.log_joint[-1]
 
-    key_init, key_warm, key_run = random.split(key, 3)
+    key_init, key_run = random.split(key)
     state = algorithm.init(key_init, None, data)
-    state, _ = lax.scan(sweep, state, random.split(key_warm, warmup))
     start = reducer.init({"probability": jnp.zeros(rows.shape)})
-    (_, mean), trace = lax.scan(body, (state, start), random.split(key_run, samples // thin))
-    return mean, trace
+    length = (warmup + samples) // thin
+    steps = (jnp.arange(length), random.split(key_run, length))
+    (_, mean), log_joint = lax.scan(body, (state, start), steps)
+    return mean, log_joint
 
 
 def scores(p, y) -> dict:
@@ -219,16 +221,17 @@ def main() -> None:
         tables[percent] = tabulate(found, options.ranks)
         print(percent, {n: t["percent_right"] for n, t in tables[percent].items()})
         print("milliseconds a sweep:", seconds, flush=True)
-    show(title, tables)
-    settings = ("ranks", "splits", "chains", "warmup", "samples", "thin")
-    figures = {
-        "data": f"MovieLens {title}",
-        **{n: getattr(options, n) for n in settings},
-        "observed_percent": {f"{p:g}": t for p, t in tables.items()},
-        "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
-        "real_factors_percent_right": REAL_FACTORS[title],
-    }
-    print(write_record("movielens", figures, options.output))
+        ordered = {p: tables[p] for p in sorted(tables)}
+        figures = {
+            "data": f"MovieLens {title}",
+            **{n: getattr(options, n) for n in SETTINGS},
+            "observed_percent": {f"{p:g}": t for p, t in ordered.items()},
+            "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
+            "real_factors_percent_right": REAL_FACTORS[title],
+        }
+        path = write_record("movielens", figures, options.output)
+    show(title, ordered)
+    print(path)
 
 
 if __name__ == "__main__":

@@ -313,8 +313,13 @@ def draw_scales(key, position, values, data: ObservedEntries, prior, inverse_tem
     line, other, sign, _ = data.by_row
     signs = entry_signs("row", position, data) * position.get("dispersion", 0.0)
     index = {"row": line[:, None], "column": other}
-    for side, k in zip(SIDES, random.split(key), strict=True):
-        keys = random.split(k, 3)
+    a, b = prior.precision
+    key, key_gamma = random.split(key)
+    # In one call, as below: it is these samplers that take long to compile.
+    shapes = jnp.array([a + 0.5 * position[s + "_effect"].size for s in SIDES], sign.dtype)
+    gammas = random.gamma(key_gamma, shapes, dtype=sign.dtype)
+    for side, gamma, k in zip(SIDES, gammas, random.split(key), strict=True):
+        keys = random.split(k)
         effect, precision = position[side + "_effect"], position[side + "_precision"]
         intercept, effect = translate(
             keys[0], position["intercept"], effect, precision, prior.intercept_sd
@@ -325,9 +330,7 @@ def draw_scales(key, position, values, data: ObservedEntries, prior, inverse_tem
             keys[1], sign, values, effect, precision, index[side], rest,
             prior.precision, inverse_temperature,
         )  # fmt: skip
-        a, b = prior.precision
-        drawn = random.gamma(keys[2], a + 0.5 * effect.size, dtype=effect.dtype)
-        precision = drawn / (b + 0.5 * jnp.sum(effect**2))
+        precision = gamma / (b + 0.5 * jnp.sum(effect**2))
         position = position | {
             "intercept": intercept, side + "_effect": effect, side + "_precision": precision
         }  # fmt: skip
@@ -336,14 +339,16 @@ def draw_scales(key, position, values, data: ObservedEntries, prior, inverse_tem
 
 def draw_densities(key, position, prior):
     """Draw the factors' densities from their Beta conditionals; returns the position."""
+    if "usage" not in position:
+        return position
     a, b = prior.density
-    for factor, k in zip(FACTORS.values(), random.split(key), strict=True):
-        if factor in position:
-            density = position[factor + "_density"]
-            ones = position[factor].sum(0).astype(density.dtype)
-            drawn = random.beta(k, a + ones, b + position[factor].shape[0] - ones)
-            # Not the 0 or 1 that they may round to, where log odds are infinite.
-            exact = jnp.finfo(density.dtype)
-            drawn = jnp.clip(drawn, exact.tiny, 1.0 - exact.epsneg)
-            position = position | {factor + "_density": drawn}
-    return position
+    names = [f + "_density" for f in FACTORS.values()]
+    dtype = position[names[0]].dtype
+    bits = [position[f] for f in FACTORS.values()]
+    ones = jnp.stack([x.sum(0) for x in bits]).astype(dtype)
+    sizes = jnp.array([[len(x)] for x in bits], dtype)
+    drawn = random.beta(key, a + ones, b + sizes - ones, dtype=dtype)
+    # Not the 0 or 1 that they may round to, where log odds are infinite.
+    exact = jnp.finfo(dtype)
+    drawn = jnp.clip(drawn, exact.tiny, 1.0 - exact.epsneg)
+    return position | dict(zip(names, drawn, strict=True))
