@@ -226,7 +226,7 @@ def draw_density(key, site, density, position, data) -> dict:
     name = f"{site}_density"
     kind = position[name].dtype
     a, b = prior.beta
-    drawn = draw_beta(key, (a + ones).astype(kind), (b + bits - ones).astype(kind))
+    drawn = draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind))
     # One is the nearest number to a draw very close to it, and its log odds are infinite.
     tiny = jnp.finfo(kind)
     return {name: jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)}

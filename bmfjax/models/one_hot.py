@@ -89,7 +89,9 @@ def one_hot_machine(
         weights = numpyro.sample("weights", weights, infer={"event_dims": ["factor"]})
     # Log odds take a weight of zero for what it is.
     log_weights = jnp.log(jnp.asarray(weights, jnp.result_type(float)))
-    codes = dist.Categorical(logits=jnp.broadcast_to(log_weights, (rows, rank))).to_event(1)
+    # Unvalidated: NumPyro takes log odds of minus infinity for a mistake.
+    logits = jnp.broadcast_to(log_weights, (rows, rank))
+    codes = dist.Categorical(logits=logits, validate_args=False).to_event(1)
     cluster = jnp.asarray(numpyro.sample("cluster", codes, infer={"event_dims": ["rows"]}))
     basis = sample_bits(
         "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior

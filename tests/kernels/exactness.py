@@ -51,12 +51,14 @@ class Problem(NamedTuple):
     """A model of matrices of one shape with the same cells missing.
 
     `draw_joint(key)`: position and values from the NumPyro model. `data(values)`: as the samplers
-    hold them. `density`: as they see the model.
+    hold them. `density`: as they see the model. `simulate(key, position)`: new data of the complete
+    matrix; None where they are those of the relaxed model.
     """
 
     draw_joint: Callable
     data: Callable
     density: RelaxedDensity
+    simulate: Callable | None = None
 
 
 def new_problem(observed, **options) -> Problem:
@@ -80,7 +82,7 @@ def new_problem(observed, **options) -> Problem:
 # ---- chains that know what they should find ----------------------------------------------------
 
 
-def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thin):
+def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thin, level=1):
     """A compiled ``run(key, redraw, *faults) -> (truth, draws)`` of many chains.
 
     Parameters
@@ -93,6 +95,8 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
         ``statistics(position, data) -> (statistic,)``.
     num_chains, num_draws, thin : int
         Chains, draws of each, and steps from one draw to the next.
+    level : int
+        Of the compiler, as for `fast_jit`.
 
     Returns
     -------
@@ -104,6 +108,7 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
     """
 
     joint = fast_jit(jax.vmap(problem.draw_joint))
+    renew = problem.simulate or functools.partial(simulate, problem.density)
 
     def one(key, start, values, redraw, *faults):
         algorithm = make_algorithm(problem.density, *faults)
@@ -120,7 +125,7 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
 
             state, seen = lax.scan(step, state, random.split(key_steps, thin))
             position = {n: seen[n][-1] for n in start}
-            fresh = simulate(problem.density, key_data, position)
+            fresh = renew(key_data, position)
             values = jnp.where(redraw, fresh, values)
             data = problem.data(values)
             # A state may hold what depends on the data.
@@ -130,7 +135,7 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
         state = algorithm.init(key_init, start, problem.data(values))
         return lax.scan(body, (state, values), random.split(key_run, num_draws))[1]
 
-    @functools.partial(fast_jit, level=1)
+    @functools.partial(fast_jit, level=level)
     def chains(keys, truth, other, values, redraw, *faults):
         def each(key, truth, other, values):
             start = choose(redraw, truth, other)

@@ -1,0 +1,299 @@
+r"""The one-hot machine: Gibbs sampling of a clustering of the rows by binary codes.
+
+Every row is a noisy copy of one code,
+
+.. math::
+
+   s_i \sim \mathrm{Categorical}(w), \quad w \sim \mathrm{Dirichlet}(\alpha), \qquad
+   P(x_{ij} = 1 \mid u_{j s_i} = 0) = f_0, \quad P(x_{ij} = 0 \mid u_{j s_i} = 1) = f_1,
+
+the OrMachine (Rukat, Holmes, Titsias, Yau 2017, "Bayesian Boolean Matrix Factorisation", ICML)
+where a row uses exactly one factor. The log likelihood of a row under each code is a weighted sum
+of population counts, and the code of the row is drawn from all of them at once. As no two factors
+meet in a row, the bits of the codes are independent given the clusters and drawn exactly.
+
+What it leaves invariant
+    The posterior, at any inverse temperature of the likelihood, with the flip rates drawn (the
+    default) or fixed; see `bmfjax.kernels.ormachine` for the other rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from scipy import special
+
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.kernels import flip_rates, ormachine
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.beta import draw_beta
+from bmfjax.kernels.bit_updates import gibbs, update_bits, weigh
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.ormachine import BitPrior, error_counts
+from bmfjax.kernels.packed_lines import PackedData, count_bits, pack_last_axis, packed_data
+
+
+class OneHotDensity(NamedTuple):
+    """The joint density.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Rows and columns.
+    rank : int
+        Number of codes.
+    concentration : tuple of float, or None
+        Of the weights' Dirichlet prior, one a code; None where the data hold the weights.
+    basis : BitPrior
+    flip_rate : FlipRatePrior
+    """
+
+    shape: tuple[int, int]
+    rank: int
+    concentration: tuple[float, ...] | None
+    basis: BitPrior = BitPrior()
+    flip_rate: FlipRatePrior = FlipRatePrior()
+
+
+class OneHotData(NamedTuple):
+    """The matrix, and the weights of the codes where they are known.
+
+    Attributes
+    ----------
+    packed : PackedData
+    log_weights : (rank, 1) or (rank, rows) float, or None
+        Minus infinity excludes a code.
+    """
+
+    packed: PackedData
+    log_weights: jax.Array | None
+
+
+class OneHotState(NamedTuple):
+    """`position`: `cluster` (rows,) int32, `weights` (rank,) where learned, `basis` (rank, words
+    of the columns) uint32, `basis_density` (rank,) where learned, `flip_rate` () or (2,).
+    """
+
+    position: dict
+
+
+class OneHotInfo(NamedTuple):
+    """Statistics of one sweep.
+
+    Attributes
+    ----------
+    log_joint, log_likelihood : () float
+        At the draw, the likelihood untempered.
+    errors : () int32, or float32 for 2^31 entries and more
+        Observed entries that differ from the code of their row.
+    """
+
+    log_joint: jax.Array
+    log_likelihood: jax.Array
+    errors: jax.Array
+
+
+def one_hot_data(matrix: BinaryMatrix, weights=None, basis_log_odds=None) -> OneHotData:
+    """The data of the sampler.
+
+    Parameters
+    ----------
+    matrix : BinaryMatrix
+    weights : (rank,) or (rows, rank) array, optional
+        Known probabilities of the codes.
+    basis_log_odds : (columns, rank) array, optional
+        As for `packed_data`.
+
+    Returns
+    -------
+    OneHotData
+
+    Examples
+    --------
+    >>> one_hot_data(BinaryMatrix([[1, 0], [0, 1]]), [0.5, 0.5]).log_weights.shape
+    (2, 1)
+    """
+    if weights is not None:
+        with np.errstate(divide="ignore"):
+            table = np.log(np.atleast_2d(np.asarray(weights, float))).T
+        weights = jnp.asarray(table, jnp.result_type(float))
+    return OneHotData(packed_data(matrix, basis_log_odds=basis_log_odds), weights)
+
+
+def one_hot_machine(density: OneHotDensity, *, initial: Callable | None = None) -> Algorithm:
+    """Build the sampler.
+
+    Parameters
+    ----------
+    density : OneHotDensity
+    initial : callable, optional
+        ``initial(key, data) -> position``; default a draw from the prior.
+
+    Returns
+    -------
+    Algorithm
+        For data that are `OneHotData`.
+
+    Examples
+    --------
+    >>> data = one_hot_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))))
+    >>> algorithm = one_hot_machine(OneHotDensity((24, 24), 2, (1.0, 1.0)))
+    >>> step = jax.jit(algorithm.step)
+    >>> state = jax.jit(algorithm.init)(random.key(0), None, data)
+    >>> for key in random.split(random.key(1), 30):
+    ...     state, info = step(key, state, data)
+    >>> jnp.bincount(state.position["cluster"]).tolist(), int(info.errors)
+    ([12, 12], 0)
+    """
+    initial = initial or (lambda key, data: draw_prior(key, density, data))
+
+    def init(key, position, data):
+        start = initial(key, data) if position is None else position
+        return OneHotState({n: jnp.asarray(v) for n, v in start.items()})
+
+    def step(key, state, data, inverse_temperature=1.0):
+        position, counts, errors = sweep(key, density, state.position, data, inverse_temperature)
+        likelihood = flip_rates.log_likelihood(position["flip_rate"], counts)
+        joint = likelihood + log_prior(density, position, data)
+        return OneHotState(position), OneHotInfo(joint, likelihood, errors)
+
+    def observe(state, info):
+        rate = flip_rates.dispersion(state.position["flip_rate"])
+        named = {"log_joint": info.log_joint, "errors": info.errors, "dispersion": rate}
+        return dict(state.position) | named
+
+    return Algorithm(init, step, observe)
+
+
+def sweep(key, density: OneHotDensity, position, data: OneHotData, inverse_temperature):
+    """Draw everything once: the new position, its `ErrorCounts`, and its number of errors."""
+    keys, position = random.split(key, 5), dict(position)
+    weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
+    cluster = _draw_clusters(keys[0], density, position, data, weights)
+    users = members(cluster, density.rank)
+    position["cluster"] = cluster.astype(position["cluster"].dtype)
+    odds = ormachine.log_odds("basis", density, position, data.packed)
+    position["basis"], seen = update_bits(
+        keys[1], position["basis"], users, data.packed.by_column, density.shape[1], odds, weights,
+        gibbs,
+    )  # fmt: skip
+    position |= ormachine.draw_density(keys[2], "basis", density, position, data.packed)
+    if density.concentration is not None:
+        position["weights"] = _draw_weights(keys[3], density, count_bits(users))
+    counts, errors = error_counts(seen, data.packed, density.shape)
+    position["flip_rate"] = flip_rates.draw_flip_rate(
+        keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
+    )
+    return position, counts, errors
+
+
+def members(cluster, rank) -> jax.Array:
+    """Rows of each cluster: (rank, words of the rows) uint32.
+
+    Examples
+    --------
+    >>> members(jnp.array([1, 0, 1]), 2).tolist()
+    [[2], [5]]
+    """
+    return pack_last_axis(cluster == jnp.arange(rank, dtype=cluster.dtype)[:, None])
+
+
+def _draw_clusters(key, density, position, data, weights):
+    """The code of every row, (rows,) int32, from all of them at once."""
+    rows, lines = density.shape[0], data.packed.by_row
+
+    def one_block(block):
+        ones, observed = block
+
+        def of_code(code):
+            zeros = code & ~ones if observed is None else code & ~ones & observed
+            return count_bits(code & ones), count_bits(zeros)
+
+        return lax.map(of_code, position["basis"])  # (rank, lines) each
+
+    counts = [
+        c.transpose(1, 0, 2).reshape(density.rank, -1)[:, :rows] for c in lax.map(one_block, lines)
+    ]
+    log_weights = _log_weights(position, data)
+    best = jnp.argmax(log_weights + weigh(weights, *counts), axis=0, keepdims=True)
+    # From the best code on: what floats lose of large counts would decide near ties.
+    counts = [c - jnp.take_along_axis(c, best, axis=0) for c in counts]
+    log_p = log_weights + weigh(weights, *counts)
+    noise = random.gumbel(key, log_p.shape, log_p.dtype)
+    return jnp.argmax(log_p + noise, axis=0).astype(jnp.int32)
+
+
+def _log_weights(position, data):
+    """(rank, 1) or (rank, rows)."""
+    if data.log_weights is not None:
+        return data.log_weights
+    return jnp.log(position["weights"])[:, None]
+
+
+def _draw_weights(key, density, counts):
+    kind = jnp.result_type(float)
+    total = jnp.asarray(density.concentration, kind) + counts.astype(kind)
+    drawn = jax.nn.softmax(random.loggamma(key, total, dtype=kind))
+    return jnp.maximum(drawn, jnp.finfo(kind).tiny)
+
+
+def log_likelihood(density: OneHotDensity) -> Callable:
+    """The untempered log likelihood of a state, as `bmfjax.infer.tempering` takes it.
+
+    Returns
+    -------
+    callable
+        ``log_likelihood(state, data)``, () float.
+    """
+
+    def of_state(state: OneHotState, data: OneHotData) -> jax.Array:
+        position = state.position
+        factors = position | {"usage": members(position["cluster"], density.rank)}
+        seen = ormachine.product_coverage(density, factors, data.packed)
+        counts, _ = error_counts(seen, data.packed, density.shape)
+        return flip_rates.log_likelihood(position["flip_rate"], counts)
+
+    return of_state
+
+
+def log_prior(density: OneHotDensity, position, data: OneHotData) -> jax.Array:
+    """Log density of clusters, weights, codes, densities and flip rates: () float."""
+    total = flip_rates.log_prior(position["flip_rate"], density.flip_rate)
+    total += ormachine.log_prior_of("basis", density, position, data.packed)
+    log_weights, cluster = _log_weights(position, data), position["cluster"]
+    shape = (density.rank, density.shape[0])
+    chosen = jnp.take_along_axis(jnp.broadcast_to(log_weights, shape), cluster[None], axis=0)
+    total += jnp.sum(chosen)
+    if density.concentration is not None:
+        alpha = np.asarray(density.concentration, float)
+        normaliser = special.gammaln(alpha).sum() - special.gammaln(alpha.sum())
+        powers = jnp.asarray(alpha - 1.0, log_weights.dtype)
+        total += jnp.sum(powers * log_weights[:, 0]) - float(normaliser)
+    return total
+
+
+def draw_prior(key, density: OneHotDensity, data: OneHotData) -> dict:
+    """A position from the prior; a learned flip rate starts at 0.2."""
+    kind, keys, position = jnp.result_type(float), random.split(key, 4), {}
+    if density.concentration is not None:
+        none = jnp.zeros(density.rank, jnp.int32)
+        position["weights"] = _draw_weights(keys[0], density, none)
+    shape = (density.rank, density.shape[0])
+    log_weights = jnp.broadcast_to(_log_weights(position, data), shape)
+    noise = random.gumbel(keys[1], shape, kind)
+    position["cluster"] = jnp.argmax(log_weights + noise, axis=0).astype(jnp.int32)
+    if density.basis.beta is not None:
+        a, b = (jnp.full(density.rank, c, kind) for c in density.basis.beta)
+        position["basis_density"] = jnp.clip(draw_beta(keys[2], a, b), 0.01, 0.99)
+    odds = ormachine.log_odds("basis", density, position, data.packed)
+    bits = random.logistic(keys[3], (density.rank, density.shape[1]), kind) < odds
+    position["basis"] = pack_last_axis(bits)
+    rates = () if density.flip_rate.num_rates == 1 else (2,)
+    start = 0.2 if density.flip_rate.value is None else density.flip_rate.value
+    position["flip_rate"] = jnp.broadcast_to(jnp.asarray(start, kind), rates)
+    return position

@@ -1,0 +1,249 @@
+"""The one-hot machine is exact: conditionals by enumeration, Geweke's test, the model's density."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.special
+import scipy.stats
+from jax import random
+from numpyro.infer.util import log_density as numpyro_log_density
+
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
+from bmfjax.kernels import one_hot as kernel
+from bmfjax.kernels import packed_lines
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.one_hot import OneHotDensity, OneHotState, one_hot_data, one_hot_machine
+from bmfjax.kernels.ormachine import BitPrior
+from bmfjax.kernels.packed_lines import unpack_last_axis
+from bmfjax.models.one_hot import one_hot_machine as one_hot_model
+from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
+from tests.kernels.exactness import fast_jit, simulator
+
+SHAPE, RANK = (19, 37), 3
+RATES = np.array([0.3, 0.35], np.float32)
+
+
+def values_with_gaps():
+    r = np.random.default_rng(3)
+    values = (r.random(SHAPE) < 0.5).astype(float)
+    values[r.random(SHAPE) < 0.3] = np.nan
+    return values
+
+
+def entries(values, ones, rates):
+    """Log probability of each entry given the product; zero where it is missing."""
+    p = np.where(ones, 1.0 - rates[1], rates[0])
+    found = np.where(values == 1, np.log(p), np.log1p(-p))
+    return np.where(np.isnan(values), 0.0, found)
+
+
+def frequencies_p_value(draws, probabilities):
+    """Pearson's chi-square of (draw, place) draws of categories, all places together."""
+    statistic = freedom = 0.0
+    for found, p in zip(draws.T, probabilities, strict=True):
+        counts, expected = np.bincount(found, minlength=len(p)), len(draws) * p
+        assert counts[expected == 0].sum() == 0
+        rare = expected < 5.0
+        for seen, mean in (
+            (counts[~rare], expected[~rare]), (counts[rare].sum(), expected[rare].sum()),
+        ):  # fmt: skip
+            if np.sum(mean) > 1.0:
+                statistic += np.sum((seen - mean) ** 2 / mean)
+                freedom += np.size(mean)
+        freedom -= 1.0
+    return scipy.stats.chi2.sf(statistic, freedom)
+
+
+# ---- one sweep ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["learned", "of codes", "of rows"])
+def test_clusters_and_codes_are_drawn_from_their_conditionals(given):
+    """Two flip rates, at an inverse temperature, in several blocks of lines."""
+    values, r, power = values_with_gaps(), np.random.default_rng(5), 0.6
+    basis = r.random((SHAPE[1], RANK)) < 0.5
+    own = np.array([0.2, 0.5, 0.3])
+    known = {"learned": None, "of codes": own, "of rows": r.dirichlet(np.ones(RANK), SHAPE[0])}[
+        given
+    ]
+    if given == "of rows":
+        known[0] = (0.0, 1.0, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_lines, "BLOCK_WORDS", 12)
+        data = one_hot_data(BinaryMatrix(values), known)
+    assert data.packed.by_row.ones.shape[0] > 1
+    concentration = (1.0,) * RANK if given == "learned" else None
+    flips = FlipRatePrior(2, value=tuple(RATES.tolist()))
+    density = OneHotDensity(SHAPE, RANK, concentration, BitPrior(None, 0.3), flips)
+    start = {"cluster": jnp.zeros(SHAPE[0], jnp.int32), "basis": basis,
+             "flip_rate": jnp.asarray(RATES)}  # fmt: skip
+    start |= {"weights": jnp.asarray(own, jnp.float32)} if given == "learned" else {}
+
+    @fast_jit
+    def run(keys, position, data):
+        def one(key):
+            return kernel.sweep(key, density, position, data, power)
+
+        return jax.lax.map(one, keys, batch_size=100)
+
+    position, counts, errors = run(random.split(random.key(0), 1500), as_position(start), data)
+    clusters = np.asarray(position["cluster"])
+    likelihood = power * np.stack([entries(values, u, RATES).sum(1) for u in basis.T], axis=1)
+    with np.errstate(divide="ignore"):
+        log_p = likelihood + np.log(own if known is None else known)
+    assert frequencies_p_value(clusters, scipy.special.softmax(log_p, axis=1)) > 1e-3
+    if given == "learned":  # 1.2 times the likelihood shows
+        wrong = scipy.special.softmax(1.2 * likelihood + np.log(own), axis=1)
+        assert frequencies_p_value(clusters, wrong) < 1e-6
+    # Given its clusters every bit is an independent draw, of known probability.
+    drawn = np.asarray(unpack_last_axis(position["basis"], SHAPE[1]))  # (key, rank, column)
+    gain = power * (entries(values, True, RATES) - entries(values, False, RATES))
+    of_code = np.eye(RANK)[clusters]  # (key, row, rank)
+    odds = np.einsum("kir,ij->krj", of_code, gain) + scipy.special.logit(0.3)
+    p = scipy.special.expit(odds)
+    scores = (drawn - p).sum(0) / np.sqrt((p * (1 - p)).sum(0))
+    assert scipy.stats.kstest(scores.ravel(), "norm").pvalue > 1e-3
+    # And the counts are those of the draw.
+    product = np.stack([u[s] for u, s in zip(drawn[:5], clusters[:5], strict=True)])
+    assert (errors[:5] == ((product != values) & ~np.isnan(values)).sum((1, 2))).all()
+    assert counts.wrong.shape == (1500, 2)
+    if given == "learned":
+        alpha = 1.0 + of_code.sum(1)
+        scores = scipy.stats.beta.cdf(
+            position["weights"], alpha, alpha.sum(1, keepdims=True) - alpha
+        )
+        assert all(scipy.stats.kstest(s, "uniform").pvalue > 1e-3 for s in scores.T)
+
+
+# ---- the model's own density -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["learned", "known"])
+def test_the_log_joint_is_that_of_the_model(case):
+    values, r = values_with_gaps(), np.random.default_rng(1)
+    if case == "learned":
+        options = {"cluster_prior": dist.Dirichlet(jnp.array([0.5, 1.0, 2.0]))}
+        density, known = OneHotDensity(SHAPE, RANK, (0.5, 1.0, 2.0)), None
+    else:
+        known = r.dirichlet(np.ones(RANK), SHAPE[0])
+        known[0] = (0.0, 1.0, 0.0)
+        options = {"cluster_prior": known, "num_rates": 2, "flip_rate": dist.Beta(2.0, 3.0),
+                   "basis_prior": 0.3}  # fmt: skip
+        flips = FlipRatePrior(2, 2.0, 3.0)
+        density = OneHotDensity(SHAPE, RANK, None, BitPrior(None, 0.3), flips)
+    data, algorithm = one_hot_data(BinaryMatrix(values), known), one_hot_machine(density)
+    start = {"cluster": jnp.zeros(SHAPE[0], jnp.int32), "weights": jnp.full(RANK, 1 / RANK),
+             "basis": r.random((SHAPE[1], RANK)) < 0.5, "basis_density": jnp.full(RANK, 0.4),
+             "flip_rate": jnp.float32(0.2 if case == "learned" else (0.2, 0.3))}  # fmt: skip
+
+    @fast_jit
+    def run(key, position, data):
+        state, info = algorithm.step(key, algorithm.init(None, position, data), data)
+        return state, info, kernel.log_likelihood(density)(state, data)
+
+    with jax.debug_nans(True):
+        state, info, again = run(random.key(0), as_position(start), data)
+    model = functools.partial(one_hot_model, rank=RANK, **options)
+    sites = as_sites(state.position, SHAPE)
+    expected, _ = numpyro_log_density(model, (values,), {}, sites)
+    np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)
+    np.testing.assert_allclose(again, info.log_likelihood, rtol=1e-5)
+
+
+# ---- Geweke's test and calibration -------------------------------------------------------------
+
+OBSERVED = np.ones((5, 4), bool)
+OBSERVED[[1, 3, 4], [1, 0, 3]] = False
+STATISTICS = ("together", "entry", "missing", "log joint", "rate", "largest weight", "basis",
+              "densities", "errors", "log rate", "weight", "cluster", "entry of data")  # fmt: skip
+INVARIANT = 9
+CHAINS, DRAWS, KEPT, APART = 800, 40, 15, 2
+
+
+@functools.cache
+def simulated_chains():
+    flips = FlipRatePrior(1, 1.0, 3.0)
+    model = functools.partial(
+        one_hot_model, rank=2, flip_rate=dist.Beta(1.0, 3.0),
+        cluster_prior=dist.Dirichlet(jnp.array([2.0, 1.0])),
+    )  # fmt: skip
+    density = OneHotDensity(OBSERVED.shape, 2, (2.0, 1.0), flip_rate=flips)
+    problem = boolean_problem(model, density, OBSERVED, one_hot_data)
+    log_likelihood = kernel.log_likelihood(density)
+
+    def statistics(position, data):
+        basis = unpack_last_axis(position["basis"], OBSERVED.shape[1])
+        cluster, rate, w = (position[n] for n in ("cluster", "flip_rate", "weights"))
+        product = basis[cluster]
+        ones = unpack_last_axis(data.packed.by_row.ones[0], OBSERVED.shape[1])
+        joint = log_likelihood(OneHotState(position), data)
+        found = (
+            cluster[0] == cluster[1], product[0, 0], product[1, 1],
+            joint + kernel.log_prior(density, position, data), rate, w.max(), basis.sum(),
+            position["basis_density"].sum(), ((product != ones) & OBSERVED).sum(), jnp.log(rate),
+            w[0], cluster[2], ones[0, 0],
+        )  # fmt: skip
+        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
+
+    def make(density, scale):
+        """With a flip rate that shrinks before every step: right where the scale is one."""
+        right = one_hot_machine(density)
+
+        def step(key, state, data):
+            position = state.position | {"flip_rate": scale * state.position["flip_rate"]}
+            return right.step(key, OneHotState(position), data)
+
+        return right._replace(step=step)
+
+    sizes = {"num_chains": CHAINS, "num_draws": DRAWS, "thin": 3}
+    return simulator(problem, make, statistics, **sizes)
+
+
+def joint_distribution_scores(scale):
+    marginal, successive = simulated_chains()(random.key(0), True, scale)
+    return geweke_scores(marginal, successive), ess_bulk(successive).min()
+
+
+def calibration_p_values(scale):
+    truth, draws = simulated_chains()(random.key(2), False, scale)
+    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
+    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
+
+
+def test_the_joint_distribution_is_that_of_the_model():
+    scores, size = joint_distribution_scores(1.0)
+    assert size > 1000
+    assert np.abs(scores).max() < 3.8  # of 26
+
+
+def test_ranks_of_the_truth_among_the_draws_are_uniform():
+    """Labels are not exchangeable under this prior; these statistics do not depend on them."""
+    assert calibration_p_values(1.0).min() > 1e-3  # of 9
+
+
+def test_a_fault_shows():
+    scores, _ = joint_distribution_scores(0.7)
+    assert np.abs(scores).max() > 6.0
+    assert calibration_p_values(0.7).min() < 1e-6
+
+
+# ---- structure ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_the_sampler_stays_in_float32(num_rates):
+    data = one_hot_data(BinaryMatrix(values_with_gaps()))
+    density = OneHotDensity(SHAPE, RANK, (1.0,) * RANK, flip_rate=FlipRatePrior(num_rates))
+    algorithm = one_hot_machine(density)
+
+    def run(data):
+        return algorithm.step(random.key(0), algorithm.init(random.key(1), None, data), data)
+
+    with jax.numpy_dtype_promotion("strict"):
+        kinds = {x.dtype.name for x in jax.tree.leaves(jax.eval_shape(run, data))}
+    assert kinds == {"float32", "uint32", "int32"}
