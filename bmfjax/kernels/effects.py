@@ -134,8 +134,9 @@ def ormachine_effects(
     >>> data = observed_entries(row, column, (row < 15) & (column < 10))
     >>> algorithm = ormachine_effects(1, effects=False)
     >>> state = algorithm.init(random.key(0), None, data)
+    >>> step = jax.jit(algorithm.step)
     >>> for key in random.split(random.key(1), 30):
-    ...     state, info = algorithm.step(key, state, data)
+    ...     state, info = step(key, state, data)
     >>> state.position["usage"][:, 0].tolist() == [1] * 15 + [0] * 15
     True
     """

@@ -19,7 +19,7 @@ FACTORS = {"row": "usage", "column": "basis"}
 
 
 class EffectsPrior(NamedTuple):
-    r"""Priors, all of them of the textbook's parametrisation.
+    r"""Parameters of the priors.
 
     Attributes
     ----------
@@ -80,6 +80,7 @@ def covered(lists: EntryLists, words, other_words):
 
 
 def side_lists(side, data: ObservedEntries) -> EntryLists:
+    """The lists of the rows or of the columns."""
     return data.by_row if side == "row" else data.by_column
 
 
