@@ -32,8 +32,8 @@ The ratio
 
 Which pair
     A split takes any k, and l as `bmfjax.kernels.birth_move` does: one that is superfluous. A
-    merge takes any k, and l half the time any other, half the time one that has much in common
-    with k in one of its vectors (the larger Jaccard index).
+    merge takes any pair half the time, and half the time one with much in common in one of its
+    vectors: with a probability that is proportional to the square of the larger Jaccard index.
 
 What it leaves invariant
     The posterior, at any inverse temperature. As in a birth, the densities of the two factors are
@@ -68,6 +68,8 @@ from bmfjax.kernels.packed_lines import count_bits, pack_last_axis
 
 #: Rounds of restricted Gibbs sampling before the one whose density counts.
 ROUNDS = 3
+#: Pairs that have nothing in common must not sum to nothing.
+TINY = 1e-6
 
 
 class Pair(NamedTuple):
@@ -151,7 +153,7 @@ def split_merge(density: BooleanDensity, *, num_patterns: int = 0) -> Callable:
 
         at_split, at_merged = (_with_pair(position, k, l, pair) for pair in (split, merged))
         log_ratio = parts.log_target(split) - parts.log_target(merged)
-        log_ratio += _log_merge_pair(density, at_split, k, l)
+        log_ratio += _log_merge_pair(at_split, k, l)
         log_ratio -= _log_split_pair(density, at_merged, data, l)
         log_ratio += proposals.log_proposal(density, beside, patterns, *empty)
         log_ratio -= parts.log_density(split, launch)
@@ -170,33 +172,35 @@ def _draw_pair(key, density, position, data, is_split):
     """Factors k and l of a split or of a merge."""
     key_any, key_other = random.split(key)
     superfluous = random.categorical(key_other, log_chances(density, position, data))
-    others = random.randint(key_any, (), 0, density.rank - 1)
-    k = jnp.where(is_split, others + (others >= superfluous), others)
-    # Of a merge any factor is the first: `others` leaves out the last, another draw does not.
-    k = jnp.where(is_split, k, random.randint(key_any, (), 0, density.rank))
-    alike = random.categorical(key_other, _log_alike(position, k))
-    return k, jnp.where(is_split, superfluous, alike)
+    other = random.randint(key_any, (), 0, density.rank - 1)
+    other += other >= superfluous
+    alike = random.categorical(key_other, _log_pairs(position).ravel())
+    k, l = jnp.divmod(alike, density.rank)  # noqa: E741
+    return jnp.where(is_split, other, k), jnp.where(is_split, superfluous, l)
 
 
 def _log_split_pair(density, position, data, l):  # noqa: E741
     return log_chances(density, position, data)[l] - jnp.log(density.rank - 1.0)
 
 
-def _log_merge_pair(density, position, k, l):  # noqa: E741
-    return _log_alike(position, k)[l] - jnp.log(1.0 * density.rank)
+def _log_merge_pair(position, k, l):  # noqa: E741
+    return _log_pairs(position)[k, l]
 
 
-def _log_alike(position, k):
-    """Log probability that factor k is merged with each: (rank,) float, itself never."""
+def _log_pairs(position):
+    """Log probability that each ordered pair is merged: (rank, rank) float.
+
+    Half uniform, half by the square of the larger Jaccard index.
+    """
 
     def jaccard(words):
-        both, either = count_bits(words & words[k]), count_bits(words | words[k])
+        each = words[:, None]
+        both, either = count_bits(each & words), count_bits(each | words)
         return both / jnp.maximum(either, 1).astype(jnp.result_type(float))
 
-    alike = jnp.maximum(jaccard(position["usage"]), jaccard(position["basis"]))
-    other = jnp.arange(len(alike)) != k
-    # A little of everything, so that they have a sum.
-    alike = jnp.where(other, alike + 1e-3, 0.0)
+    alike = jnp.maximum(jaccard(position["usage"]), jaccard(position["basis"])) ** 2
+    other = 1.0 - jnp.eye(len(alike))
+    alike = other * (alike + TINY)
     return jnp.log(0.5 * alike / alike.sum() + 0.5 * other / other.sum())
 
 

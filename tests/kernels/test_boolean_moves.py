@@ -58,8 +58,9 @@ class Case(NamedTuple):
 
 def new_case(name) -> Case:
     if name == "fixed":
-        flip, usage, basis = FlipRatePrior(2, value=(0.15, 0.25)), BitPrior(None, 0.4), None
-        return Case(density_of(usage, basis or BitPrior(None, 0.3), flip), VALUES, None, 1.0)
+        flip = FlipRatePrior(2, value=(0.15, 0.25))
+        density = density_of(BitPrior(None, 0.4), BitPrior(None, 0.3), flip)
+        return Case(density, VALUES, None, 1.0)
     values = VALUES.copy()
     values[0, 0] = values[2, 3] = NAN
     density = density_of(BitPrior((2.0, 3.0)), BitPrior(), FlipRatePrior(value=0.15))
@@ -146,12 +147,9 @@ def position_of(case, key, states):
     position = {"usage": words[:, :2, None], "basis": words[:, 2:, None]}
     position["flip_rate"] = jnp.broadcast_to(rate, (len(states), *rate.shape))
     data = case.data()
-    with_densities = {
-        f"{s}_density": jnp.full((len(states), RANK), 0.5)
-        for s in ("usage", "basis")
-        if getattr(case.density, s).beta is not None
-    }
-    position |= with_densities
+    for site in ("usage", "basis"):
+        if getattr(case.density, site).beta is not None:
+            position[f"{site}_density"] = jnp.full((len(states), RANK), 0.5)
 
     def densities(key, position):
         for site, k in zip(("usage", "basis"), random.split(key), strict=True):
@@ -163,7 +161,7 @@ def position_of(case, key, states):
 
 # ---- one move from exact draws -----------------------------------------------------------------
 
-DRAWS = 60_000
+DRAWS = 30_000
 MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
     "split and merge": split_merges.split_merge,
@@ -235,8 +233,16 @@ def balance_p_value(name, before, after, classes=12):
     return scipy.stats.chi2.sf(square.sum(), seen.sum())
 
 
-@pytest.mark.parametrize("name", ["fixed", "given", "learned"])
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(
+    ("name", "move"),
+    [
+        ("fixed", "birth"),
+        ("fixed", "split and merge"),
+        ("given", "split, merge and rebirth"),
+        ("learned", "birth"),
+        ("learned", "split and merge"),
+    ],
+)
 def test_a_move_leaves_exact_draws_exact(name, move):
     before, after, _, accepted = moved(name, move)
     assert np.isfinite(posterior(name)[after]).all()  # no fixed bit has changed
@@ -278,13 +284,11 @@ def test_the_densities_follow_their_factors(move):
 # ---- chains ------------------------------------------------------------------------------------
 
 
-def chain_scores(name, algorithm, num_chains=64, num_draws=300):
+def chain_scores(name, algorithm, num_chains=64, num_draws=150):
     """Z-scores of the functionals of chains, and the smallest effective size."""
     case = new_case(name)
-    data = case.data()
+    data = case.data()  # an empty start has to be possible: no bit is fixed
     starts = position_of(case, random.key(7), np.zeros(num_chains, int))
-    if case.given is not None:
-        raise AssertionError("an empty start has to be possible")
 
     def one(key, position):
         state = algorithm.init(key, position, data)
