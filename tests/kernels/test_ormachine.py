@@ -1,0 +1,396 @@
+"""The OrMachine is exact: enumeration, Geweke's test, calibration, and the model's own density."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.special
+import scipy.stats
+from jax import lax, random
+from numpyro.infer.util import log_density as numpyro_log_density
+
+from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
+from bmfjax.infer import ChainRun
+from bmfjax.kernels import ormachine as kernel
+from bmfjax.kernels.bit_blocks import joint
+from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
+from bmfjax.kernels.ormachine import BitPrior, BooleanDensity, OrMachineState, ormachine
+from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.models.ormachine import ormachine as ormachine_model
+from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
+from tests.kernels.exactness import fast_jit, moment_scores, simulator
+
+# ---- flip rates --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "power"), [(9.0, 40.0, 1.0), (9.0, 40.0, 0.3), (14.0, 12.0, 1.0)]
+)
+def test_flip_rates_are_drawn_from_the_truncated_beta(wrong, right, power):
+    """Started there: where most proposals lie beyond one half, many rates stay."""
+    a, b = 2.0 + power * np.array([wrong, 3.0]), 3.0 + power * np.array([right, 30.0])
+    inside = scipy.special.betainc(a, b, 0.5)
+    start = scipy.special.betaincinv(a, b, np.random.default_rng(0).random((6000, 2)) * inside)
+    counts = ErrorCounts(jnp.array([wrong, 3.0]), jnp.array([right, 30.0]))
+    prior = FlipRatePrior(num_rates=2, a=2.0, b=3.0)
+    draw = fast_jit(jax.vmap(lambda k, f: draw_flip_rate(k, f, counts, prior, power)))
+    found = np.asarray(draw(random.split(random.key(1), 6000), jnp.asarray(start, jnp.float32)))
+    assert (found > 0).all() and (found <= 0.5).all() and (found != start).mean() > 0.9
+    for k in range(2):
+        scores = scipy.special.betainc(a[k], b[k], found[:, k]) / inside[k]
+        assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rule", "rates", "expected"),
+    [
+        ("mle", 0.3, 10 / 100),
+        ("mle", (0.3, 0.3), (8 / 40, 2 / 60)),
+        ("laplace", 0.3, 11 / 102),
+        ("laplace", (0.3, 0.3), (9 / 42, 3 / 62)),
+    ],
+)
+def test_the_rules_set_the_rate_to_what_they_say(rule, rates, expected):
+    counts = ErrorCounts(jnp.array([8.0, 2.0]), jnp.array([32.0, 58.0]))
+    prior = FlipRatePrior(num_rates=1 + np.ndim(rates), rule=rule)
+    found = draw_flip_rate(random.key(0), jnp.float32(rates), counts, prior, 1.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_perfect_fit_and_a_hopeless_one_keep_the_rate_inside():
+    none, all_wrong = jnp.zeros(2), jnp.array([50.0, 50.0])
+    for rule in ("mle", "laplace"):
+        prior = FlipRatePrior(rule=rule)
+        low = draw_flip_rate(None, jnp.float32(0.2), ErrorCounts(none, all_wrong), prior, 1.0)
+        high = draw_flip_rate(None, jnp.float32(0.2), ErrorCounts(all_wrong, none), prior, 1.0)
+        assert 0.0 < low < 0.01 and high == 0.5
+
+
+# ---- the model's own density -------------------------------------------------------------------
+
+ROWS, COLUMNS, RANK = 9, 35, 3
+
+
+def prior_matrix(size):
+    """Probabilities of single bits, some of which fix the bit."""
+    p = np.random.default_rng(size).random((size, RANK))
+    p[0], p[1] = (0.0, 1.0, 0.5), (1.0, 0.0, 0.25)
+    return p
+
+
+CASES = {
+    "learned": ({}, BooleanDensity((ROWS, COLUMNS), RANK)),
+    "two rates": (
+        {"num_rates": 2, "flip_rate": dist.Beta(2.0, 5.0), "usage_prior": dist.Beta(0.5, 2.0),
+         "basis_prior": 0.3},
+        BooleanDensity(
+            (ROWS, COLUMNS), RANK, BitPrior((0.5, 2.0)), BitPrior(None, 0.3),
+            FlipRatePrior(2, 2.0, 5.0),
+        ),
+    ),
+    "single bits": (
+        {"flip_rate": 0.2, "usage_prior": prior_matrix(ROWS), "basis_prior": prior_matrix(COLUMNS)},
+        BooleanDensity(
+            (ROWS, COLUMNS), RANK, BitPrior(None), BitPrior(None), FlipRatePrior(value=0.2)
+        ),
+    ),
+}  # fmt: skip
+
+
+def values_with_gaps():
+    r = np.random.default_rng(7)
+    values = (r.random((ROWS, COLUMNS)) < 0.4).astype(float)
+    values[r.random(values.shape) < 0.2] = np.nan
+    return values
+
+
+def of_case(case):
+    options, density = CASES[case]
+    odds = {}
+    if case == "single bits":
+        odds = {
+            f"{n}_log_odds": scipy.special.logit(options[f"{n}_prior"]) for n in ("usage", "basis")
+        }
+    data = packed_data(BinaryMatrix(values_with_gaps()), **odds)
+    return functools.partial(ormachine_model, rank=RANK, **options), density, data
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_log_joint_is_that_of_the_model(case):
+    model, density, data = of_case(case)
+    algorithm, values = ormachine(density, update=gibbs), values_with_gaps()
+
+    @fast_jit
+    def run(key, position, data):
+        state, info = algorithm.step(key, algorithm.init(None, position, data), data)
+        return state, info, kernel.log_likelihood(density)(state, data)
+
+    r = np.random.default_rng(3)
+    sites = {n: r.random((size, RANK)) < 0.4 for n, size in (("usage", ROWS), ("basis", COLUMNS))}
+    sites |= {f"{n}_density": jnp.full(RANK, 0.4) for n in sites}
+    sites["flip_rate"] = jnp.full(() if density.flip_rate.num_rates == 1 else 2, 0.2)
+    state, info, again = run(random.key(1), as_position(sites), data)
+    sites = as_sites(state.position, values.shape)
+    expected, _ = numpyro_log_density(model, (values,), {}, sites)
+    np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)
+    np.testing.assert_allclose(again, info.log_likelihood, rtol=1e-5)
+    product = np.asarray(sites["usage"]) @ np.asarray(sites["basis"]).T > 0
+    assert info.errors == ((product != values) & ~np.isnan(values)).sum()
+    if case == "single bits":
+        for n, size in (("usage", ROWS), ("basis", COLUMNS)):
+            p = prior_matrix(size)
+            assert (np.asarray(sites[n])[(p == 0) | (p == 1)] == p[(p == 0) | (p == 1)]).all()
+
+
+# ---- a tiny matrix by enumeration --------------------------------------------------------------
+
+TINY = np.array([[1.0, 1.0, 0.0], [1.0, np.nan, 0.0], [0.0, 1.0, 1.0]])
+A, B = 1.5, 4.0  # the Beta prior of the flip rates
+
+
+def tiny_posterior(num_rates, power):
+    """Moments (2,) of statistics, over all factors; rates and densities are integrated out."""
+    bits = np.array(list(itertools.product([0, 1], repeat=12)))
+    usage, basis = bits[:, :6].reshape(-1, 3, 2), bits[:, 6:].reshape(-1, 3, 2)
+    product = np.einsum("sik,sjk->sij", usage, basis) > 0
+    seen = ~np.isnan(TINY)
+    miss = product != (TINY == 1)
+    cells = [(product == c) & seen for c in (False, True)]
+    wrong = np.stack([(c & miss).sum((1, 2)) for c in cells], axis=1).astype(float)
+    right = np.stack([(c & ~miss).sum((1, 2)) for c in cells], axis=1).astype(float)
+    errors = wrong.sum(1)
+    if num_rates == 1:
+        wrong, right = wrong.sum(1, keepdims=True), right.sum(1, keepdims=True)
+    a, b = A + power * wrong, B + power * right
+
+    def log_mass(a, b):
+        return scipy.special.betaln(a, b) + np.log(scipy.special.betainc(a, b, 0.5))
+
+    log_p = log_mass(a, b).sum(1)
+    for factor in (usage, basis):
+        ones = factor.sum(1)
+        log_p += scipy.special.betaln(1 + ones, 1 + 3 - ones).sum(1)
+    p = scipy.special.softmax(log_p)
+    rates = [
+        np.exp(log_mass(a[:, :1] + k, b[:, :1]) - log_mass(a[:, :1], b[:, :1])) for k in (1, 2)
+    ]
+    found = {"errors": errors, "entry": product[:, 0, 0], "missing": product[:, 1, 1],
+             "usage": usage.sum((1, 2)), "basis": basis.sum((1, 2)),
+             "trade": (usage[:, 0, 0] ^ usage[:, 0, 1])}  # fmt: skip
+    moments = {n: (p @ x, p @ (x.astype(float) ** 2)) for n, x in found.items()}
+    return moments | {"rate": tuple(p @ r[:, 0] for r in rates)}
+
+
+@pytest.mark.parametrize(("update", "num_rates"), [(metropolis, 1), (joint(2), 2)])
+def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration(update, num_rates):
+    rate = FlipRatePrior(num_rates, A, B)
+    algorithm = ormachine(BooleanDensity((3, 3), 2, flip_rate=rate), update=update)
+    data = packed_data(BinaryMatrix(TINY))
+
+    def one(key, power, data):
+        def body(state, key):
+            state, info = algorithm.step(key, state, data, power)
+            usage, basis = (
+                unpack_last_axis(state.position[n], 3).astype(jnp.int32) for n in ("usage", "basis")
+            )
+            product = usage.T @ basis > 0
+            seen = {"errors": info.errors, "entry": product[0, 0], "missing": product[1, 1],
+                    "usage": usage.sum(), "basis": basis.sum(), "trade": usage[0, 0] ^ usage[1, 0],
+                    "rate": state.position["flip_rate"].ravel()[0]}  # fmt: skip
+            return state, seen
+
+        start, run = random.split(key)
+        return lax.scan(body, algorithm.init(start, None, data), random.split(run, 200))[1]
+
+    powers = np.repeat([1.0, 0.3], 100)
+    run = fast_jit(jax.vmap(one, (0, 0, None)))
+    draws = run(random.split(random.key(2), 200), jnp.asarray(powers), data)
+    for power in (1.0, 0.3):
+        for name, moments in tiny_posterior(num_rates, power).items():
+            found = np.asarray(draws[name], float)[powers == power, 25:]
+            scores, size = moment_scores(found, moments)
+            first_alone = name in ("entry", "missing", "trade")  # 0 or 1
+            assert size > 1200, name
+            assert np.abs(scores[:1] if first_alone else scores).max() < 4, name
+
+
+# ---- Geweke's test and calibration -------------------------------------------------------------
+
+OBSERVED = np.ones((5, 4), bool)
+OBSERVED[[1, 3, 4], [1, 0, 3]] = False
+STATISTICS = ("product", "missing", "log joint", "rate", "last rate", "usage", "basis", "densities",
+              "errors", "log rate", "usage density", "entry of data")  # fmt: skip
+INVARIANT = 9  # of the first: not tied to a label and meant for calibration too
+RIGHT, COVERING, PRIOR, RATE = (1.0, 1.0, 1.0), (1.4, 1.0, 1.0), (1.0, 0.6, 1.0), (1.0, 1.0, 0.8)
+CHAINS, DRAWS, KEPT, APART = 800, 40, 15, 2
+
+
+def with_faults(density, update, weight, odds, rate):
+    """The sampler with three faults; right where all are 1."""
+
+    def wrong(key, lines, partner, weights):
+        weights = weights._replace(one=weights.one * weight)
+        return update(key, lines._replace(log_odds=odds * lines.log_odds), partner, weights)
+
+    def shrink(key, position, data, power):
+        return position | {"flip_rate": rate * position["flip_rate"]}, jnp.float32(1.0)
+
+    return ormachine(density, update=wrong, moves=[("shrink", shrink)])
+
+
+@functools.cache
+def simulated_chains(num_rates):
+    """``run(key, redraw, *faults) -> (truth, draws)``, one program for all the tests below."""
+    update = metropolis if num_rates == 1 else joint(2)
+    rate = FlipRatePrior(num_rates, 1.0, 3.0)
+    model = functools.partial(
+        ormachine_model, rank=2, flip_rate=dist.Beta(1.0, 3.0), num_rates=num_rates
+    )
+    problem = boolean_problem(model, BooleanDensity(OBSERVED.shape, 2, flip_rate=rate), OBSERVED)
+    log_likelihood = kernel.log_likelihood(problem.density)
+
+    def statistics(position, data):
+        sites = as_sites(position, OBSERVED.shape)
+        product = sites["usage"] @ sites["basis"].T > 0
+        ones = unpack_last_axis(data.by_row.ones[0], OBSERVED.shape[1])
+        rates = jnp.ravel(position["flip_rate"])
+        joint = log_likelihood(OrMachineState(position), data)
+        found = (
+            product[0, 0], product[1, 1],
+            joint + kernel.log_prior(problem.density, position, data), rates[0], rates[-1],
+            sites["usage"].sum(), sites["basis"].sum(),
+            position["usage_density"].sum() - position["basis_density"].sum(),
+            ((product != ones) & OBSERVED).sum(), jnp.log(rates[0]), position["usage_density"][0],
+            ones[0, 0],
+        )  # fmt: skip
+        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
+
+    def make(density, *faults):
+        return with_faults(density, update, *faults)
+
+    return simulator(problem, make, statistics, num_chains=CHAINS, num_draws=DRAWS, thin=3)
+
+
+def joint_distribution_scores(num_rates, faults):
+    marginal, successive = simulated_chains(num_rates)(random.key(0), True, *faults)
+    return geweke_scores(marginal, successive), ess_bulk(successive).min()
+
+
+def calibration_p_values(num_rates, faults):
+    truth, draws = simulated_chains(num_rates)(random.key(2), False, *faults)
+    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
+    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_the_joint_distribution_is_that_of_the_model(num_rates):
+    scores, size = joint_distribution_scores(num_rates, RIGHT)
+    assert size > 1500
+    assert np.abs(scores).max() < 3.8  # of 24
+
+
+def test_ranks_of_the_truth_among_the_draws_are_uniform():
+    assert calibration_p_values(1, RIGHT).min() > 1e-3  # of 9
+
+
+@pytest.mark.parametrize(
+    ("faults", "statistic", "moment", "least"),
+    [(COVERING, "basis", 0, 9.0), (PRIOR, "usage", 1, 5.0)],
+    ids=["weight", "prior"],
+)
+def test_the_joint_distribution_shows_a_fault(faults, statistic, moment, least):
+    """Ones weighed too much, the prior's odds too small."""
+    scores, _ = joint_distribution_scores(1, faults)
+    assert abs(scores[moment, STATISTICS.index(statistic)]) > least
+
+
+def test_the_ranks_show_a_fault():
+    """Rates that shrink before each sweep."""
+    assert calibration_p_values(1, RATE)[STATISTICS.index("errors")] < 1e-8
+
+
+# ---- structure ---------------------------------------------------------------------------------
+
+
+def test_one_compilation_serves_a_run(compilations):
+    some = BitPrior(None, 0.3)
+    density = BooleanDensity((ROWS, COLUMNS), RANK, some, some)
+    run = ChainRun(
+        ormachine(density), random.key(0), of_case("learned")[2], num_chains=2,
+        num_warmup=5, num_samples=20, chunk_size=8, draws={"usage": 1, "flip_rate": 1},
+        trace=dict.fromkeys(("log_joint", "errors", "dispersion"), 1),
+    )  # fmt: skip
+    run.advance()
+    compilations()
+    while run.advance():
+        pass
+    assert compilations() == 0
+    draws, rate = run.draws(), run.draws()["flip_rate"]
+    assert draws["usage"].shape == (2, 20, RANK, 1) and draws["usage"].dtype == np.uint32
+    trace = run.recorded_between(0, 25)["trace"]
+    np.testing.assert_allclose(
+        trace["dispersion"][:, 5:], -scipy.special.logit(rate.astype(float)), rtol=1e-5
+    )
+    assert trace["errors"].dtype == np.int32 and np.isfinite(trace["log_joint"]).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("update", [metropolis, gibbs, joint(2)], ids=["flips", "gibbs", "joint"])
+def test_the_sampler_stays_in_float32(case, update):
+    _, density, data = of_case(case)
+    algorithm = ormachine(density, update=update)
+    with jax.numpy_dtype_promotion("strict"):
+        state, info = jax.eval_shape(
+            lambda data: algorithm.step(
+                random.key(0), algorithm.init(random.key(1), None, data), data
+            ),
+            data,
+        )
+    kinds = {x.dtype.name for x in jax.tree.leaves((state, info))}
+    assert kinds == {"float32", "uint32", "int32"}
+
+
+def test_double_precision_counts_in_double_precision(x64):
+    _, density, data = of_case("two rates")
+    algorithm = ormachine(density)
+    state, info = jax.eval_shape(
+        lambda data: algorithm.step(random.key(0), algorithm.init(random.key(1), None, data), data),
+        data,
+    )
+    assert data.num_zeros.dtype == info.log_joint.dtype == jnp.float64
+    assert {state.position[n].dtype.name for n in ("flip_rate", "usage_density")} == {"float64"}
+
+
+@pytest.mark.parametrize("update", [metropolis, joint(2)], ids=["flips", "joint"])
+def test_fixed_bits_and_rates_at_their_ends_make_no_nan(update):
+    """Infinite log odds, weights of zero, and of as much as there is."""
+    _, density, data = of_case("single bits")
+    step = fast_jit(ormachine(density, update=update).step)
+    position = as_position({n: np.ones((m, RANK)) for n, m in (("usage", 9), ("basis", 35))})
+    for rate in (0.5, 1e-30):
+        state = OrMachineState(position | {"flip_rate": jnp.float32(rate)})
+        with jax.debug_nans(True):
+            _, info = step(random.key(1), state, data)
+        assert np.isfinite(info.log_joint)
+
+
+def test_errors_are_counted_beyond_what_float32_holds():
+    """20,000,000 entries of which all ones but one are errors: a number float32 rounds."""
+    shape = (5000, 4000)
+    ones = np.ones(shape, bool)
+    ones[17, 3] = False
+    never = np.full((shape[0], 1), -np.inf)
+    density = BooleanDensity(shape, 1, BitPrior(None), BitPrior(None), FlipRatePrior(rule="mle"))
+    algorithm = ormachine(density)
+    data = packed_data(BinaryMatrix(ones), usage_log_odds=never)
+    state = fast_jit(algorithm.init)(random.key(0), None, data)
+    state, info = fast_jit(algorithm.step)(random.key(1), state, data)
+    assert info.errors == ones.sum() == 19_999_999
+    assert np.float32(ones.sum()) != ones.sum()
+    assert state.position["flip_rate"] == 0.5
