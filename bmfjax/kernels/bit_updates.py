@@ -35,6 +35,7 @@ from jax import lax, random
 from bmfjax.kernels.packed_lines import (
     PackedLines,
     count_bits,
+    count_split,
     pack_last_axis,
     unpack_last_axis,
 )
@@ -189,7 +190,7 @@ def _in_turn(lines, partner, weights, threshold, draw):
         free = used & ~(earlier | later)
         if lines.observed is not None:
             free = free & lines.observed
-        gain = weigh(weights, count_bits(free & lines.ones), count_bits(free & ~lines.ones))
+        gain = weigh(weights, *count_split(free, lines.ones))
         bits = draw(bits, gain.astype(odds.dtype) + odds, threshold)
         return earlier | (as_mask(bits)[:, None] & used), bits
 

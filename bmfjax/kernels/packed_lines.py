@@ -169,3 +169,18 @@ def count_bits(words, axis=-1) -> jax.Array:
     [3]
     """
     return jnp.sum(jax.lax.population_count(words), axis=axis, dtype=jnp.int32)
+
+
+def count_split(words, ones) -> tuple[jax.Array, jax.Array]:
+    """Bits of `words` that are set in `ones`, and that are not, along the last axis: int32.
+
+    One pass for both: with a reduction for each, the counts of every word go through memory twice.
+
+    Examples
+    --------
+    >>> [n.tolist() for n in count_split(jnp.array([[7, 1]], jnp.uint32), jnp.uint32(5))]
+    [[3], [1]]
+    """
+    counts = [jax.lax.population_count(w).astype(jnp.int32) for w in (words & ones, words & ~ones)]
+    add = lambda a, b: (a[0] + b[0], a[1] + b[1])  # noqa: E731
+    return jax.lax.reduce(counts, [np.int32(0)] * 2, add, (words.ndim - 1,))
