@@ -246,8 +246,8 @@ def usage_as_data(words: jax.Array, rows: int) -> PackedData:
     >>> data.by_row.ones.ravel().tolist(), float(data.num_ones)
     ([3, 0, 1], 3.0)
     """
-    ones = jnp.sum(count_bits(words)).astype(jnp.float32)
-    zeros = np.float32(words.shape[0] * rows) - ones
+    ones = jnp.sum(count_bits(words)).astype(jnp.result_type(float))
+    zeros = words.shape[0] * rows - ones
     by_row = _in_blocks(pack_first_axis(unpack_last_axis(words, rows)))
     return PackedData(by_row, _in_blocks(words), ones, zeros)
 

@@ -22,7 +22,7 @@ from jax import lax, random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels import flip_rates, ormachine
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.bit_updates import Lines, LineUpdate, coverage, metropolis
+from bmfjax.kernels.bit_updates import LineUpdate, metropolis
 from bmfjax.kernels.deep_layers import DeepDensity, Layer, covered, layer, layer_ranks, renamed
 from bmfjax.kernels.deep_starts import draw_prior
 from bmfjax.kernels.flip_rates import ErrorCounts
@@ -148,10 +148,65 @@ def sweep(key, density: DeepDensity, position, data: PackedData, inverse_tempera
     return position, counts, errors
 
 
+def log_likelihood(density: DeepDensity) -> Callable:
+    """The untempered log likelihood of the data, as `bmfjax.infer.tempering` takes it.
+
+    Parameters
+    ----------
+    density : DeepDensity
+
+    Returns
+    -------
+    callable
+        ``log_likelihood(state, data)``, () float, of a `DeepOrMachineState`.
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.deep_layers import deep_data
+    >>> data, word = deep_data(BinaryMatrix([[1, 1], [0, None]])), jnp.array([[0b11]], jnp.uint32)
+    >>> one = jnp.array([[0b1]], jnp.uint32)
+    >>> state = DeepOrMachineState({
+    ...     "usage_1": word, "basis_1": word, "flip_rate_1": jnp.float32(0.25),
+    ...     "usage_2": word, "basis_2": one, "flip_rate_2": jnp.float32(0.1),
+    ... })
+    >>> float(jnp.exp(log_likelihood(DeepDensity((2, 2), (1, 1)))(state, data)))  # 0.75^2 0.25
+    0.140625...
+    """
+
+    def of_state(state: DeepOrMachineState, data: PackedData) -> jax.Array:
+        one = layer(1, density, state.position, data)
+        return flip_rates.log_likelihood(state.position["flip_rate_1"], _errors(one))
+
+    return of_state
+
+
 def log_joint(density: DeepDensity, position: dict, data: PackedData) -> jax.Array:
     """Log density of all layers and the data: () float.
 
     From the position alone; a sweep reports the same from the counts that it makes anyway.
+
+    Parameters
+    ----------
+    density : DeepDensity
+    position : dict
+    data : PackedData
+
+    Returns
+    -------
+    () float
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.deep_layers import deep_data
+    >>> from bmfjax.kernels.flip_rates import FlipRatePrior
+    >>> from bmfjax.kernels.ormachine import BitPrior
+    >>> density = DeepDensity((1, 1), (1,), *[BitPrior(None, 0.5)] * 2, FlipRatePrior(value=0.25))
+    >>> word, rate = jnp.array([[0b1]], jnp.uint32), jnp.float32(0.25)
+    >>> position = {"usage_1": word, "basis_1": word, "flip_rate_1": rate}
+    >>> float(jnp.exp(log_joint(density, position, deep_data(BinaryMatrix([[1]])))))  # 0.5^2 0.75
+    0.1875
     """
     numbers = range(1, len(density.ranks) + 1)
     counts = [_errors(layer(number, density, position, data)) for number in numbers]
@@ -160,13 +215,7 @@ def log_joint(density: DeepDensity, position: dict, data: PackedData) -> jax.Arr
 
 def _errors(one: Layer) -> ErrorCounts:
     """Wrong and right entries of a layer's data."""
-    columns = one.density.shape[1]
-    product = covered(one.position["usage"], one.position["basis"], columns)
-    ones, observed = (
-        None if w is None else w.reshape(-1, w.shape[-1])[:columns] for w in one.data.by_column
-    )
-    seen = coverage(Lines(ones, observed, None, None), product)
-    return error_counts(seen, one.data, one.density.shape)[0]
+    return error_counts(ormachine.product_coverage(*one), one.data, one.density.shape)[0]
 
 
 def _log_joint(density, position, data, counts: Sequence[ErrorCounts]):
@@ -184,6 +233,12 @@ def reconstruction(density: DeepDensity, position: dict) -> jax.Array:
     """The Boolean product of the first layer: (rows, columns) bool.
 
     Its mean over draws is the probability that an entry, missing ones too, is covered.
+
+    Examples
+    --------
+    >>> words = jnp.array([[0b01], [0b10]], jnp.uint32)
+    >>> reconstruction(DeepDensity((2, 2), (2,)), {"usage_1": words, "basis_1": words}).tolist()
+    [[True, False], [False, True]]
     """
     columns = covered(position["usage_1"], position["basis_1"], density.shape[1])
     return unpack_last_axis(columns, density.shape[0]).T
