@@ -141,8 +141,9 @@ def one_hot_machine(density: OneHotDensity, *, initial: Callable | None = None) 
 
     Examples
     --------
-    >>> data = one_hot_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))))
-    >>> algorithm = one_hot_machine(OneHotDensity((24, 24), 2, (1.0, 1.0)))
+    >>> data = one_hot_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))), [0.5, 0.5])
+    >>> bits, rate = BitPrior(None, 0.5), FlipRatePrior(value=0.1)
+    >>> algorithm = one_hot_machine(OneHotDensity((24, 24), 2, None, bits, rate))
     >>> step = jax.jit(algorithm.step)
     >>> state = jax.jit(algorithm.init)(random.key(0), None, data)
     >>> for key in random.split(random.key(1), 30):

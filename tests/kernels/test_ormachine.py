@@ -320,7 +320,7 @@ def test_the_ranks_show_a_fault():
 
 def test_one_compilation_serves_a_run(compilations):
     some = BitPrior(None, 0.3)
-    density = BooleanDensity((ROWS, COLUMNS), RANK, some, some)
+    density = BooleanDensity((ROWS, COLUMNS), RANK, some, some, FlipRatePrior(rule="mle"))
     run = ChainRun(
         ormachine(density), random.key(0), of_case("learned")[2], num_chains=2,
         num_warmup=5, num_samples=20, chunk_size=8, draws={"usage": 1, "flip_rate": 1},
