@@ -58,7 +58,7 @@ def main() -> None:
     options = parser.parse_args()
 
     data = bmfjax.load("house-votes")
-    fit = bmfjax.fit(data, rank=4, sampler="iasg", seed=0, progress=False)
+    fit = bmfjax.fit(data, rank=4, model="relaxed", sampler="iasg", seed=0, progress=False)
     inside = {"usage": fit.usage, "basis": fit.basis}
     inside = {n: jnp.asarray(np.clip(v, 0.01, 0.99), jnp.float32) for n, v in inside.items()}
     inside["precision"] = jnp.asarray(fit.precision_draws.mean())

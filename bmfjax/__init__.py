@@ -13,7 +13,7 @@ from bmfjax.data import (
     save,
 )
 from bmfjax.fit import fit
-from bmfjax.infer import IASG, TruncatedGibbs
+from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
 from bmfjax.infer.to_arviz import to_arviz
 from bmfjax.result import Fit
 
@@ -24,6 +24,7 @@ __all__ = [
     "BinaryMatrix",
     "Fit",
     "InputError",
+    "OrMachineGibbs",
     "TruncatedGibbs",
     "datasets",
     "fit",

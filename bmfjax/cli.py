@@ -67,19 +67,15 @@ def _add_fit(commands) -> None:
     )
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
-    fit.add_argument("--model", default="relaxed", choices=["relaxed"], help="what is fitted")
+    fit.add_argument(
+        "--model", default="ormachine", choices=["ormachine", "relaxed"],
+        help="Boolean factors and flipped entries, or factors in [0, 1] and Gaussian noise",
+    )  # fmt: skip
     fit.add_argument(
         "--sampler", default="gibbs", choices=["gibbs", "iasg", "thesis"],
-        help="exact; or approximate by stochastic gradients, improved or as published",
+        help="exact; or, for the relaxed model, approximate by stochastic gradients, improved or "
+        "as published",
     )  # fmt: skip
-    fit.add_argument(
-        "--prior", default="uniform", choices=["uniform", "normal", "laplace", "beta", "ard"],
-        help="prior of the factors' entries",
-    )  # fmt: skip
-    fit.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
-    fit.add_argument(
-        "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
-    )
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
@@ -93,8 +89,26 @@ def _add_fit(commands) -> None:
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_models(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
+
+
+def _add_models(parser) -> None:
+    boolean = parser.add_argument_group("the Boolean model (ormachine)")
+    boolean.add_argument(
+        "--flip-rates", type=int, choices=[1, 2],
+        help="one flip rate, or one each for zeros and ones (one where not given)",
+    )  # fmt: skip
+    relaxed = parser.add_argument_group("the relaxed model")
+    relaxed.add_argument(
+        "--prior", choices=["uniform", "normal", "laplace", "beta", "ard"],
+        help="prior of the factors' entries (uniform where not given)",
+    )  # fmt: skip
+    relaxed.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
+    relaxed.add_argument(
+        "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
+    )
 
 
 def _add_reading(parser) -> None:
@@ -124,15 +138,12 @@ def _fit(options) -> int:
     if options.resume and not (checkpoint / "state.npz").is_file():
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
     check_free(output, options.overwrite or options.resume)
-    priors = {"usage": options.prior, "basis": options.prior}
-    if options.precision is not None:
-        priors["precision"] = options.precision
     job = prepare(
         data,
         options.rank,
         model=options.model,
         sampler=options.sampler,
-        priors=priors,
+        priors=_priors(options),
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.samples,
@@ -151,6 +162,25 @@ def _fit(options) -> int:
     save_fit(result, output, overwrite=True, probability=options.probability)
     result.report(output / "report.html", overwrite=True)
     return _tell(result, output, checkpoint, options.max_time)
+
+
+def _priors(options) -> dict:
+    """Priors by name, of which the chosen model has those that were given."""
+    foreign = {"ormachine": ("prior", "precision", "batch_size"), "relaxed": ("flip_rates",)}
+    for name in foreign[options.model]:
+        if getattr(options, name) is not None:
+            flag = name.replace("_", "-")
+            other = next(m for m in foreign if m != options.model)
+            raise InputError(
+                f"--{flag} belongs to the {other} model; leave it out, or give --model {other}"
+            )
+    given = {
+        "num_rates": options.flip_rates,
+        "usage": options.prior,
+        "basis": options.prior,
+        "precision": options.precision,
+    }
+    return {n: v for n, v in given.items() if v is not None}
 
 
 def _read(options):

@@ -37,24 +37,34 @@ def fit(
         `bmfjax.load`.
     rank : int
         Number of factors, at most the smaller side of the matrix.
-    model : {"relaxed"}
+    model : {"ormachine", "relaxed"}
+        "ormachine" (default): Boolean factors, whose Boolean product is observed with
+        flips (Rukat, Holmes, Titsias, Yau 2017), see `bmfjax.models.ormachine`.
         "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
         3.2), see `bmfjax.models.relaxed_bmf`.
     sampler : {"gibbs", "iasg", "thesis"}, optional
-        "gibbs" (default): exact, by truncated normal conditionals, annealed in the
-        first half of the warm-up (`TruncatedGibbs`). "iasg": iterate averaging
-        stochastic gradient with curvature and a learned noise; "thesis": the same as
-        published. The latter two are approximate.
-    priors : str, distribution or mapping, optional
-        Prior of the factors' entries: "uniform" (default), "normal", "laplace",
-        "beta", "ard" or a NumPyro distribution on [0, 1] (see
-        `bmfjax.models.relaxed_bmf`); or a mapping with any of `usage`, `basis`,
-        `precision` (a number fixes the noise precision; default a Gamma(1, 1) prior;
-        for "thesis" fixed at 1) and `rate` (Gamma prior of the rates of "ard").
+        "gibbs" (default): exact, for the Boolean model on packed words
+        (`OrMachineGibbs`), for the relaxed one by truncated normal conditionals,
+        annealed in the first half of the warm-up (`TruncatedGibbs`). For the relaxed
+        model also "iasg": iterate averaging stochastic gradient with curvature and a
+        learned noise; "thesis": the same as published. The latter two are approximate.
+    priors : mapping, or prior of the factors' entries, optional
+        Boolean model: any of `usage`, `basis` (a `numpyro.distributions.Beta`, the prior
+        of every factor's density, default Beta(1, 1); a number, their fixed density; or
+        an array of the probability of every bit, 0 and 1 fix it), `flip_rate` (a Beta
+        prior, or a number or pair that fixes it; default Beta(1, 1), truncated to [0,
+        1/2]) and `num_rates` (1, or 2 for flip rates of zeros and ones of their own).
+        Relaxed model: `usage` and `basis`, each "uniform" (default), "normal",
+        "laplace", "beta", "ard" or a NumPyro distribution on [0, 1] (see
+        `bmfjax.models.relaxed_bmf`), `precision` (a number fixes the noise precision;
+        default a Gamma(1, 1) prior; for "thesis" fixed at 1) and `rate` (Gamma prior of
+        the rates of "ard").
     init : mapping, optional
-        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank).
-        The noise precision then starts where it fits them, and nothing is annealed.
-        Default: independent draws from the prior.
+        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
+        for the Boolean model. Noise and densities then start where they fit them, and
+        nothing is annealed. Default: for the Boolean model every chain starts at factors
+        that an annealed relaxed model finds from a random start of its own
+        (`bmfjax.infer.boolean_starts`); for the relaxed one, draws from the prior.
     num_chains, num_warmup, num_samples : int
         Independent chains; steps before draws count; draws of each chain.
     max_time : float, optional
@@ -65,8 +75,8 @@ def fit(
     progress : bool
         Show a progress bar on standard error.
     sampler_options : mapping, optional
-        Further options of the sampler (see `TruncatedGibbs` and `IASG`), such as
-        ``{"num_anneal": 0}`` or ``{"batch_size": 64}``.
+        Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs` and
+        `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when interrupted.
     resume : bool
@@ -85,6 +95,9 @@ def fit(
 
     Notes
     -----
+    The Boolean model keeps the matrix as packed words: a million rows and a thousand
+    columns take half a gigabyte. Missing entries are left out of every likelihood.
+
     Ctrl-C stops after the step that runs; draws taken so far make the result. With
     none yet, KeyboardInterrupt is raised, after the checkpoint is written.
 

@@ -89,6 +89,8 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
         # The Boolean sampler has a start that annealing would forget, and so has who gives one.
         relaxed = request.model == "relaxed" and request.init is None
         options.setdefault("num_anneal", request.num_warmup // 2 if relaxed else 0)
+        if request.model == "ormachine":
+            options.setdefault("moves", ("collapsed",))
         _check_gibbs(options)
         if options["num_anneal"] > (most := request.num_warmup):
             raise InputError(

@@ -33,9 +33,11 @@ votes
 # %% [markdown]
 # ## Fit, and read the verdict first
 #
-# Four chains start from independent draws of the prior. The sentence says how many of the factors
-# all of them found and how well the *reconstruction* mixed (which needs no matching of factors).
-# The sampler is exact: once the chains have mixed, its draws are draws from the posterior.
+# The model is Boolean: a member uses factors, a factor has votes, and a vote is a yea where some
+# factor of the member has it, but for a few that are flipped. Four chains start from independent
+# annealed runs of a relaxed model. The sentence says how many of the factors all of them found and
+# how well the *uncertain entries* of the product mixed (which needs no matching of factors). The
+# sampler is exact: once the chains have mixed, its draws are draws from the posterior.
 
 # %%
 fit = bmfjax.fit(votes, rank=4, seed=0, progress=False, **size)
@@ -74,7 +76,7 @@ values = votes.dense().copy()
 hidden = (np.random.default_rng(0).random(values.shape) < 0.1) & ~np.isnan(values)
 masked = np.where(hidden, np.nan, values)
 again = bmfjax.fit(masked, rank=4, seed=1, progress=False, **size)
-stated = again.probability()[hidden]
+stated = again.probability(noisy=True)[hidden]
 table = pd.DataFrame({"stated": stated, "yea": values[hidden]})
 calibration = (
     table.groupby(
@@ -86,9 +88,9 @@ calibration = (
 calibration
 
 # %% [markdown]
-# The event whose probability is stated is that the *reconstruction* reaches one half. It is more
-# certain than a single noisy vote can be, so that the extremes are overconfident as predictions of
-# votes; which side of one half a vote falls on is predicted well:
+# `noisy=True` asks for the probability of an *observation*, flips included. Without it the event
+# is that the entry of the product is a one, which is more certain than a single vote can be. Which
+# side of one half a vote falls on is predicted well:
 
 # %%
 right = ((stated > 0.5) == values[hidden]).mean()

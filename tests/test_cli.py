@@ -16,6 +16,8 @@ from bmfjax.storage import FILES
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
 
+RELAXED = ["fit", "davis", "--model", "relaxed"]
+
 
 def run(*arguments):
     return main([str(a) for a in arguments])
@@ -110,10 +112,13 @@ def test_a_csv_with_marks_and_labels(tmp_path):
         (["fit", "davis", "--rank", "0"], "rank is 0"),
         (["fit", "davis", "--rank", "15"], "from 1 to 14"),
         (["fit", "davis", "--samples", "2"], "num_samples is 2"),
-        (["fit", "davis", "--precision", "-1"], "precision is -1.0"),
+        (["fit", "davis", "--model", "relaxed", "--precision", "-1"], "precision is -1.0"),
+        (["fit", "davis", "--precision", "2"], "--precision belongs to the relaxed model"),
+        (["fit", "davis", "--model", "relaxed", "--flip-rates", "2"], "ormachine model"),
+        (["fit", "davis", "--sampler", "iasg"], "model 'ormachine' has gibbs"),
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
-        (["fit", "davis", "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
-        (["fit", "davis", "--batch-size", "5"], "which sampler 'gibbs' does not have"),
+        ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
+        ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
         (["fit", "bad.csv"], "2"),
         (["fit", "empty.csv"], "empty.csv"),
         (["fit", "cut.npz"], "cut.npz"),

@@ -15,7 +15,13 @@ from bmfjax.diagnostics import boolean_product
 from bmfjax.job import prepare
 
 APPROXIMATE = {"sampler": "iasg"}
-QUICK = {"num_chains": 2, "num_warmup": 300, "num_samples": 100, "progress": False}
+QUICK = {
+    "model": "relaxed",
+    "num_chains": 2,
+    "num_warmup": 300,
+    "num_samples": 100,
+    "progress": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -187,8 +193,8 @@ def test_settings_tell_priors_apart(product):
 
 def test_starts_where_it_is_told(product):
     init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
-    job = prepare(product.data, 3, init=init, num_chains=2, num_samples=10)
-    start = job.run.state.position["usage"]
+    job = prepare(product.data, 3, model="relaxed", init=init, num_chains=2, num_samples=10)
+    start = job.plan.start(False).state.position["usage"]
     np.testing.assert_allclose(start[1], product.usage, atol=2e-3)  # inside the box by delta
 
 
@@ -254,19 +260,21 @@ def test_data_without_noise_give_a_bounded_precision_and_say_so():
 def test_a_given_start_is_kept_until_the_data_move_it(product):
     """The start's precision fits it: at precision one the first sweep would forget it."""
     init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
-    job = prepare(product.data, 3, init=init, num_warmup=0, num_samples=4)
+    job = prepare(product.data, 3, model="relaxed", init=init, num_warmup=0, num_samples=4)
     assert job.settings["sampler_options"]["num_anneal"] == "0"
-    job.run.advance(2)
-    now = np.asarray(job.run.state.position["usage"])
+    run = job.plan.start(False)
+    run.advance(2)
+    now = np.asarray(run.state.position["usage"])
     assert np.abs(now - product.usage).mean() < 0.15
 
 
 def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
     ladder = {"inverse_temperatures": (1.0, 0.97, 0.94)}
-    job = prepare(product.data, 3, num_chains=1, num_warmup=100, num_samples=60, seed=0,
+    job = prepare(product.data, 3, model="relaxed", num_chains=1, num_warmup=100, num_samples=60, seed=0,
                   sampler_options=ladder)  # fmt: skip
-    job.run.finish()
-    drawn, trace = job.run.draws(), job.run.trace()
+    run = job.plan.start(False)
+    run.finish()
+    drawn, trace = run.draws(), run.trace()
     fitted = np.einsum("cdik,cdjk->cdij", drawn["usage"], drawn["basis"])
     squares = ((product.data.dense() - fitted) ** 2).sum((2, 3))
     np.testing.assert_allclose(trace["residual"][:, 100:], squares, rtol=1e-4)
@@ -294,7 +302,7 @@ def test_learned_rates_are_drawn_and_stored(product):
         ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
-        ({"model": "ormachine"}, "model is 'ormachine'; choose from relaxed"),
+        ({"model": "nmf"}, "model is 'nmf'; choose from ormachine, relaxed"),
         ({"sampler": "nuts"}, "sampler is 'nuts'; choose from gibbs, iasg, thesis"),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
@@ -345,9 +353,9 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
-    monkeypatch.setattr("bmfjax.job._memory", lambda: 10_000)
+    monkeypatch.setattr("bmfjax.request._memory", lambda: 10_000)
     with pytest.raises(InputError, match="keeps the matrix dense, which for 40 x 24"):
-        prepare(product.data, 2)
+        prepare(product.data, 2, model="relaxed")
 
 
 def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
@@ -412,4 +420,4 @@ def test_shipped_name_path_and_matrix_are_the_same_data(tmp_path):
     zoo = bmfjax.load("zoo")
     bmfjax.save(tmp_path / "zoo.npz", zoo)
     for source in ("zoo", tmp_path / "zoo.npz", BinaryMatrix(zoo.dense())):
-        assert prepare(source, 2, num_samples=4).data.fingerprint() == zoo.fingerprint()
+        assert prepare(source, 2, model="relaxed", num_samples=4).data.fingerprint() == zoo.fingerprint()

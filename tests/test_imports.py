@@ -22,7 +22,7 @@ MAY_IMPORT = {
 }
 NUMPYRO = {
     f"infer/{name}.py"
-    for name in ("bind", "gibbs", "iasg", "kernel", "plates", "relaxed", "to_arviz")
+    for name in ("bind", "gibbs", "iasg", "kernel", "ormachine", "plates", "relaxed", "to_arviz")
 }
 
 

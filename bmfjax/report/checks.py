@@ -54,7 +54,7 @@ def reconstructed_entries(fit) -> np.ndarray:
     """Draws of up to 3,000 entries of the reconstruction, (chain, draw, entry)."""
     rows, columns = _informed(fit)
     return posterior.sampled_entries(
-        fit.usage_draws[:, :, rows], fit.basis_draws[:, :, columns], MAX_SCALARS
+        fit.usage_draws, fit.basis_draws, MAX_SCALARS, rows=rows, columns=columns
     )
 
 

@@ -149,6 +149,7 @@ def facts(fit) -> list[tuple[str, str, str]]:
     kept = fit.usage_draws.shape[1]
     missing = data.num_missing / (data.num_rows * data.num_columns)
     agreeing = scalars["factors_agreeing"]
+    which = "uncertain" if fit.is_boolean else "reconstructed"
     rows = [
         ("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns"),
         ("Ones", f"{data.num_ones:,} ({data.density:.1%})", "share of the observed entries"),
@@ -174,14 +175,14 @@ def facts(fit) -> list[tuple[str, str, str]]:
         (
             "R-hat",
             _number(scalars["rhat_product"]),
-            "99 % of the reconstructed entries keep to it; worst "
+            f"99 % of the {which} entries keep to it; worst "
             f"{_number(scalars['rhat_product_worst'])}; "
             f"log joint density {_number(scalars['rhat_log_joint'])}",
         ),
         (
             "Effective draws",
             _number(scalars["ess_product"], 0),
-            "99 % of the reconstructed entries have at least as many; "
+            f"99 % of the {which} entries have at least as many; "
             f"log joint density {_number(scalars['ess_log_joint'], 0)}",
         ),
         (
@@ -200,11 +201,31 @@ def facts(fit) -> list[tuple[str, str, str]]:
                 "of the coordinates were held at 0 or 1 in a step, on average",
             )
         )
+    if fit.is_boolean:
+        rows += _boolean_facts(fit)
     if fit.precision_draws is not None:
         mean, sd = fit.precision_draws.mean(), fit.precision_draws.std()
         rows.append(
             ("Noise precision", f"{mean:.2f} ± {sd:.2f}", "learned: one over the noise variance")
         )
+    return rows
+
+
+def _boolean_facts(fit) -> list[tuple[str, str, str]]:
+    share = fit.scalars["entries_uncertain"]
+    rows = [
+        (
+            "Uncertain entries",
+            f"{share:.1%}",
+            "of the entries of the product have a probability between .05 and .95",
+        )
+    ]
+    rates = np.asarray(fit.other_draws["flip_rate"])
+    rates = rates[..., None] if rates.ndim == 2 else rates
+    names = ("Flip rate",) if rates.shape[-1] == 1 else ("Flip rate of zeros", "Flip rate of ones")
+    for k, name in enumerate(names):
+        mean, sd = rates[..., k].mean(), rates[..., k].std()
+        rows.append((name, f"{mean:.3f} ± {sd:.3f}", "probability that an entry is observed wrong"))
     return rows
 
 

@@ -180,6 +180,8 @@ def _mean_sd(figure, axes, mean, sd):
 
 TRACES = {
     "log_joint": "Log joint density",
+    "dispersion": "Dispersion (log odds that an entry is not flipped)",
+    "errors": "Observed entries that the product gets wrong",
     "precision": "Noise precision",
     "residual": "Sum of squared residuals",
     "clamped": "Share of coordinates held at a bound",
@@ -218,7 +220,7 @@ def trace_figure(fit) -> Figure:
             axes.axvspan(0, min(warmup, total), color="#eceef3", zorder=0, linewidth=0)
         heading(axes, text)
         tidy(axes, "y")
-        if name in ("log_joint", "residual"):
+        if name in ("log_joint", "residual", "errors"):
             _zoom(axes, steps, values)
     if warmup:
         across = panels[0].get_xaxis_transform()

@@ -32,7 +32,8 @@ def fit():
         row_labels=["<left>"] * 6 + ["right & wrong"] * 5 + [""],
         name="<i>blocks</i>",
     )
-    return bmfjax.fit(data, 2, num_chains=2, num_warmup=100, num_samples=40, progress=False)
+    few = {"num_chains": 2, "num_warmup": 100, "num_samples": 40, "progress": False}
+    return bmfjax.fit(data, 2, model="relaxed", **few)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ def test_one_chain_few_draws_no_labels_no_names(fit):
         usage_draws=fit.usage_draws[:1],
         basis_draws=np.tile(fit.basis_draws[:1], (1, 1, 4, 1)),
         basis_binary=np.tile(fit.basis_binary, (4, 1)),
-        precision_draws=None,
+        other_draws={},
         trace={n: t[:1] for n, t in fit.trace.items()},
         agreement=np.full(2, np.nan),
         scalars={**fit.scalars, "factors_agreeing": np.nan, "rhat_product": np.nan,
