@@ -127,7 +127,8 @@ def hamming_machine(density: HammingDensity, *, initial: Callable | None = None)
     ----------
     density : HammingDensity
     initial : callable, optional
-        ``initial(key, data) -> position``; default a draw from the prior.
+        ``initial(key, data) -> position``; default a draw from the prior. A row that uses no code
+        takes none of random bits, so that such a start may stay empty: see `rows_as_codes`.
 
     Returns
     -------
@@ -137,10 +138,12 @@ def hamming_machine(density: HammingDensity, *, initial: Callable | None = None)
     Examples
     --------
     >>> data = hamming_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))))
-    >>> algorithm = hamming_machine(HammingDensity((24, 24), rank=2))
-    >>> step = jax.jit(algorithm.step)
-    >>> state = jax.jit(algorithm.init)(random.key(0), None, data)
-    >>> for key in random.split(random.key(1), 30):
+    >>> even, known = BitPrior(None, 0.5), DispersionPrior(value=2.0)
+    >>> density = HammingDensity((24, 24), 2, even, even, known)
+    >>> algorithm = hamming_machine(density)
+    >>> step, start = jax.jit(algorithm.step), rows_as_codes(random.key(0), density, data)
+    >>> state = algorithm.init(None, start, data)
+    >>> for key in random.split(random.key(1), 10):
     ...     state, info = step(key, state, data)
     >>> int(info.errors), int(info.undecided)
     (0, 0)
@@ -237,6 +240,15 @@ def draw_prior(key, density: HammingDensity, data: PackedData) -> dict:
     start = 1.0 if density.dispersion.value is None else density.dispersion.value
     position["dispersion"] = jnp.asarray(start, kind)
     return position
+
+
+def rows_as_codes(key, density: HammingDensity, data: PackedData) -> dict:
+    """A position to start from, whose codes are rows of the data at random; the rest as a draw."""
+    key_rows, key_rest = random.split(key)
+    rows, rank = density.shape[0], density.rank
+    chosen = random.choice(key_rows, rows, (rank,), replace=rank > rows)
+    words = data.by_row.ones.reshape(-1, data.by_row.ones.shape[-1])
+    return draw_prior(key_rest, density, data) | {"basis": words[chosen]}
 
 
 def _log_likelihoods(dispersion, rank):
