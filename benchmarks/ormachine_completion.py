@@ -3,8 +3,8 @@
 Random matrix completion as in Rukat, Holmes, Titsias and Yau (2017), section 4.1: products of rank
 5 and size 1000 x 1000 with half of the entries ones and no flips, of which a small share is
 observed at random. Share of unobserved entries in which the rounded posterior mean of the product
-differs from the truth, over ten matrices. With K (M + N - log2 K + 1) or fewer entries observed no
-method could tell one product from all others: there are not fewer bits in the factors.
+differs from the truth, over ten matrices. The factors hold about K (M + N - log2 K + 1) bits, their
+order left out: with fewer entries observed no method could determine them all.
 
     python benchmarks/ormachine_completion.py
 """
@@ -80,8 +80,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--shares", nargs="+", type=float, default=list(PROGRAM))
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--burn", type=int, default=300)
-    parser.add_argument("--keep", type=int, default=100)
+    parser.add_argument("--burn", type=int, default=500)
+    parser.add_argument("--keep", type=int, default=200)
     parser.add_argument("--starts", type=int, default=4)
     parser.add_argument("--start-sweeps", type=int, default=100)
     parser.add_argument("--hold", type=int, default=10)
