@@ -2,10 +2,10 @@
 
 The random matrix factorisation of Rukat, Holmes, Titsias and Yau (2017), section 4.1: products of
 Bernoulli factors, every entry flipped with some probability; share of entries in which the rounded
-posterior mean of the product differs from the noise-free matrix, over ten matrices. Three runs
-of each: as published (one random start, 100 sweeps of burn-in, 100 kept, the generating density as
-the prior); longer, with learned densities and the best of four starts; and from the truth, which
-shows how much of the error is the posterior's own.
+posterior mean of the product differs from the noise-free matrix, over ten matrices. As published:
+one random start, 100 sweeps of burn-in, 100 kept, the generating density as the prior of every bit.
+Longer: the best of four starts. With learned densities: longer, the density not known. From the
+truth: how much of the error is the posterior's own.
 
     python benchmarks/ormachine_factorisation.py
 """
@@ -47,9 +47,11 @@ READ_OFF = 0.03
 #: of each kind: the better of the two.
 PROGRAMS = {"1000x1000, rank 5": {0.2: 0.0, 0.3: 0.0, 0.4: 0.0072, 0.45: 0.2668}}
 FLIPS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+LEARNED = "with learned densities"
 SCHEDULES = {
     "as published": Schedule(burn=100, keep=100),
     "longer": Schedule(burn=500, keep=500, starts=4, start_sweeps=100),
+    LEARNED: Schedule(burn=500, keep=500, starts=4, start_sweeps=100),
     "from the truth": Schedule(burn=100, keep=400),
 }
 
@@ -74,7 +76,7 @@ def table(problem: str, name: str, flips, repeats: int) -> dict:
     """Errors at every flip rate."""
     size, rank, density = PROBLEMS[problem]
     bit_density = math.sqrt(1 - (1 - density) ** (1 / rank))
-    run = program((size, size), rank, None if name == "longer" else bit_density, SCHEDULES[name])
+    run = program((size, size), rank, None if name == LEARNED else bit_density, SCHEDULES[name])
     rows = {}
     for flip in flips:
         errors, seconds = [], []
