@@ -17,14 +17,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import lax
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels import flip_rates, ormachine
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.bit_updates import LineUpdate, metropolis
-from bmfjax.kernels.deep_layers import DeepDensity, Layer, covered, layer, layer_ranks, renamed
+from bmfjax.kernels.deep_layers import DeepDensity, Layer, covered, layer, layer_ranks
 from bmfjax.kernels.deep_starts import draw_prior
+from bmfjax.kernels.deep_sweep import sweep
 from bmfjax.kernels.flip_rates import ErrorCounts
 from bmfjax.kernels.ormachine import error_counts
 from bmfjax.kernels.packed_lines import PackedData, unpack_last_axis
@@ -92,6 +93,7 @@ def deep_ormachine(
 
     Examples
     --------
+    >>> from jax import random
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.deep_layers import deep_data
     >>> data = deep_data(BinaryMatrix([[1, 1, 0], [1, 1, 0], [0, 0, 1]] * 5))
@@ -127,25 +129,6 @@ def deep_ormachine(
         return dict(state.position) | named
 
     return Algorithm(init, step, observe)
-
-
-def sweep(key, density: DeepDensity, position, data: PackedData, inverse_temperature, update):
-    """Draw every layer once: the new position, and the `ErrorCounts` and errors of each layer.
-
-    The counts are those of the position returned: the data of a layer are drawn before it.
-    """
-    position, counts, errors = dict(position), (), ()
-    for number in range(1, len(density.ranks) + 1):
-        one = layer(number, density, position, data)
-        drawn, of_layer, wrong = ormachine.sweep(
-            random.fold_in(key, number),
-            *one,
-            inverse_temperature if number == 1 else 1.0,
-            update,
-        )
-        position |= renamed(density, number, drawn)
-        counts, errors = (*counts, of_layer), (*errors, wrong)
-    return position, counts, errors
 
 
 def log_likelihood(density: DeepDensity) -> Callable:

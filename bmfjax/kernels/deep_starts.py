@@ -10,6 +10,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels import ormachine
 from bmfjax.kernels.bit_updates import LineUpdate, metropolis
 from bmfjax.kernels.deep_layers import DeepDensity, Layer, layer, renamed
+from bmfjax.kernels.deep_sweep import sweep
 from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import PackedData
 
@@ -25,27 +26,37 @@ def draw_prior(key, density: DeepDensity, data: PackedData) -> dict:
 
 
 def greedy_start(
-    density: DeepDensity, num_sweeps: int, *, lowest: float = 0.1, update: LineUpdate = metropolis
+    density: DeepDensity,
+    num_sweeps: int,
+    *,
+    num_joining: int = 0,
+    lowest: float = 0.05,
+    update: LineUpdate = metropolis,
 ) -> Callable:
-    r"""Start layer by layer: factorise the data, then their usage, then the usage of that.
+    r"""Start layer by layer, then let the layers come together.
 
-    Every layer is annealed alone, sweep t at the inverse temperature ``lowest ** (1 - t /
-    num_sweeps)``, without the layers above: its usage has learned densities, or in the top layer
-    the prior that it has.
+    First factorise the data, then their usage, then the usage of that. Every layer is annealed
+    alone, sweep t at the inverse temperature :math:`\beta_t =` ``lowest ** (1 - t / num_sweeps)``,
+    without the layers above: its usage has learned densities, or in the top layer the prior that
+    it has. What the data leave open the first layer has then settled by chance, and the others
+    have taken for structure. So join them slowly: `num_joining` sweeps of all layers, the data at
+    full power and all that the layers above say raised to :math:`\beta_t`, from `lowest` to one.
 
     Parameters
     ----------
     density : DeepDensity
     num_sweeps : int
-        Of each layer, at least 1.
+        Of each layer alone, at least 1.
+    num_joining : int
+        Of all layers.
     lowest : float
-        Inverse temperature of the first sweep, above 0 and at most 1.
+        First power of either schedule, above 0 and at most 1.
     update : LineUpdate
 
     Returns
     -------
     callable
-        ``initial(key, data) -> position`` for `deep_ormachine`.
+        ``initial(key, data) -> position`` for `bmfjax.kernels.deep_ormachine`.
 
     Raises
     ------
@@ -54,6 +65,7 @@ def greedy_start(
 
     Examples
     --------
+    >>> import jax
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.deep_layers import deep_data
     >>> data = deep_data(BinaryMatrix([[1, 1, 0], [0, 0, 1]] * 4))
@@ -62,10 +74,10 @@ def greedy_start(
     >>> position["usage_1"].shape, position["basis_2"].shape
     ((2, 1), (1, 1))
     """
-    if num_sweeps < 1 or not 0 < lowest <= 1:
+    if num_sweeps < 1 or num_joining < 0 or not 0 < lowest <= 1:
         raise InputError(
-            f"num_sweeps is {num_sweeps} and lowest {lowest}; give a number of sweeps from 1 and "
-            "an inverse temperature above 0 and at most 1"
+            f"num_sweeps is {num_sweeps}, num_joining {num_joining} and lowest {lowest}; give at "
+            "least one sweep, none or some to join the layers, and a power above 0 and at most 1"
         )
     top = len(density.ranks)
 
@@ -80,7 +92,15 @@ def greedy_start(
             key_layer = random.fold_in(key, top + number)
             drawn = _anneal(key_layer, one, num_sweeps, lowest, update)
             position |= renamed(density, number, drawn)
-        return position
+        if num_joining == 0 or top == 1:
+            return position
+
+        def join(t, position):
+            above = lowest ** (1.0 - t / num_joining)
+            key_sweep = random.fold_in(random.fold_in(key, 0), t)
+            return sweep(key_sweep, density, position, data, 1.0, update, above)[0]
+
+        return lax.fori_loop(0, num_joining, join, position)
 
     return initial
 

@@ -281,7 +281,7 @@ def test_the_greedy_start_finds_a_hierarchy():
     groups = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 1]])
     values = np.repeat(groups, 20, axis=0) @ parts > 0
     density, data = DeepDensity(values.shape, (4, 3)), deep_data(BinaryMatrix(values))
-    start = greedy_start(density, 60)
+    start = greedy_start(density, 60, num_joining=30)
 
     def one(key, data):
         position = start(key, data)
