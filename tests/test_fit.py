@@ -303,7 +303,7 @@ def test_learned_rates_are_drawn_and_stored(product):
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
         ({"model": "nmf"}, "model is 'nmf'; choose from ormachine, relaxed"),
-        ({"sampler": "nuts"}, "sampler is 'nuts'; choose from gibbs, iasg, thesis"),
+        ({"sampler": "nuts"}, "sampler is 'nuts'; model 'relaxed' has gibbs, iasg, thesis"),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
