@@ -105,7 +105,7 @@ def log_prior(flip_rate, prior: FlipRatePrior) -> jax.Array:
     # Known numbers, in float64: JAX's incomplete beta function is off by far for some of them.
     whole = special.betaln(prior.a, prior.b) + np.log(special.betainc(prior.a, prior.b, 0.5))
     each = (prior.a - 1.0) * jnp.log(flip_rate) + (prior.b - 1.0) * jnp.log1p(-flip_rate)
-    return jnp.sum(each - float(whole))
+    return jnp.sum(each - jnp.asarray(whole, each.dtype))
 
 
 def draw_flip_rate(key, flip_rate, counts: ErrorCounts, prior: FlipRatePrior, inverse_temperature):

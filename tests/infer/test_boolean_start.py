@@ -1,0 +1,72 @@
+"""Starts of Boolean chains: they find the truth where it can be seen, and prune what is idle."""
+
+import itertools
+
+import numpy as np
+import pytest
+from jax import random
+
+import bmfjax
+from bmfjax.data import BinaryMatrix
+from bmfjax.infer import boolean_start, boolean_starts
+from bmfjax.infer.boolean_start import prune
+
+
+def test_starts_are_the_truth_but_for_noise():
+    made = bmfjax.generate_product(60, 50, 4, density=0.3, flip=0.02, seed=1)
+    for start in boolean_starts(random.key(0), made.data, 4, 2, num_anneal=300):
+        wrong = ((start["usage"] @ start["basis"].T) != made.clean).mean()
+        assert wrong < 0.02  # closer to the truth than the data are
+
+
+def test_pruning_keeps_the_most_likely_of_all_subsets_where_factors_do_not_overlap():
+    rng = np.random.default_rng(0)
+    usage, basis = np.zeros((30, 5), bool), np.zeros((20, 5), bool)
+    for k in range(5):
+        usage[6 * k : 6 * k + 6, k] = basis[4 * k : 4 * k + 4, k] = True
+    share = np.repeat([0.95, 0.9, 0.55, 0.8, 0.6], 6)[:, None]  # of ones in each tile
+    values = (rng.random((30, 20)) < np.where(usage @ basis.T, share, 0.05)).astype(float)
+    kept = prune(usage, basis, values, 3)
+    ones = {k: values[np.ix_(usage[:, k], basis[:, k])].sum() for k in range(5)}
+    best = max(itertools.combinations(range(5), 3), key=lambda s: sum(ones[k] for k in s))
+    np.testing.assert_array_equal(kept[0], usage[:, list(best)])
+    np.testing.assert_array_equal(kept[1], basis[:, list(best)])
+
+
+def test_a_copy_is_pruned_before_anything_else():
+    usage = np.zeros((12, 3), bool)
+    usage[:6, 0] = usage[:6, 1] = usage[6:, 2] = True
+    values = (usage @ usage.T).astype(float)
+    values[0, 7] = np.nan
+    kept, _ = prune(usage, usage, values, 2)
+    assert sorted(kept.sum(0)) == [6, 6]
+    assert (kept.any(1)).all()
+
+
+def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
+    monkeypatch.setattr(boolean_start, "MAX_ENTRIES", 2000)
+    monkeypatch.setattr(boolean_start, "LEAST_SIDE", 20)
+    made = bmfjax.generate_product(400, 50, 2, density=0.4, flip=0.01, seed=3)
+    (start,) = boolean_starts(random.key(0), made.data, 2, 1, num_anneal=200)
+    rows = start["usage"].any(1)
+    assert 10 <= rows.sum() <= 50  # of 400: the chain's first sweep finds the others
+    product = start["usage"][rows] @ start["basis"].T
+    assert (product != made.clean[rows]).mean() < 0.12  # half of it are ones
+
+
+@pytest.mark.parametrize("shape", [(3000, 2000), (10, 10**6), (5, 5)])
+def test_representatives_are_few_and_distinct(shape):
+    class Sized:
+        pass
+
+    Sized.shape, (Sized.num_rows, Sized.num_columns) = shape, shape
+    rows, columns = boolean_start._representatives(Sized)
+    assert len(rows) * len(columns) <= max(boolean_start.MAX_ENTRIES, 256 * 256)
+    assert len(np.unique(rows)) == len(rows) and len(np.unique(columns)) == len(columns)
+
+
+def test_a_part_of_which_nothing_is_observed_is_not_refused():
+    values = np.full((6, 6), np.nan)
+    values[5, 5] = 1
+    part = boolean_start._part(BinaryMatrix(values), np.arange(3), np.arange(3))
+    assert part.shape == (3, 3)

@@ -1,0 +1,155 @@
+"""The OrMachine under NumPyro, and the usage of new rows."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import MCMC
+from numpyro.infer.util import log_density
+
+import bmfjax
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import posterior_dataset
+from bmfjax.infer import OrMachineGibbs
+from bmfjax.infer.new_rows import usage_of_new_rows
+
+VALUES = np.kron(np.eye(2), np.ones((6, 5)))
+VALUES[0, 0] = 0
+VALUES[3, 7] = np.nan
+
+
+@pytest.fixture(scope="module")
+def mcmc():
+    model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=2)
+    kernel = OrMachineGibbs(model, moves=("collapsed",))
+    mcmc = MCMC(
+        kernel, num_warmup=50, num_samples=60, num_chains=2, chain_method="vectorized",
+        progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(random.key(0), VALUES)
+    return mcmc
+
+
+def test_draws_have_the_sites_of_the_model(mcmc):
+    draws = mcmc.get_samples(group_by_chain=True)
+    shapes = {n: v.shape[2:] for n, v in draws.items()}
+    assert shapes == {
+        "usage": (12, 2), "basis": (10, 2), "flip_rate": (2,),
+        "usage_density": (2,), "basis_density": (2,),
+    }  # fmt: skip
+    assert set(np.unique(draws["usage"])) <= {0, 1}
+    idata = bmfjax.to_arviz(mcmc)
+    assert posterior_dataset(idata)["basis"].sizes["draw"] == 60
+
+
+def test_the_potential_energy_is_that_of_the_model(mcmc):
+    draws = mcmc.get_samples()
+    energy = mcmc.get_extra_fields()["potential_energy"]
+    model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=2)
+    for i in (0, 37, 119):
+        position = {n: jnp.asarray(v[i]) for n, v in draws.items()}
+        log_joint = log_density(model, (VALUES,), {}, position)[0]
+        np.testing.assert_allclose(-energy[i], log_joint, rtol=1e-4)
+
+
+def test_blocks_are_found(mcmc):
+    usage = np.asarray(mcmc.get_samples()["usage"]).astype(int)
+    basis = np.asarray(mcmc.get_samples()["basis"]).astype(int)
+    product = (np.einsum("dik,djk->dij", usage, basis) > 0).mean(0)
+    np.testing.assert_array_equal(product > 0.5, np.kron(np.eye(2), np.ones((6, 5))))
+
+
+def test_a_start_of_bits_gets_densities_and_rates_that_fit_it():
+    model = functools.partial(bmfjax.models.ormachine, rank=2)
+    kernel = OrMachineGibbs(model)
+    bound, _ = kernel.bind_packed(BinaryMatrix(VALUES))
+    truth = {
+        "usage": np.kron(np.eye(2), np.ones((6, 1))),
+        "basis": np.kron(np.eye(2), np.ones((5, 1))),
+    }
+    position = bound.unconstrain(truth)
+    assert np.isclose(position["flip_rate"], (1 + 1) / (119 + 2))
+    np.testing.assert_allclose(position["usage_density"], (6 + 1) / (12 + 2))
+
+
+def test_traced_data_are_packed_as_given_ones_are():
+    kernel = OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1))
+
+    @jax.jit
+    def pack(values):
+        return kernel.bind_packed(values)[0].data
+
+    given = kernel.bind_packed(VALUES)[0].data
+    jax.tree.map(np.testing.assert_array_equal, pack(jnp.asarray(VALUES)), given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"update": "swap"}, "update is 'swap'; choose from metropolis"),
+        ({"dispersion": "map"}, "dispersion is 'map'"),
+        ({"moves": "jump"}, "moves is 'jump'"),
+        ({"update": "joint", "block_size": 0}, "block_size is 0"),
+    ],
+)
+def test_unknown_options_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        OrMachineGibbs(bmfjax.models.ormachine, **options)
+
+
+def test_other_models_and_no_data_are_refused():
+    with pytest.raises(InputError, match=r"samples bmfjax.models.ormachine and no other"):
+        OrMachineGibbs(bmfjax.models.relaxed_bmf).bind(VALUES)
+    with pytest.raises(InputError, match="needs data"):
+        OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1, shape=(3, 3))).bind()
+
+
+def test_usage_of_new_rows_is_their_posterior_mean():
+    """Against enumeration of the usage of each row, given two draws of everything else."""
+    rng = np.random.default_rng(0)
+    basis = rng.random((2, 7, 3)) < 0.5
+    new = (rng.random((5, 7)) < 0.5).astype(float)
+    new[0, 2], new[4] = np.nan, np.nan
+    rates, densities = np.array([0.1, 0.2]), np.array([[0.3, 0.5, 0.6], [0.2, 0.4, 0.9]])
+    states = (np.arange(8)[:, None] >> np.arange(3)) & 1
+    expected = np.zeros((5, 3))
+    for u, f, d in zip(basis, rates, densities, strict=True):
+        covered = states @ u.T.astype(int) > 0
+        one = np.where(covered, 1 - f, f)[None]
+        entries = np.where(new[:, None] == 1, np.log(one), np.log1p(-one))
+        log_p = np.where(np.isnan(new[:, None]), 0, entries).sum(-1)
+        log_p = log_p + np.log(np.where(states == 1, d, 1 - d)).sum(1)
+        p = np.exp(log_p - log_p.max(1, keepdims=True))
+        expected += (p / p.sum(1, keepdims=True)) @ states / 2
+    words = bmfjax.draws.PackedDraws.pack(basis[:, None]).words  # two chains of a draw each
+    many = np.repeat(words, 200, axis=1)
+    others = {
+        "flip_rate": np.repeat(rates[:, None], 200, 1),
+        "usage_density": np.repeat(densities[:, None], 200, 1),
+    }
+    found = usage_of_new_rows(BinaryMatrix(new, observed=~np.isnan(new)), many, others)
+    # 400 draws, correlated a little: the standard error is at most 0.05.
+    assert np.abs(found - expected).max() < 0.12
+    assert np.abs(found - expected).mean() < 0.03
+
+
+def test_new_rows_need_a_density():
+    with pytest.raises(InputError, match="given bit by bit and says nothing of new rows"):
+        usage_of_new_rows(BinaryMatrix([[1, 0]]), np.zeros((1, 1, 1, 1), np.uint32), {})
+
+
+def test_priors_are_read_from_the_model():
+    from bmfjax.infer.ormachine import boolean_density
+
+    arguments = {
+        "rank": 2, "usage_prior": dist.Beta(2.0, 3.0), "basis_prior": np.full((4, 2), 0.25),
+        "flip_rate": 0.1, "num_rates": 1,
+    }  # fmt: skip
+    density, given = boolean_density(arguments, (5, 4))
+    assert density.usage.beta == (2.0, 3.0)
+    np.testing.assert_allclose(given["basis_log_odds"], np.log(1 / 3) * np.ones((2, 4)), rtol=1e-6)
+    assert density.flip_rate.value == 0.1

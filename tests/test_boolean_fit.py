@@ -1,0 +1,161 @@
+"""`bmfjax.fit` with the Boolean model: the answer, its uncertainty, and the refusals."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.diagnostics import boolean_product, posterior_dataset
+from bmfjax.job import prepare
+
+QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def product():
+    made = bmfjax.generate_product(60, 40, 3, density=0.4, flip=0.1, seed=3)
+    hidden = np.random.default_rng(0).random((60, 40)) < 0.2
+    return made, hidden, np.where(hidden, np.nan, made.data.dense())
+
+
+@pytest.fixture(scope="module")
+def fitted(product):
+    return bmfjax.fit(product[2], 3, seed=1, priors={"num_rates": 2}, **QUICK)
+
+
+def test_recovers_the_product_and_the_flip_rates(product, fitted):
+    made, hidden, _ = product
+    recovered = boolean_product(fitted.usage_binary, fitted.basis_binary)
+    assert (recovered != made.clean).mean() < 0.02
+    assert ((fitted.probability() > 0.5) != made.clean)[hidden].mean() < 0.04
+    rates = fitted.draws()["flip_rate"]
+    assert rates.shape == (2, 200, 2)
+    low, high = np.quantile(rates, [0.001, 0.999], axis=(0, 1))
+    assert (low < 0.1).all() and (high > 0.1).all()
+    assert fitted.scalars["exact"] and fitted.scalars["converged"]
+
+
+def test_probabilities_are_shares_of_draws(fitted):
+    usage, basis = (np.asarray(f) for f in (fitted.usage_draws, fitted.basis_draws))
+    covered = np.einsum("cdik,cdjk->cdij", usage.astype(int), basis.astype(int)) > 0
+    np.testing.assert_allclose(fitted.probability(), covered.mean((0, 1)), atol=1e-12)
+    np.testing.assert_allclose(fitted.predict(), covered.mean((0, 1)), atol=1e-6)
+    np.testing.assert_allclose(fitted.predict(kind="sd"), covered.std((0, 1), ddof=0), atol=2e-3)
+    f0, f1 = np.moveaxis(fitted.draws()["flip_rate"], -1, 0)[..., None, None]
+    one = np.where(covered, 1 - f1, f0).mean((0, 1))
+    np.testing.assert_allclose(fitted.probability(noisy=True), one, atol=1e-6)
+    np.testing.assert_allclose(
+        fitted.probability(rows=[5], columns=[1, 2], noisy=True), one[5:6, 1:3], atol=1e-6
+    )
+    np.testing.assert_allclose(fitted.usage, usage.mean((0, 1)))
+
+
+def test_densities_follow_their_factors(fitted):
+    """Each is a Beta draw given the bits of its own factor, after alignment and ordering."""
+    ones = np.asarray(fitted.usage_draws).sum(2)
+    a, b = 1 + ones, 1 + 60 - ones
+    sd = np.sqrt(a * b / (a + b) ** 2 / (a + b + 1))
+    scores = (fitted.other_draws["usage_density"] - a / (a + b)) / sd
+    assert abs(scores.mean()) < 0.2
+    assert 0.8 < scores.std() < 1.2
+
+
+def test_usage_of_the_fitted_rows_is_found_again(product, fitted):
+    again = fitted.transform(product[2])
+    assert np.abs(again - fitted.usage).max() < 0.25
+    assert np.abs(again - fitted.usage).mean() < 0.02
+
+
+def test_saved_and_loaded_again(tmp_path, fitted):
+    again = bmfjax.Fit.load(fitted.save(tmp_path / "out"))
+    for name in ("usage_draws", "basis_draws"):
+        np.testing.assert_array_equal(getattr(again, name).words, getattr(fitted, name).words)
+    for name in ("flip_rate", "usage_density", "basis_density"):
+        np.testing.assert_array_equal(again.other_draws[name], fitted.other_draws[name])
+    pd.testing.assert_frame_equal(again.summary(), fitted.summary())
+    assert again.is_boolean and again.verdict == fitted.verdict
+
+
+def test_arviz_gets_bits_as_numbers(fitted):
+    posterior = posterior_dataset(fitted.idata)
+    assert posterior["usage"].dims == ("chain", "draw", "rows", "factor")
+    assert posterior["usage"].dtype == np.uint8
+    assert posterior["basis_density"].dims == ("chain", "draw", "factor")
+
+
+def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path, product):
+    made, _, values = product
+    init = {"usage": made.usage, "basis": made.basis}
+    few = QUICK | {"num_samples": 1500, "num_warmup": 10, "init": init}
+    whole = bmfjax.fit(values, 3, **few)
+    path = tmp_path / "checkpoint"
+    with pytest.raises(InputError, match="too few for a result; they are kept in"):
+        bmfjax.fit(values, 3, max_time=1e-3, checkpoint=path, **few)
+    resumed = bmfjax.fit(values, 3, checkpoint=path, resume=True, **few)
+    assert resumed.scalars["complete"]
+    np.testing.assert_array_equal(resumed.usage_draws.words, whole.usage_draws.words)
+
+
+def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("looked for a start")
+
+    monkeypatch.setattr("bmfjax.boolean_plan.boolean_starts", fail)
+    job = prepare(product[2], 3, num_samples=10)
+    assert job.plan.start(True).steps_done == 0
+    with pytest.raises(AssertionError, match="looked for a start"):
+        job.plan.start(False)
+
+
+def test_known_bits_stay(product):
+    made, _, values = product
+    known = np.full((60, 3), 0.5)
+    known[:4] = made.usage[:4]
+    init = {"usage": made.usage, "basis": made.basis}
+    found = bmfjax.fit(values, 3, init=init, priors={"usage": known}, **QUICK)
+    draws = np.asarray(found.usage_draws)[:, :, :4]
+    assert (draws == draws[0, 0]).all()
+    np.testing.assert_array_equal(np.sort(draws[0, 0], 1), np.sort(made.usage[:4], 1))
+    with pytest.raises(InputError, match="says nothing of new rows"):
+        found.transform(values)
+
+
+def test_the_published_rule_is_not_called_exact(product):
+    made, _, values = product
+    init = {"usage": made.usage, "basis": made.basis}
+    options = {"dispersion": "mle", "moves": ()}
+    found = bmfjax.fit(values, 3, init=init, sampler_options=options, **QUICK)
+    assert not found.scalars["exact"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler": "iasg"}, "model 'ormachine' has gibbs"),
+        ({"priors": {"precision": 1.0}}, "priors name 'precision'; the Boolean model has usage"),
+        ({"priors": {"usage": 1.5}}, "give a number between 0 and 1"),
+        ({"priors": {"basis": np.zeros((4, 3))}}, r"shape \(4, 3\)"),
+        ({"priors": {"flip_rate": 0.7}}, r"a flip rate is in \(0, 1/2\]"),
+        ({"priors": {"num_rates": 3}}, "num_rates is 3"),
+        ({"priors": {"usage": dist.Normal(0, 1)}}, "give a scalar numpyro.distributions.Beta"),
+        ({"init": {"usage": np.zeros((60, 3))}}, "init must hold exactly"),
+        (
+            {"init": {"usage": np.full((60, 3), 0.5), "basis": np.zeros((40, 3))}},
+            "values other than 0 and 1",
+        ),
+        ({"sampler_options": {"moves": ("jump",)}}, "moves is 'jump'"),
+        ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
+        ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 100"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(product, options, message):
+    with pytest.raises(InputError, match=message) as refused:
+        bmfjax.fit(product[2], 3, **{**QUICK, **options})
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_observed_is_refused():
+    with pytest.raises(InputError):
+        bmfjax.fit(np.full((4, 4), np.nan), 1)
