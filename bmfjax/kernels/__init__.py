@@ -1,24 +1,26 @@
-"""Samplers as pure functions of JAX: they know neither NumPyro nor the models."""
+"""Samplers as pure functions of JAX: they know neither NumPyro nor the models.
+
+Where a sampler has the name of its file it is imported from there, as in
+``from bmfjax.kernels.ormachine import ormachine``: `ormachine`, `deep_ormachine`, `hamming_machine`,
+`birth_move`, `split_merge`.
+"""
 
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.birth_move import birth_move
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
 from bmfjax.kernels.collapsed_blocks import collapsed
 from bmfjax.kernels.deep_layers import DeepDensity, deep_data
-from bmfjax.kernels.deep_ormachine import deep_ormachine
 from bmfjax.kernels.effects import ormachine_effects
 from bmfjax.kernels.effects_density import EffectsPrior, entry_logits
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.hamming_machine import HammingDensity, hamming_data, hamming_machine
+from bmfjax.kernels.hamming_machine import HammingDensity, hamming_data
 from bmfjax.kernels.iasg import Block, IASGInfo, IASGState, iasg
 from bmfjax.kernels.langevin import langevin
 from bmfjax.kernels.mala import reflected_mala
 from bmfjax.kernels.observed_entries import observed_entries
 from bmfjax.kernels.one_hot import OneHotDensity, one_hot_data, one_hot_machine
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity, ormachine
+from bmfjax.kernels.ormachine import BitPrior, BooleanDensity
 from bmfjax.kernels.packed_lines import packed_data
-from bmfjax.kernels.split_merge import split_merge
 from bmfjax.kernels.truncated_gibbs import truncated_gibbs
 
 __all__ = [
@@ -33,14 +35,11 @@ __all__ = [
     "IASGInfo",
     "IASGState",
     "OneHotDensity",
-    "birth_move",
     "collapsed",
     "deep_data",
-    "deep_ormachine",
     "entry_logits",
     "gibbs",
     "hamming_data",
-    "hamming_machine",
     "iasg",
     "joint",
     "langevin",
@@ -48,10 +47,8 @@ __all__ = [
     "observed_entries",
     "one_hot_data",
     "one_hot_machine",
-    "ormachine",
     "ormachine_effects",
     "packed_data",
     "reflected_mala",
-    "split_merge",
     "truncated_gibbs",
 ]
