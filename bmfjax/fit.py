@@ -76,7 +76,9 @@ def fit(
         Show a progress bar on standard error.
     sampler_options : mapping, optional
         Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs` and
-        `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``.
+        `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The Boolean
+        sampler's `moves` are ("collapsed",) for up to 2^17 entries, ("birth",) for up to
+        2^24, and none beyond, unless they are given.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when interrupted.
     resume : bool

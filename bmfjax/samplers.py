@@ -90,7 +90,7 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
         relaxed = request.model == "relaxed" and request.init is None
         options.setdefault("num_anneal", request.num_warmup // 2 if relaxed else 0)
         if request.model == "ormachine":
-            options.setdefault("moves", ("collapsed",))
+            options.setdefault("moves", default_moves(*request.data.shape))
         _check_gibbs(options)
         if options["num_anneal"] > (most := request.num_warmup):
             raise InputError(
@@ -98,6 +98,23 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
                 "sweeps are not draws from the posterior: anneal within the warm-up"
             )
     return sampler.make(model, **options), options
+
+
+#: Entries up to which the Boolean sampler sums a factor matrix out, and lets factors be born.
+SMALL, MEDIUM = 2**17, 2**24
+
+
+def default_moves(rows: int, columns: int) -> tuple[str, ...]:
+    """Moves of the Boolean sampler that a matrix of this size can afford in every sweep.
+
+    Examples
+    --------
+    >>> default_moves(435, 16), default_moves(512, 512), default_moves(10**6, 1000)
+    (('collapsed',), ('birth',), ())
+    """
+    if rows * columns <= SMALL:
+        return ("collapsed",)
+    return ("birth",) if rows * columns <= MEDIUM else ()
 
 
 def _check_gibbs(options) -> None:

@@ -39,7 +39,7 @@ from bmfjax.kernels.ormachine import BooleanDensity, log_odds
 from bmfjax.kernels.packed_lines import PackedLines, pack_last_axis, unpack_last_axis
 
 #: Multiplications of a move: so many lines are visited in each that it keeps to about this.
-WORK = 2**27
+WORK = 2**24
 
 
 def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "longer") -> Callable:
