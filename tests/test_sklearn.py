@@ -1,0 +1,172 @@
+"""The scikit-learn estimator: its manners by scikit-learn's own checks, its numbers by theory."""
+
+import importlib
+import itertools
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+import bmfjax.sklearn
+from bmfjax import BinaryMatrix, InputError
+from bmfjax.expected_usage import expected_usage
+from bmfjax.sklearn import BooleanMF
+
+CHEAP = {"num_chains": 1, "num_warmup": 50, "num_samples": 200, "init": "random"}
+
+
+@pytest.fixture(scope="module")
+def tiles():
+    """Two overlapping tiles, a few flips, and the fit of them."""
+    rng = np.random.default_rng(0)
+    usage = np.repeat([[1, 0], [0, 1], [1, 1], [0, 0]], 10, axis=0)
+    basis = np.repeat([[1, 0], [0, 1], [1, 1], [0, 0]], 4, axis=0)
+    X = ((usage @ basis.T > 0) ^ (rng.random((40, 16)) < 0.08)).astype(float)
+    return X, BooleanMF(2, random_state=1, **CHEAP).fit(X)
+
+
+def stand_in(data, rank, *, seed, **_):
+    """What a fit gives, without a sampler: random bits as draws, made of the data and the seed."""
+    rng = np.random.default_rng([seed, int(data.num_ones)])
+    basis = rng.random((1, 20, data.num_columns, rank)) < 0.5
+    return SimpleNamespace(
+        basis=basis.mean((0, 1)),
+        basis_binary=basis.mean((0, 1)) >= 0.5,
+        basis_draws=basis,
+        other_draws={
+            "flip_rate": np.full((1, 20), 0.1),
+            "usage_density": np.full((1, 20, rank), 0.5),
+        },
+    )
+
+
+# Every fit compiles for its shape: the checks, dozens of fits, are of the estimator around it.
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_scikit_learn_accepts_the_estimator(monkeypatch, threshold):
+    monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
+    results = check_estimator(BooleanMF(binarize=threshold), on_skip=None)
+    passed = {r["check_name"] for r in results if r["status"] == "passed"}
+    assert {"check_methods_subset_invariance", "check_fit2d_1feature"} <= passed
+
+
+def by_enumeration(row, basis, f0, f1, density):
+    """E[z | row] by the definition, one entry and one set of factors at a time."""
+    total, mean = 0.0, np.zeros(len(density))
+    for z in itertools.product((0, 1), repeat=len(density)):
+        p = np.prod(np.where(z, density, 1 - density))
+        for x, u in zip(row, basis, strict=True):
+            one = 1 - f1 if np.any(np.logical_and(z, u)) else f0
+            p *= 1.0 if np.isnan(x) else one if x else 1 - one
+        total, mean = total + p, mean + p * np.array(z)
+    return mean / total
+
+
+@pytest.mark.parametrize("two_rates", [False, True])
+def test_the_expected_usage_is_that_of_its_definition(two_rates):
+    rng = np.random.default_rng(3)
+    basis = rng.random((2, 3, 7, 3)) < 0.4
+    density = rng.uniform(0.1, 0.9, (2, 3, 3))
+    rate = rng.uniform(0.05, 0.4, (2, 3, 2) if two_rates else (2, 3))
+    X = np.where(rng.random((5, 7)) < 0.2, np.nan, (rng.random((5, 7)) < 0.5).astype(float))
+    X[4] = np.nan  # nothing known: the densities
+    expected = [
+        np.mean(
+            [
+                by_enumeration(row, basis[d], *np.broadcast_to(rate[d], 2), density[d])
+                for d in np.ndindex(2, 3)
+            ],
+            axis=0,
+        )
+        for row in X
+    ]
+    found = expected_usage(BinaryMatrix(X), basis, rate, density)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found[4], density.mean((0, 1)))
+
+
+def test_fitted_samples_transform_to_the_means_of_their_draws(tiles):
+    X, bmf = tiles
+    assert np.abs(bmf.transform(X) - bmf.fit_.usage).max() < 0.2  # 200 draws of each bit
+    assert np.abs(bmf.transform(X) - bmf.fit_.usage).mean() < 0.02
+    np.testing.assert_allclose(bmf.components_, bmf.fit_.basis.T)
+    assert bmf.components_binary_.shape == bmf.components_.shape == (2, 16)
+
+
+def test_the_inverse_transform_gives_back_the_probabilities_of_the_fit(tiles):
+    X, bmf = tiles
+    back = bmf.inverse_transform(bmf.transform(X))
+    assert np.abs(back - bmf.fit_.probability()).max() < 0.15
+    assert np.mean((back > 0.5) != X) < 0.15  # 8 % are flips
+    ends = bmf.inverse_transform([[0, 0], [1, 0], [1, 1]])
+    union = np.asarray(bmf.fit_.basis_draws[0]).any(-1).mean(0)
+    np.testing.assert_allclose(ends, [np.zeros(16), bmf.components_[0], union], atol=1e-12)
+
+
+def test_one_random_state_is_one_result(tiles):
+    X, bmf = tiles
+    again = clone(bmf).fit(sp.csr_array(X))  # sparse or dense
+    np.testing.assert_array_equal(again.components_, bmf.components_)
+    thresholds = clone(bmf).set_params(binarize=2.5).fit(2 + X)
+    np.testing.assert_array_equal(thresholds.transform(2 + X), bmf.transform(X))
+
+
+def test_names_of_features_come_and_go(tiles, monkeypatch):
+    monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
+    frame = pd.DataFrame(tiles[0], columns=[f"item {j}" for j in range(16)])
+    bmf = BooleanMF(3, random_state=0).set_output(transform="pandas").fit(frame)
+    assert list(bmf.transform(frame).columns) == ["booleanmf0", "booleanmf1", "booleanmf2"]
+    assert list(bmf.get_feature_names_out()) == ["booleanmf0", "booleanmf1", "booleanmf2"]
+    assert bmf.n_features_in_ == 16 and bmf.feature_names_in_[15] == "item 15"
+
+
+def test_missing_values_stay_missing_where_no_threshold_is_given(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        bmfjax.sklearn, "fit", lambda d, r, **o: seen.append(d) or stand_in(d, r, **o)
+    )
+    X = np.array([[1.0, np.nan, 0.0], [0.0, 1.0, 1.0]])
+    bmf = BooleanMF().fit(X)
+    np.testing.assert_array_equal(seen[0].dense(), X)
+    assert np.isfinite(bmf.transform(X)).all()
+
+
+def test_without_scikit_learn_the_import_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    monkeypatch.delitem(sys.modules, "bmfjax.sklearn")
+    with pytest.raises(ImportError, match=r"pip install 'bmfjax\[sklearn\]'"):
+        importlib.import_module("bmfjax.sklearn")
+
+
+def test_no_more_components_than_the_smaller_side(monkeypatch):
+    monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
+    bmf = BooleanMF(7).fit(np.eye(4, 3))
+    assert bmf.n_components_ == len(bmf.components_) == 3
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "words"),
+    [
+        ([[0.0, 1.0], [2.0, 1.0]], {}, "other than 0, 1 and NaN, such as 2"),
+        (sp.csr_array([[0.0, 3.0]]), {}, "give a threshold by binarize="),
+        ([[0.0, np.nan], [2.0, 1.0]], {"binarize": 0.5}, "NaN"),
+        (sp.csr_array([[0.0, 3.0]]), {"binarize": -1.0}, "threshold of at least 0"),
+        (np.eye(2), {"n_components": 0}, "n_components is 0"),
+        (np.eye(2), {"n_components": True}, "n_components is True"),
+        (np.eye(2), {"init": "nmf"}, "init is 'nmf'"),
+    ],
+)
+def test_bad_input_is_refused(X, options, words):
+    with pytest.raises(ValueError, match=words):
+        BooleanMF(**options).fit(X)
+
+
+def test_usages_that_cannot_be_are_refused(tiles):
+    with pytest.raises(InputError, match=r"outside \[0, 1\]"):
+        tiles[1].inverse_transform([[0.5, 1.5]])
+    with pytest.raises(InputError, match="3 columns and the fit 2 components"):
+        tiles[1].inverse_transform([[0.5, 0.5, 0.5]])
