@@ -270,8 +270,8 @@ def test_a_given_start_is_kept_until_the_data_move_it(product):
 
 def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
     ladder = {"inverse_temperatures": (1.0, 0.97, 0.94)}
-    job = prepare(product.data, 3, model="relaxed", num_chains=1, num_warmup=100, num_samples=60, seed=0,
-                  sampler_options=ladder)  # fmt: skip
+    few = {"num_chains": 1, "num_warmup": 100, "num_samples": 60}
+    job = prepare(product.data, 3, model="relaxed", seed=0, sampler_options=ladder, **few)
     run = job.plan.start(False)
     run.finish()
     drawn, trace = run.draws(), run.trace()
@@ -420,4 +420,5 @@ def test_shipped_name_path_and_matrix_are_the_same_data(tmp_path):
     zoo = bmfjax.load("zoo")
     bmfjax.save(tmp_path / "zoo.npz", zoo)
     for source in ("zoo", tmp_path / "zoo.npz", BinaryMatrix(zoo.dense())):
-        assert prepare(source, 2, model="relaxed", num_samples=4).data.fingerprint() == zoo.fingerprint()
+        job = prepare(source, 2, model="relaxed", num_samples=4)
+        assert job.data.fingerprint() == zoo.fingerprint()
