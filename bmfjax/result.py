@@ -18,6 +18,7 @@ from bmfjax.diagnostics import (
     threshold_pairs,
     to_inference_data,
 )
+from bmfjax.selection import positions
 
 #: Matrices up to this many entries are formed whole without being asked for.
 MAX_ENTRIES = 10_000_000
@@ -211,8 +212,8 @@ class Fit:
         raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
 
     def _selected(self, rows, columns):
-        i = _positions(rows, self.data.row_names, "row")
-        j = _positions(columns, self.data.column_names, "column")
+        i = positions(rows, self.data.row_names, "row")
+        j = positions(columns, self.data.column_names, "column")
         if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
             raise InputError(
                 f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
@@ -404,31 +405,3 @@ def summarise_factors(fit: Fit) -> pd.DataFrame:
     frame = pd.DataFrame(table).set_index("factor")
     frame.attrs = {k: v for k, v in fit.scalars.items() if np.ndim(v) == 0}
     return frame
-
-
-def _positions(chosen, names, kind) -> np.ndarray:
-    if chosen is None:
-        return np.arange(len(names))
-    if isinstance(chosen, str | int | np.integer):
-        chosen = [chosen]
-    if isinstance(chosen, np.ndarray) and chosen.dtype.kind == "b":
-        if chosen.shape != (len(names),):
-            raise InputError(
-                f"the {kind} mask has shape {chosen.shape}; it must be ({len(names)},)"
-            )
-        return np.flatnonzero(chosen)
-    lookup = None
-    out = []
-    for item in chosen:
-        if isinstance(item, str):
-            lookup = lookup or {n: i for i, n in enumerate(names)}
-            if item not in lookup:
-                raise InputError(f"{kind} {item!r} is not in the matrix; see its {kind}_names")
-            out.append(lookup[item])
-        elif isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
-            raise InputError(f"{kind} {item!r} is neither a position nor a name")
-        elif 0 <= item < len(names):
-            out.append(int(item))
-        else:
-            raise InputError(f"{kind} {item} is outside 0 to {len(names) - 1}")
-    return np.asarray(out, dtype=int)

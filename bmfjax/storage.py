@@ -71,7 +71,7 @@ def save_fit(
     ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = bmfjax.Fit.load(fit.save(folder + "/davis"))
-    >>> bool((again.usage_draws == fit.usage_draws).all())
+    >>> bool((again.usage_draws[:] == fit.usage_draws[:]).all())
     True
     """
     check_free(directory, overwrite)

@@ -1,8 +1,8 @@
 """Samplers as pure functions of JAX: they know neither NumPyro nor the models.
 
 Where a sampler has the name of its file it is imported from there, as in
-``from bmfjax.kernels.ormachine import ormachine``: `ormachine`, `deep_ormachine`, `hamming_machine`,
-`birth_move`, `split_merge`.
+``from bmfjax.kernels.ormachine import ormachine``: `ormachine`, `deep_ormachine`,
+`hamming_machine`, `birth_move`, `split_merge`.
 """
 
 from bmfjax.kernels.base import Algorithm
