@@ -97,8 +97,9 @@ def fit(
 
     Notes
     -----
-    The Boolean model keeps the matrix as packed words: a million rows and a thousand
-    columns take half a gigabyte. Missing entries are left out of every likelihood.
+    The Boolean model keeps the matrix as packed words, both ways round: a quarter of a
+    byte an entry, half where entries are missing. Missing entries are left out of every
+    likelihood.
 
     Ctrl-C stops after the step that runs; draws taken so far make the result. With
     none yet, KeyboardInterrupt is raised, after the checkpoint is written.
