@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity, ormachine
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
+from bmfjax.kernels.ormachine import ormachine
 from bmfjax.kernels.packed_lines import pack_last_axis, unpack_last_axis
 
 

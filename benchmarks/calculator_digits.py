@@ -36,11 +36,11 @@ from jax import lax, random
 from record import RESULTS, write_record
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.deep_layers import DeepDensity, deep_data
 from bmfjax.kernels.deep_ormachine import deep_ormachine, fed_forward, reconstruction
 from bmfjax.kernels.deep_starts import greedy_start
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import unpack_last_axis
 
 #: Segments from the top clockwise, and the middle one last.

@@ -23,8 +23,9 @@ from record import write_record
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
 from bmfjax.kernels import flip_rates
 from bmfjax.kernels import packed_lines as words
+from bmfjax.kernels.boolean_density import BooleanDensity, log_prior
 from bmfjax.kernels.collapsed_blocks import collapsed
-from bmfjax.kernels.ormachine import BooleanDensity, log_likelihood, log_prior, ormachine
+from bmfjax.kernels.ormachine import log_likelihood, ormachine
 
 SHAPE, RANK, MISSING = (20, 15), 2, 0.1
 #: With 199 draws 95 % of the 200 ranks lie from 5 to 194.
@@ -32,7 +33,7 @@ DRAWS, LOWEST, ABOVE = 199, 5, 195
 
 
 def simulate(key, density):
-    """Truth and data. `ormachine.draw_prior` is a start: rate fixed, densities bounded."""
+    """Truth and data. `draw_prior` is a start: rate fixed, densities bounded."""
     keys = random.split(key, 7)
     truth = {"flip_rate": random.uniform(keys[0], minval=1e-6, maxval=0.5)}
     for i, (site, size) in enumerate(zip(("usage", "basis"), density.shape, strict=True)):

@@ -23,7 +23,8 @@ from record import write_record
 import bmfjax
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
-from bmfjax.kernels.ormachine import BooleanDensity, ormachine
+from bmfjax.kernels.boolean_density import BooleanDensity
+from bmfjax.kernels.ormachine import ormachine
 from bmfjax.kernels.packed_lines import count_bits, packed_data
 
 UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}

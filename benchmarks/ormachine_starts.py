@@ -25,8 +25,9 @@ import bmfjax
 from bmfjax.diagnostics import split_rhat
 from bmfjax.infer import ChainRun, boolean_starts
 from bmfjax.kernels.birth_move import birth_move
+from bmfjax.kernels.boolean_density import BooleanDensity
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BooleanDensity, ormachine, start_from
+from bmfjax.kernels.ormachine import ormachine, start_from
 from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
 
 

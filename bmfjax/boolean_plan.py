@@ -38,21 +38,11 @@ def boolean_plan(request: Request) -> Plan:
     kernel, options = make_kernel(request, model)
     bound, _ = kernel.bind_packed(data)
     lines = data.num_rows + data.num_columns
+    annealed = given is None and options.get("update") == "collapsed"
     every = thinning(request.num_chains * rank * lines, request.num_samples, MAX_KEPT)
 
     def start(resume: bool) -> ChainRun:
         key = jax.random.key(request.seed)
-        if given is not None:
-            starts = [given] * request.num_chains
-        elif resume:  # what was stored replaces it
-            starts = [_empty(data, rank)] * request.num_chains
-        else:
-            key_start = jax.random.fold_in(key, 2**31 - 1)
-            starts = boolean_starts(key_start, data, rank, request.num_chains)
-        place = jax.jit(bound.unconstrain)
-        positions = [place(s) for s in starts]
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *positions)
-        sites = [n for n in SITES if n in stacked]
         traced = [*sampler_of(request).trace, *_traced(options)]
         return ChainRun(
             bound.algorithm,
@@ -61,14 +51,25 @@ def boolean_plan(request: Request) -> Plan:
             num_chains=request.num_chains,
             num_warmup=request.num_warmup,
             num_samples=request.num_samples,
-            position=stacked,
-            draws=dict.fromkeys(sites, every),
+            position=None if annealed else positions(key, resume),
+            draws=dict.fromkeys(sites_of(arguments), every),
             trace=dict.fromkeys(traced, 1),
         )
 
+    def positions(key, resume):
+        if given is not None:
+            starts = [given] * request.num_chains
+        elif resume:  # what was stored replaces it
+            starts = [_empty(data, rank)] * request.num_chains
+        else:
+            key_start = jax.random.fold_in(key, 2**31 - 1)
+            starts = boolean_starts(key_start, data, rank, request.num_chains)
+        place = jax.jit(bound.unconstrain)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
+
     settings = request.settings() | {
         "priors": {n: _said(p) for n, p in arguments.items()},
-        "init": "annealed relaxed model" if given is None else digest(given),
+        "init": _said_start(given, annealed),
         "thinning": every,
         "sampler_options": {n: str(v) for n, v in options.items()},
     }
@@ -90,6 +91,22 @@ def boolean_arguments(priors) -> dict:
         "flip_rate": given.get("flip_rate"),
         "num_rates": given.get("num_rates", 1),
     }
+
+
+def sites_of(arguments) -> list[str]:
+    """Names of the sites that a model with these arguments has; densities only where learned."""
+
+    def learned(prior):
+        return prior is None or hasattr(prior, "arg_constraints")
+
+    fixed = [f"{s}_density" for s in ("usage", "basis") if not learned(arguments[f"{s}_prior"])]
+    return [n for n in SITES if n not in fixed]
+
+
+def _said_start(given, annealed):
+    if given is not None:
+        return digest(given)
+    return "annealed from the prior" if annealed else "annealed relaxed model"
 
 
 def _said(prior):

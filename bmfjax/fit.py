@@ -62,9 +62,10 @@ def fit(
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
-        nothing is annealed. Default: for the Boolean model every chain starts at factors
-        that an annealed relaxed model finds from a random start of its own
-        (`bmfjax.infer.boolean_starts`); for the relaxed one, draws from the prior.
+        nothing is annealed. Default: draws from the prior, annealed in the first half of the
+        warm-up; for the Boolean model beyond small matrices, factors that an annealed
+        relaxed model finds from a random start of each chain's own
+        (`bmfjax.infer.boolean_starts`).
     num_chains, num_warmup, num_samples : int
         Independent chains; steps before draws count; draws of each chain.
     max_time : float, optional
@@ -77,8 +78,9 @@ def fit(
     sampler_options : mapping, optional
         Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs` and
         `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The Boolean
-        sampler's `moves` are ("collapsed",) for up to 2^17 entries, ("birth",) for up to
-        2^24, and none beyond, unless they are given.
+        sampler sums the longer factor matrix out at four temperatures where entries times
+        4^rank are at most 2^22; its `moves` are ("collapsed",) for up to 2^17 entries,
+        ("birth",) for up to 2^24, and none beyond, unless they are given.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when interrupted.
     resume : bool

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bmfjax.data import InputError
 from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
 from bmfjax.infer.kernel import AlgorithmKernel
+from bmfjax.infer.ormachine import RULES
 
 
 class Sampler(NamedTuple):
@@ -86,11 +88,12 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
                 f"it has {', '.join(allowed)}"
             )
     if "num_anneal" in allowed:
-        # The Boolean sampler has a start that annealing would forget, and so has who gives one.
-        relaxed = request.model == "relaxed" and request.init is None
-        options.setdefault("num_anneal", request.num_warmup // 2 if relaxed else 0)
         if request.model == "ormachine":
-            options.setdefault("moves", default_moves(*request.data.shape))
+            options = default_options(*request.data.shape, request.rank, options) | options
+        # Starts of single flips are annealed already, and who gives a start wants to keep it.
+        from_prior = request.model == "relaxed" or options.get("update") == "collapsed"
+        from_prior = from_prior and request.init is None
+        options.setdefault("num_anneal", request.num_warmup // 2 if from_prior else 0)
         _check_gibbs(options)
         if options["num_anneal"] > (most := request.num_warmup):
             raise InputError(
@@ -102,19 +105,43 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
 
 #: Entries up to which the Boolean sampler sums a factor matrix out, and lets factors be born.
 SMALL, MEDIUM = 2**17, 2**24
+#: Entries, times 4 to the power of the rank, up to which it does so for all factors at once and
+#: at these inverse temperatures.
+TINY, LADDER = 2**22, (1.0, 0.6, 0.36, 0.2)
 
 
-def default_moves(rows: int, columns: int) -> tuple[str, ...]:
-    """Moves of the Boolean sampler that a matrix of this size can afford in every sweep.
+def default_options(rows: int, columns: int, rank: int, given: Mapping = MappingProxyType({})):
+    """Options of the Boolean sampler that a matrix of this size can afford in every sweep.
+
+    Parameters
+    ----------
+    rows, columns, rank : int
+    given : mapping
+        Options that were asked for; those returned are for beside them.
+
+    Returns
+    -------
+    dict
 
     Examples
     --------
-    >>> default_moves(435, 16), default_moves(512, 512), default_moves(10**6, 1000)
-    (('collapsed',), ('birth',), ())
+    >>> default_options(435, 16, 4)
+    {'update': 'collapsed', 'inverse_temperatures': (1.0, 0.6, 0.36, 0.2)}
+    >>> default_options(435, 16, 8), default_options(512, 512, 4), default_options(10**6, 1000, 4)
+    ({'moves': ('collapsed',)}, {'moves': ('birth',)}, {'moves': ()})
+    >>> default_options(435, 16, 4, {"update": "joint"})
+    {'moves': ('collapsed',)}
     """
-    if rows * columns <= SMALL:
-        return ("collapsed",)
-    return ("birth",) if rows * columns <= MEDIUM else ()
+    if given.get("update") == "collapsed":
+        return {}
+    # Moves, and flip rates that are set, belong to the other updates.
+    other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
+    entries = rows * columns
+    if entries * 4**rank <= TINY and not other:
+        return {"update": "collapsed", "inverse_temperatures": LADDER}
+    if entries <= SMALL:
+        return {"moves": ("collapsed",)}
+    return {"moves": ("birth",) if entries <= MEDIUM else ()}
 
 
 def _check_gibbs(options) -> None:

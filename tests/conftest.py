@@ -1,17 +1,22 @@
 """Fixtures that the tests of several packages share."""
 
+import os
+import shutil
 import tempfile
 
-import jax
-import pytest
-from jax import monitoring
+# The same programs are compiled by many tests, in workers and in processes that tests start:
+# compile each once. All of them inherit the directory, which is of this run alone, so that a test
+# never sees what an earlier version of the code compiled. Set before JAX is imported.
+_OWN_CACHE = "BMFJAX_TEST_CACHE" not in os.environ
+if _OWN_CACHE:
+    os.environ["BMFJAX_TEST_CACHE"] = tempfile.mkdtemp(prefix="bmfjax-tests-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["BMFJAX_TEST_CACHE"]
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 
-# The same small programs are compiled by many tests: compile each once. A directory of this
-# run alone, so that a test never sees what an earlier version of the code compiled.
-_CACHE = tempfile.TemporaryDirectory(prefix="bmfjax-tests-")
-jax.config.update("jax_compilation_cache_dir", _CACHE.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from jax import monitoring  # noqa: E402
 
 _COUNTS = {"listening": False, "compilations": 0}
 
@@ -22,6 +27,11 @@ def _listen(event, duration, **_):
 
 
 monitoring.register_event_duration_secs_listener(_listen)
+
+
+def pytest_unconfigure(config):
+    if _OWN_CACHE:
+        shutil.rmtree(os.environ["BMFJAX_TEST_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture

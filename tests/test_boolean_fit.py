@@ -35,6 +35,7 @@ def test_recovers_the_product_and_the_flip_rates(product, fitted):
     low, high = np.quantile(rates, [0.001, 0.999], axis=(0, 1))
     assert (low < 0.1).all() and (high > 0.1).all()
     assert fitted.scalars["exact"] and fitted.scalars["converged"]
+    assert fitted.settings["sampler_options"]["update"] == "collapsed"
 
 
 def test_probabilities_are_shares_of_draws(fitted):
@@ -103,7 +104,7 @@ def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
         raise AssertionError("looked for a start")
 
     monkeypatch.setattr("bmfjax.boolean_plan.boolean_starts", fail)
-    job = prepare(product[2], 3, num_samples=10)
+    job = prepare(product[2], 3, num_samples=10, sampler_options={"update": "metropolis"})
     assert job.plan.start(True).steps_done == 0
     with pytest.raises(AssertionError, match="looked for a start"):
         job.plan.start(False)

@@ -27,8 +27,9 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.infer.driver import ChainRun
 from bmfjax.infer.gibbs import TruncatedGibbs
 from bmfjax.infer.reducers import moments
+from bmfjax.kernels.boolean_density import BooleanDensity
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BooleanDensity, ormachine, start_from
+from bmfjax.kernels.ormachine import ormachine, start_from
 from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
 from bmfjax.models.relaxed import relaxed_bmf
 

@@ -1,6 +1,7 @@
 """Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
 
-Chains run side by side by ``vmap``; the state is donated from chunk to chunk;
+Chains run side by side by ``vmap``, on a CPU in as many groups as it has cores, each in a thread
+of its own (XLA runs small programs on one); the state is donated from chunk to chunk;
 summaries are reduced inside the loop and only thinned draws and traces leave the
 device. The number of steps of a chunk is an argument of the compiled loop, not a
 constant, so that one compilation serves all chunks. Every random number hangs
@@ -10,8 +11,10 @@ size, on other chains, or on whether the run was interrupted and resumed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -117,8 +120,9 @@ class ChainRun:
             kind: {n: self._allocate(kind, n, observed[n]) for n in every}
             for kind, every in self._every.items()
         }
-        self._carry = self._initial_carry(state, observed)
-        self._advance = jax.jit(self._run_chunk, donate_argnums=(0,))
+        self._groups = _groups(num_chains)
+        self._carries = self._split(self._initial_carry(state, observed))
+        self._advance = None
 
     # ---- the compiled loop -------------------------------------------------------------
 
@@ -146,6 +150,44 @@ class ChainRun:
 
         # Donation refuses leaves that share a buffer, which compiled outputs never do.
         return jax.jit(start)(state)
+
+    def _split(self, carry):
+        """Of every group of chains: their axis is the first, in buffers the second."""
+        if len(self._groups) == 1:
+            return [carry]
+        parts = []
+        for group in self._groups:
+            first = jax.tree.map(lambda a, g=group: a[g], (carry.state, carry.reducers))
+            second = jax.tree.map(lambda a, g=group: a[:, g], (carry.draws, carry.trace))
+            parts.append(_Carry(*first, *second))
+        return parts
+
+    def _joined(self, take: Callable[[_Carry], Any]) -> Any:
+        """Of all chains again: a part of the carry that has them as its first axis."""
+        parts = [take(c) for c in self._carries]
+        if len(parts) == 1:
+            return parts[0]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def _advance_groups(self, first: int, last: int) -> None:
+        steps = jnp.int32(first), jnp.int32(last)
+        keys = [self._keys[g] for g in self._groups]
+        if self._advance is None:
+            # Compiled once for all groups, and before there are threads: those know nothing of
+            # the settings of this one, such as its precision.
+            run = jax.jit(self._run_chunk, donate_argnums=(0,))
+            lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
+            self._advance = lowered.compile()
+
+        def one(group):
+            carry = self._advance(self._carries[group], *steps, keys[group], self._data)
+            return jax.block_until_ready(carry)
+
+        if len(keys) == 1:
+            self._carries = [one(0)]
+        else:
+            with ThreadPoolExecutor(len(keys)) as threads:
+                self._carries = list(threads.map(one, range(len(keys))))
 
     def _run_chunk(self, carry, first, last, chain_keys, data):
         def body(t, carry):
@@ -214,17 +256,15 @@ class ChainRun:
         last = min(first + most, self.num_steps)
         if last == first:
             return 0
-        self._carry = self._advance(
-            self._carry, jnp.int32(first), jnp.int32(last), self._keys, self._data
-        )
-        for kind, buffers in (("draws", self._carry.draws), ("trace", self._carry.trace)):
-            for name, every in self._every[kind].items():
+        self._advance_groups(first, last)
+        for kind, named in self._every.items():
+            for name, every in named.items():
                 low, high = self._kept(kind, every, first), self._kept(kind, every, last)
                 if high > low:
-                    # Cut on the host: on the device every new length would be compiled.
-                    new = np.asarray(buffers[name])[: high - low]
-                    self._host[kind][name][:, low:high] = np.moveaxis(new, 0, 1)
-        jax.block_until_ready(self._carry.state)
+                    for group, carry in zip(self._groups, self._carries, strict=True):
+                        # Cut on the host: on the device every new length would be compiled.
+                        new = np.asarray(getattr(carry, kind)[name])[: high - low]
+                        self._host[kind][name][group, low:high] = np.moveaxis(new, 0, 1)
         self.steps_done = last
         return last - first
 
@@ -290,13 +330,13 @@ class ChainRun:
 
     def reduced(self) -> dict[str, dict]:
         """Values of the reducers so far, with a leading axis of chains."""
-        host = jax.device_get(self._carry.reducers)
+        host = jax.device_get(self._joined(lambda c: c.reducers))
         return {n: r.value(host[n]) for n, r in self._reducers.items()}
 
     @property
     def state(self) -> Any:
         """The algorithm's state after the last step, with a leading axis of chains."""
-        return self._carry.state
+        return self._joined(lambda c: c.state)
 
     # ---- what a checkpoint stores ------------------------------------------------------
 
@@ -314,7 +354,7 @@ class ChainRun:
 
     def snapshot(self) -> Any:
         """The arrays from which `restore` continues: state and reducers."""
-        return jax.device_get((self._carry.state, self._carry.reducers))
+        return jax.device_get(self._joined(lambda c: (c.state, c.reducers)))
 
     def restore(self, snapshot: Any, steps_done: int, recorded: Mapping[str, Mapping]) -> None:
         """Continue from a snapshot taken after `steps_done` steps.
@@ -327,9 +367,24 @@ class ChainRun:
         recorded : mapping
             ``{"draws": {name: array}, "trace": ...}`` as recorded until then.
         """
-        state, reducers = jax.tree.map(jnp.array, snapshot)
-        self._carry = self._carry._replace(state=state, reducers=reducers)
+        for i, group in enumerate(self._groups):
+            own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)
+            self._carries[i] = self._carries[i]._replace(state=own[0], reducers=own[1])
         self.steps_done = steps_done
         for kind, arrays in recorded.items():
             for name, values in arrays.items():
                 self._host[kind][name][:, : values.shape[1]] = values
+
+
+def _groups(num_chains: int) -> list[slice]:
+    """Equal groups of chains, as many as there are cores, if two or more are in each.
+
+    A single chain would be compiled to other sums than chains side by side.
+    """
+    if jax.default_backend() != "cpu":
+        return [slice(0, num_chains)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    most = max(1, min(cores or 1, num_chains // 2))
+    number = max(n for n in range(1, most + 1) if num_chains % n == 0)
+    size = num_chains // number
+    return [slice(g * size, (g + 1) * size) for g in range(number)]

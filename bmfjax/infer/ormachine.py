@@ -19,16 +19,11 @@ from bmfjax.infer.tempering import annealed, parallel_tempering
 from bmfjax.kernels.birth_move import birth_move
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.boolean_density import SITES, BitPrior, BooleanDensity
 from bmfjax.kernels.collapsed_blocks import collapsed
+from bmfjax.kernels.collapsed_ormachine import collapsed_ormachine, log_marginal
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import (
-    SITES,
-    BitPrior,
-    BooleanDensity,
-    log_likelihood,
-    ormachine,
-    start_from,
-)
+from bmfjax.kernels.ormachine import log_likelihood, ormachine, start_from, state_info
 from bmfjax.kernels.packed_lines import (
     PackedData,
     blocks_of_lines,
@@ -41,7 +36,7 @@ from bmfjax.models.bits import resolve_bits_prior
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
 
-UPDATES = ("metropolis", "gibbs", "joint")
+UPDATES = ("metropolis", "gibbs", "joint", "collapsed")
 RULES = ("sample", "laplace", "mle")
 MOVES = {"collapsed": collapsed, "birth": birth_move, "split_merge": split_merge}
 
@@ -83,10 +78,12 @@ class OrMachineGibbs(AlgorithmKernel):
     ----------
     model : callable
         `bmfjax.models.ormachine`, by ``functools.partial`` with its arguments.
-    update : {"metropolis", "gibbs", "joint"}
+    update : {"metropolis", "gibbs", "joint", "collapsed"}
         How bits are drawn: by the flip of Rukat et al. (2017), which is proposed always;
-        from the conditional of each bit; or `block_size` factors of a row or column at
-        once.
+        from the conditional of each bit; `block_size` factors of a row or column at
+        once; or all factors at once with the longer factor matrix summed out, for a rank
+        of at most 8 (`bmfjax.kernels.collapsed_ormachine`), which mixes best and costs
+        4 to the power of the rank for every entry.
     block_size : int
         Factors that "joint" draws at once, 1 to 8.
     dispersion : {"sample", "laplace", "mle"}
@@ -96,14 +93,16 @@ class OrMachineGibbs(AlgorithmKernel):
     moves : sequence of {"collapsed", "birth", "split_merge"}
         Moves before every sweep, for what single flips cannot change: bits of one factor
         matrix with the other summed out (`bmfjax.kernels.collapsed_blocks`), factors
-        replaced as a whole (`birth_move`), split and merged (`split_merge`).
+        replaced as a whole (`birth_move`), split and merged (`split_merge`). Not with the
+        update "collapsed".
     num_anneal : int
         Anneal the first so many sweeps, the likelihood raised from the power `lowest`
         to one. Make them part of the warm-up.
     lowest : float
         Power of the likelihood at the first sweep.
     inverse_temperatures : sequence of float, optional
-        Parallel tempering, as for `TruncatedGibbs`.
+        Parallel tempering, as for `TruncatedGibbs`; with the update "collapsed" of the
+        likelihood with the longer factor matrix summed out, where few temperatures do.
 
     Raises
     ------
@@ -141,6 +140,12 @@ class OrMachineGibbs(AlgorithmKernel):
         for move in moves:
             _check_choice("moves", move, tuple(MOVES))
         self._model, self._rule, self._moves = model, dispersion, moves
+        self._collapsed = update == "collapsed"
+        if self._collapsed and moves:
+            raise InputError(
+                f"moves is {moves!r}, and the update 'collapsed' leaves them nothing to do; give "
+                "no moves, or another update"
+            )
         self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(block_size)
         self._num_anneal, self._lowest = num_anneal, lowest
         self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
@@ -202,10 +207,16 @@ class OrMachineGibbs(AlgorithmKernel):
         return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
 
     def _algorithm(self, density):
-        moves = [(name, MOVES[name](density)) for name in self._moves]
-        algorithm = ormachine(density, update=self._update, moves=moves)
+        if self._collapsed:
+            algorithm, likelihood = collapsed_ormachine(density), log_marginal(density)
+        else:
+            moves = [(name, MOVES[name](density)) for name in self._moves]
+            algorithm = ormachine(density, update=self._update, moves=moves)
+            likelihood = log_likelihood(density)
         if self._ladder is not None:
-            algorithm = parallel_tempering(algorithm, log_likelihood(density), self._ladder)
+            algorithm = parallel_tempering(
+                algorithm, likelihood, self._ladder, describe=state_info(density)
+            )
         if self._num_anneal:
             algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
         return algorithm

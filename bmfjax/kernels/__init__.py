@@ -8,6 +8,7 @@ Where a sampler has the name of its file it is imported from there, as in
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
 from bmfjax.kernels.collapsed_blocks import collapsed
 from bmfjax.kernels.deep_layers import DeepDensity, deep_data
 from bmfjax.kernels.effects import ormachine_effects
@@ -19,7 +20,6 @@ from bmfjax.kernels.langevin import langevin
 from bmfjax.kernels.mala import reflected_mala
 from bmfjax.kernels.observed_entries import observed_entries
 from bmfjax.kernels.one_hot import OneHotDensity, one_hot_data, one_hot_machine
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity
 from bmfjax.kernels.packed_lines import packed_data
 from bmfjax.kernels.truncated_gibbs import truncated_gibbs
 

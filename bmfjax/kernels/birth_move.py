@@ -36,7 +36,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels import factor_proposals as proposals
 from bmfjax.kernels import flip_rates
 from bmfjax.kernels.bit_updates import as_mask
-from bmfjax.kernels.ormachine import BooleanDensity, draw_density
+from bmfjax.kernels.boolean_density import BooleanDensity, draw_density
 from bmfjax.kernels.packed_lines import count_bits, pack_last_axis, unpack_last_axis
 
 

@@ -26,17 +26,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels import flip_rates
-from bmfjax.kernels.bit_blocks import MAX_JOINT, covered_by_states, states_of
-from bmfjax.kernels.bit_updates import weigh
-from bmfjax.kernels.ormachine import BooleanDensity, log_odds
-from bmfjax.kernels.packed_lines import PackedLines, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.bit_blocks import MAX_JOINT
+from bmfjax.kernels.boolean_density import BooleanDensity, log_odds
+from bmfjax.kernels.line_states import (
+    LineGains,
+    draw_patterns,
+    draw_states,
+    log_prior_of_states,
+    log_weights,
+    packed_bits,
+    patterns_of,
+)
+from bmfjax.kernels.packed_lines import unpack_last_axis
 
 #: Multiplications of a move: so many lines are visited in each that it keeps to about this.
 WORK = 2**24
@@ -66,8 +73,9 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
 
     Examples
     --------
+    >>> import jax
     >>> from bmfjax.data import BinaryMatrix
-    >>> from bmfjax.kernels.ormachine import draw_prior
+    >>> from bmfjax.kernels.boolean_density import draw_prior
     >>> from bmfjax.kernels.packed_lines import packed_data
     >>> data = packed_data(BinaryMatrix(np.kron(np.eye(2), np.ones((9, 5)))))
     >>> density = BooleanDensity((18, 10), rank=2)
@@ -89,7 +97,6 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
 
     def move(key, position, data, inverse_temperature=1.0):
         keys = random.split(key, 4)
-        # Lines of the matrix that is kept, each with an entry for every line summed out.
         lines = data.by_column if summed == "usage" else data.by_row
         odds = {
             site: jnp.broadcast_to(log_odds(site, density, position, data), (density.rank, length))
@@ -97,90 +104,22 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
         }
         order = random.permutation(keys[0], density.rank)
         group, rest = order[:size], order[size:]
-        table = _Table(lines, long, flip_rates.weights(position["flip_rate"], inverse_temperature))
-        others = position[summed][rest]
         bits = unpack_last_axis(position[kept], short)
-        patterns = jnp.sum(bits[group] << jnp.arange(size)[:, None], axis=0, dtype=jnp.int32)
-        covers_rest = bits[rest]
+        weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
+        gains = LineGains(lines, long, weights, bits[rest], position[summed][rest])
+        patterns = patterns_of(bits[group])
 
-        log_states = _log_prior(odds[summed][group])
-        log_states = _add_lines(log_states, table, patterns, covers_rest, others, size)
+        log_states = log_prior_of_states(odds[summed][group])
+        log_states = log_weights(log_states, gains, patterns, size)
         chosen = random.permutation(keys[1], short)[:visits]
-        log_patterns = _log_prior(odds[kept][group])
-        log_states, patterns = _visit(
-            keys[2], log_states, table, patterns, covers_rest, others, log_patterns, chosen, size
+        log_patterns = log_prior_of_states(odds[kept][group])
+        log_states, patterns = draw_patterns(
+            keys[2], log_states, gains, patterns, log_patterns, chosen
         )
-        noise = random.gumbel(keys[3], log_states.shape, log_states.dtype)
-        drawn = jnp.argmax(log_states + noise, axis=0)
-        as_bits = lambda values: (values >> jnp.arange(size)[:, None]) & 1 == 1  # noqa: E731
         new = dict(position)
-        new[summed] = position[summed].at[group].set(pack_last_axis(as_bits(drawn)))
-        new[kept] = position[kept].at[group].set(pack_last_axis(as_bits(patterns)))
+        drawn = draw_states(keys[3], log_states)
+        new[summed] = position[summed].at[group].set(packed_bits(drawn, size))
+        new[kept] = position[kept].at[group].set(packed_bits(patterns, size))
         return new, jnp.ones((), log_states.dtype)
 
     return move
-
-
-class _Table:
-    """What covering the entries of a line adds to the log likelihood."""
-
-    def __init__(self, lines: PackedLines, length: int, weights):
-        flat = lambda a: None if a is None else a.reshape(-1, a.shape[-1])  # noqa: E731
-        self.ones, self.observed = flat(lines.ones), flat(lines.observed)
-        self.length, self.weights = length, weights
-
-    def gain(self, j, covers_rest, others):
-        """Of line j: (length,) float, zero where other factors cover it."""
-        covered = jnp.where(covers_rest[:, j, None], others, jnp.uint32(0))
-        covered = lax.reduce(covered, np.uint32(0), lax.bitwise_or, (0,))
-        free = ~covered if self.observed is None else ~covered & self.observed[j]
-        one = unpack_last_axis(self.ones[j] & free, self.length)
-        zero = unpack_last_axis(~self.ones[j] & free, self.length)
-        return weigh(self.weights, one.astype(jnp.int32), zero.astype(jnp.int32))
-
-
-def _log_prior(log_odds):
-    """Of every state of a group: (states, lines) from (size, lines)."""
-    states = states_of(log_odds.shape[0])
-    own = jnp.where(states[:, :, None], log_odds[None], -log_odds[None])
-    return jnp.sum(jax.nn.log_sigmoid(own), axis=1)
-
-
-def _meets(size):
-    """Whether a state covers an entry of a pattern: (patterns, states) bool."""
-    numbers = np.arange(2**size)
-    return (numbers[:, None] & numbers[None, :]) != 0
-
-
-def _add_lines(log_states, table, patterns, covers_rest, others, size):
-    """Log weights of the states with the likelihood of all lines."""
-
-    def add(j, weights_of_patterns):
-        # Lines of one pattern weigh alike: their sum is spread over the states once, at the end.
-        return weights_of_patterns.at[patterns[j]].add(table.gain(j, covers_rest, others))
-
-    gains = lax.fori_loop(0, patterns.shape[0], add, jnp.zeros_like(log_states))
-    return log_states + covered_by_states(gains, size)
-
-
-def _visit(key, log_states, table, patterns, covers_rest, others, log_patterns, chosen, size):
-    """Draw the patterns of the chosen lines, one after the other."""
-    meets = jnp.asarray(_meets(size), log_states.dtype)
-    noise = random.gumbel(key, (len(chosen), 2**size), log_states.dtype)
-
-    def one_line(t, carry):
-        log_states, patterns = carry
-        j = chosen[t]
-        gain = table.gain(j, covers_rest, others)
-        log_states = log_states - meets[patterns[j]][:, None] * gain
-        share = jax.nn.softmax(log_states, axis=0)
-        # Both parts are summed, for one less the other would be rounding where it is small.
-        met, unmet = (
-            jnp.dot(m, share, precision=lax.Precision.HIGHEST) for m in (meets, 1 - meets)
-        )
-        density = jnp.sum(jnp.log(unmet + met * jnp.exp(gain)), axis=1) + log_patterns[:, j]
-        pattern = jnp.argmax(density + noise[t]).astype(patterns.dtype)
-        log_states = log_states + meets[pattern][:, None] * gain
-        return log_states, patterns.at[j].set(pattern)
-
-    return lax.fori_loop(0, len(chosen), one_line, (log_states, patterns))

@@ -32,8 +32,8 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.packed import WORD
 from bmfjax.kernels.bit_updates import as_mask
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
 from bmfjax.kernels.flip_rates import FlipRatePrior, both_rates
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity
 from bmfjax.kernels.packed_lines import (
     PackedData,
     PackedLines,

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from bmfjax.data.errors import InputError
-from bmfjax.kernels import flip_rates, ormachine
+from bmfjax.kernels import boolean_density, flip_rates, ormachine
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.bit_updates import LineUpdate, metropolis
 from bmfjax.kernels.deep_layers import DeepDensity, Layer, covered, layer, layer_ranks
@@ -184,7 +184,7 @@ def log_joint(density: DeepDensity, position: dict, data: PackedData) -> jax.Arr
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.deep_layers import deep_data
     >>> from bmfjax.kernels.flip_rates import FlipRatePrior
-    >>> from bmfjax.kernels.ormachine import BitPrior
+    >>> from bmfjax.kernels.boolean_density import BitPrior
     >>> density = DeepDensity((1, 1), (1,), *[BitPrior(None, 0.5)] * 2, FlipRatePrior(value=0.25))
     >>> word, rate = jnp.array([[0b1]], jnp.uint32), jnp.float32(0.25)
     >>> position = {"usage_1": word, "basis_1": word, "flip_rate_1": rate}
@@ -208,8 +208,8 @@ def _log_joint(density, position, data, counts: Sequence[ErrorCounts]):
         rate = one.position["flip_rate"]
         total += flip_rates.log_likelihood(rate, of_layer)
         total += flip_rates.log_prior(rate, one.density.flip_rate)
-        total += ormachine.log_prior_of("basis", *one)
-    return total + ormachine.log_prior_of("usage", *one)
+        total += boolean_density.log_prior_of("basis", *one)
+    return total + boolean_density.log_prior_of("usage", *one)
 
 
 def reconstruction(density: DeepDensity, position: dict) -> jax.Array:

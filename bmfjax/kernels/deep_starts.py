@@ -7,11 +7,11 @@ from collections.abc import Callable
 from jax import lax, random
 
 from bmfjax.data.errors import InputError
-from bmfjax.kernels import ormachine
+from bmfjax.kernels import boolean_density, ormachine
 from bmfjax.kernels.bit_updates import LineUpdate, metropolis
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.deep_layers import DeepDensity, Layer, layer, renamed
 from bmfjax.kernels.deep_sweep import sweep
-from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import PackedData
 
 
@@ -20,7 +20,7 @@ def draw_prior(key, density: DeepDensity, data: PackedData) -> dict:
     position = {}
     for number in reversed(range(1, len(density.ranks) + 1)):
         one = layer(number, density, position, data)
-        drawn = ormachine.draw_prior(random.fold_in(key, number), one.density, one.data)
+        drawn = boolean_density.draw_prior(random.fold_in(key, number), one.density, one.data)
         position |= renamed(density, number, drawn)
     return position
 
@@ -107,7 +107,7 @@ def greedy_start(
 
 def _anneal(key, one: Layer, num_sweeps, lowest, update):
     """The position of a layer after sweeps from hot to cold."""
-    start = ormachine.draw_prior(random.fold_in(key, num_sweeps), one.density, one.data)
+    start = boolean_density.draw_prior(random.fold_in(key, num_sweeps), one.density, one.data)
 
     def body(t, position):
         power = lowest ** (1.0 - t / num_sweeps)

@@ -28,12 +28,12 @@ from jax import random
 from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.packed import PackedMatrix, pack_on_host
-from bmfjax.kernels import ormachine
+from bmfjax.kernels import boolean_density
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.beta import draw_beta
 from bmfjax.kernels.bit_updates import Lines, update_bits
 from bmfjax.kernels.bit_votes import ScoreWeights, score_counts, vote_basis, vote_usage
-from bmfjax.kernels.ormachine import BitPrior
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.packed_lines import PackedData, blocks_of_lines, pack_last_axis, packed_data
 from bmfjax.kernels.slice import slice_sample
 
@@ -179,12 +179,12 @@ def sweep(key, density: HammingDensity, position, data: PackedData, inverse_temp
         ("basis", "usage", data.by_column, density.shape[1], vote_basis),
     )
     for k, (site, other, lines, size, update) in zip(keys, sides, strict=False):
-        odds = ormachine.log_odds(site, density, position, data)
+        odds = boolean_density.log_odds(site, density, position, data)
         position[site], counts = update_bits(
             k, position[site], position[other], lines, size, odds, ScoreWeights(by_score), update
         )
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
-        position |= ormachine.draw_density(k, site, density, position, data)
+        position |= boolean_density.draw_density(k, site, density, position, data)
     counts = jnp.sum(counts, axis=0)
     if density.dispersion.value is None:
         position["dispersion"] = _draw_dispersion(
@@ -219,7 +219,7 @@ def log_likelihood(density: HammingDensity) -> Callable:
 def log_prior(density: HammingDensity, position, data) -> jax.Array:
     """Log density of bits, densities and dispersion, without the data: () float."""
     sites = ("usage", "basis")
-    total = sum(ormachine.log_prior_of(site, density, position, data) for site in sites)
+    total = sum(boolean_density.log_prior_of(site, density, position, data) for site in sites)
     if density.dispersion.value is None:
         total += density.dispersion.log_prob(position["dispersion"])
     return total
@@ -234,7 +234,7 @@ def draw_prior(key, density: HammingDensity, data: PackedData) -> dict:
         if prior.beta is not None:
             a, b = (jnp.full(density.rank, c, kind) for c in prior.beta)
             position[f"{site}_density"] = jnp.clip(draw_beta(keys[2 * i], a, b), 0.01, 0.99)
-        odds = ormachine.log_odds(site, density, position, data)
+        odds = boolean_density.log_odds(site, density, position, data)
         shape = (density.rank, size)
         position[site] = pack_last_axis(random.logistic(keys[2 * i + 1], shape, kind) < odds)
     start = 1.0 if density.dispersion.value is None else density.dispersion.value

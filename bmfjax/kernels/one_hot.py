@@ -29,12 +29,13 @@ from jax import lax, random
 from scipy import special
 
 from bmfjax.data.matrix import BinaryMatrix
-from bmfjax.kernels import flip_rates, ormachine
+from bmfjax.kernels import boolean_density, flip_rates, ormachine
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.beta import draw_beta
 from bmfjax.kernels.bit_updates import gibbs, update_bits, weigh
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BitPrior, error_counts
+from bmfjax.kernels.ormachine import error_counts
 from bmfjax.kernels.packed_lines import PackedData, count_bits, pack_last_axis, packed_data
 
 
@@ -178,12 +179,12 @@ def sweep(key, density: OneHotDensity, position, data: OneHotData, inverse_tempe
     cluster = _draw_clusters(keys[0], density, position, data, weights)
     users = members(cluster, density.rank)
     position["cluster"] = cluster.astype(position["cluster"].dtype)
-    odds = ormachine.log_odds("basis", density, position, data.packed)
+    odds = boolean_density.log_odds("basis", density, position, data.packed)
     position["basis"], seen = update_bits(
         keys[1], position["basis"], users, data.packed.by_column, density.shape[1], odds, weights,
         gibbs,
     )  # fmt: skip
-    position |= ormachine.draw_density(keys[2], "basis", density, position, data.packed)
+    position |= boolean_density.draw_density(keys[2], "basis", density, position, data.packed)
     if density.concentration is not None:
         position["weights"] = _draw_weights(keys[3], density, count_bits(users))
     counts, errors = error_counts(seen, data.packed, density.shape)
@@ -265,7 +266,7 @@ def log_likelihood(density: OneHotDensity) -> Callable:
 def log_prior(density: OneHotDensity, position, data: OneHotData) -> jax.Array:
     """Log density of clusters, weights, codes, densities and flip rates: () float."""
     total = flip_rates.log_prior(position["flip_rate"], density.flip_rate)
-    total += ormachine.log_prior_of("basis", density, position, data.packed)
+    total += boolean_density.log_prior_of("basis", density, position, data.packed)
     log_weights, cluster = _log_weights(position, data), position["cluster"]
     shape = (density.rank, density.shape[0])
     chosen = jnp.take_along_axis(jnp.broadcast_to(log_weights, shape), cluster[None], axis=0)
@@ -291,7 +292,7 @@ def draw_prior(key, density: OneHotDensity, data: OneHotData) -> dict:
     if density.basis.beta is not None:
         a, b = (jnp.full(density.rank, c, kind) for c in density.basis.beta)
         position["basis_density"] = jnp.clip(draw_beta(keys[2], a, b), 0.01, 0.99)
-    odds = ormachine.log_odds("basis", density, position, data.packed)
+    odds = boolean_density.log_odds("basis", density, position, data.packed)
     bits = random.logistic(keys[3], (density.rank, density.shape[1]), kind) < odds
     position["basis"] = pack_last_axis(bits)
     rates = () if density.flip_rate.num_rates == 1 else (2,)

@@ -62,8 +62,8 @@ from bmfjax.kernels.birth_move import (
     with_factor,
 )
 from bmfjax.kernels.bit_updates import as_mask
+from bmfjax.kernels.boolean_density import BooleanDensity
 from bmfjax.kernels.factor_proposals import Free, Rest, gains, log_marginal
-from bmfjax.kernels.ormachine import BooleanDensity
 from bmfjax.kernels.packed_lines import count_bits, pack_last_axis
 
 #: Rounds of restricted Gibbs sampling before the one whose density counts.

@@ -25,15 +25,9 @@ from bmfjax.kernels import birth_move as births
 from bmfjax.kernels import factor_proposals
 from bmfjax.kernels import split_merge as split_merges
 from bmfjax.kernels.bit_updates import gibbs
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity, draw_density
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import (
-    BitPrior,
-    BooleanDensity,
-    OrMachineState,
-    draw_density,
-    log_likelihood,
-    ormachine,
-)
+from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, ormachine
 from bmfjax.kernels.packed_lines import packed_data
 from tests.kernels.exactness import fast_jit
 

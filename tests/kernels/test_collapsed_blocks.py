@@ -8,9 +8,9 @@ from scipy.stats import chi2
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.kernels import collapsed_blocks
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
 from bmfjax.kernels.collapsed_blocks import collapsed
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity
 from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
 

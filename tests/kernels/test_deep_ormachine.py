@@ -19,6 +19,7 @@ from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.kernels import deep_layers
 from bmfjax.kernels.bit_updates import gibbs
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.deep_layers import DeepDensity, deep_data, layer_ranks
 from bmfjax.kernels.deep_ormachine import (
     deep_ormachine,
@@ -29,7 +30,6 @@ from bmfjax.kernels.deep_ormachine import (
 )
 from bmfjax.kernels.deep_starts import greedy_start
 from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import pack_last_axis, unpack_last_axis
 from bmfjax.models.deep_ormachine import deep_ormachine as deep_model
 from tests.kernels.exactness import Problem, fast_jit, moment_scores, simulator

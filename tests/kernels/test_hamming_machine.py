@@ -19,6 +19,7 @@ from bmfjax.kernels import hamming_machine as kernel
 from bmfjax.kernels import packed_lines
 from bmfjax.kernels.bit_updates import update_bits
 from bmfjax.kernels.bit_votes import ScoreWeights, vote_basis, vote_usage
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.hamming_machine import (
     DispersionPrior,
     HammingDensity,
@@ -26,7 +27,6 @@ from bmfjax.kernels.hamming_machine import (
     hamming_data,
     hamming_machine,
 )
-from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.models.hamming_machine import hamming_machine as hamming_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem

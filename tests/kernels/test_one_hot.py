@@ -16,9 +16,9 @@ from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.kernels import one_hot as kernel
 from bmfjax.kernels import packed_lines
+from bmfjax.kernels.boolean_density import BitPrior
 from bmfjax.kernels.flip_rates import FlipRatePrior
 from bmfjax.kernels.one_hot import OneHotDensity, OneHotState, one_hot_data, one_hot_machine
-from bmfjax.kernels.ormachine import BitPrior
 from bmfjax.kernels.packed_lines import unpack_last_axis
 from bmfjax.models.one_hot import one_hot_machine as one_hot_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem

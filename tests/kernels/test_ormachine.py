@@ -19,8 +19,9 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels import ormachine as kernel
 from bmfjax.kernels.bit_blocks import joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
 from bmfjax.kernels.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
-from bmfjax.kernels.ormachine import BitPrior, BooleanDensity, OrMachineState, ormachine
+from bmfjax.kernels.ormachine import OrMachineState, ormachine
 from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
 from bmfjax.models.ormachine import ormachine as ormachine_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem

@@ -1,0 +1,233 @@
+"""The sampler with one factor matrix summed out: exact, by enumeration, hot and cold."""
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax import random
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.infer.tempering import parallel_tempering
+from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity, log_prior_of
+from bmfjax.kernels.collapsed_ormachine import collapsed_ormachine, log_marginal
+from bmfjax.kernels.flip_rates import FlipRatePrior
+from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, state_info
+from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from tests.kernels.exactness import fast_jit, moment_scores
+from tests.kernels.test_collapsed_blocks import every
+from tests.kernels.test_ormachine import TINY, A, B, tiny_posterior
+
+ROWS, COLUMNS, RANK, BETA = 5, 3, 2, 0.4
+VALUES = (np.random.default_rng(3).random((ROWS, COLUMNS)) < 0.5).astype(float)
+VALUES[1, 2] = np.nan
+DATA = packed_data(BinaryMatrix(VALUES))
+
+
+def position_of(usage, basis, **rates):
+    bits = {"usage": usage, "basis": basis}
+    words = {n: pack_last_axis(jnp.asarray(b.T > 0)) for n, b in bits.items()}
+    return words | {n: jnp.asarray(v) for n, v in rates.items()}
+
+
+RATES = {
+    "flip_rate": np.array([0.1, 0.3]),
+    "usage_density": np.array([0.2, 0.6]),
+    "basis_density": np.array([0.5, 0.7]),
+}
+
+
+@pytest.mark.parametrize("summed", ["usage", "basis"])
+def test_the_marginal_is_the_sum_over_the_bits(summed):
+    density = BooleanDensity((ROWS, COLUMNS), RANK, flip_rate=FlipRatePrior(2))
+    rng = np.random.default_rng(0)
+    usage, basis = rng.random((ROWS, RANK)) < 0.5, rng.random((COLUMNS, RANK)) < 0.5
+    likelihood = log_likelihood(density)
+
+    @jax.vmap
+    def joint(usage, basis):
+        state = OrMachineState(position_of(usage, basis, **RATES))
+        return likelihood(state, DATA) + log_prior_of(summed, density, state.position, DATA)
+
+    kept_shape = (COLUMNS if summed == "usage" else ROWS, RANK)
+    states = every(ROWS if summed == "usage" else COLUMNS)
+    kept = np.broadcast_to(basis if summed == "usage" else usage, (len(states), *kept_shape))
+    pairs = (states, kept) if summed == "usage" else (kept, states)
+    expected = logsumexp(joint(*pairs))
+    state = OrMachineState(position_of(usage, basis, **RATES))
+    found = log_marginal(density, summed=summed)(state, DATA)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def enumerated():
+    """Of known rates: log marginal likelihood of every basis, its log prior, and its product."""
+    f0, f1 = 0.1, 0.3
+    bases, rows = every(COLUMNS), every(1)[:, 0]
+    product = np.einsum("zk,bjk->bzj", rows, bases) > 0
+    one = np.where(product, 1 - f1, f0)[:, None]
+    x = VALUES[None, :, None]
+    entry = np.where(np.isnan(x), 0.0, np.where(x == 1, np.log(one), np.log1p(-one)))
+    prior = binom.logpmf(rows, 1, 0.3).sum(-1)
+    weight = entry.sum(-1) + prior
+    log_m = logsumexp(weight, axis=-1).sum(-1)
+    return log_m, binom.logpmf(bases, 1, 0.3).sum((1, 2))
+
+
+def frequencies(algorithm, num_chains=64, num_steps=400):
+    """How often each basis was drawn, with the Monte Carlo error over chains."""
+
+    def chain(key):
+        def body(state, key):
+            state, _ = algorithm.step(key, state, DATA)
+            bits = unpack_last_axis(of_first(state).position["basis"], COLUMNS)
+            return state, jnp.sum(bits.T.reshape(-1) << jnp.arange(COLUMNS * RANK))
+
+        keys = random.split(key, num_steps + 1)
+        return jax.lax.scan(body, algorithm.init(keys[0], None, DATA), keys[1:])[1]
+
+    def of_first(state):
+        if hasattr(state, "replica"):
+            return jax.tree.map(lambda leaf: leaf[0], state.inner)
+        return state
+
+    drawn = np.asarray(fast_jit(jax.vmap(chain))(random.split(random.key(0), num_chains)))
+    each = np.stack([(drawn[:, 20:] == b).mean(1) for b in range(2 ** (COLUMNS * RANK))], -1)
+    return each.mean(0), each.std(0, ddof=1) / np.sqrt(num_chains)
+
+
+def known_density():
+    fixed = BitPrior(None, 0.3)
+    return BooleanDensity((ROWS, COLUMNS), RANK, fixed, fixed, FlipRatePrior(2, value=(0.1, 0.3)))
+
+
+@pytest.mark.parametrize("beta", [1.0, BETA])
+def test_the_basis_has_its_tempered_marginal_posterior(enumerated, beta):
+    log_m, log_prior = enumerated
+    algorithm = collapsed_ormachine(known_density(), summed="usage")
+    hot = algorithm._replace(step=lambda key, state, data: algorithm.step(key, state, data, beta))
+    found, error = frequencies(hot)
+    expected = np.exp(log_prior + beta * log_m - logsumexp(log_prior + beta * log_m))
+    often = expected > 2e-3
+    scores = (found - expected)[often] / error[often]
+    assert often.sum() > 15 and np.abs(scores).max() < 4.2 and (scores**2).mean() < 2
+    # The other temperature is told apart.
+    other = np.exp(log_prior + 0.7 * log_m - logsumexp(log_prior + 0.7 * log_m))
+    assert np.abs((found - other)[often] / error[often]).max() > 6
+
+
+def test_tempered_chains_have_the_posterior_at_the_first_temperature(enumerated):
+    log_m, log_prior = enumerated
+    density = known_density()
+    algorithm = parallel_tempering(
+        collapsed_ormachine(density, summed="usage"),
+        log_marginal(density, summed="usage"),
+        (1.0, 0.3),
+        describe=state_info(density),
+    )
+    found, error = frequencies(algorithm)
+    expected = np.exp(log_prior + log_m - logsumexp(log_prior + log_m))
+    often = expected > 2e-3
+    assert np.abs((found - expected)[often] / error[often]).max() < 4.2
+
+
+def test_hot_rates_have_their_tempered_distribution():
+    """One factor, one column, all bits of the basis known: rates against a grid."""
+    beta, ones, zeros = 0.3, 14, 6
+    data = packed_data(
+        BinaryMatrix(np.repeat([1.0, 0.0], [ones, zeros])[:, None]),
+        basis_log_odds=np.full((1, 1), np.inf),
+    )
+    density = BooleanDensity((ones + zeros, 1), 1, basis=BitPrior(None))
+    algorithm = collapsed_ormachine(density, summed="usage")
+
+    def chain(key):
+        def body(state, key):
+            state, info = algorithm.step(key, state, data, beta)
+            p = state.position
+            return state, (p["flip_rate"], p["usage_density"][0], info.accepted["rates"])
+
+        keys = random.split(key, 601)
+        return jax.lax.scan(body, algorithm.init(keys[0], None, data), keys[1:])[1]
+
+    drawn = fast_jit(jax.vmap(chain))(random.split(random.key(0), 50))
+    flip, chance, accepted = (np.asarray(d)[:, 100:] for d in drawn)
+    assert 0.3 < accepted.mean() < 1.0
+    f, d = np.meshgrid((np.arange(200) + 0.5) / 400, (np.arange(200) + 0.5) / 200)
+    one = d * (1 - f) + (1 - d) * f
+    p = one ** (beta * ones) * (1 - one) ** (beta * zeros)
+    p /= p.sum()
+    for draws, grid in ((flip, f), (chance, d)):
+        mean, square = (grid * p).sum(), (grid**2 * p).sum()
+        for values, expected in ((draws, mean), (draws**2, square)):
+            each = values.mean(1)
+            assert abs(each.mean() - expected) < 4 * each.std(ddof=1) / np.sqrt(len(each))
+    # And not that of another power.
+    q = one**ones * (1 - one) ** zeros
+    wrong = (d * q).sum() / q.sum()
+    each = chance.mean(1)
+    assert abs(each.mean() - wrong) > 6 * each.std(ddof=1) / np.sqrt(len(each))
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_learned_rates_and_densities_are_those_by_enumeration(num_rates):
+    """At the first of two temperatures, which exchange their states."""
+    density = BooleanDensity((3, 3), 2, flip_rate=FlipRatePrior(num_rates, A, B))
+    algorithm = parallel_tempering(
+        collapsed_ormachine(density), log_marginal(density), (1.0, 0.4),
+        describe=state_info(density),
+    )  # fmt: skip
+    data = packed_data(BinaryMatrix(TINY))
+
+    def chain(key):
+        def body(state, key):
+            state, info = algorithm.step(key, state, data)
+            seen = algorithm.observe(state, info)
+            usage, basis = (
+                unpack_last_axis(seen[n], 3).astype(jnp.int32) for n in ("usage", "basis")
+            )
+            product = usage.T @ basis > 0
+            return state, {
+                "errors": seen["errors"], "entry": product[0, 0], "missing": product[1, 1],
+                "usage": usage.sum(), "basis": basis.sum(), "trade": usage[0, 0] ^ usage[1, 0],
+                "rate": seen["flip_rate"].ravel()[0], "swap": seen["swap_probability"].mean(),
+            }  # fmt: skip
+
+        start, run = random.split(key)
+        return jax.lax.scan(body, algorithm.init(start, None, data), random.split(run, 150))[1]
+
+    draws = fast_jit(jax.vmap(chain))(random.split(random.key(5), 100))
+    assert np.nanmean(draws.pop("swap")) > 0.2
+    for name, moments in tiny_posterior(num_rates, 1.0).items():
+        scores, size = moment_scores(np.asarray(draws[name], float)[:, 15:], moments)
+        assert size > 1200, name
+        # The first moment alone of what is 0 or 1.
+        assert np.abs(scores[: 1 if name in ("entry", "missing", "trade") else 2]).max() < 4, name
+
+
+def test_bits_that_are_fixed_stay():
+    odds = np.full((6, 2), np.nan)
+    odds[0], odds[1] = np.inf, -np.inf
+    data = packed_data(BinaryMatrix(np.eye(6)), usage_log_odds=odds)
+    for summed in ("usage", "basis"):
+        algorithm = collapsed_ormachine(BooleanDensity((6, 6), 2), summed=summed)
+        step = fast_jit(algorithm.step)
+        state = algorithm.init(random.key(0), None, data)
+        for key in random.split(random.key(1), 5):
+            state, _ = step(key, state, data, 0.5)
+            usage = np.asarray(unpack_last_axis(state.position["usage"], 6))
+            assert usage[:, 0].all() and not usage[:, 1].any()
+
+
+@pytest.mark.parametrize(
+    ("density", "options", "message"),
+    [
+        (BooleanDensity((20, 20), 9), {}, "all 512 states of 9 factors"),
+        (BooleanDensity((4, 3), 2), {"summed": "rows"}, "summed is 'rows'"),
+        (BooleanDensity((4, 3), 2, flip_rate=FlipRatePrior(rule="mle")), {}, "rule is 'mle'"),
+    ],
+)
+def test_bad_options_are_refused(density, options, message):
+    with pytest.raises(InputError, match=message):
+        collapsed_ormachine(density, **options)
