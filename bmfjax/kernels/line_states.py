@@ -115,28 +115,40 @@ def draw_patterns(key, log_states, gains: LineGains, patterns, log_patterns, cho
     log_states, patterns
     """
     numbers = np.arange(log_states.shape[0])
-    meets = jnp.asarray((numbers[:, None] & numbers[None, :]) != 0, log_states.dtype)
+    meets = (numbers[:, None] & numbers[None, :]) != 0
+    # Both parts are summed, for one less the other would be rounding where it is small.
+    both = jnp.asarray(np.concatenate([meets, ~meets]), log_states.dtype)
     noise = random.gumbel(key, (len(chosen), len(numbers)), log_states.dtype)
 
     def one_line(t, carry):
         log_states, patterns = carry
         j = chosen[t]
         gain = gains(j)
-        log_states = log_states - meets[patterns[j]][:, None] * gain
-        share = jax.nn.softmax(log_states, axis=0)
-        # Both parts are summed, for one less the other would be rounding where it is small.
-        met, unmet = (
-            jnp.dot(m, share, precision=lax.Precision.HIGHEST) for m in (meets, 1 - meets)
-        )
+        covered = ((numbers & patterns[j]) != 0)[:, None]
+        log_states = log_states - jnp.where(covered, gain, 0.0)
+        # What is common to all states of a line is common to its patterns: no matter.
+        share = jnp.exp(log_states - jnp.max(log_states, axis=0))
+        met, unmet = jnp.split(jnp.dot(both, share, precision=lax.Precision.HIGHEST), 2)
         density = power * jnp.sum(jnp.log(unmet + met * jnp.exp(gain)), axis=1)
         pattern = jnp.argmax(density + log_patterns[:, j] + noise[t]).astype(patterns.dtype)
-        log_states = log_states + meets[pattern][:, None] * gain
+        covered = ((numbers & pattern) != 0)[:, None]
+        log_states = log_states + jnp.where(covered, gain, 0.0)
         return log_states, patterns.at[j].set(pattern)
 
     return lax.fori_loop(0, len(chosen), one_line, (log_states, patterns))
 
 
 def draw_states(key, log_states) -> jax.Array:
-    """A state of every line, by the Gumbel trick: (lines,) int32."""
-    noise = random.gumbel(key, log_states.shape, log_states.dtype)
-    return jnp.argmax(log_states + noise, axis=0).astype(jnp.int32)
+    """A state of every line: (lines,) int32.
+
+    Examples
+    --------
+    >>> draw_states(random.key(0), jnp.array([[0.0, -jnp.inf], [-jnp.inf, 3.0]])).tolist()
+    [0, 1]
+    """
+    # One random number a line, for states are many: the first whose cumulated weight exceeds it.
+    weights = jnp.cumsum(jnp.exp(log_states - jnp.max(log_states, axis=0)), axis=0)
+    whole = weights[-1]
+    level = random.uniform(key, whole.shape, whole.dtype) * whole
+    level = jnp.minimum(level, whole * (1.0 - jnp.finfo(whole.dtype).eps))
+    return jnp.sum(weights <= level, axis=0, dtype=jnp.int32)

@@ -146,13 +146,14 @@ def test_hot_rates_have_their_tempered_distribution():
         def body(state, key):
             state, info = algorithm.step(key, state, data, beta)
             p = state.position
-            return state, (p["flip_rate"], p["usage_density"][0], info.accepted["rates"])
+            used = unpack_last_axis(p["usage"], ones + zeros).sum()
+            return state, (p["flip_rate"], p["usage_density"][0], used, info.accepted["rates"])
 
         keys = random.split(key, 601)
         return jax.lax.scan(body, algorithm.init(keys[0], None, data), keys[1:])[1]
 
     drawn = fast_jit(jax.vmap(chain))(random.split(random.key(0), 50))
-    flip, chance, accepted = (np.asarray(d)[:, 100:] for d in drawn)
+    flip, chance, used, accepted = (np.asarray(d)[:, 100:] for d in drawn)
     assert 0.3 < accepted.mean() < 1.0
     f, d = np.meshgrid((np.arange(200) + 0.5) / 400, (np.arange(200) + 0.5) / 200)
     one = d * (1 - f) + (1 - d) * f
@@ -163,6 +164,11 @@ def test_hot_rates_have_their_tempered_distribution():
         for values, expected in ((draws, mean), (draws**2, square)):
             each = values.mean(1)
             assert abs(each.mean() - expected) < 4 * each.std(ddof=1) / np.sqrt(len(each))
+    # The bits that are summed out have their conditional at these very rates.
+    given = ones * chance * (1 - flip) / (chance * (1 - flip) + (1 - chance) * flip)
+    given += zeros * chance * flip / (chance * flip + (1 - chance) * (1 - flip))
+    each = ((used - given) * chance).mean(1)
+    assert abs(each.mean()) < 4 * each.std(ddof=1) / np.sqrt(len(each))
     # And not that of another power.
     q = one**ones * (1 - one) ** zeros
     wrong = (d * q).sum() / q.sum()
