@@ -21,11 +21,14 @@ from jax import lax, random
 from record import write_record
 
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
+from bmfjax.infer import parallel_tempering
 from bmfjax.kernels import flip_rates
 from bmfjax.kernels import packed_lines as words
 from bmfjax.kernels.boolean_density import BooleanDensity, log_prior
 from bmfjax.kernels.collapsed_blocks import collapsed
-from bmfjax.kernels.ormachine import log_likelihood, ormachine
+from bmfjax.kernels.collapsed_ormachine import collapsed_ormachine, log_marginal
+from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, ormachine, state_info
+from bmfjax.samplers import LADDER
 
 SHAPE, RANK, MISSING = (20, 15), 2, 0.1
 #: With 199 draws 95 % of the 200 ranks lie from 5 to 194.
@@ -62,26 +65,39 @@ def figures_of(position, covered):
     return named | {"smallest_tile": sizes[0], "largest_tile": sizes[-1]}
 
 
-def one_data_set(key, density, warmup, thin):
+def as_fit_does(density):
+    """The usage summed out, four temperatures: the default of `bmfjax.fit` for small matrices."""
+    algorithm, likelihood = collapsed_ormachine(density), log_marginal(density)
+    return parallel_tempering(algorithm, likelihood, LADDER, describe=state_info(density))
+
+
+def single_flips(density):
+    """Flips of single bits, after a move on some columns with the usage summed out."""
+    return ormachine(density, moves=[("collapsed", collapsed(density))])
+
+
+def one_data_set(key, density, sampler, warmup, thin):
     """The truth's figures, those of the draws, and the probabilities of all entries."""
     keys = random.split(key, 3)
     truth, data = simulate(keys[0], density)
-    algorithm = ormachine(density, moves=[("collapsed", collapsed(density))])
+    algorithm = sampler(density)
 
     def sweep(state, key):
         state, info = algorithm.step(key, state, data)
-        return state, (product(state.position, density.shape), info.log_joint)
+        seen = algorithm.observe(state, info)
+        return state, (seen, product(seen, density.shape))
 
     def draw(state, key):
-        state, (covered, joint) = lax.scan(sweep, state, random.split(key, thin))
-        drawn = figures_of(state.position, covered[-1]) | {"log_joint": joint[-1]}
+        state, (seen, covered) = lax.scan(sweep, state, random.split(key, thin))
+        last = jax.tree.map(lambda leaf: leaf[-1], seen)
+        drawn = figures_of(last, covered[-1]) | {"log_joint": last["log_joint"]}
         return state, (drawn, jnp.mean(covered, axis=0))
 
     state = algorithm.init(keys[1], None, data)
     _, draws = lax.scan(draw, state, random.split(keys[2], warmup + DRAWS))
     drawn, chance = jax.tree.map(lambda a: a[warmup:], draws)
     covered = product(truth, density.shape)
-    joint = log_likelihood(density)(algorithm.init(None, truth, data), data)
+    joint = log_likelihood(density)(OrMachineState(truth), data)
     true = figures_of(truth, covered) | {"log_joint": joint + log_prior(density, truth, data)}
     return true, drawn, covered, jnp.mean(chance, axis=0)
 
@@ -107,9 +123,10 @@ def effective_draws(draws):
     return np.nanquantile(ess_bulk(draws.T[None]), (0.5, 0.1)).round(1).tolist()
 
 
-def calibration(density, options):
+def calibration(density, sampler, options):
     """All figures of one sampler."""
-    run = jax.jit(jax.vmap(lambda key: one_data_set(key, density, options.warmup, options.thin)))
+    steps = options.warmup, options.thin
+    run = jax.jit(jax.vmap(lambda key: one_data_set(key, density, sampler, *steps)))
     began = time.perf_counter()
     found = run(random.split(random.key(options.seed), options.data_sets))
     true, drawn, covered, chance = jax.tree.map(np.asarray, found)
@@ -141,9 +158,13 @@ def main() -> None:
     options = parser.parse_args()
     figures = {"shape": SHAPE, "rank": RANK, "missing": MISSING, "draws": DRAWS}
     figures |= {n: getattr(options, n) for n in defaults}
-    for name, rule in (("drawn_rate", "sample"), ("published_rate", "mle")):
-        prior = flip_rates.FlipRatePrior(rule=rule)
-        figures[name] = calibration(BooleanDensity(SHAPE, RANK, flip_rate=prior), options)
+    for name, sampler, rule in (
+        ("as_fit_does", as_fit_does, "sample"),
+        ("single_flips", single_flips, "sample"),
+        ("published_rate", single_flips, "mle"),
+    ):
+        density = BooleanDensity(SHAPE, RANK, flip_rate=flip_rates.FlipRatePrior(rule=rule))
+        figures[name] = calibration(density, sampler, options)
         print(name, figures[name], flush=True)
     print(write_record("ormachine_calibration", figures, options.output))
 
