@@ -6,6 +6,7 @@ from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.hamming_machine import hamming_machine
 from bmfjax.models.one_hot import one_hot_machine
 from bmfjax.models.ormachine import ormachine
+from bmfjax.models.ormachine_effects import ormachine_effects
 from bmfjax.models.relaxed import relaxed_bmf, resolve_precision, resolve_prior, resolve_rate
 from bmfjax.models.truncated_beta import TruncatedBeta
 
@@ -15,6 +16,7 @@ __all__ = [
     "hamming_machine",
     "one_hot_machine",
     "ormachine",
+    "ormachine_effects",
     "relaxed_bmf",
     "resolve_bits_prior",
     "resolve_flip_rate",
