@@ -98,16 +98,16 @@ def _rounded(value):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pancan", type=Path, help="pan-cancer pathways, packed (.npz)")
-    parser.add_argument("--only", nargs="+", help="cases, such as 'zoo,4'")
+    labels = [f"{name},{rank}" for name, rank in CASES]
+    parser.add_argument("--only", nargs="+", choices=labels, default=labels, metavar="CASE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     table = {}
     for (name, rank), case in CASES.items():
         label = f"{name},{rank}"
-        if (options.only and label not in options.only) or (
-            name.startswith("pancan") and options.pancan is None
-        ):
+        needs_file = name.startswith("pancan") and options.pancan is None
+        if label not in options.only or needs_file:
             continue
         data = pathways(options.pancan) if name.startswith("pancan") else bmfjax.load(name)
         table[label] = found = one_case(data, rank, case, options.seed)

@@ -10,7 +10,7 @@ import bmfjax
 
 ROOT = Path(bmfjax.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-PACKAGES = {"data", "models", "kernels", "diagnostics", "infer", "report"}
+PACKAGES = {"data", "models", "kernels", "diagnostics", "infer", "report", "variational"}
 
 #: What a package may import of the others, at module level or inside a function.
 MAY_IMPORT = {
@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "kernels": {"data"},
     "models": {"data"},
     "diagnostics": {"data"},
-    "infer": {"data", "models", "kernels", "diagnostics"},
+    "variational": {"data"},
+    "infer": {"data", "models", "kernels", "diagnostics", "variational"},
 }
 NUMPYRO = {
     f"infer/{name}.py"

@@ -4,6 +4,7 @@ from bmfjax.models.bits import resolve_bits_prior
 from bmfjax.models.deep_ormachine import deep_ormachine
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.hamming_machine import hamming_machine
+from bmfjax.models.logistic import logistic
 from bmfjax.models.one_hot import one_hot_machine
 from bmfjax.models.ormachine import ormachine
 from bmfjax.models.ormachine_effects import ormachine_effects
@@ -14,6 +15,7 @@ __all__ = [
     "TruncatedBeta",
     "deep_ormachine",
     "hamming_machine",
+    "logistic",
     "one_hot_machine",
     "ormachine",
     "ormachine_effects",

@@ -155,7 +155,9 @@ def overview_figure(fit, *, width: float = 12.0, drawn: Picture | None = None) -
     Examples
     --------
     >>> import bmfjax
-    >>> fit = bmfjax.fit("davis", 2, num_chains=1, num_warmup=5, num_samples=5, progress=False)
+    >>> fit = bmfjax.fit(
+    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ... )
     >>> [axes.get_label() for axes in overview_figure(fit).axes if axes.images]
     ['matrix', 'reconstruction', 'uncertainty']
     """

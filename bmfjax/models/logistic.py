@@ -1,0 +1,99 @@
+r"""Logistic matrix factorisation of a binary matrix, as a NumPyro model."""
+
+from __future__ import annotations
+
+import numpyro
+import numpyro.distributions as dist
+
+from bmfjax.data.errors import InputError
+from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+
+
+def logistic(
+    data=None,
+    observed=None,
+    *,
+    rank,
+    prior_scale=1.0,
+    bias_scale=1.0,
+    row_effects=False,
+    column_effects=False,
+    shape=None,
+):
+    r"""Real factors, whose inner product is the log odds of a one.
+
+    .. math::
+
+       P(d_{ij} = 1) = \sigma\Big(\sum_k u_{ik} v_{jk} + a_i + b_j + z\Big),
+
+    all of them normal: factors and effects with mean 0 and standard deviation
+    `prior_scale`, the bias z with `bias_scale`. Without effects this is the model of
+    Hernandez-Lobato, Houlsby, Ghahramani (2014), "Stochastic inference for scalable
+    probabilistic modeling of binary matrices", ICML, section 2.
+
+    For NUTS at small size, NumPyro's SVI, simulation and densities;
+    `bmfjax.variational.logistic` infers it at any size.
+
+    Parameters
+    ----------
+    data : (rows, columns) array, optional
+        0 or 1; NaN is missing. None: draw from the prior predictive (give `shape`).
+    observed : (rows, columns) bool array, optional
+        False marks further missing entries.
+    rank : int
+        Number of factors.
+    prior_scale, bias_scale : float
+        Standard deviations of the priors.
+    row_effects, column_effects : bool
+        Whether rows and columns have biases of their own, :math:`a_i` and :math:`b_j`.
+    shape : (int, int), optional
+        Rows and columns where `data` is None.
+
+    Raises
+    ------
+    InputError
+        For a rank below 1, a scale that is not positive, an observed entry other than 0
+        and 1, or neither data nor shape.
+
+    Notes
+    -----
+    Sites: `usage` (rows, rank), `basis` (columns, rank), `bias` (), `row_effect` (rows,)
+    and `column_effect` (columns,) where asked for; `data` (rows, columns). Plates:
+    `rows`, `columns`.
+
+    Examples
+    --------
+    >>> import functools, jax
+    >>> from numpyro.infer import Predictive
+    >>> model = functools.partial(logistic, rank=2, shape=(4, 3))
+    >>> draws = jax.jit(Predictive(model, num_samples=5))(jax.random.key(0))
+    >>> draws["usage"].shape, draws["data"].shape
+    ((5, 4, 2), (5, 4, 3))
+    """
+    check_rank(rank)
+    for name, value in (("prior_scale", prior_scale), ("bias_scale", bias_scale)):
+        if not value > 0:
+            raise InputError(f"{name} is {value}; give a positive standard deviation")
+    (rows, columns), values, seen = binary_data(data, observed, shape, "logistic")
+    normal = dist.Normal(0.0, prior_scale)
+    bias = numpyro.sample("bias", dist.Normal(0.0, bias_scale))
+    usage = numpyro.sample("usage", normal.expand([rows, rank]).to_event(2))
+    basis = numpyro.sample("basis", normal.expand([columns, rank]).to_event(2))
+    effects = []
+    for name, size, asked in (
+        ("row_effect", rows, row_effects),
+        ("column_effect", columns, column_effects),
+    ):
+        if asked:
+            effects.append(numpyro.sample(name, normal.expand([size]).to_event(1)))
+        else:
+            effects.append(None)
+    row_effect, column_effect = effects
+
+    def logits(i, j):
+        total = usage[i] @ basis[j].T + bias
+        if row_effect is not None:
+            total = total + row_effect[i][:, None]
+        return total if column_effect is None else total + column_effect[j]
+
+    sample_data(logits, (rows, columns), values, seen)

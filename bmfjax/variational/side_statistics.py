@@ -1,0 +1,62 @@
+"""What entries say of the factors of a row or column, and the mean field that follows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bmfjax.variational.logistic_posterior import Gaussian, LogisticPrior
+
+
+class Statistics(NamedTuple):
+    """Natural parameters of a normal vector.
+
+    Attributes
+    ----------
+    precision : (..., width, width) float
+    shift : (..., width) float
+        Precision times mean.
+    """
+
+    precision: jax.Array
+    shift: jax.Array
+
+
+def of_prior(size: int, prior: LogisticPrior, kind) -> Statistics:
+    """Of every vector before the data."""
+    eye = jnp.eye(prior.width, dtype=kind) / prior.scale**2
+    precision = jnp.broadcast_to(eye, (size, prior.width, prior.width))
+    return Statistics(precision, jnp.zeros((size, prior.width), kind))
+
+
+def second_moment(vectors: Gaussian) -> jax.Array:
+    """E[v v^T]: (..., width, width)."""
+    outer = vectors.mean[..., :, None] * vectors.mean[..., None, :]
+    return outer + vectors.variance[..., None] * jnp.eye(vectors.mean.shape[-1])
+
+
+def mean_field(statistics: Statistics, free) -> Gaussian:
+    """The best independent normals: means jointly, variances one over the diagonal.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    free : (width,) bool
+        Coordinates that are not fixed to one.
+
+    Examples
+    --------
+    >>> precision = jnp.array([[2.0, 1.0], [1.0, 4.0]])
+    >>> found = mean_field(Statistics(precision, jnp.array([3.0, 9.0])), [True, False])
+    >>> found.mean.tolist(), found.variance.tolist()  # (3 - 1) / 2, and the fixed one
+    ([1.0, 1.0], [0.5, 0.0])
+    """
+    free = jnp.asarray(free)
+    width = free.shape[0]
+    system = jnp.where(free[:, None], statistics.precision, jnp.eye(width))
+    right = jnp.where(free, statistics.shift, 1.0)
+    mean = jnp.linalg.solve(system, right[..., None])[..., 0]
+    diagonal = jnp.diagonal(statistics.precision, axis1=-2, axis2=-1)
+    return Gaussian(mean, jnp.where(free, 1.0 / diagonal, 0.0))
