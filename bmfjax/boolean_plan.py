@@ -38,7 +38,13 @@ def boolean_plan(request: Request) -> Plan:
     kernel, options = make_kernel(request, model)
     bound, _ = kernel.bind_packed(data)
     lines = data.num_rows + data.num_columns
-    annealed = given is None and options.get("update") == "collapsed"
+    collapsed = options.get("update") == "collapsed"
+    from_prior = given is None and collapsed
+    if collapsed:
+        # Of every state of a line, in every replica: a few numbers at a time.
+        replicas = request.num_chains * len(options.get("inverse_temperatures") or (1.0,))
+        numbers = 20.0 * replicas * 2**rank / min(data.shape)
+        check_memory(data, numbers, f"the update 'collapsed' weighs {2**rank} states of every line")
     every = thinning(request.num_chains * rank * lines, request.num_samples, MAX_KEPT)
 
     def start(resume: bool) -> ChainRun:
@@ -51,7 +57,7 @@ def boolean_plan(request: Request) -> Plan:
             num_chains=request.num_chains,
             num_warmup=request.num_warmup,
             num_samples=request.num_samples,
-            position=None if annealed else positions(key, resume),
+            position=None if from_prior else positions(key, resume),
             draws=dict.fromkeys(sites_of(arguments), every),
             trace=dict.fromkeys(traced, 1),
         )
@@ -69,7 +75,7 @@ def boolean_plan(request: Request) -> Plan:
 
     settings = request.settings() | {
         "priors": {n: _said(p) for n, p in arguments.items()},
-        "init": _said_start(given, annealed),
+        "init": _said_start(given, from_prior, options["num_anneal"]),
         "thinning": every,
         "sampler_options": {n: str(v) for n, v in options.items()},
     }
@@ -103,10 +109,12 @@ def sites_of(arguments) -> list[str]:
     return [n for n in SITES if n not in fixed]
 
 
-def _said_start(given, annealed):
+def _said_start(given, from_prior, num_anneal):
     if given is not None:
         return digest(given)
-    return "annealed from the prior" if annealed else "annealed relaxed model"
+    if from_prior:
+        return "annealed from the prior" if num_anneal else "the prior"
+    return "annealed relaxed model"
 
 
 def _said(prior):

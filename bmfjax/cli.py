@@ -199,7 +199,8 @@ def _read(options):
 def _tell(result, output, checkpoint, stop_after) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
-    _print_table(table, f"{output.name}: {result.model} model, rank {result.rank}")
+    what = result.data.name or output.name
+    _print_table(table, f"{what}: {result.model} model, rank {result.rank}")
     print(result.verdict)
     print(f"Results are in {output}; open {output / 'report.html'}")
     if result.scalars["complete"]:

@@ -151,8 +151,9 @@ def _sample(run, store, max_time, progress) -> None:
             show()
             if not np.isfinite(run.last_trace("log_joint")).all():
                 raise FloatingPointError(
-                    f"the log joint density is not finite after {run.steps_done} steps; "
-                    "give a lower fixed precision or, with iasg, a smaller step_size"
+                    f"the log joint density is not finite after {run.steps_done} steps; look for "
+                    "extreme numbers in the priors (in the relaxed model a high fixed precision, "
+                    "with iasg a large step_size)"
                 )
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
                 store.write(run)

@@ -235,7 +235,8 @@ class Fit:
         Parameters
         ----------
         new_rows : BinaryMatrix or array
-            As for `BinaryMatrix`; the same columns. Missing entries are left out.
+            As for `BinaryMatrix`; the same columns in the same order, which names are
+            compared for. Missing entries are left out.
 
         Returns
         -------
@@ -246,6 +247,15 @@ class Fit:
             raise InputError(
                 f"the new rows have {new.num_columns} columns and the fitted matrix "
                 f"{self.data.num_columns}; give the same columns in the same order"
+            )
+        ours, theirs = self.data.column_names, new.column_names
+        named = self.data.has_column_names and new.has_column_names
+        if named and ours != theirs:
+            at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
+            raise InputError(
+                f"column {at} of the new rows is {theirs[at]!r}, and of the fitted matrix "
+                f"{ours[at]!r}; give the same columns in the same order, of a data frame "
+                "new[list(fit.data.column_names)]"
             )
         if self.is_boolean:
             from bmfjax.infer.new_rows import usage_of_new_rows  # JAX only where it is used

@@ -11,6 +11,7 @@ from bmfjax.data import InputError
 from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
 from bmfjax.infer.kernel import AlgorithmKernel
 from bmfjax.infer.ormachine import RULES
+from bmfjax.kernels.bit_blocks import MAX_JOINT
 
 
 class Sampler(NamedTuple):
@@ -137,7 +138,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     # Moves, and flip rates that are set, belong to the other updates.
     other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
     entries = rows * columns
-    if entries * 4**rank <= TINY and not other:
+    if rank <= MAX_JOINT and entries * 4**rank <= TINY and not other:
         return {"update": "collapsed", "inverse_temperatures": LADDER}
     if entries <= SMALL:
         return {"moves": ("collapsed",)}

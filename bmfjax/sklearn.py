@@ -44,8 +44,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     num_chains, num_warmup, num_samples : int
         As of `bmfjax.fit`.
     init : {"annealed", "random"}
-        Where chains start: at factors that an annealed relaxed model finds, or, faster and more
-        often in a poor mode, at random bits.
+        Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
+        poor mode, at random bits.
     priors : mapping, optional
         As of `bmfjax.fit`. With a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None

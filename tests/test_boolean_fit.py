@@ -1,12 +1,14 @@
 """`bmfjax.fit` with the Boolean model: the answer, its uncertainty, and the refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
 
 import bmfjax
-from bmfjax.data import InputError
+from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product, posterior_dataset
 from bmfjax.job import prepare
 
@@ -51,6 +53,16 @@ def test_probabilities_are_shares_of_draws(fitted):
         fitted.probability(rows=[5], columns=[1, 2], noisy=True), one[5:6, 1:3], atol=1e-6
     )
     np.testing.assert_allclose(fitted.usage, usage.mean((0, 1)))
+
+
+def test_new_rows_with_columns_in_another_order_are_refused(fitted):
+    """The fitted matrix has no names, so any will do; of two that have, the order must be one."""
+    frame = pd.DataFrame(np.zeros((2, 40)), columns=[f"c{j}" for j in range(40)])
+    assert fitted.transform(frame).shape == (2, 3)
+    named = replace(fitted, data=BinaryMatrix(fitted.data.dense(), column_names=frame.columns))
+    assert named.transform(frame).shape == (2, 3)
+    with pytest.raises(InputError, match="column 0 of the new rows is 'c39', and of the fitted"):
+        named.transform(frame.iloc[:, ::-1])
 
 
 def test_densities_follow_their_factors(fitted):

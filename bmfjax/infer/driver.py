@@ -1,7 +1,8 @@
 """Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
 
-Chains run side by side by ``vmap``, on a CPU in as many groups as it has cores, each in a thread
-of its own (XLA runs small programs on one); the state is donated from chunk to chunk;
+Chains run side by side by ``vmap``, on a CPU in equal groups of two and more, at most one for each
+core, in threads of their own (XLA runs small programs on one core); the state is donated from chunk
+to chunk;
 summaries are reduced inside the loop and only thinned draws and traces leave the
 device. The number of steps of a chunk is an argument of the compiled loop, not a
 constant, so that one compilation serves all chunks. Every random number hangs
@@ -180,14 +181,16 @@ class ChainRun:
             self._advance = lowered.compile()
 
         def one(group):
+            # In place at once: the old arrays are gone, and an interrupt may come while we wait.
             carry = self._advance(self._carries[group], *steps, keys[group], self._data)
-            return jax.block_until_ready(carry)
+            self._carries[group] = carry
+            jax.block_until_ready(carry)
 
         if len(keys) == 1:
-            self._carries = [one(0)]
+            one(0)
         else:
             with ThreadPoolExecutor(len(keys)) as threads:
-                self._carries = list(threads.map(one, range(len(keys))))
+                list(threads.map(one, range(len(keys))))
 
     def _run_chunk(self, carry, first, last, chain_keys, data):
         def body(t, carry):

@@ -17,7 +17,7 @@ from bmfjax.infer.arguments import arguments_of
 from bmfjax.infer.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.tempering import annealed, parallel_tempering
 from bmfjax.kernels.birth_move import birth_move
-from bmfjax.kernels.bit_blocks import joint
+from bmfjax.kernels.bit_blocks import MAX_JOINT, joint
 from bmfjax.kernels.bit_updates import gibbs, metropolis
 from bmfjax.kernels.boolean_density import SITES, BitPrior, BooleanDensity
 from bmfjax.kernels.collapsed_blocks import collapsed
@@ -85,7 +85,7 @@ class OrMachineGibbs(AlgorithmKernel):
         of at most 8 (`bmfjax.kernels.collapsed_ormachine`), which mixes best and costs
         4 to the power of the rank for every entry.
     block_size : int
-        Factors that "joint" draws at once, 1 to 8.
+        Factors that "joint" draws at once, 1 to 8, the default.
     dispersion : {"sample", "laplace", "mle"}
         The flip rates are drawn from their conditional; set to (errors + 1) / (entries +
         2); or set to errors / entries, as published. The latter two are not draws from
@@ -127,7 +127,7 @@ class OrMachineGibbs(AlgorithmKernel):
         model: Callable,
         *,
         update: str = "metropolis",
-        block_size: int = 8,
+        block_size: int | None = None,
         dispersion: str = "sample",
         moves: Sequence[str] = (),
         num_anneal: int = 0,
@@ -146,7 +146,13 @@ class OrMachineGibbs(AlgorithmKernel):
                 f"moves is {moves!r}, and the update 'collapsed' leaves them nothing to do; give "
                 "no moves, or another update"
             )
-        self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(block_size)
+        if block_size is not None and update != "joint":
+            raise InputError(
+                f"block_size is {block_size}, which the update {update!r} does not use; leave it "
+                "out, or take the update 'joint'"
+            )
+        size = MAX_JOINT if block_size is None else block_size
+        self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(size)
         self._num_anneal, self._lowest = num_anneal, lowest
         self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
 

@@ -64,7 +64,7 @@ from bmfjax.kernels.ormachine import (
     product_coverage,
     state_info,
 )
-from bmfjax.kernels.packed_lines import unpack_last_axis
+from bmfjax.kernels.packed_lines import count_bits, unpack_last_axis
 
 #: Smallest and largest scale of the random walk on logits.
 SCALES = (0.02, 2.0)
@@ -195,8 +195,8 @@ def _check(density):
         )
     if density.flip_rate.value is None and density.flip_rate.rule != "sample":
         raise InputError(
-            f"the collapsed sampler draws the flip rates, and their rule is "
-            f"{density.flip_rate.rule!r}; choose 'sample' or give their value"
+            f"the collapsed sampler draws the flip rates, and dispersion is "
+            f"{density.flip_rate.rule!r}; choose 'sample', give the rate, or take another update"
         )
 
 
@@ -215,13 +215,25 @@ def _table(density, sides, position, data):
 
 
 def _log_marginal(density, sides, position, data):
-    return _sum_out(_table(density, sides, position, data)[0], position["flip_rate"], data)
+    log_states = _table(density, sides, position, data)[0]
+    return _sum_out(log_states, sides, position["flip_rate"], data)
 
 
-def _sum_out(log_states, flip_rate, data):
+def _sum_out(log_states, sides, flip_rate, data):
+    # Line by line: sums over all of them would cancel, and lose what floats hold of small changes.
+    ones, zeros = _counts_of_lines(sides, data)
     f0, _ = flip_rates.both_rates(flip_rate)
-    uncovered = data.num_ones * jnp.log(f0) + data.num_zeros * jnp.log1p(-f0)
-    return jnp.sum(logsumexp(log_states, axis=0)) + uncovered.astype(log_states.dtype)
+    uncovered = ones * jnp.log(f0) + zeros * jnp.log1p(-f0)
+    return jnp.sum(logsumexp(log_states, axis=0) + uncovered.astype(log_states.dtype))
+
+
+def _counts_of_lines(sides, data):
+    """Observed ones and zeros of every line that is summed out: (long,) int32 each."""
+    lines = data.by_row if sides.summed == "usage" else data.by_column
+    ones = count_bits(lines.ones).reshape(-1)[: sides.long]
+    if lines.observed is None:
+        return ones, sides.short - ones
+    return ones, count_bits(lines.observed).reshape(-1)[: sides.long] - ones
 
 
 def _draw_bits(key, density, sides, position, data, beta):
@@ -237,7 +249,7 @@ def _draw_bits(key, density, sides, position, data, beta):
         sides.kept: packed_bits(patterns, density.rank),
         sides.summed: packed_bits(drawn, density.rank),
     }
-    return position | bits, _sum_out(log_states, position["flip_rate"], data)
+    return position | bits, _sum_out(log_states, sides, position["flip_rate"], data)
 
 
 def _given_bits(key, density, sides, position, data):

@@ -10,6 +10,9 @@ import numpyro.distributions as dist
 from bmfjax.data.errors import InputError
 from bmfjax.models.truncated_beta import TruncatedBeta
 
+#: A smaller rate and its logarithm are not held by float32.
+LEAST_RATE = 1e-30
+
 
 def resolve_flip_rate(flip_rate, num_rates=1):
     """A learned flip rate's prior, or the fixed rate or rates.
@@ -51,8 +54,10 @@ def resolve_flip_rate(flip_rate, num_rates=1):
             f"flip_rate is {flip_rate!r}; give a number in (0, 1/2], a pair of them with "
             "num_rates=2, or a numpyro.distributions.Beta"
         )
-    if not ((rates > 0) & (rates <= 0.5)).all():
-        raise InputError(f"flip_rate is {rates.tolist()}; a flip rate is in (0, 1/2]")
+    if not ((rates >= LEAST_RATE) & (rates <= 0.5)).all():
+        raise InputError(
+            f"flip_rate is {rates.tolist()}; a flip rate is in (0, 1/2], and at least {LEAST_RATE}"
+        )
     return np.broadcast_to(rates.astype(float), shape)
 
 

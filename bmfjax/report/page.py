@@ -97,7 +97,8 @@ def context(fit) -> dict:
         "overview": plots.overview_figure(fit, drawn=drawn),
         "basis": plots.basis_figure(fit),
         "usage_by_label": plots.usage_by_label_figure(fit),
-        "mean_sd": plots.mean_sd_figure(fit),
+        # Of bits the mean tells the standard deviation.
+        "mean_sd": None if fit.is_boolean else plots.mean_sd_figure(fit),
         "traces": plots.trace_figure(fit),
         "convergence": checks.convergence_figure(fit),
         "agreement": checks.agreement_figure(fit),

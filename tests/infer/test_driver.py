@@ -9,7 +9,7 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, ChainRun, histogram, moments, product_mean
+from bmfjax.infer import IASG, ChainRun, driver, histogram, moments, product_mean
 from bmfjax.kernels import Algorithm
 from bmfjax.models import relaxed_bmf
 
@@ -186,6 +186,50 @@ def test_what_was_handed_out_does_not_change_later():
 
 
 # ---- what is compiled --------------------------------------------------------------------------
+
+
+def test_groups_in_threads_are_one_run(monkeypatch):
+    """Two groups of two chains: what one group of four draws, in the same order."""
+
+    def four(groups):
+        monkeypatch.setattr(driver, "_groups", lambda num_chains: groups)
+        return start(num_chains=4)
+
+    whole, split = four([slice(0, 4)]), four([slice(0, 2), slice(2, 4)])
+    whole.finish()
+    split.advance(5)
+    resumed = four([slice(0, 2), slice(2, 4)])
+    resumed.restore(split.snapshot(), split.steps_done, split.recorded_between(0, 5))
+    for run in (split, resumed):
+        run.finish()
+        for found, expected in (
+            (run.draws(), whole.draws()),
+            (run.trace(), whole.trace()),
+            (run.reduced(), whole.reduced()),
+            (run.snapshot(), whole.snapshot()),
+        ):
+            jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_groups_are_equal_and_never_of_one_chain(monkeypatch):
+    monkeypatch.setattr(driver.os, "sched_getaffinity", lambda _: range(6), raising=False)
+    sizes = {n: [s.stop - s.start for s in driver._groups(n)] for n in (1, 2, 4, 5, 6, 40)}
+    assert sizes == {1: [1], 2: [2], 4: [2, 2], 5: [5], 6: [2, 2, 2], 40: [8] * 5}
+
+
+def test_an_interrupt_leaves_a_run_that_goes_on(monkeypatch):
+    """It comes while the host waits for the device, after the old state was given away."""
+    run, wait = start(num_chains=2), jax.block_until_ready
+
+    def interrupted(value):
+        monkeypatch.setattr(jax, "block_until_ready", wait)
+        raise KeyboardInterrupt
+
+    run.advance(1)
+    monkeypatch.setattr(jax, "block_until_ready", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.advance(1)
+    assert np.isfinite(jax.tree.leaves(run.snapshot())[0]).all()
 
 
 def test_python_runs_the_step_once(compilations):
