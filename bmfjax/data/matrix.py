@@ -165,11 +165,6 @@ class BinaryMatrix:
         return self._kept("rows", lambda: tuple(f"row {i + 1}" for i in range(self.num_rows)))
 
     @property
-    def has_column_names(self):
-        """Whether the columns came with names, bool; else `column_names` counts them."""
-        return self._column_names is not None
-
-    @property
     def column_names(self):
         """Tuple of str, a name a column; 'column 1', 'column 2', ... where none were given."""
         if self._column_names is not None:
