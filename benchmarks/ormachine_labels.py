@@ -14,7 +14,6 @@ method. Also the information that each factor, present or absent, holds on the l
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -124,8 +123,6 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    # The record names the files, not where they lie.
-    sys.argv[1:] = [Path(w).name if Path(w) in options.files else w for w in sys.argv[1:]]
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
     figures |= {"folds": FOLDS, "data": {}}
     sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}

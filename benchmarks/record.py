@@ -28,11 +28,13 @@ def _commit() -> str:
 
 
 def _command() -> str:
-    """As typed, but for where the record went."""
+    """As typed, but for where the record went and where files lie."""
     words = sys.argv[1:]
     if "--output" in words:
         place = words.index("--output")
         del words[place : place + 2]
+    # Files are named, not where they lie on this machine.
+    words = [Path(w).name if Path(w).is_absolute() else w for w in words]
     return " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
 
 
