@@ -2,8 +2,8 @@
 
 The protocol of Hernandez-Lobato, Houlsby, Ghahramani (2014), section 9: 2000 x 1000, the 1000
 columns with most ones, rows with at least ten; one 1 of every row is held out. Synthetic: rank 10,
-standard normal factors, bias -7.5. Beside the three strategies of drawing entries stand popularity, batch
-variational Bayes and, on the synthetic matrix, who knows all of the truth.
+standard normal factors, bias -7.5. Beside the three strategies of drawing entries stand popularity,
+batch variational Bayes and, on the synthetic matrix, who knows all of the truth.
 
     python benchmarks/logistic_recall.py [--retail PATH]
 """

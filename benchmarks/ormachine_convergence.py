@@ -40,7 +40,7 @@ CASES = {
     ("house-votes", 4): (tempered((1.0, 0.6, 0.36, 0.2), 500, 0.02), 1000, 1000),
     ("house-votes", 8): (tempered(EIGHT, 100, 0.1), 200, 800),
     ("zoo", 4): (tempered((1.0, 0.6, 0.36, 0.2), 500, 0.02), 1000, 1000),
-    ("zoo", 8): (tempered((1.0, 0.8, 0.62, 0.48, 0.36, 0.26, 0.18), 200, 0.1), 400, 1500),
+    ("zoo", 8): (tempered(EIGHT, 100, 0.1), 200, 1300),
     ("pancan-pathways", 4): (tempered(geometric_ladder(0.02, 10), 150, 0.3), 200, 250),
     ("pancan-pathways", 8): ({"moves": ("collapsed", "birth")}, 300, 300),
 }
