@@ -42,6 +42,7 @@ from bmfjax.kernels.line_states import (
     log_weights,
     packed_bits,
     patterns_of,
+    sides_of,
 )
 from bmfjax.kernels.packed_lines import unpack_last_axis
 
@@ -86,12 +87,8 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
     """
     if not 1 <= block_size <= MAX_JOINT:
         raise InputError(f"block_size is {block_size}; give a number from 1 to {MAX_JOINT}")
-    if summed not in ("longer", "usage", "basis"):
-        raise InputError(f"summed is {summed!r}; choose 'longer', 'usage' or 'basis'")
-    if summed == "longer":
-        summed = "usage" if density.shape[0] >= density.shape[1] else "basis"
-    kept = "basis" if summed == "usage" else "usage"
-    long, short = density.shape if summed == "usage" else density.shape[::-1]
+    sides = sides_of(density.shape, summed)
+    summed, kept, long, short = sides
     size = min(block_size, density.rank)
     visits = int(np.clip(WORK // (long * 4**size), 1, short))
 
@@ -100,7 +97,7 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
         lines = data.by_column if summed == "usage" else data.by_row
         odds = {
             site: jnp.broadcast_to(log_odds(site, density, position, data), (density.rank, length))
-            for site, length in ((summed, long), (kept, short))
+            for site, length in sides.of_both
         }
         order = random.permutation(keys[0], density.rank)
         group, rest = order[:size], order[size:]

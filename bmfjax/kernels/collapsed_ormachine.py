@@ -30,7 +30,6 @@ What it leaves invariant
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +54,7 @@ from bmfjax.kernels.line_states import (
     log_weights,
     packed_bits,
     patterns_of,
+    sides_of,
 )
 from bmfjax.kernels.ormachine import (
     OrMachineInfo,
@@ -70,23 +70,7 @@ from bmfjax.kernels.packed_lines import count_bits, unpack_last_axis
 SCALES = (0.02, 2.0)
 
 
-class Sides(NamedTuple):
-    """Which factor matrix is summed out, and the lengths of both."""
-
-    summed: str
-    kept: str
-    long: int
-    short: int
-
-    @property
-    def of_both(self):
-        """Site and length of each."""
-        return ((self.summed, self.long), (self.kept, self.short))
-
-
-def collapsed_ormachine(
-    density: BooleanDensity, *, summed: str = "longer", initial: Callable | None = None
-) -> Algorithm:
+def collapsed_ormachine(density: BooleanDensity, *, summed: str = "longer") -> Algorithm:
     """Build the sampler.
 
     Parameters
@@ -95,8 +79,6 @@ def collapsed_ormachine(
         Of rank 8 at most, with flip rates drawn or known.
     summed : {"longer", "usage", "basis"}
         The factor matrix that is summed out; by default the one with more lines.
-    initial : callable, optional
-        ``initial(key, data) -> position``; default a draw from the prior.
 
     Returns
     -------
@@ -122,12 +104,11 @@ def collapsed_ormachine(
     >>> count_bits(state.position["basis"]).tolist(), int(info.errors)
     ([6, 6], 0)
     """
-    sides, describe = sides_of(density, summed), state_info(density)
+    sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)
-    initial = initial or (lambda key, data: draw_prior(key, density, data))
 
     def init(key, position, data):
-        start = initial(key, data) if position is None else position
+        start = draw_prior(key, density, data) if position is None else position
         return OrMachineState({n: jnp.asarray(v) for n, v in start.items()})
 
     def step(key, state, data, inverse_temperature=1.0):
@@ -173,18 +154,8 @@ def log_marginal(density: BooleanDensity, *, summed: str = "longer") -> Callable
     >>> float(jnp.exp(value(OrMachineState(position), data)))  # (.75^2 + .25^2) / 2
     0.3125...
     """
-    sides = sides_of(density, summed)
+    sides = sides_of(density.shape, summed)
     return lambda state, data: _log_marginal(density, sides, state.position, data)
-
-
-def sides_of(density: BooleanDensity, summed: str) -> Sides:
-    """The side that is summed out and the one that is kept."""
-    if summed not in ("longer", "usage", "basis"):
-        raise InputError(f"summed is {summed!r}; choose 'longer', 'usage' or 'basis'")
-    rows, columns = density.shape
-    if summed == "usage" or (summed == "longer" and rows >= columns):
-        return Sides("usage", "basis", rows, columns)
-    return Sides("basis", "usage", columns, rows)
 
 
 def _check(density):

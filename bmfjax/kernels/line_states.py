@@ -15,14 +15,47 @@ for all patterns q at once by one matrix product.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from bmfjax.data.errors import InputError
 from bmfjax.kernels.bit_blocks import covered_by_states, states_of
 from bmfjax.kernels.bit_updates import weigh
 from bmfjax.kernels.packed_lines import PackedLines, pack_last_axis, unpack_last_axis
+
+
+class Sides(NamedTuple):
+    """Which factor matrix is summed out, which is kept, and how many lines they have."""
+
+    summed: str
+    kept: str
+    long: int
+    short: int
+
+    @property
+    def of_both(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Site and lines of each."""
+        return ((self.summed, self.long), (self.kept, self.short))
+
+
+def sides_of(shape: tuple[int, int], summed: str) -> Sides:
+    """The side that is summed out ("longer", "usage" or "basis") and the one that is kept.
+
+    Examples
+    --------
+    >>> sides_of((4, 9), "longer")
+    Sides(summed='basis', kept='usage', long=9, short=4)
+    """
+    if summed not in ("longer", "usage", "basis"):
+        raise InputError(f"summed is {summed!r}; choose 'longer', 'usage' or 'basis'")
+    rows, columns = shape
+    if summed == "usage" or (summed == "longer" and rows >= columns):
+        return Sides("usage", "basis", rows, columns)
+    return Sides("basis", "usage", columns, rows)
 
 
 class LineGains:

@@ -94,6 +94,8 @@ def test_traced_data_are_packed_as_given_ones_are():
         ({"dispersion": "map"}, "dispersion is 'map'"),
         ({"moves": "jump"}, "moves is 'jump'"),
         ({"update": "joint", "block_size": 0}, "block_size is 0"),
+        ({"update": "collapsed", "block_size": 3}, "block_size is 3, which the update 'collapsed'"),
+        ({"update": "collapsed", "moves": "birth"}, "moves is .*leaves them nothing to do"),
     ],
 )
 def test_unknown_options_are_refused(options, message):
