@@ -21,7 +21,7 @@ from jax import random
 from record import write_record
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.diagnostics.ranking import recall_at
+from bmfjax.diagnostics import recall_at
 from bmfjax.variational import LogisticPrior, batch_fit, elbo, entry_sampler, logistic
 from bmfjax.variational import logistic_posterior as lp
 from bmfjax.variational.entry_sampling import STRATEGIES

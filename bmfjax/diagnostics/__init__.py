@@ -27,6 +27,7 @@ from bmfjax.diagnostics.convergence import (
     summarise,
 )
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
+from bmfjax.diagnostics.ranking import recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
 from bmfjax.diagnostics.threshold import (
     Threshold,
@@ -63,6 +64,7 @@ __all__ = [
     "posterior_dataset",
     "rank_statistics",
     "rank_uniformity",
+    "recall_at",
     "save_netcdf",
     "share_agreeing",
     "split_rhat",

@@ -98,7 +98,7 @@ class _Sums(NamedTuple):
 
 
 def init(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior) -> SVIState:
-    """The state before the first minibatch, which has five entries a row."""
+    """The state before the first minibatch: five entries for each line of the longer side."""
     kind = posterior.bias.mean.dtype
 
     def side(size):

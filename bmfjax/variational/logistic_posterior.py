@@ -57,12 +57,9 @@ class LogisticPrior(NamedTuple):
 
     def free(self, site: str) -> tuple[bool, ...]:
         """Which coordinates are not fixed to one, of `usage` or `basis`."""
-        own = {"usage": self.row_effects, "basis": self.column_effects}[site]
-        ones = {"usage": self.column_effects, "basis": self.row_effects}[site]
-        effects = [own, not ones] if site == "usage" else [not ones, own]
-        present = (self.row_effects, self.column_effects)
-        kept = [e for e, there in zip(effects, present, strict=True) if there]
-        return (True,) * self.rank + tuple(kept)
+        of_rows = site == "usage"
+        row, column = (of_rows,) * self.row_effects, (not of_rows,) * self.column_effects
+        return (True,) * self.rank + row + column
 
 
 class Gaussian(NamedTuple):

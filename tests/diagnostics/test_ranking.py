@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics.ranking import recall_at
+from bmfjax.diagnostics import recall_at
 
 
 @pytest.mark.parametrize("ties", [False, True])
