@@ -169,6 +169,16 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
     assert "\n" not in str(refused.value)
 
 
+def test_states_that_fill_the_memory_are_refused(monkeypatch):
+    """Of 256 states, four temperatures and four chains; the same matrix at rank 2 is no trouble."""
+    monkeypatch.setattr("bmfjax.request._memory", lambda: 2**28)
+    data = np.random.default_rng(0).random((5000, 9)) < 0.5
+    tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
+    with pytest.raises(InputError, match="weighs 256 states of every line"):
+        prepare(data, 8, sampler_options=tempered)
+    prepare(data, 2, sampler_options=tempered)
+
+
 def test_nothing_observed_is_refused():
     with pytest.raises(InputError):
         bmfjax.fit(np.full((4, 4), np.nan), 1)

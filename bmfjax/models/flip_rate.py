@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 from bmfjax.data.errors import InputError
 from bmfjax.models.truncated_beta import TruncatedBeta
 
-#: A smaller rate and its logarithm are not held by float32.
+#: Float32 cannot hold much smaller ones (the kernels' own bound, which models do not import).
 LEAST_RATE = 1e-30
 
 

@@ -185,7 +185,7 @@ def test_what_was_handed_out_does_not_change_later():
     jax.tree.map(np.testing.assert_array_equal, out, kept)
 
 
-# ---- what is compiled --------------------------------------------------------------------------
+# ---- groups of chains, each in a thread ---------------------------------------------------------
 
 
 def test_groups_in_threads_are_one_run(monkeypatch):
@@ -230,6 +230,11 @@ def test_an_interrupt_leaves_a_run_that_goes_on(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run.advance(1)
     assert np.isfinite(jax.tree.leaves(run.snapshot())[0]).all()
+    run.finish()
+    assert run.draws()["x"].shape == finished().draws()["x"].shape
+
+
+# ---- what is compiled --------------------------------------------------------------------------
 
 
 def test_python_runs_the_step_once(compilations):

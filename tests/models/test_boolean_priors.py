@@ -96,6 +96,7 @@ def test_flip_rates_stand_for_what_is_said():
     ("flip_rate", "num_rates", "message"),
     [
         (0.0, 1, r"flip_rate is 0\.0; a flip rate is in \(0, 1/2\]"),
+        (1e-40, 1, "and at least 1e-30"),
         (0.6, 1, r"flip_rate is 0\.6"),
         ((0.1, 0.6), 2, r"flip_rate is \[0\.1, 0\.6\]"),
         (float("nan"), 1, r"flip_rate is nan"),
