@@ -1,12 +1,19 @@
-"""The Boolean factors of a fit: where the search starts and what the result is expected to cost."""
+"""The Boolean factors of a fit: the most probable ones, and by other rules."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from bmfjax import posterior
-from bmfjax.data import BinaryMatrix
-from bmfjax.diagnostics import Binarized, binarize, expected_loss, most_probable_factors, threshold
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import (
+    Binarized,
+    binarize,
+    expected_loss,
+    most_probable_factors,
+    threshold,
+    threshold_pairs,
+)
 
 
 def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> Binarized:
@@ -42,3 +49,20 @@ def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> Binarized:
     found = most_probable_factors(starts, ones, observed)
     loss = expected_loss(probability, found.usage, found.basis)
     return Binarized(found.usage, found.basis, loss)
+
+
+def rounded(fit, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """Usage and basis by one of the rules of `Fit.binarize`."""
+    if method == "map" or fit.is_real:
+        return fit.usage_binary, fit.basis_binary
+    if method == "expected":
+        found = binarize(fit.usage, fit.basis, fit.probability())
+        return found.usage, found.basis
+    if method not in ("threshold", "pairs"):
+        raise InputError(f"method is {method!r}; choose 'map', 'expected', 'threshold' or 'pairs'")
+    ones, observed = np.nan_to_num(fit.data.dense()) > 0.5, fit.data.observed()
+    if method == "threshold":
+        tau = threshold(fit.usage, fit.basis, ones, observed).tau
+        return fit.usage > tau, fit.basis > tau
+    best = threshold_pairs(fit.usage, fit.basis, ones, observed)
+    return fit.usage > best.tau_usage, fit.basis > best.tau_basis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -68,17 +69,24 @@ def _add_fit(commands) -> None:
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
     fit.add_argument(
-        "--model", default="ormachine", choices=["ormachine", "relaxed"],
-        help="Boolean factors and flipped entries, or factors in [0, 1] and Gaussian noise",
+        "--model", default="ormachine", choices=["ormachine", "relaxed", "logistic"],
+        help="Boolean factors and flipped entries, factors in [0, 1] and Gaussian noise, or real "
+        "factors whose product is the log odds",
     )  # fmt: skip
     fit.add_argument(
-        "--sampler", default="gibbs", choices=["gibbs", "iasg", "thesis"],
-        help="exact; or, for the relaxed model, approximate by stochastic gradients, improved or "
-        "as published",
+        "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
+        help="gibbs: exact; relaxed model also: iasg, thesis, approximate by stochastic gradients, "
+        "improved or as published; logistic model: svi, batch, variational inference from drawn "
+        "entries or from all (gibbs, of the logistic model by size, where not given)",
     )  # fmt: skip
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
+    fit.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="a further option of the sampler, such as batch_size=64 or sampling=uniform; may be "
+        "given again",
+    )  # fmt: skip
     fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
@@ -109,6 +117,11 @@ def _add_models(parser) -> None:
     relaxed.add_argument(
         "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
     )
+    logistic = parser.add_argument_group("the logistic model")
+    logistic.add_argument(
+        "--effects", choices=["rows", "columns", "both"],
+        help="rows or columns have biases of their own (none where not given)",
+    )  # fmt: skip
 
 
 def _add_reading(parser) -> None:
@@ -148,7 +161,7 @@ def _fit(options) -> int:
         num_warmup=options.warmup,
         num_samples=options.samples,
         seed=options.seed,
-        sampler_options={} if options.batch_size is None else {"batch_size": options.batch_size},
+        sampler_options=_sampler_options(options),
     )
     # Now: everything given has been checked, and a directory that cannot be made should be
     # known before the sampling. A fit that is there stays until the new one replaces it.
@@ -166,21 +179,42 @@ def _fit(options) -> int:
 
 def _priors(options) -> dict:
     """Priors by name, of which the chosen model has those that were given."""
-    foreign = {"ormachine": ("prior", "precision", "batch_size"), "relaxed": ("flip_rates",)}
-    for name in foreign[options.model]:
-        if getattr(options, name) is not None:
-            flag = name.replace("_", "-")
-            other = next(m for m in foreign if m != options.model)
-            raise InputError(
-                f"--{flag} belongs to the {other} model; leave it out, or give --model {other}"
-            )
+    own = {
+        "ormachine": ("flip_rates",),
+        "relaxed": ("prior", "precision", "batch_size"),
+        "logistic": ("effects",),
+    }
+    for model, names in own.items():
+        for name in names:
+            if model != options.model and getattr(options, name) is not None:
+                flag = name.replace("_", "-")
+                raise InputError(
+                    f"--{flag} belongs to the {model} model; leave it out, or give --model {model}"
+                )
     given = {
         "num_rates": options.flip_rates,
         "usage": options.prior,
         "basis": options.prior,
         "precision": options.precision,
     }
+    if options.effects is not None:
+        given["row_effects"] = options.effects in ("rows", "both")
+        given["column_effects"] = options.effects in ("columns", "both")
     return {n: v for n, v in given.items() if v is not None}
+
+
+def _sampler_options(options) -> dict:
+    """What --batch-size and --option name; numbers and lists are read as such."""
+    found = {} if options.batch_size is None else {"batch_size": options.batch_size}
+    for given in options.option:
+        name, sign, value = given.partition("=")
+        if not sign or not name:
+            raise InputError(f"--option {given} has no name and value; give --option NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:  # a plain word
+            found[name] = value
+    return found
 
 
 def _read(options):

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 def factor_table(fit: Fit) -> pd.DataFrame:
     """The table of `Fit.summary`."""
+    table = _of_real(fit) if fit.is_real else _of_tiles(fit)
+    frame = pd.DataFrame(table).set_index("factor")
+    frame.attrs = {k: v for k, v in fit.scalars.items() if np.ndim(v) == 0}
+    return frame
+
+
+def _of_tiles(fit) -> list[dict]:
     ones, missing = fit.data.ones(), fit.data.missing()
     table = []
     for k in range(fit.rank):
@@ -31,6 +38,21 @@ def factor_table(fit: Fit) -> pd.DataFrame:
                 "sd": float(np.concatenate([fit.usage_sd[:, k], fit.basis_sd[:, k]]).mean()),
             }
         )
-    frame = pd.DataFrame(table).set_index("factor")
-    frame.attrs = {k: v for k, v in fit.scalars.items() if np.ndim(v) == 0}
-    return frame
+    return table
+
+
+def _of_real(fit) -> list[dict]:
+    table = []
+    for k in range(fit.rank):
+        usage, basis = fit.usage[:, k], fit.basis[:, k]
+        table.append(
+            {
+                "factor": k + 1,
+                "size": float(np.sqrt((usage**2).mean() * (basis**2).mean())),
+                "rows": int((abs(usage) > 2 * fit.usage_sd[:, k]).sum()),
+                "columns": int((abs(basis) > 2 * fit.basis_sd[:, k]).sum()),
+                "agreement": float(fit.agreement[k]),
+                "sd": float(np.concatenate([fit.usage_sd[:, k], fit.basis_sd[:, k]]).mean()),
+            }
+        )
+    return table

@@ -37,17 +37,22 @@ def fit(
         `bmfjax.load`.
     rank : int
         Number of factors, at most the smaller side of the matrix.
-    model : {"ormachine", "relaxed"}
+    model : {"ormachine", "relaxed", "logistic"}
         "ormachine" (default): Boolean factors, whose Boolean product is observed with
         flips (Rukat, Holmes, Titsias, Yau 2017), see `bmfjax.models.ormachine`.
         "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
-        3.2), see `bmfjax.models.relaxed_bmf`.
-    sampler : {"gibbs", "iasg", "thesis"}, optional
+        3.2), see `bmfjax.models.relaxed_bmf`. "logistic": real factors, whose product
+        is the log odds of a one (Hernandez-Lobato, Houlsby, Ghahramani 2014), see
+        `bmfjax.models.logistic`; for large sparse matrices and rankings of their zeros.
+    sampler : {"gibbs", "iasg", "thesis", "svi", "batch"}, optional
         "gibbs" (default): exact, for the Boolean model on packed words
         (`OrMachineGibbs`), for the relaxed one by truncated normal conditionals,
         annealed in the first half of the warm-up (`TruncatedGibbs`). For the relaxed
         model also "iasg": iterate averaging stochastic gradient with curvature and a
         learned noise; "thesis": the same as published. The latter two are approximate.
+        The logistic model is inferred by mean-field variational inference, approximate
+        as well: "svi" from entries drawn at random (default beyond 2^17 entries), "batch"
+        from all of them (default up to there).
     priors : mapping, or prior of the factors' entries, optional
         Boolean model: any of `usage`, `basis` (a `numpyro.distributions.Beta`, the prior
         of every factor's density, default Beta(1, 1); a number, their fixed density; or
@@ -58,16 +63,19 @@ def fit(
         "laplace", "beta", "ard" or a NumPyro distribution on [0, 1] (see
         `bmfjax.models.relaxed_bmf`), `precision` (a number fixes the noise precision;
         default a Gamma(1, 1) prior; for "thesis" fixed at 1) and `rate` (Gamma prior of
-        the rates of "ard").
+        the rates of "ard"). Logistic model: `scale` and `bias_scale` (standard deviations
+        of factors and effects, and of the bias; default 1), `row_effects` and
+        `column_effects` (bool, default False).
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
         nothing is annealed. Default: draws from the prior, annealed in the first half of the
         warm-up; for the Boolean model beyond small matrices, factors that an annealed
         relaxed model finds from a random start of each chain's own
-        (`bmfjax.infer.boolean_starts`).
+        (`bmfjax.infer.boolean_starts`); for the logistic model, small random factors.
     num_chains, num_warmup, num_samples : int
-        Independent chains; steps before draws count; draws of each chain.
+        Independent chains; steps before draws count; draws of each chain. Of the logistic
+        model: starts; steps of optimisation; draws from the approximate posterior.
     max_time : float, optional
         Seconds of sampling after which to stop with what there is.
     seed : int
@@ -80,7 +88,10 @@ def fit(
         `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The Boolean
         sampler sums the longer factor matrix out at four temperatures where entries times
         4^rank are at most 2^22; its `moves` are ("collapsed",) for up to 2^17 entries,
-        ("birth",) for up to 2^24, and none beyond, unless they are given.
+        ("birth",) for up to 2^24, and none beyond, unless they are given. Of "svi":
+        `sampling` ("biased", "balanced" or "uniform", see
+        `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
+        for each row and column, rounded up to multiples of 4096).
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when interrupted.
     resume : bool

@@ -17,6 +17,7 @@ from bmfjax.boolean_plan import boolean_plan
 from bmfjax.data import BinaryMatrix, InputError, load
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import interrupt_requests
+from bmfjax.logistic_plan import logistic_plan
 from bmfjax.progress import progress_bar
 from bmfjax.relaxed_plan import relaxed_plan
 from bmfjax.request import Plan, Request
@@ -24,7 +25,7 @@ from bmfjax.result import Fit
 from bmfjax.samplers import SAMPLERS, default_sampler
 
 #: What each model makes of a request: ``plan(request) -> Plan``.
-MODELS = {"ormachine": boolean_plan, "relaxed": relaxed_plan}
+MODELS = {"ormachine": boolean_plan, "relaxed": relaxed_plan, "logistic": logistic_plan}
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
@@ -71,7 +72,7 @@ class Job:
         run = self.plan.start(resume)
         if resume:
             store.read(run)
-        _sample(run, store, max_time, progress)
+        _sample(run, self.plan.objective, store, max_time, progress)
         return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
 
 
@@ -92,9 +93,10 @@ def prepare(
     """Check everything that a user gave, before any work; arguments as of `bmfjax.fit`."""
     if model not in MODELS:
         raise InputError(f"model is {model!r}; choose from {', '.join(MODELS)}")
-    sampler = default_sampler(model) if sampler is None else sampler
+    data = _matrix(data)
+    sampler = default_sampler(model, data) if sampler is None else sampler
     request = Request(
-        _matrix(data), rank, model, sampler, priors, init,
+        data, rank, model, sampler, priors, init,
         num_chains, num_warmup, num_samples, seed, sampler_options,
     )  # fmt: skip
     _check(request)
@@ -141,17 +143,18 @@ def versions_in_use() -> dict[str, str]:
 # ---- sampling -----------------------------------------------------------------------------
 
 
-def _sample(run, store, max_time, progress) -> None:
+def _sample(run, objective, store, max_time, progress) -> None:
     """Run to the end, storing now and then; Ctrl-C stops after the chunk that runs."""
     stored = time.monotonic()
-    with interrupt_requests() as interrupt, progress_bar(run, progress) as show:
+    with interrupt_requests() as interrupt, progress_bar(run, progress, objective) as show:
 
         def on_chunk(run):
             nonlocal stored
             show()
-            if not np.isfinite(run.last_trace("log_joint")).all():
+            if not np.isfinite(run.last_trace(objective)).all():
+                what = "log joint density" if objective == "log_joint" else "lower bound"
                 raise FloatingPointError(
-                    f"the log joint density is not finite after {run.steps_done} steps; look for "
+                    f"the {what} is not finite after {run.steps_done} steps; look for "
                     "extreme numbers in the priors (in the relaxed model a high fixed precision, "
                     "with iasg a large step_size)"
                 )

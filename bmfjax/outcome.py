@@ -124,8 +124,7 @@ def outcome(
         trace=trace,
         agreement=agreeing[order],
         scalars=scalars,
-        usage_binary=binary.usage[:, order],
-        basis_binary=binary.basis[:, order],
+        binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
         versions=versions,
     )
 

@@ -52,13 +52,15 @@ def exceedance(usage, basis, level: float) -> np.ndarray:
     return count / (usage.shape[0] * usage.shape[1])
 
 
-def moments(usage, basis) -> tuple[np.ndarray, np.ndarray]:
+def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the reconstruction over draws.
 
     Parameters
     ----------
     usage, basis
         As for `exceedance`.
+    link : callable, optional
+        Of this function of the reconstruction.
 
     Returns
     -------
@@ -69,6 +71,7 @@ def moments(usage, basis) -> tuple[np.ndarray, np.ndarray]:
     boolean = usage.dtype == bool
     for n, (one_usage, one_basis) in enumerate(_draws(usage, basis), 1):
         product = _product(one_usage, one_basis, boolean)
+        product = product if link is None else link(product)
         step = product - mean
         mean += step / n
         squares += step * (product - mean)

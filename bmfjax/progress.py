@@ -11,14 +11,17 @@ from bmfjax.infer import ChainRun
 
 
 @contextlib.contextmanager
-def progress_bar(run: ChainRun, enabled: bool) -> Iterator[Callable[[], None]]:
+def progress_bar(
+    run: ChainRun, enabled: bool, objective: str = "log_joint"
+) -> Iterator[Callable[[], None]]:
     """Show how far a run is; call what is yielded after every chunk.
 
     Parameters
     ----------
     run : ChainRun
-        With a trace of `log_joint`.
     enabled : bool
+    objective : str
+        A trace of the run, whose mean over the chains is shown.
     """
     if not enabled:
         yield lambda: None
@@ -42,13 +45,14 @@ def progress_bar(run: ChainRun, enabled: bool) -> Iterator[Callable[[], None]]:
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
+        name = objective.replace("_", " ")
         task = bar.add_task("compiling", total=run.num_steps, note="", completed=run.steps_done)
 
         def show():
             phase = "warm-up" if run.steps_done < run.num_warmup else "sampling"
-            value = float(np.mean(run.last_trace("log_joint")))
+            value = float(np.mean(run.last_trace(objective)))
             bar.update(
-                task, completed=run.steps_done, description=phase, note=f"log joint {value:,.0f}"
+                task, completed=run.steps_done, description=phase, note=f"{name} {value:,.0f}"
             )
 
         yield show

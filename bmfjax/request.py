@@ -57,12 +57,15 @@ class Plan:
         looked for where one is resumed.
     assemble : callable
         ``assemble(plan, run, versions, seconds) -> Fit``.
+    objective : str
+        The trace that says how far it is: the log joint density, or the bound of a variational fit.
     """
 
     data: BinaryMatrix
     settings: dict
     start: Callable[[bool], ChainRun]
     assemble: Callable[..., Fit]
+    objective: str = "log_joint"
 
 
 def check_memory(data, bytes_an_entry: float, why: str) -> None:

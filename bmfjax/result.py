@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bmfjax import logistic_entries
 from bmfjax import posterior as entries
+from bmfjax.boolean import rounded
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import (
-    binarize,
-    threshold,
-    threshold_pairs,
-    to_inference_data,
-)
+from bmfjax.diagnostics import Binarized
 from bmfjax.selection import positions
 
 #: Matrices up to this many entries are formed whole without being asked for.
@@ -55,9 +52,11 @@ class Fit:
         Fit-level figures: R-hat, effective sample sizes, seconds; `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong.
-    usage_binary : (rows, rank) bool
-        The most probable Boolean factors; see `binarize`.
-    basis_binary : (columns, rank) bool
+    binary : Binarized or None
+        The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
+        real numbers of either sign.
+    approximation : dict
+        Of a variational fit, what its draws are drawn from; see `bmfjax.logistic_entries`.
 
     Examples
     --------
@@ -80,10 +79,10 @@ class Fit:
     trace: Mapping[str, np.ndarray]
     agreement: np.ndarray
     scalars: Mapping[str, Any]
-    usage_binary: np.ndarray
-    basis_binary: np.ndarray
+    binary: Binarized | None
     versions: Mapping[str, str] = field(default_factory=dict)
     other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
+    approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def precision_draws(self) -> np.ndarray | None:
@@ -100,6 +99,29 @@ class Fit:
     def is_boolean(self) -> bool:
         """Whether the factors are binary, and their product Boolean."""
         return self.usage_draws.dtype == bool
+
+    @property
+    def is_real(self) -> bool:
+        """Whether factors are real numbers of either sign, which are not rounded to 0 and 1."""
+        return self.binary is None
+
+    @property
+    def usage_binary(self) -> np.ndarray:
+        """The most probable Boolean factors, (rows, rank) bool; see `binarize`."""
+        return self._rounded().usage
+
+    @property
+    def basis_binary(self) -> np.ndarray:
+        """The same, (columns, rank) bool."""
+        return self._rounded().basis
+
+    def _rounded(self):
+        if self.is_real:
+            raise InputError(
+                f"model {self.model!r} has real factors, which are not rounded to 0 and 1; use "
+                "usage and basis, probability() or predict()"
+            )
+        return self.binary
 
     @property
     def rank(self) -> int:
@@ -149,7 +171,9 @@ class Fit:
 
         For the Boolean model the event is that some factor covers the entry, for the
         relaxed model that the reconstruction reaches one half,
-        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws.
+        :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
+        logistic model it is that an observation is a one, averaged over the starts; see
+        `bmfjax.logistic_entries.probability`.
 
         Parameters
         ----------
@@ -169,7 +193,10 @@ class Fit:
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        usage, basis = self._selected(rows, columns)
+        i, j = self._positions(rows, columns)
+        if self.model == "logistic" and not noisy:
+            return logistic_entries.probability(self.approximation, i, j)
+        usage, basis = self.product_draws(i, j)
         if not noisy:
             return entries.exceedance(usage, basis, level=0.5)
         if "flip_rate" not in self.other_draws:
@@ -187,7 +214,8 @@ class Fit:
     ):
         r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
-        That of the Boolean model is 0 or 1, and its mean is `probability`.
+        That of the Boolean model is 0 or 1, and its mean is `probability`; that of the
+        logistic model is the log odds, effects and bias included.
 
         Parameters
         ----------
@@ -202,7 +230,7 @@ class Fit:
         (rows, columns) float64, or (2, rows, columns) for "interval"
             Of the noise-free reconstruction, not of a noisy observation.
         """
-        usage, basis = self._selected(rows, columns)
+        usage, basis = self.product_draws(*self._positions(rows, columns))
         if kind == "mean":
             return entries.moments(usage, basis)[0]
         if kind == "sd":
@@ -211,7 +239,7 @@ class Fit:
             return entries.interval(usage, basis, level)
         raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
 
-    def _selected(self, rows, columns):
+    def _positions(self, rows, columns):
         i = positions(rows, self.data.row_names, "row")
         j = positions(columns, self.data.column_names, "column")
         if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
@@ -219,10 +247,30 @@ class Fit:
                 f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
                 f"(up to {MAX_ENTRIES:,} entries are formed at once by default)"
             )
-        whole = rows is None and columns is None
-        if whole:  # packed draws stay packed, and are formed one at a time
-            return self.usage_draws, self.basis_draws
-        return self.usage_draws[:, :, i], self.basis_draws[:, :, j]
+        return i, j
+
+    def product_draws(self, rows, columns) -> tuple[Any, Any]:
+        """Draws of two matrices, the product of which is the reconstruction.
+
+        Parameters
+        ----------
+        rows, columns : (...) int
+            Positions.
+
+        Returns
+        -------
+        (chain, draw, rows, width), (chain, draw, columns, width)
+            The factors; of the logistic model with effects and bias, so that the product is the
+            log odds.
+        """
+        i, j = rows, columns
+        usage, basis = self.usage_draws, self.basis_draws
+        # Packed draws of the whole matrix stay packed, and are formed one at a time.
+        if not (_whole(i, self.data.num_rows) and _whole(j, self.data.num_columns)):
+            usage, basis = usage[:, :, i], basis[:, :, j]
+        if self.model == "logistic":
+            return logistic_entries.with_effects(usage, basis, self.other_draws, i, j)
+        return usage, basis
 
     def transform(self, new_rows) -> np.ndarray:
         r"""Usage of new rows, given the fitted basis.
@@ -230,7 +278,8 @@ class Fit:
         For the Boolean model the posterior mean: draws of the usage of the new rows
         given draws of everything else, which the new rows do not change. For the relaxed
         model, for every kept draw of the basis, the usage in [0, 1] that fits the new
-        rows best (the mode under a uniform prior), averaged over the draws.
+        rows best (the mode under a uniform prior), averaged over the draws. For the
+        logistic model the mean of the variational posterior, averaged over the starts.
 
         Parameters
         ----------
@@ -242,27 +291,9 @@ class Fit:
         -------
         (rows, rank) float64
         """
-        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
-        if new.num_columns != self.data.num_columns:
-            raise InputError(
-                f"the new rows have {new.num_columns} columns and the fitted matrix "
-                f"{self.data.num_columns}; give the same columns in the same order"
-            )
-        ours, theirs = self.data.column_names, new.column_names
-        named = self.data.has_column_names and new.has_column_names
-        if named and ours != theirs:
-            at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
-            raise InputError(
-                f"column {at} of the new rows is {theirs[at]!r}, and of the fitted matrix "
-                f"{ours[at]!r}; give the same columns in the same order, of a data frame "
-                "new[list(fit.data.column_names)]"
-            )
-        if self.is_boolean:
-            from bmfjax.infer.new_rows import usage_of_new_rows  # JAX only where it is used
+        from bmfjax.new_rows import usage_of  # JAX only where it is used
 
-            return usage_of_new_rows(new, self.basis_draws.words, self.other_draws)
-        draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
-        return entries.best_usage(new.dense(), draws)
+        return usage_of(self, new_rows)
 
     # ---- Boolean factors -------------------------------------------------------------------
 
@@ -285,23 +316,7 @@ class Fit:
         usage : (rows, rank) bool
         basis : (columns, rank) bool
         """
-        if method == "map":
-            return self.usage_binary, self.basis_binary
-        if method == "expected":
-            p = self.probability()
-            found = binarize(self.usage, self.basis, p)
-            return found.usage, found.basis
-        if method not in ("threshold", "pairs"):
-            raise InputError(
-                f"method is {method!r}; choose 'map', 'expected', 'threshold' or 'pairs'"
-            )
-        ones = np.nan_to_num(self.data.dense()) > 0.5
-        observed = self.data.observed()
-        if method == "threshold":
-            tau = threshold(self.usage, self.basis, ones, observed).tau
-            return self.usage > tau, self.basis > tau
-        best = threshold_pairs(self.usage, self.basis, ones, observed)
-        return self.usage > best.tau_usage, self.basis > best.tau_basis
+        return rounded(self, method)
 
     # ---- for a person ----------------------------------------------------------------------
 
@@ -314,7 +329,9 @@ class Fit:
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
             among the observed entries of its tile; `probability`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity between two
-            chains (NaN for one chain); `sd`: mean posterior standard deviation.
+            chains (NaN for one chain); `sd`: mean posterior standard deviation. Of real
+            factors `size`, what one adds to the log odds, as a root mean square over the
+            entries, and `rows`, `columns`: how many are two standard deviations from zero.
         """
         from bmfjax.factor_table import factor_table
 
@@ -336,31 +353,9 @@ class Fit:
     @functools.cached_property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        warmup = int(self.scalars["num_warmup"])
-        kept = self.usage_draws.shape[1]
-        every = max(1, int(self.scalars["thinning"]))
-        last = warmup + every * np.arange(1, kept + 1) - 1
-        statistics = {("lp" if n == "log_joint" else n): t[:, last] for n, t in self.trace.items()}
-        observed = None
-        if self.data.num_rows * self.data.num_columns <= MAX_ENTRIES:
-            observed = {"data": self.data.dense()}
-        return to_inference_data(
-            self.draws(),
-            sample_stats=statistics,
-            observed_data=observed,
-            dims={
-                "usage": ["rows", "factor"],
-                "basis": ["columns", "factor"],
-                **{n: ["factor"] for n in ("rate", "usage_density", "basis_density")},
-                "data": ["rows", "columns"],
-            },
-            coords={
-                "rows": list(self.data.row_names),
-                "columns": list(self.data.column_names),
-                "factor": list(range(1, self.rank + 1)),
-            },
-            attrs={"model": self.model, "sampler": self.sampler, "verdict": self.verdict},
-        )
+        from bmfjax.inference_data import inference_data
+
+        return inference_data(self)
 
     def report(self, path, *, overwrite: bool = False):
         """Write one self-contained HTML page for a person.
@@ -392,3 +387,8 @@ class Fit:
         from bmfjax.storage import load_fit
 
         return load_fit(directory)
+
+
+def _whole(chosen, number) -> bool:
+    """Whether positions are all there are, in order."""
+    return len(chosen) == number and bool((np.asarray(chosen) == np.arange(number)).all())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
+from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs, logistic_chains
 from bmfjax.infer.kernel import AlgorithmKernel
 from bmfjax.infer.ormachine import RULES
 from bmfjax.kernels.bit_blocks import MAX_JOINT
@@ -20,14 +20,14 @@ class Sampler(NamedTuple):
     Attributes
     ----------
     make : callable
-        ``make(model, **options) -> AlgorithmKernel``.
+        ``make(model, **options) -> AlgorithmKernel``; of a variational fit an `Algorithm`.
     exact : bool
         Whether its draws are from the posterior and not from an approximation.
     trace : tuple of str
         Scalars that it reports at every step.
     """
 
-    make: Callable[..., AlgorithmKernel]
+    make: Callable[..., Any]
     exact: bool
     trace: tuple[str, ...]
 
@@ -42,11 +42,20 @@ SAMPLERS = {
         "iasg": Sampler(IASG, False, ("log_joint", "clamped")),
         "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
     },
+    "logistic": {
+        "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
+        "batch": Sampler(logistic_chains.batch, False, ("elbo",)),
+    },
 }
 
+#: Entries up to which variational inference looks at all of them at once.
+BATCH = 2**17
 
-def default_sampler(model: str) -> str:
+
+def default_sampler(model: str, data) -> str:
     """Name of the sampler that a model has where none is asked for."""
+    if model == "logistic" and data.num_rows * data.num_columns <= BATCH:
+        return "batch"
     return next(iter(SAMPLERS[model]))
 
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from bmfjax.data import InputError, load, save
-from bmfjax.diagnostics import load_netcdf, posterior_dataset, save_netcdf
+from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
 from bmfjax.draws import PackedDraws
 from bmfjax.result import MAX_ENTRIES, Fit
 
 #: What a fit's directory holds; `probability.npz` only for matrices of up to 10^7 entries.
 FILES = ("data.npz", "factors.npz", "posterior.nc", "probability.npz", "summary.json")
 CHECKPOINT = "checkpoint"
+FACTORS = ("usage", "basis")
 
 
 def holds_fit(directory: str | os.PathLike) -> bool:
@@ -108,10 +109,18 @@ def load_fit(directory: str | os.PathLike) -> Fit:
         posterior = posterior_dataset(load_netcdf(folder / "posterior.nc"))
         # Opened here: NumPy leaves a damaged file open.
         with open(folder / "factors.npz", "rb") as file, np.load(file) as factors:
-            binary = {n: factors[n] for n in ("usage_binary", "basis_binary", "agreement")}
-            trace = {n.removeprefix("trace_"): factors[n] for n in factors if "trace_" in n}
+            agreement = factors["agreement"]
+            binary = None
+            if "usage_binary" in factors:
+                rounded = factors["usage_binary"], factors["basis_binary"]
+                loss = summary["scalars"]["expected_errors"]
+                binary = Binarized(*rounded, math.nan if loss is None else loss)
+            trace, approximation = (
+                {n.removeprefix(start): factors[n] for n in factors if n.startswith(start)}
+                for start in ("trace_", "approximation_")
+            )
         scalars = {n: math.nan if v is None else v for n, v in summary["scalars"].items()}
-        factors = {n: posterior[n].values for n in ("usage", "basis")}
+        factors = {n: posterior[n].values for n in FACTORS}
         if summary["model"] == "ormachine":
             factors = {n: PackedDraws.pack(values) for n, values in factors.items()}
         return Fit(
@@ -123,11 +132,11 @@ def load_fit(directory: str | os.PathLike) -> Fit:
             basis_draws=factors["basis"],
             other_draws={n: posterior[n].values for n in posterior if n not in factors},
             trace=trace,
-            agreement=binary["agreement"],
+            agreement=agreement,
             scalars=scalars,
-            usage_binary=binary["usage_binary"],
-            basis_binary=binary["basis_binary"],
+            binary=binary,
             versions=summary["versions"],
+            approximation=approximation,
         )
     except InputError:
         raise
@@ -141,12 +150,12 @@ def _factors(fit: Fit) -> dict:
         "basis": fit.basis,
         "usage_sd": fit.usage_sd,
         "basis_sd": fit.basis_sd,
-        "usage_binary": fit.usage_binary,
-        "basis_binary": fit.basis_binary,
         "agreement": fit.agreement,
         "row_names": np.array(fit.data.row_names),
         "column_names": np.array(fit.data.column_names),
         **{f"trace_{n}": t for n, t in fit.trace.items()},
+        **{f"approximation_{n}": a for n, a in fit.approximation.items()},
+        **({} if fit.is_real else {f"{n}_binary": getattr(fit.binary, n) for n in FACTORS}),
     }
 
 

@@ -27,8 +27,9 @@ from bmfjax.diagnostics.convergence import (
     summarise,
 )
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
-from bmfjax.diagnostics.ranking import recall_at
+from bmfjax.diagnostics.ranking import prediction_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
+from bmfjax.diagnostics.signed_align import SignedOrder, align_signed
 from bmfjax.diagnostics.threshold import (
     Threshold,
     ThresholdPair,
@@ -41,10 +42,12 @@ __all__ = [
     "Alignment",
     "Binarized",
     "MostProbable",
+    "SignedOrder",
     "Threshold",
     "ThresholdPair",
     "agreement",
     "align",
+    "align_signed",
     "apply_permutation",
     "binarize",
     "boolean_errors",
@@ -62,6 +65,7 @@ __all__ = [
     "most_probable_factors",
     "oracle_threshold",
     "posterior_dataset",
+    "prediction_scores",
     "rank_statistics",
     "rank_uniformity",
     "recall_at",

@@ -1,8 +1,9 @@
-"""How well predicted probabilities rank the zeros that are really ones."""
+"""How well probabilities foretell binary entries: their order, and their size."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import rankdata
 
 from bmfjax.data.errors import InputError
 
@@ -54,3 +55,67 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
     own = ranked[np.arange(len(rows)), target][:, None]
     above, equal = (ranked > own).sum(1), (ranked == own).sum(1)
     return float(np.clip((k - above) / equal, 0.0, 1.0).mean())
+
+
+def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
+    r"""Scores of predicted probabilities on binary entries.
+
+    Parameters
+    ----------
+    values : (...) bool
+        What the entries turned out to be.
+    probability : (...) float
+        Predicted probabilities of a one.
+    bins : int
+        Groups of equal size, by rising probability, for the calibration error.
+
+    Returns
+    -------
+    dict
+        `auc`: probability that a one is ranked above a zero, ties counted half;
+        `average_precision`: mean over the ones of the precision at their rank, where of ties all
+        count; `log_loss`: :math:`-\log p` of what happened, mean in nats, with probabilities kept
+        :math:`10^{-12}` away from 0 and 1; `calibration_error`: mean over the entries of the
+        distance between mean probability and share of ones in their bin.
+
+    Raises
+    ------
+    InputError
+        For shapes that differ, probabilities outside [0, 1], or values of one kind alone.
+
+    Examples
+    --------
+    >>> scores = prediction_scores([True, False, True, False], [0.9, 0.6, 0.4, 0.1], bins=2)
+    >>> {name: round(value, 3) for name, value in scores.items()}
+    {'auc': 0.75, 'average_precision': 0.833, 'log_loss': 0.511, 'calibration_error': 0.25}
+    """
+    ones, p = np.asarray(values, bool).ravel(), np.asarray(probability, float).ravel()
+    if ones.shape != p.shape:
+        raise InputError(
+            f"values {np.shape(values)} and probabilities {np.shape(probability)} do not fit; give "
+            "one probability for every value"
+        )
+    if not ((p >= 0) & (p <= 1)).all():
+        raise InputError("a probability is outside of [0, 1] or NaN; give probabilities of a one")
+    count = int(ones.sum())
+    if count in (0, len(ones)):
+        raise InputError(
+            f"of {len(ones)} values {count} are ones, and without both kinds nothing can be "
+            "ranked; give ones and zeros"
+        )
+    ranks = rankdata(p)
+    auc = (ranks[ones].sum() - count * (count + 1) / 2) / (count * (len(ones) - count))
+    # Entries, and ones among them, that are ranked at least as high.
+    order = np.sort(p)
+    above = len(p) - np.searchsorted(order, p[ones])
+    ones_above = count - np.searchsorted(np.sort(p[ones]), p[ones])
+    kept = np.clip(p, 1e-12, 1 - 1e-12)
+    happened = np.where(ones, kept, 1.0 - kept)
+    groups = np.array_split(np.argsort(p, kind="stable"), bins)
+    gaps = [abs(p[g].sum() - ones[g].sum()) for g in groups]
+    return {
+        "auc": float(auc),
+        "average_precision": float((ones_above / above).mean()),
+        "log_loss": float(-np.log(happened).mean()),
+        "calibration_error": float(sum(gaps) / len(p)),
+    }

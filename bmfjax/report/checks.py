@@ -38,7 +38,7 @@ def convergence_figure(fit) -> Figure | None:
     for row, (text, draws) in zip(
         panels,
         (
-            ("Reconstructed entries", reconstructed_entries(fit)),
+            ("Log odds" if fit.is_real else "Reconstructed entries", reconstructed_entries(fit)),
             ("Entries of the aligned factors", factor_entries(fit)),
         ),
         strict=True,
@@ -53,8 +53,9 @@ def convergence_figure(fit) -> Figure | None:
 def reconstructed_entries(fit) -> np.ndarray:
     """Draws of up to 3,000 entries of the reconstruction, (chain, draw, entry)."""
     rows, columns = _informed(fit)
+    everywhere = np.arange(fit.data.num_rows), np.arange(fit.data.num_columns)
     return posterior.sampled_entries(
-        fit.usage_draws, fit.basis_draws, MAX_SCALARS, rows=rows, columns=columns
+        *fit.product_draws(*everywhere), MAX_SCALARS, rows=rows, columns=columns
     )
 
 
@@ -140,7 +141,7 @@ def agreement_figure(fit) -> Figure | None:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))
     axes = figure.add_subplot()
-    factors = np.arange(1, fit.rank + 1)
+    factors, chains = np.arange(1, fit.rank + 1), "starts" if fit.is_real else "chains"
     colours = [COLOURS[0] if a >= AGREEING else COLOURS[1] for a in fit.agreement]
     axes.hlines(factors, 0, fit.agreement, color=colours, linewidth=3)
     axes.scatter(fit.agreement, factors, color=colours, s=34, zorder=3)
@@ -150,7 +151,7 @@ def agreement_figure(fit) -> Figure | None:
     axes.set_yticks(factors, [str(k) for k in factors])
     axes.set_ylabel("factor", fontsize=9.5, color=INK)
     axes.set_xlabel(
-        "smallest likeness of the factor's tile between two chains", fontsize=9.5, color=INK
+        f"smallest likeness of the factor's tile between two {chains}", fontsize=9.5, color=INK
     )
     tidy(axes, "x")
     return figure

@@ -14,6 +14,61 @@ FIRST_COLUMNS, MORE_COLUMNS = 15, 60
 FIRST_ROWS, MORE_ROWS = 12, 150
 
 
+def signed_cards(fit) -> list[dict]:
+    """One dict a real factor, in the order of the fit.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    list of dict
+        `number`; `rows`, `columns`: how many differ from zero; `size`, `agreement`: text, as in
+        `Fit.summary`; `first`, `more`: columns by falling distance from zero; `left_out`: how many
+        are not listed; `names`: a heading and rows, at either end, if rows have names.
+    """
+    table, cards = fit.summary(), []
+    for k in range(fit.rank):
+        line, mean, sd = table.loc[k + 1], fit.basis[:, k], fit.basis_sd[:, k]
+        order = np.argsort(-np.abs(mean), kind="stable")[: FIRST_COLUMNS + MORE_COLUMNS]
+        largest = max(float(np.abs(mean).max()), 1e-12)
+        columns = [
+            {
+                "name": fit.data.column_names[j],
+                "mean": float(mean[j]),
+                "share": abs(float(mean[j])) / largest,
+                "sd": float(sd[j]),
+                "inside": bool(abs(mean[j]) > 2 * sd[j]),
+            }
+            for j in order
+        ]
+        first = len(columns) if len(columns) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
+        cards.append(
+            {
+                "number": k + 1,
+                "rows": int(line["rows"]),
+                "columns": int(line["columns"]),
+                "size": f"{line['size']:.2f}",
+                "agreement": _two_digits(line["agreement"]),
+                "first": columns[:first],
+                "more": columns[first:],
+                "left_out": fit.data.num_columns - len(columns),
+                "names": _ends(fit, k),
+            }
+        )
+    return cards
+
+
+def _ends(fit, k):
+    if not fit.data.has_row_names:
+        return []
+    order = np.argsort(-fit.usage[:, k], kind="stable")
+    ends = {"Rows, highest usage first": order, "Rows, lowest usage first": order[::-1]}
+    names = fit.data.row_names
+    return [(text, [names[i] for i in o[:FIRST_ROWS]]) for text, o in ends.items()]
+
+
 def factor_cards(fit) -> list[dict]:
     """One dict a factor, in the order of the fit (largest tile first).
 
@@ -47,7 +102,7 @@ def factor_cards(fit) -> list[dict]:
                 "columns": int(line["columns"]),
                 "density": _share(line["density"]),
                 "probability": _share(line["probability"]),
-                "agreement": "–" if math.isnan(line["agreement"]) else f"{line['agreement']:.2f}",
+                "agreement": _two_digits(line["agreement"]),
                 "first": columns[:first],
                 "more": columns[first:],
                 "left_out": fit.data.num_columns - len(columns),
@@ -84,6 +139,10 @@ def _row_names(fit, k):
     rows = np.flatnonzero(fit.usage_binary[:, k])
     rows = rows[np.argsort(-fit.usage[rows, k], kind="stable")]
     return [fit.data.row_names[i] for i in rows[: FIRST_ROWS + MORE_ROWS]]
+
+
+def _two_digits(value):
+    return "–" if math.isnan(value) else f"{value:.2f}"
 
 
 def _share(value):

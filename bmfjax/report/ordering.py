@@ -35,9 +35,11 @@ class Order(NamedTuple):
 def order_by_factors(fit) -> Order:
     """Order both sides of the matrix of a fit.
 
-    Rows with the same Boolean factors stay together, and groups of rows with like
+    Rows with the same Boolean factors stay
+    together, and groups of rows with like
     reconstructions are neighbours; columns follow in the order of the rows they share. What
-    is in no factor comes last, and after it what has no observed entry.
+    is in no factor comes last, and after it what has no observed entry. Of real factors, lines
+    with the same largest part stand together, from its highest value to its lowest.
 
     Parameters
     ----------
@@ -47,6 +49,12 @@ def order_by_factors(fit) -> Order:
     -------
     Order
     """
+    if fit.is_real:
+        usage, basis = fit.usage, fit.basis
+        return Order(
+            _by_largest_part(usage, basis, fit.data.empty_rows),
+            _by_largest_part(basis, usage, fit.data.empty_columns),
+        )
     return order_factors(
         fit.usage_binary,
         fit.basis_binary,
@@ -55,6 +63,14 @@ def order_by_factors(fit) -> Order:
         fit.data.empty_rows,
         fit.data.empty_columns,
     )
+
+
+def _by_largest_part(factors, other, empty) -> np.ndarray:
+    parts = factors * np.sqrt((other**2).mean(0))
+    largest = np.abs(parts).argmax(1)
+    last = np.zeros(len(parts), bool)
+    last[np.asarray(empty, int)] = True
+    return np.lexsort((-parts[np.arange(len(parts)), largest], largest, last))
 
 
 def order_factors(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from scipy.special import expit
 
 from bmfjax import posterior
 from bmfjax.report import ordering
@@ -94,9 +95,7 @@ def picture(fit) -> Picture:
     chains, kept = fit.usage_draws.shape[:2]
     most = max(4, MAX_WORK // (chains * len(rows) * len(columns)))
     some = ordering.spaced(kept, most)
-    mean, sd = posterior.moments(
-        fit.usage_draws[:, some][:, :, rows], fit.basis_draws[:, some][:, :, columns]
-    )
+    mean, sd = _moments(fit, rows, columns, some)
     return Picture(
         rows,
         columns,
@@ -106,6 +105,16 @@ def picture(fit) -> Picture:
         ordering.pool(sd, *block),
         _label_strip(fit.data.row_labels, rows, block[0]),
         chains * len(some),
+    )
+
+
+def _moments(fit, rows, columns, some):
+    """Mean and spread over some draws of the reconstruction; of log odds, of the probability."""
+    if fit.is_real:
+        usage, basis = fit.product_draws(rows, columns)
+        return posterior.moments(usage[:, some], basis[:, some], link=expit)
+    return posterior.moments(
+        fit.usage_draws[:, some][:, :, rows], fit.basis_draws[:, some][:, :, columns]
     )
 
 

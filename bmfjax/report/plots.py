@@ -10,6 +10,7 @@ from bmfjax.report.overview import overview_figure
 from bmfjax.report.style import (
     COLOURS,
     INK,
+    SIGNED,
     UNKNOWN,
     VALUES,
     heading,
@@ -52,12 +53,12 @@ def basis_figure(fit) -> Figure:
     """
     columns = ordering.order_by_factors(fit).columns
     if len(columns) > MAX_BASIS_COLUMNS:
-        high = np.argsort(-fit.basis.max(1), kind="stable")[:MAX_BASIS_COLUMNS]
+        high = np.argsort(-abs(fit.basis).max(1), kind="stable")[:MAX_BASIS_COLUMNS]
         columns = columns[np.isin(columns, high)]
     names = [plain(fit.data.column_names[j], 40) for j in columns]
     figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.1 + 0.2 * len(names))
     axes = figure.add_subplot()
-    _heat(figure, axes, fit.basis[columns], names, fit.rank, "mean of the basis")
+    _heat(figure, axes, fit.basis[columns], names, fit, "mean of the basis")
     return figure
 
 
@@ -80,7 +81,7 @@ def usage_by_label_figure(fit) -> Figure | None:
     names = [f"{plain(n)} ({len(rows)})" for n, rows in groups.items()]
     figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.3 + 0.36 * len(names))
     axes = figure.add_subplot()
-    _heat(figure, axes, values, names, fit.rank, "mean usage of the label's rows")
+    _heat(figure, axes, values, names, fit, "mean usage of the label's rows")
     return figure
 
 
@@ -99,8 +100,14 @@ def _label_rows(fit):
     return {n: r for n, r in rows.items() if n in frequent}
 
 
-def _heat(figure, axes, values, names, rank, text):
-    image = axes.imshow(values, cmap=VALUES, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+def _heat(figure, axes, values, names, fit, text):
+    rank, low, top, colours = fit.rank, 0.0, 1.0, VALUES
+    if fit.is_real:
+        top = max(float(abs(values).max()), 1e-3)
+        low, colours = -top, SIGNED
+    image = axes.imshow(
+        values, cmap=colours, vmin=low, vmax=top, aspect="auto", interpolation="nearest"
+    )
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
     shown = ordering.spaced(rank, 30)
     axes.set_xticks(shown, [str(k + 1) for k in shown], fontsize=8.5)
@@ -114,11 +121,17 @@ def _heat(figure, axes, values, names, rank, text):
     axes.tick_params(which="minor", length=0)
     if rank <= 12:
         for (i, k), value in np.ndenumerate(values):
-            if value >= 0.005:
-                colour = "white" if value > 0.5 else INK
+            if abs(value) >= 0.005:
+                colour = "white" if abs(value) > 0.5 * top else INK
                 axes.text(k, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(
-        image, ax=axes, location="top", fraction=0.05, pad=0.02, aspect=30, ticks=[0, 0.5, 1]
+        image,
+        ax=axes,
+        location="top",
+        fraction=0.05,
+        pad=0.02,
+        aspect=30,
+        ticks=None if fit.is_real else [0, 0.5, 1],
     )
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2, colors=INK)
@@ -182,6 +195,7 @@ TRACES = {
     "log_joint": "Log joint density",
     "dispersion": "Dispersion (log odds that an entry is not flipped)",
     "errors": "Observed entries that the product gets wrong",
+    "elbo": "Lower bound",
     "precision": "Noise precision",
     "residual": "Sum of squared residuals",
     "clamped": "Share of coordinates held at a bound",
@@ -211,21 +225,24 @@ def trace_figure(fit) -> Figure:
         curves.append(("Noise precision (kept draws)", "precision", steps, fit.precision_draws))
     figure = new_figure(10, 0.7 + 1.85 * len(curves))
     panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-    total = fit.trace["log_joint"].shape[1]
+    total = next(iter(fit.trace.values())).shape[1]
+    chain_name = "start" if fit.is_real else "chain"
     for axes, (text, name, steps, values) in zip(panels, curves, strict=True):
         for c, chain in enumerate(values):
             axes.plot(steps, chain, color=COLOURS[c % len(COLOURS)], linewidth=0.7, alpha=0.8,
-                      label=f"chain {c + 1}")  # fmt: skip
+                      label=f"{chain_name} {c + 1}")  # fmt: skip
         if warmup:
             axes.axvspan(0, min(warmup, total), color="#eceef3", zorder=0, linewidth=0)
         heading(axes, text)
         tidy(axes, "y")
-        if name in ("log_joint", "residual", "errors"):
+        axes.ticklabel_format(axis="y", useOffset=False)
+        if name in ("log_joint", "elbo", "residual", "errors"):
             _zoom(axes, steps, values)
     if warmup:
         across = panels[0].get_xaxis_transform()
         middle = min(warmup, total) / 2
-        panels[0].text(middle, 0.06, "warm-up", transform=across, ha="center", fontsize=8.5)
+        name = "optimisation" if fit.is_real else "warm-up"
+        panels[0].text(middle, 0.06, name, transform=across, ha="center", fontsize=8.5)
     panels[-1].set_xlabel("step", fontsize=9.5, color=INK)
     panels[-1].set_xlim(0, max(total, 1))
     if fit.num_chains <= 8:

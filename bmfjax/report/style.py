@@ -23,6 +23,9 @@ VALUES = LinearSegmentedColormap.from_list("bmfjax-values", [ZERO, "#8a9cc4", ON
 SPREAD = LinearSegmentedColormap.from_list(
     "bmfjax-spread", ["#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"], N=LEVELS
 )
+SIGNED = LinearSegmentedColormap.from_list(
+    "bmfjax-signed", ["#8f2335", "#d1495b", ZERO, "#2f7fc1", "#1b4a78"], N=LEVELS
+)
 #: Colours of labels and chains (Okabe and Ito), told apart by most colour-blind eyes.
 COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7d5a44", "#c978a8")
 OTHER = "#b4b9c4"

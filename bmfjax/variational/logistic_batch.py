@@ -71,6 +71,40 @@ def batch_update(
     return posterior
 
 
+def usage_given_basis(
+    basis: lp.Gaussian,
+    bias: lp.Gaussian,
+    prior: lp.LogisticPrior,
+    values,
+    observed,
+    num_updates: int = 50,
+) -> lp.Gaussian:
+    """The vectors of rows, given the posterior of columns and bias: coordinate ascent.
+
+    Parameters
+    ----------
+    basis : Gaussian of (columns, width)
+    bias : Gaussian of ()
+    prior : LogisticPrior
+    values, observed : (rows, columns) bool
+    num_updates : int
+
+    Returns
+    -------
+    Gaussian of (rows, width)
+        The prior's for a row of which nothing is observed.
+    """
+    start = of_prior(values.shape[0], prior, basis.mean.dtype)
+
+    def update(_, usage):
+        posterior = lp.LogisticPosterior(usage, basis, bias)
+        weight, half = _weights(posterior, values, observed)
+        return mean_field(full_statistics("usage", posterior, prior, weight, half), free)
+
+    free = prior.free("usage")
+    return jax.lax.fori_loop(0, num_updates, update, mean_field(start, free))
+
+
 def full_statistics(site, posterior, prior, weight, half) -> Statistics:
     """Statistics of all rows (`usage`) or columns (`basis`) from all entries.
 

@@ -59,4 +59,5 @@ def mean_field(statistics: Statistics, free) -> Gaussian:
     right = jnp.where(free, statistics.shift, 1.0)
     mean = jnp.linalg.solve(system, right[..., None])[..., 0]
     diagonal = jnp.diagonal(statistics.precision, axis1=-2, axis2=-1)
-    return Gaussian(mean, jnp.where(free, 1.0 / diagonal, 0.0))
+    # A solver does not return its right-hand side to the last digit.
+    return Gaussian(jnp.where(free, mean, 1.0), jnp.where(free, 1.0 / diagonal, 0.0))

@@ -1,10 +1,13 @@
-"""Recall of held-out ones, against its definition."""
+"""Recall of held-out ones and scores of probabilities, against definitions and scikit-learn."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics import recall_at
+from bmfjax.diagnostics import prediction_scores, recall_at
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -35,3 +38,40 @@ def test_bad_input_is_refused():
         recall_at(scores, training, np.array([-1, -1]))
     with pytest.raises(InputError, match="do not fit"):
         recall_at(scores, training, np.array([1]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 60), st.integers(0, 2**31), st.booleans())
+def test_scores_are_those_of_scikit_learn(number, seed, ties):
+    rng = np.random.default_rng(seed)
+    ones = np.append([True, False], rng.random(number) < 0.4)
+    p = rng.random(len(ones))
+    p = np.round(p, 1) if ties else p
+    scores = prediction_scores(ones, p)
+    assert scores["auc"] == pytest.approx(metrics.roc_auc_score(ones, p))
+    assert scores["average_precision"] == pytest.approx(metrics.average_precision_score(ones, p))
+    kept = np.clip(p, 1e-12, 1 - 1e-12)
+    assert scores["log_loss"] == pytest.approx(metrics.log_loss(ones, kept))
+
+
+def test_calibration_error_is_small_where_probabilities_are_true():
+    rng = np.random.default_rng(0)
+    p = rng.random(200_000) ** 2
+    ones = rng.random(p.shape) < p
+    assert prediction_scores(ones, p)["calibration_error"] < 0.005
+    # In every bin of squared probabilities the gap is E[p - p^2]; on the whole 1/3 - 1/5.
+    assert prediction_scores(ones, p**2)["calibration_error"] == pytest.approx(2 / 15, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("ones", "p", "message"),
+    [
+        ([1, 0], [0.5], "do not fit"),
+        ([1, 0], [0.5, 1.5], r"outside of \[0, 1\]"),
+        ([1, 0], [0.5, np.nan], r"outside of \[0, 1\]"),
+        ([1, 1], [0.5, 0.5], "of 2 values 2 are ones"),
+    ],
+)
+def test_bad_predictions_are_refused(ones, p, message):
+    with pytest.raises(InputError, match=message):
+        prediction_scores(ones, p)

@@ -156,7 +156,7 @@ def test_one_chain_few_draws_no_labels_no_names(fit):
         data=bmfjax.BinaryMatrix(dense),
         usage_draws=fit.usage_draws[:1],
         basis_draws=np.tile(fit.basis_draws[:1], (1, 1, 4, 1)),
-        basis_binary=np.tile(fit.basis_binary, (4, 1)),
+        binary=fit.binary._replace(basis=np.tile(fit.basis_binary, (4, 1))),
         other_draws={},
         trace={n: t[:1] for n, t in fit.trace.items()},
         agreement=np.full(2, np.nan),

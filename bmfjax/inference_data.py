@@ -1,0 +1,50 @@
+"""The ArviZ container of a fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bmfjax.diagnostics import to_inference_data
+
+if TYPE_CHECKING:
+    from bmfjax.result import Fit
+
+#: Sites with an axis of factors, of rows or of columns.
+DIMS = {
+    "usage": ["rows", "factor"],
+    "basis": ["columns", "factor"],
+    "rate": ["factor"],
+    "usage_density": ["factor"],
+    "basis_density": ["factor"],
+    "row_effect": ["rows"],
+    "column_effect": ["columns"],
+    "data": ["rows", "columns"],
+}
+
+
+def inference_data(fit: Fit) -> Any:
+    """The container of `Fit.idata`."""
+    from bmfjax.result import MAX_ENTRIES
+
+    warmup = int(fit.scalars["num_warmup"])
+    kept = fit.usage_draws.shape[1]
+    every = max(1, int(fit.scalars["thinning"]))
+    last = warmup + every * np.arange(1, kept + 1) - 1
+    statistics = {("lp" if n == "log_joint" else n): t[:, last] for n, t in fit.trace.items()}
+    observed = None
+    if fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES:
+        observed = {"data": fit.data.dense()}
+    return to_inference_data(
+        fit.draws(),
+        sample_stats=statistics,
+        observed_data=observed,
+        dims=DIMS,
+        coords={
+            "rows": list(fit.data.row_names),
+            "columns": list(fit.data.column_names),
+            "factor": list(range(1, fit.rank + 1)),
+        },
+        attrs={"model": fit.model, "sampler": fit.sampler, "verdict": fit.verdict},
+    )

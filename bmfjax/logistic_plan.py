@@ -1,0 +1,183 @@
+"""The logistic model's part of a fit: its starts, and the result of their posteriors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from bmfjax import logistic_trust
+from bmfjax.data import InputError
+from bmfjax.diagnostics import agreement, align_signed
+from bmfjax.infer import ChainRun
+from bmfjax.infer.logistic_chains import batch, posterior_of, stochastic
+from bmfjax.logistic_entries import MOMENTS
+from bmfjax.options import digest
+from bmfjax.outcome import thinning
+from bmfjax.request import Plan, Request, check_memory
+from bmfjax.result import Fit
+from bmfjax.variational import LogisticPrior, entry_sampler, logistic
+
+PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
+#: Entries that a step draws for each row and column.
+ENTRIES_A_LINE = 4
+#: Options of each sampler, and their defaults.
+OPTIONS = {"svi": {"sampling": "biased", "step_entries": None}, "batch": {}}
+
+
+def logistic_plan(request: Request) -> Plan:
+    """Starts of the logistic model."""
+    data, rank = request.data, request.rank
+    if request.num_warmup < 2:
+        raise InputError(
+            f"num_warmup is {request.num_warmup}; of the logistic model these are the steps of "
+            "optimisation: give at least 2"
+        )
+    priors = logistic_priors(request.priors)
+    options = _options(request)
+    prior = LogisticPrior(rank, **priors)
+    share = np.clip(data.density, 1e-6, 1 - 1e-6)
+    log_odds = float(np.log(share / (1 - share)))
+    start = (prior, data.shape, log_odds, request.num_warmup)
+    if request.sampler == "svi":
+        sampled = entry_sampler(data, options["sampling"])
+        algorithm = stochastic(*start, math.ceil(options["step_entries"] / logistic.CHUNK))
+    else:
+        check_memory(data, 40.0, "sampler 'batch' looks at every entry at once")
+        dense = data.dense()
+        sampled = jax.numpy.asarray(dense == 1.0), jax.numpy.asarray(~np.isnan(dense))
+        algorithm = batch(*start)
+    lines = data.num_rows + data.num_columns
+    every = thinning(4 * request.num_chains * prior.width * lines, request.num_samples)
+    effects = [n for n in ("row_effect", "column_effect") if priors[f"{n}s"]]
+    position = _given_start(request.init, data, rank, request.num_chains)
+    run = ChainRun(
+        algorithm,
+        jax.random.key(request.seed),
+        sampled,
+        num_chains=request.num_chains,
+        num_warmup=request.num_warmup,
+        num_samples=request.num_samples,
+        position=position,
+        draws=dict.fromkeys(("usage", "basis", "bias", *effects), every),
+        trace={"elbo": 1},
+    )
+    settings = request.settings() | {
+        "priors": priors,
+        "init": "random" if position is None else digest(position),
+        "thinning": every,
+        "sampler_options": options,
+    }
+    return Plan(data, settings, lambda resume: run, _assemble, objective="elbo")
+
+
+def logistic_priors(given) -> dict:
+    """Arguments of `LogisticPrior` besides the rank, from what the user gave as priors."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"priors is {given!r}; give a mapping of any of {', '.join(PRIORS)}")
+    unknown = sorted(set(given or {}) - set(PRIORS))
+    if unknown:
+        raise InputError(f"priors name {unknown[0]!r}; the logistic model has {', '.join(PRIORS)}")
+    found = {"scale": 1.0, "bias_scale": 1.0, "row_effects": False, "column_effects": False}
+    found |= dict(given or {})
+    for name in PRIORS[:2]:
+        value = found[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise InputError(f"prior {name!r} is {value!r}; give a positive standard deviation")
+        found[name] = float(value)
+    for name in PRIORS[2:]:
+        if not isinstance(found[name], bool):
+            raise InputError(f"prior {name!r} is {found[name]!r}; give True or False")
+    return found
+
+
+def _options(request) -> dict:
+    given, defaults = request.sampler_options or {}, OPTIONS[request.sampler]
+    if not isinstance(given, Mapping):
+        raise InputError(f"sampler_options is {given!r}; give a mapping of names to values")
+    for name in given:
+        if name not in defaults:
+            has = ", ".join(defaults) or "none"
+            raise InputError(
+                f"sampler_options name {name!r}, which sampler {request.sampler!r} does not have; "
+                f"it has {has}"
+            )
+    options = defaults | dict(given)
+    if request.sampler == "svi":
+        lines = request.data.num_rows + request.data.num_columns
+        entries = options["step_entries"]
+        entries = ENTRIES_A_LINE * lines if entries is None else entries
+        if isinstance(entries, bool) or not isinstance(entries, int) or entries < 1:
+            raise InputError(f"step_entries is {entries!r}; give a whole number of at least 1")
+        # Entries are drawn in chunks, of which a step has whole ones.
+        options["step_entries"] = math.ceil(entries / logistic.CHUNK) * logistic.CHUNK
+    return options
+
+
+def _given_start(init, data, rank, num_chains) -> dict | None:
+    if init is None:
+        return None
+    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
+        raise InputError("init must hold exactly 'usage' and 'basis'")
+    start = {}
+    for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
+        values = np.asarray(init[name], np.float32)
+        if values.shape != (size, rank):
+            raise InputError(f"init {name!r} has shape {values.shape}; it must be {(size, rank)}")
+        if not np.isfinite(values).all():
+            raise InputError(f"init {name!r} has values that are not finite; give numbers")
+        start[name] = np.broadcast_to(values, (num_chains, size, rank))
+    return start
+
+
+def _assemble(plan, run, versions, seconds) -> Fit:
+    settings, drawn, trace = plan.settings, run.draws(), run.trace()
+    rank, posterior = settings["rank"], jax.device_get(posterior_of(run.state))
+    best = int(np.argmax(trace["elbo"][:, : run.num_warmup][:, -100:].mean(1)))
+    means = [getattr(posterior, n).mean[..., :rank] for n in ("usage", "basis")]
+    order = align_signed(*means, pivot=best)
+    approximation = {
+        f"{name}_{moment}": _ordered(getattr(getattr(posterior, name), moment), order, rank, moment)
+        for name in ("usage", "basis", "bias")
+        for moment in MOMENTS
+    }
+    usage, basis = (order.apply(drawn.pop(n)) for n in ("usage", "basis"))
+    found = [approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")]
+    agreeing = agreement(*found)
+    return Fit(
+        data=plan.data,
+        model=settings["model"],
+        sampler=settings["sampler"],
+        settings=settings,
+        usage_draws=usage,
+        basis_draws=basis,
+        other_draws=drawn,
+        trace=trace,
+        agreement=agreeing,
+        scalars={
+            "num_warmup": settings["num_warmup"],
+            "num_draws": run.num_draws,
+            "thinning": settings["thinning"],
+            "complete": run.steps_done == run.num_steps,
+            "seconds": seconds,
+            "rows_without_information": len(plan.data.empty_rows),
+            "columns_without_information": len(plan.data.empty_columns),
+            **logistic_trust.assess(plan.data, usage, basis, drawn, approximation, agreeing,
+                                    trace["elbo"][:, : run.num_warmup]),
+        },
+        binary=None,
+        versions=versions,
+        approximation=approximation,
+    )  # fmt: skip
+
+
+def _ordered(values, order, rank, moment):
+    """Factors in their order; effects and ones after them, and the bias, as they are."""
+    values = np.asarray(values)
+    if values.ndim == 1:
+        return values
+    moved = order.apply(values[..., :rank], signed=moment == "mean")
+    return np.concatenate([moved, values[..., rank:]], -1)

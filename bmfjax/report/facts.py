@@ -1,0 +1,149 @@
+"""The figures at the top of the page, each with what it means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def facts(fit) -> list[tuple[str, str, str]]:
+    """Name, value and explanation of the figures at the top of the page."""
+    return _of_data(fit.data) + (_of_starts(fit) if fit.is_real else _of_chains(fit))
+
+
+def _of_data(data) -> list[tuple[str, str, str]]:
+    mute = f"{_count(data.empty_rows, 'row')}, {_count(data.empty_columns, 'column')}"
+    missing = data.num_missing / (data.num_rows * data.num_columns)
+    return [
+        ("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns"),
+        ("Ones", f"{data.num_ones:,} ({data.density:.1%})", "share of the observed entries"),
+        ("Missing", f"{data.num_missing:,} ({missing:.1%})", "neither one nor zero"),
+        ("Without information", mute, "nothing observed, so nothing learned"),
+    ]
+
+
+def _of_starts(fit) -> list[tuple[str, str, str]]:
+    """Of a variational fit."""
+    scalars, kept = fit.scalars, fit.usage_draws.shape[1]
+    spread = f"the worst start is {scalars['elbo_spread']:,.0f} below"
+    bias = fit.other_draws["bias"]
+    return [
+        (
+            "Starts",
+            f"{fit.num_chains}",
+            f"each of {int(scalars['num_warmup']):,} steps of optimisation; {kept:,} draws of each "
+            "result are kept",
+        ),
+        ("Time", _seconds(scalars["seconds"]), "optimisation and compilation"),
+        ("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start; {spread}"),
+        (
+            "Rise",
+            f"{scalars['elbo_rise']:.2%}",
+            "of the bound in the last sixth of the steps",
+        ),
+        (
+            "R-hat",
+            _number(scalars["rhat_product"]),
+            "across starts; 99 % of the log odds keep to it; worst "
+            f"{_number(scalars['rhat_product_worst'])}",
+        ),
+        _found(fit, "starts"),
+        ("Bias", f"{bias.mean():.2f} ± {bias.std():.2f}", "log odds of a one without any factor"),
+    ]
+
+
+def _found(fit, chains) -> tuple[str, str, str]:
+    agreeing, found = fit.scalars["factors_agreeing"], "not checked"
+    if not math.isnan(agreeing):
+        found = f"{round(agreeing * fit.rank)} of {fit.rank}"
+    note = f"tiles at least 0.8 alike in every two {chains}"
+    return f"Factors found by all {chains}", found, note
+
+
+def _of_chains(fit) -> list[tuple[str, str, str]]:
+    """Of a fit by draws from the posterior."""
+    scalars, kept = fit.scalars, fit.usage_draws.shape[1]
+    seen = fit.data.num_ones + fit.data.num_zeros
+    which = "uncertain" if fit.is_boolean else "reconstructed"
+    rows = [
+        (
+            "Draws",
+            f"{fit.num_chains} x {int(scalars['num_draws']):,}",
+            f"chains x draws after {int(scalars['num_warmup']):,} warm-up steps; "
+            f"{kept:,} a chain are kept",
+        ),
+        ("Time", _seconds(scalars["seconds"]), "sampling and compilation"),
+        (
+            "Wrong entries",
+            f"{int(scalars['errors']):,} ({scalars['errors'] / seen:.1%})",
+            "observed entries that the Boolean product of the factors gets wrong",
+        ),
+        (
+            "Expected wrong entries",
+            f"{scalars['expected_errors']:,.0f}",
+            "of the Boolean product against the noise-free matrix, by the posterior",
+        ),
+        (
+            "R-hat",
+            _number(scalars["rhat_product"]),
+            f"99 % of the {which} entries keep to it; worst "
+            f"{_number(scalars['rhat_product_worst'])}; "
+            f"log joint density {_number(scalars['rhat_log_joint'])}",
+        ),
+        (
+            "Effective draws",
+            _number(scalars["ess_product"], 0),
+            f"99 % of the {which} entries have at least as many; "
+            f"log joint density {_number(scalars['ess_log_joint'], 0)}",
+        ),
+        _found(fit, "chains"),
+    ]
+    if not math.isnan(scalars["clamped"]):
+        rows.append(
+            (
+                "Clamped",
+                f"{scalars['clamped']:.0%}",
+                "of the coordinates were held at 0 or 1 in a step, on average",
+            )
+        )
+    if fit.is_boolean:
+        rows += _boolean_facts(fit)
+    if fit.precision_draws is not None:
+        mean, sd = fit.precision_draws.mean(), fit.precision_draws.std()
+        rows.append(
+            ("Noise precision", f"{mean:.2f} ± {sd:.2f}", "learned: one over the noise variance")
+        )
+    return rows
+
+
+def _boolean_facts(fit) -> list[tuple[str, str, str]]:
+    share = fit.scalars["entries_uncertain"]
+    rows = [
+        (
+            "Uncertain entries",
+            f"{share:.1%}",
+            "of the entries of the product have a probability between .05 and .95",
+        )
+    ]
+    rates = np.asarray(fit.other_draws["flip_rate"])
+    rates = rates[..., None] if rates.ndim == 2 else rates
+    names = ("Flip rate",) if rates.shape[-1] == 1 else ("Flip rate of zeros", "Flip rate of ones")
+    for k, name in enumerate(names):
+        mean, sd = rates[..., k].mean(), rates[..., k].std()
+        rows.append((name, f"{mean:.3f} ± {sd:.3f}", "probability that an entry is observed wrong"))
+    return rows
+
+
+def _count(lines, what: str) -> str:
+    return f"{len(lines):,} {what}" + "s" * (len(lines) != 1)
+
+
+def _number(value, digits: int = 2) -> str:
+    value = float(value)
+    return "none" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def _seconds(value) -> str:
+    value = float(value)
+    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"

@@ -1,0 +1,189 @@
+"""`bmfjax.fit` with the logistic model: probabilities, log odds, starts, and the refusals."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import bmfjax
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import posterior_dataset, prediction_scores
+from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.logistic_chains import posterior_of
+from bmfjax.job import prepare, versions_in_use
+from bmfjax.logistic_trust import verdict
+
+QUICK = {"num_chains": 2, "num_warmup": 120, "num_samples": 200, "progress": False}
+EFFECTS = {"row_effects": True, "column_effects": True}
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Values with a fifth hidden, what is hidden, and the true probabilities."""
+    rng = np.random.default_rng(2)
+    usage, basis = rng.normal(size=(90, 2)), rng.normal(size=(40, 2))
+    truth = expit(2.5 * usage @ basis.T + rng.normal(size=(90, 1)) - 0.5)
+    ones, hidden = rng.random(truth.shape) < truth, rng.random(truth.shape) < 0.2
+    hidden[7] = True
+    return np.where(hidden, np.nan, ones), hidden, ones, truth
+
+
+@pytest.fixture(scope="module")
+def fitted(made):
+    data = BinaryMatrix(made[0], column_names=[f"c{j}" for j in range(40)])
+    return bmfjax.fit(data, 2, model="logistic", priors=EFFECTS, seed=1, **QUICK)
+
+
+def test_hidden_entries_are_foretold_nearly_as_well_as_by_the_truth(made, fitted):
+    _, hidden, ones, truth = made
+    found = prediction_scores(ones[hidden], fitted.probability()[hidden])
+    best = prediction_scores(ones[hidden], truth[hidden])
+    assert found["auc"] > best["auc"] - 0.05
+    assert found["log_loss"] < best["log_loss"] + 0.08
+    assert fitted.sampler == "batch" and fitted.scalars["converged"]
+
+
+def test_probabilities_and_log_odds_are_those_of_the_draws(fitted):
+    usage, basis = fitted.product_draws(np.arange(90), np.arange(40))
+    log_odds = np.einsum("cdik,cdjk->cdij", usage, basis)
+    drawn = expit(log_odds).mean((0, 1))
+    error = expit(log_odds).std((0, 1)) / np.sqrt(400)
+    # The corrected logistic is within .02 of the integral.
+    assert (abs(fitted.probability() - drawn) <= 5 * error + 0.02).all()
+    np.testing.assert_allclose(fitted.predict(), log_odds.mean((0, 1)), atol=1e-4)
+    np.testing.assert_allclose(fitted.predict(kind="sd"), log_odds.std((0, 1), ddof=1), rtol=1e-3)
+    low, high = fitted.predict(rows=[3], columns=["c1", "c2"], kind="interval", level=0.8)
+    expected = np.quantile(log_odds[:, :, 3, 1:3], [0.1, 0.9], axis=(0, 1))
+    np.testing.assert_allclose([low[0], high[0]], expected, rtol=1e-4)
+    np.testing.assert_allclose(fitted.probability([3], [1]), fitted.probability()[3:4, 1:2])
+
+
+def test_draws_are_of_the_stored_normals(fitted):
+    """Means and variances of 400 draws, of factors, effects and bias."""
+    at, drawn = fitted.approximation, fitted.draws()
+    pairs = [
+        (drawn["usage"], at["usage_mean"][..., :2], at["usage_variance"][..., :2]),
+        (drawn["basis"], at["basis_mean"][..., :2], at["basis_variance"][..., :2]),
+        (drawn["row_effect"], at["usage_mean"][..., 2], at["usage_variance"][..., 2]),
+        (drawn["column_effect"], at["basis_mean"][..., 3], at["basis_variance"][..., 3]),
+        (drawn["bias"], at["bias_mean"], at["bias_variance"]),
+    ]
+    for draws, mean, variance in pairs:
+        z = (draws - mean[:, None]) / np.sqrt(variance)[:, None]
+        assert z.mean() == pytest.approx(0.0, abs=5 / np.sqrt(z.size))
+        assert z.std() == pytest.approx(1.0, abs=5 / np.sqrt(z.size))
+    assert (at["usage_mean"][..., 3] == 1).all() and (at["basis_mean"][..., 2] == 1).all()
+
+
+def test_an_empty_row_has_the_prior(fitted):
+    at = fitted.approximation
+    np.testing.assert_allclose(at["usage_mean"][:, 7, :3], 0.0, atol=1e-5)
+    np.testing.assert_allclose(at["usage_variance"][:, 7, :3], 1.0, rtol=1e-5)
+
+
+def test_new_rows_that_are_old_ones_get_their_usage(made, fitted):
+    means = fitted.approximation["usage_mean"][..., :2].mean(0)
+    np.testing.assert_allclose(fitted.transform(made[0]), means, atol=0.02)
+    one_empty = np.stack([np.full(40, np.nan), made[0][0]])
+    assert np.abs(fitted.transform(one_empty)[0]).max() < 1e-6
+    with pytest.raises(InputError, match="new rows have 39 columns"):
+        fitted.transform(made[0][:, 1:])
+
+
+def test_factors_are_not_rounded(fitted):
+    for ask in (lambda: fitted.usage_binary, lambda: fitted.basis_binary, fitted.binarize):
+        with pytest.raises(InputError, match="real factors, which are not rounded"):
+            ask()
+    with pytest.raises(InputError, match="no flip rates"):
+        fitted.probability(noisy=True)
+
+
+def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
+    again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
+    np.testing.assert_array_equal(again.probability(), fitted.probability())
+    assert again.is_real and again.summary().equals(fitted.summary())
+    page = again.report(tmp_path / "page.html").read_text()
+    assert "Lower bound" in page and fitted.verdict in page and "Tile" not in page
+    posterior = posterior_dataset(fitted.idata)
+    assert posterior["column_effect"].dims == ("chain", "draw", "columns")
+    assert list(fitted.summary().columns) == ["size", "rows", "columns", "agreement", "sd"]
+
+
+@pytest.mark.parametrize("sampler", ["svi", "batch"])
+def test_a_resumed_fit_is_the_unbroken_one(made, tmp_path, sampler):
+    options = QUICK | {"model": "logistic", "sampler": sampler, "num_warmup": 6, "num_samples": 10}
+    whole = bmfjax.fit(made[0], 2, **options)
+    job = prepare(made[0], 2, **{n: v for n, v in options.items() if n != "progress"})
+    run = job.plan.start(False)
+    run.advance(4)
+    identity = {"data": job.data.fingerprint(), **job.settings, **versions_in_use()}
+    Checkpoint(tmp_path, identity).write(run)
+    again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
+    np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
+    np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])
+
+
+def test_entries_drawn_reach_the_bound_of_all_entries(made):
+    """Of one start at rank 1: both find the same, and steps after the optimisation leave it."""
+    options = QUICK | {"model": "logistic", "num_chains": 1}
+    bound, probability = {}, {}
+    for sampler in ("svi", "batch"):
+        fit = bmfjax.fit(made[0], 1, sampler=sampler, **options)
+        elbo = fit.trace["elbo"][0]
+        assert (elbo[120:] == elbo[119]).all()
+        bound[sampler], probability[sampler] = elbo[60:120].mean(), fit.probability()
+    assert bound["svi"] == pytest.approx(bound["batch"], rel=0.02)
+    assert abs(probability["svi"] - probability["batch"]).mean() < 0.05
+
+
+def test_large_matrices_draw_entries_where_not_told_otherwise():
+    data = np.random.default_rng(0).random((600, 300)) < 0.05
+    job = prepare(data, 2, model="logistic", num_warmup=10)
+    assert job.settings["sampler"] == "svi"
+    assert job.settings["sampler_options"] == {"sampling": "biased", "step_entries": 4096}
+
+
+def test_a_given_start_is_where_all_begin(made):
+    usage, basis = np.full((90, 1), 0.3), np.full((40, 1), -0.2)
+    start = {"usage": usage, "basis": basis}
+    job = prepare(made[0], 1, model="logistic", init=start, num_chains=3)
+    posterior = posterior_of(job.plan.start(False).state)
+    np.testing.assert_array_equal(posterior.usage.mean, np.full((3, 90, 1), np.float32(0.3)))
+    np.testing.assert_array_equal(posterior.basis.mean, np.full((3, 40, 1), np.float32(-0.2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priors": "normal"}, "priors is 'normal'; give a mapping"),
+        ({"priors": {"usage": 1}}, "priors name 'usage'; the logistic model has scale"),
+        ({"priors": {"scale": 0}}, "prior 'scale' is 0; give a positive"),
+        ({"priors": {"row_effects": 1}}, "prior 'row_effects' is 1; give True or False"),
+        ({"num_warmup": 1}, "num_warmup is 1; of the logistic model"),
+        ({"sampler": "gibbs"}, "model 'logistic' has svi, batch"),
+        ({"sampler": "svi", "sampler_options": {"sampling": "odd"}}, "sampling is 'odd'"),
+        ({"sampler": "svi", "sampler_options": {"step_entries": 0}}, "step_entries is 0"),
+        ({"sampler": "batch", "sampler_options": {"sampling": "biased"}}, "does not have; it has"),
+        ({"init": {"usage": np.zeros((90, 2))}}, "init must hold exactly"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(made, options, message):
+    with pytest.raises(InputError, match=message) as refused:
+        prepare(made[0], 2, model="logistic", **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_class_that_never_occurs_is_refused():
+    for value, name in ((0.0, "ones"), (1.0, "zeros")):
+        with pytest.raises(InputError, match=f"has no {name} among its observed"):
+            prepare(np.full((6, 5), value), 1, model="logistic", sampler="svi")
+
+
+def test_the_verdict_says_what_is_wrong():
+    good = {
+        "elbo_rise": 0.0, "factors_agreeing": 1.0, "rhat_product": 1.01, "converged": True,
+    }  # fmt: skip
+    assert verdict(good, 4, 3).startswith("Usable, as an approximation: 3 of 3 factors")
+    assert "bound still rises (by 2.0 %" in verdict(good | {"elbo_rise": 0.02}, 4, 3)
+    assert verdict(good, 1, 3).startswith("Not checked: one start")
+    apart = good | {"converged": False, "rhat_product": 3.0, "factors_agreeing": 1 / 3}
+    assert "different solutions; 1 of 3 factors were found by both starts" in verdict(apart, 2, 3)
