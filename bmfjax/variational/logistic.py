@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax, random
 
 from bmfjax.data.errors import InputError
@@ -182,23 +183,32 @@ def minibatch_sums(key, posterior, sampler: EntrySampler, prior, chunks) -> dict
     """
     kind, width = posterior.bias.mean.dtype, prior.width
 
-    def empty(size):
-        zeros = jnp.zeros((size, 2 * width), kind)
-        return _Sums(
-            jnp.zeros((size, width, width), kind), jnp.zeros((size, width), kind), zeros, zeros,
-            jnp.zeros(size, kind),
-        )  # fmt: skip
+    def empty(site):
+        return jnp.zeros((getattr(posterior, site).mean.shape[0], _length(width)), kind)
 
     def one_chunk(t, sums):
         return _add_chunk(random.fold_in(key, t), sums, posterior, sampler, prior)
 
     nothing = jnp.zeros((), kind)
-    start = {
-        "usage": empty(posterior.usage.mean.shape[0]),
-        "basis": empty(posterior.basis.mean.shape[0]),
-        "bias": Statistics(nothing, nothing),
-    }
-    return lax.fori_loop(0, chunks, one_chunk, start)
+    start = {n: empty(n) for n in ("usage", "basis")} | {"bias": Statistics(nothing, nothing)}
+    sums = lax.fori_loop(0, chunks, one_chunk, start)
+    return {n: s if n == "bias" else _unpacked(s, width) for n, s in sums.items()}
+
+
+def _length(width: int) -> int:
+    return width * width + 5 * width + 1
+
+
+def _packed(terms: _Sums) -> jax.Array:
+    """All terms of an entry in one row: adding rows costs a CPU by their number, not length."""
+    size = terms.count.shape[0]
+    return jnp.concatenate([t.reshape(size, -1) for t in terms], axis=-1)
+
+
+def _unpacked(sums, width: int) -> _Sums:
+    ends = np.cumsum([width * width, width, 2 * width, 2 * width])
+    precision, shift, asked, squares, count = jnp.split(sums, ends, axis=-1)
+    return _Sums(precision.reshape(-1, width, width), shift, asked, squares, count[:, 0])
 
 
 def _add_chunk(key, sums, posterior, sampler, prior):
@@ -223,7 +233,7 @@ def _add_chunk(key, sums, posterior, sampler, prior):
         alone = shift - jnp.einsum("sde,se->sd", precision, own.mean) + diagonal * own.mean
         asked = jnp.concatenate([alone, diagonal], axis=-1)
         terms = _Sums(precision, shift, asked, asked**2, jnp.ones_like(weight))
-        new[site] = _Sums(*(a.at[line].add(b) for a, b in zip(sums[site], terms, strict=True)))
+        new[site] = sums[site].at[line].add(_packed(terms))
     weight = jnp.exp(-entries.log_probability)
     precision = jnp.sum(weight * curved + prior.bias_scale**-2.0)
     shift = jnp.sum(weight * (half - curved * free_of_bias))
