@@ -64,7 +64,7 @@ def fit(
         `bmfjax.models.relaxed_bmf`), `precision` (a number fixes the noise precision;
         default a Gamma(1, 1) prior; for "thesis" fixed at 1) and `rate` (Gamma prior of
         the rates of "ard"). Logistic model: `scale` and `bias_scale` (standard deviations
-        of factors and effects, and of the bias; default 1), `row_effects` and
+        of factors and effects, and of the bias; default 1 and 5), `row_effects` and
         `column_effects` (bool, default False).
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits

@@ -80,7 +80,7 @@ def logistic_priors(given) -> dict:
     unknown = sorted(set(given or {}) - set(PRIORS))
     if unknown:
         raise InputError(f"priors name {unknown[0]!r}; the logistic model has {', '.join(PRIORS)}")
-    found = {"scale": 1.0, "bias_scale": 1.0, "row_effects": False, "column_effects": False}
+    found = {"scale": 1.0, "bias_scale": 5.0, "row_effects": False, "column_effects": False}
     found |= dict(given or {})
     for name in PRIORS[:2]:
         value = found[name]

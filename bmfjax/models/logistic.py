@@ -15,7 +15,7 @@ def logistic(
     *,
     rank,
     prior_scale=1.0,
-    bias_scale=1.0,
+    bias_scale=5.0,
     row_effects=False,
     column_effects=False,
     shape=None,
@@ -27,9 +27,10 @@ def logistic(
        P(d_{ij} = 1) = \sigma\Big(\sum_k u_{ik} v_{jk} + a_i + b_j + z\Big),
 
     all of them normal: factors and effects with mean 0 and standard deviation
-    `prior_scale`, the bias z with `bias_scale`. Without effects this is the model of
-    Hernandez-Lobato, Houlsby, Ghahramani (2014), "Stochastic inference for scalable
-    probabilistic modeling of binary matrices", ICML, section 2.
+    `prior_scale`, the bias z with `bias_scale`, wide since a sparse matrix needs it far below
+    zero. Without effects and with `bias_scale` 1 this is the model of Hernandez-Lobato, Houlsby,
+    Ghahramani (2014), "Stochastic inference for scalable probabilistic modeling of binary
+    matrices", ICML, section 2.
 
     For NUTS at small size, NumPyro's SVI, simulation and densities;
     `bmfjax.variational.logistic` infers it at any size.

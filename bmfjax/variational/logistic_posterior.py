@@ -46,7 +46,7 @@ class LogisticPrior(NamedTuple):
 
     rank: int
     scale: float = 1.0
-    bias_scale: float = 1.0
+    bias_scale: float = 5.0
     row_effects: bool = False
     column_effects: bool = False
 
