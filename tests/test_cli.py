@@ -49,6 +49,16 @@ def test_command_line_and_python_give_the_same_draws(fitted):
     np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
 
 
+def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys):
+    model = ["--model", "logistic", "--sampler", "svi", "--effects", "columns"]
+    option = ["--option", "sampling=uniform", "--option", "step_entries=5000"]
+    assert run("fit", "davis", *QUICK, *model, *option, "--output", tmp_path / "out") == 0
+    assert "logistic model, rank 2" in capsys.readouterr().out
+    settings = json.loads((tmp_path / "out" / "summary.json").read_text())["settings"]
+    assert settings["sampler_options"] == {"sampling": "uniform", "step_entries": 8192}
+    assert settings["priors"]["column_effects"] and not settings["priors"]["row_effects"]
+
+
 def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
     before = {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()}
     assert run("fit", "davis", *QUICK, "--output", fitted) == 2
@@ -119,6 +129,10 @@ def test_a_csv_with_marks_and_labels(tmp_path):
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
         ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
         ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
+        (["fit", "davis", "--effects", "rows"], "--effects belongs to the logistic model"),
+        (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
+        (["fit", "davis", "--option", "moves=jump"], "moves is 'jump'"),
+        (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
         (["fit", "bad.csv"], "2"),
         (["fit", "empty.csv"], "empty.csv"),
         (["fit", "cut.npz"], "cut.npz"),

@@ -65,6 +65,17 @@ def stochastic(
     Algorithm
         Its data are an `EntrySampler`. It observes `usage`, `basis`, `bias`, with effects
         `row_effect` and `column_effect`, and the `elbo`. Chains run one after the other.
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.variational import entry_sampler
+    >>> prior, data = LogisticPrior(1), entry_sampler(BinaryMatrix([[1, 0, 0], [0, 1, 1]]))
+    >>> algorithm = stochastic(prior, (2, 3), 0.0, num_updates=5, chunks=1)
+    >>> state = algorithm.init(random.key(0), None, data)
+    >>> state, drawn = jax.jit(algorithm.step)(random.key(1), state, data)
+    >>> {name: value.shape for name, value in algorithm.observe(state, drawn).items()}
+    {'usage': (2, 1), 'basis': (3, 1), 'bias': (), 'elbo': ()}
     """
 
     def begin(posterior, data):

@@ -33,6 +33,10 @@ from jax import random
 from bmfjax.data.errors import InputError
 
 
+#: Standard deviation of the bias at a start.
+BIAS_SPREAD = 0.1
+
+
 class LogisticPrior(NamedTuple):
     """Standard deviations, and which effects there are.
 
@@ -89,6 +93,9 @@ class LogisticPosterior(NamedTuple):
 def start(key, shape, prior: LogisticPrior, log_odds: float, spread: float = 0.1):
     """A random start: means of factors scatter by `spread`, the bias is at `log_odds`.
 
+    The bias starts nearly certain, whatever its prior: a wide one would flatten the bound of every
+    entry, and minibatches are slow to forget it.
+
     Examples
     --------
     >>> posterior = start(random.key(0), (4, 3), LogisticPrior(2, row_effects=True), -1.0)
@@ -106,7 +113,8 @@ def start(key, shape, prior: LogisticPrior, log_odds: float, spread: float = 0.1
         mean = jnp.where(free, mean, 1.0)
         variance = jnp.where(free, jnp.asarray(prior.scale**2, kind), 0.0)
         sides.append(Gaussian(mean, jnp.broadcast_to(variance, mean.shape)))
-    bias = Gaussian(jnp.asarray(log_odds, kind), jnp.asarray(prior.bias_scale**2, kind))
+    variance = min(prior.bias_scale, BIAS_SPREAD) ** 2
+    bias = Gaussian(jnp.asarray(log_odds, kind), jnp.asarray(variance, kind))
     return LogisticPosterior(*sides, bias)
 
 
