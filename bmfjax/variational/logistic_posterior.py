@@ -32,7 +32,6 @@ from jax import random
 
 from bmfjax.data.errors import InputError
 
-
 #: Standard deviation of the bias at a start.
 BIAS_SPREAD = 0.1
 
