@@ -16,8 +16,9 @@ from bmfjax.infer import ChainRun, boolean_starts
 from bmfjax.options import describe, digest
 from bmfjax.outcome import most_probable, outcome, thinning
 from bmfjax.request import Plan, Request, check_memory
-from bmfjax.result import MAX_ENTRIES, Fit
+from bmfjax.result import Fit
 from bmfjax.samplers import make_kernel, sampler_of
+from bmfjax.selection import MAX_ENTRIES
 
 #: Draws of a chain that are kept: bits are small.
 MAX_KEPT = 500

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bmfjax.diagnostics import to_inference_data
+from bmfjax.selection import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from bmfjax.result import Fit
@@ -26,8 +27,6 @@ DIMS = {
 
 def inference_data(fit: Fit) -> Any:
     """The container of `Fit.idata`."""
-    from bmfjax.result import MAX_ENTRIES
-
     warmup = int(fit.scalars["num_warmup"])
     kept = fit.usage_draws.shape[1]
     every = max(1, int(fit.scalars["thinning"]))

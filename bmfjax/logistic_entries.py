@@ -58,6 +58,70 @@ def log_odds(approximation, start: int, rows, columns) -> tuple[np.ndarray, np.n
     return mean, variance + bias_variance
 
 
+def mixture(mean, variance) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of a mixture in equal parts, over the first axis.
+
+    Examples
+    --------
+    >>> mixture(np.array([-1.0, 1.0]), np.array([3.0, 3.0]))
+    (0.0, 2.0)
+    """
+    mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
+    return mean.mean(0), np.sqrt(variance.mean(0) + mean.var(0))
+
+
+def log_odds_of_all_starts(approximation, rows, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the log odds: (rows, columns) float64 each."""
+    total, squares, starts = 0.0, 0.0, len(approximation["bias_mean"])
+    for start in range(starts):
+        mean, variance = log_odds(approximation, start, rows, columns)
+        total, squares = total + mean, squares + mean**2 + variance
+    mean = total / starts
+    return mean, np.sqrt(np.maximum(squares / starts - mean**2, 0.0))
+
+
+def rhat(mean, variance) -> np.ndarray:
+    """R-hat of infinitely many independent draws of normals, one a start.
+
+    Parameters
+    ----------
+    mean, variance : (start, ...) float
+
+    Returns
+    -------
+    (...) float64
+        NaN with one start, and where nothing varies.
+
+    Examples
+    --------
+    >>> rhat(np.array([[0.0, 1.0], [0.0, -1.0]]), np.array([[1.0, 2.0], [1.0, 2.0]])).round(3)
+    array([1.   , 1.414])
+    """
+    mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
+    if len(mean) == 1:
+        return np.full(mean.shape[1:], np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(1.0 + mean.var(0, ddof=1) / variance.mean(0))
+
+
+def sampled_rhat(approximation, data, number: int) -> np.ndarray:
+    """R-hat of the log odds of some entries, in rows and columns of which something is observed."""
+    rows = np.setdiff1d(np.arange(data.num_rows), data.empty_rows)
+    columns = np.setdiff1d(np.arange(data.num_columns), data.empty_columns)
+    entries = len(rows) * len(columns)
+    chosen = np.random.default_rng(0).choice(entries, min(number, entries), replace=False)
+    i, j = np.divmod(chosen, len(columns))
+    i, j = rows[i], columns[j]
+    u, v, z = (
+        [np.asarray(approximation[f"{n}_{m}"], np.float64) for m in MOMENTS]
+        for n in ("usage", "basis", "bias")
+    )
+    (u, du), (v, dv) = ([a[:, i] for a in u], [a[:, j] for a in v])
+    mean = (u * v).sum(-1) + z[0][:, None]
+    variance = (u**2 * dv + du * (v**2 + dv)).sum(-1) + z[1][:, None]
+    return rhat(mean, variance)
+
+
 def with_effects(usage, basis, others: Mapping, rows, columns) -> tuple[np.ndarray, np.ndarray]:
     """Draws with bias and effects as further coordinates, so that products are log odds.
 

@@ -12,12 +12,13 @@ from bmfjax import logistic_trust
 from bmfjax.data import InputError
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.infer import ChainRun
-from bmfjax.infer.logistic_chains import batch, posterior_of, stochastic
+from bmfjax.infer.logistic_chains import posterior_of
 from bmfjax.logistic_entries import MOMENTS
 from bmfjax.options import digest
 from bmfjax.outcome import thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
+from bmfjax.samplers import sampler_of
 from bmfjax.variational import LogisticPrior, entry_sampler, logistic
 
 PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
@@ -35,24 +36,31 @@ def logistic_plan(request: Request) -> Plan:
             f"num_warmup is {request.num_warmup}; of the logistic model these are the steps of "
             "optimisation: give at least 2"
         )
+    for count, value in ((data.num_ones, "ones"), (data.num_zeros, "zeros")):
+        if count == 0:
+            raise InputError(
+                f"the matrix has no {value} among its observed entries, and without both values "
+                "there is nothing to tell apart; look at what was read"
+            )
     priors = logistic_priors(request.priors)
     options = _options(request)
     prior = LogisticPrior(rank, **priors)
     share = np.clip(data.density, 1e-6, 1 - 1e-6)
     log_odds = float(np.log(share / (1 - share)))
-    start = (prior, data.shape, log_odds, request.num_warmup)
+    make, arguments = sampler_of(request).make, (prior, data.shape, log_odds, request.num_warmup)
     if request.sampler == "svi":
         sampled = entry_sampler(data, options["sampling"])
-        algorithm = stochastic(*start, math.ceil(options["step_entries"] / logistic.CHUNK))
+        algorithm = make(*arguments, options["step_entries"] // logistic.CHUNK)
     else:
-        check_memory(data, 40.0, "sampler 'batch' looks at every entry at once")
+        # Two groups of chains at once, at most, on most machines.
+        check_memory(data, 80.0, "sampler 'batch' looks at every entry at once")
         dense = data.dense()
         sampled = jax.numpy.asarray(dense == 1.0), jax.numpy.asarray(~np.isnan(dense))
-        algorithm = batch(*start)
+        algorithm = make(*arguments)
     lines = data.num_rows + data.num_columns
     every = thinning(4 * request.num_chains * prior.width * lines, request.num_samples)
     effects = [n for n in ("row_effect", "column_effect") if priors[f"{n}s"]]
-    position = _given_start(request.init, data, rank, request.num_chains)
+    position = _given_start(request)
     run = ChainRun(
         algorithm,
         jax.random.key(request.seed),
@@ -62,7 +70,7 @@ def logistic_plan(request: Request) -> Plan:
         num_samples=request.num_samples,
         position=position,
         draws=dict.fromkeys(("usage", "basis", "bias", *effects), every),
-        trace={"elbo": 1},
+        trace=dict.fromkeys(sampler_of(request).trace, 1),
     )
     settings = request.settings() | {
         "priors": priors,
@@ -113,30 +121,46 @@ def _options(request) -> dict:
         if isinstance(entries, bool) or not isinstance(entries, int) or entries < 1:
             raise InputError(f"step_entries is {entries!r}; give a whole number of at least 1")
         # Entries are drawn in chunks, of which a step has whole ones.
-        options["step_entries"] = math.ceil(entries / logistic.CHUNK) * logistic.CHUNK
+        chunks = math.ceil(entries / logistic.CHUNK)
+        if chunks * request.num_warmup >= 2**31:
+            raise InputError(
+                f"step_entries is {entries} and num_warmup {request.num_warmup}, more entries than "
+                "can be counted; give fewer"
+            )
+        options["step_entries"] = chunks * logistic.CHUNK
     return options
 
 
-def _given_start(init, data, rank, num_chains) -> dict | None:
+def _given_start(request) -> dict | None:
+    init, data, rank = request.init, request.data, request.rank
     if init is None:
         return None
     if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
         raise InputError("init must hold exactly 'usage' and 'basis'")
+    if request.sampler == "batch" and request.num_chains > 1:
+        raise InputError(
+            f"num_chains is {request.num_chains}, and from one init sampler 'batch' goes one way; "
+            "give num_chains=1, or sampler='svi'"
+        )
     start = {}
     for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
-        values = np.asarray(init[name], np.float32)
+        try:
+            values = np.asarray(init[name], np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"init {name!r} is not numeric; give an array of numbers") from None
         if values.shape != (size, rank):
             raise InputError(f"init {name!r} has shape {values.shape}; it must be {(size, rank)}")
         if not np.isfinite(values).all():
             raise InputError(f"init {name!r} has values that are not finite; give numbers")
-        start[name] = np.broadcast_to(values, (num_chains, size, rank))
+        start[name] = np.broadcast_to(values, (request.num_chains, size, rank))
     return start
 
 
 def _assemble(plan, run, versions, seconds) -> Fit:
     settings, drawn, trace = plan.settings, run.draws(), run.trace()
     rank, posterior = settings["rank"], jax.device_get(posterior_of(run.state))
-    best = int(np.argmax(trace["elbo"][:, : run.num_warmup][:, -100:].mean(1)))
+    elbo = trace["elbo"][:, : run.num_warmup]
+    best = int(np.argmax(logistic_trust.last_part(elbo).mean(1)))
     means = [getattr(posterior, n).mean[..., :rank] for n in ("usage", "basis")]
     order = align_signed(*means, pivot=best)
     approximation = {
@@ -165,8 +189,7 @@ def _assemble(plan, run, versions, seconds) -> Fit:
             "seconds": seconds,
             "rows_without_information": len(plan.data.empty_rows),
             "columns_without_information": len(plan.data.empty_columns),
-            **logistic_trust.assess(plan.data, usage, basis, drawn, approximation, agreeing,
-                                    trace["elbo"][:, : run.num_warmup]),
+            **logistic_trust.assess(plan.data, approximation, agreeing, elbo),
         },
         binary=None,
         versions=versions,

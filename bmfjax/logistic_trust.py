@@ -4,71 +4,88 @@ from __future__ import annotations
 
 import numpy as np
 
-from bmfjax import posterior
-from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
-from bmfjax.logistic_entries import with_effects
+from bmfjax.diagnostics import share_agreeing
+from bmfjax.logistic_entries import sampled_rhat
 from bmfjax.trust import NUM_ENTRIES, RHAT_USABLE
 
-#: Share of its own size by which the bound may rise in the last sixth of the steps.
-RISE = 0.005
+#: Share of its size by which the bound may change in the last sixth of the steps, beyond noise.
+RISE = 0.002
+#: Standard errors of an estimated change that are noise.
+NOISE = 3.0
 
 
-def assess(data, usage, basis, others, approximation, agreeing, elbo) -> dict:
+def assess(data, approximation, agreeing, elbo) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
     ----------
     data : BinaryMatrix
-    usage, basis : (start, draw, rows or columns, rank) float
-        Aligned draws.
-    others : dict
-        Draws of bias and effects.
     approximation : dict
         See `bmfjax.logistic_entries`.
     agreeing : (rank,) float
         Tile similarity across starts.
     elbo : (start, step) float
-        The bound after every step of optimisation.
+        The bound after every step of optimisation, exact or estimated.
 
     Returns
     -------
     dict
-        `elbo`, of the best start, and `elbo_spread` between the best and the worst; `elbo_rise`,
-        the share of its size by which the best one rose in the last sixth of the steps;
-        `rhat_product`, which 99 % of up to 1,000 log odds keep to, `rhat_product_worst`,
-        `ess_product`; `factors_agreeing`; `exact` (False); `converged`; `rhat`; `verdict`.
+        `elbo`, of the best start, and `elbo_spread` between the best and the worst (NaN for one
+        start); `elbo_rise`, the share of its size by which the bound of the start that changed most
+        changed from the last sixth of the steps but one to the last, and `settled`, whether that is
+        small, or noise, in every start; `rhat_product`, which 99 % of the log odds of up to 1,000
+        entries keep to, and `rhat_product_worst` (of the normals themselves, not of draws; NaN for
+        one start); `factors_agreeing`; `exact` (False); `converged`; `rhat`; `verdict`.
     """
-    starts, rank = usage.shape[0], usage.shape[-1]
-    rows, columns = np.arange(data.num_rows), np.arange(data.num_columns)
-    full = with_effects(usage, basis, others, rows, columns)
-    entries = posterior.sampled_entries(*full, NUM_ENTRIES)
-    rhat = split_rhat(entries)
-    sixth = max(1, elbo.shape[1] // 6)
-    late = [elbo[:, a:b].mean(1) for a, b in ((-2 * sixth, -sixth), (-sixth, None))]
-    best = int(np.argmax(late[1]))
-    rise = float((late[1] - late[0])[best] / abs(late[1][best]))
+    starts = len(elbo)
+    rhat = sampled_rhat(approximation, data, NUM_ENTRIES)
+    last = last_part(elbo)
+    rise, settled = _change(elbo)
     figures = {
         "exact": False,
-        "elbo": float(late[1][best]),
-        "elbo_spread": float(np.ptp(late[1])),
+        "elbo": float(last.mean(1).max()),
+        "elbo_spread": float(np.ptp(last.mean(1))) if starts > 1 else float("nan"),
         "elbo_rise": rise,
-        "rhat_product": float(np.nanquantile(rhat, 0.99)),
-        "rhat_product_worst": float(np.nanmax(rhat)),
-        "ess_product": float(np.nanquantile(ess_bulk(entries), 0.01)),
+        "settled": settled,
+        "rhat_product": float(np.quantile(rhat, 0.99)),
+        "rhat_product_worst": float(rhat.max()),
         "factors_agreeing": float(share_agreeing(agreeing)) if starts > 1 else float("nan"),
     }
     figures["rhat"] = figures["rhat_product"]
-    figures["converged"] = bool(starts > 1 and rise <= RISE and figures["rhat"] <= RHAT_USABLE)
-    return figures | {"verdict": verdict(figures, starts, rank)}
+    # NaN, of one start, is not small.
+    figures["converged"] = bool(settled and figures["rhat"] <= RHAT_USABLE)
+    return figures | {"verdict": verdict(figures, starts, len(agreeing))}
+
+
+def last_part(elbo) -> np.ndarray:
+    """The last sixth of the steps of every start, one at least."""
+    return elbo[:, -max(1, elbo.shape[1] // 6) :]
+
+
+def _change(elbo) -> tuple[float, bool]:
+    """Largest relative change of the bound at the end, and whether all starts have settled."""
+    last = last_part(elbo)
+    size = last.shape[1]
+    before = elbo[:, -2 * size : -size]
+    change = last.mean(1) - before.mean(1)
+    noise = np.sqrt((last.var(1) + before.var(1)) / size)
+    scale = np.abs(last.mean(1))
+    settled = np.abs(change) <= RISE * scale + NOISE * noise
+    worst = int(np.argmax(np.where(settled, 0.0, 1.0) + np.abs(change) / scale))
+    return float(change[worst] / scale[worst]), bool(settled.all())
 
 
 def verdict(figures, starts: int, rank: int) -> str:
     """The sentence at the top of the report."""
-    if figures["elbo_rise"] > RISE:
+    if not figures["settled"]:
+        way, what = (
+            ("rises", "take more steps (num_warmup, --warmup)")
+            if figures["elbo_rise"] > 0
+            else ("falls", "draw more entries in a step (step_entries)")
+        )
         return (
-            "Do not rely on this fit, because the bound still rises (by "
-            f"{100 * figures['elbo_rise']:.1f} % in the last sixth of the steps); take more steps "
-            "(num_warmup, --warmup)."
+            f"Do not rely on this fit, because the bound still {way} (by "
+            f"{100 * abs(figures['elbo_rise']):.1f} % in the last sixth of the steps); {what}."
         )
     if starts == 1:
         return (

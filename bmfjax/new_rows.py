@@ -55,7 +55,7 @@ def _logistic(fit: Fit, new: BinaryMatrix) -> np.ndarray:
     at = fit.approximation
     step = max(1, BLOCK // new.num_columns)
     solve = jax.jit(usage_given_basis, static_argnames="prior")
-    values = new.dense()
+    ones, missing = new.ones(), new.missing()
     usage = np.zeros((new.num_rows, fit.rank))
     for start in range(fit.num_chains):
         basis, bias = (
@@ -63,7 +63,7 @@ def _logistic(fit: Fit, new: BinaryMatrix) -> np.ndarray:
             for n in ("basis", "bias")
         )
         for i in range(0, new.num_rows, step):
-            block = values[i : i + step]
-            found = solve(basis, bias, prior, block == 1.0, ~np.isnan(block))
+            values, hidden = (m[i : i + step].toarray().astype(bool) for m in (ones, missing))
+            found = solve(basis, bias, prior, values, ~hidden)
             usage[i : i + step] += np.asarray(found.mean)[:, : fit.rank]
     return usage / fit.num_chains

@@ -15,10 +15,7 @@ from bmfjax import posterior as entries
 from bmfjax.boolean import rounded
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import Binarized
-from bmfjax.selection import positions
-
-#: Matrices up to this many entries are formed whole without being asked for.
-MAX_ENTRIES = 10_000_000
+from bmfjax.selection import is_all, selected
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,12 +37,14 @@ class Fit:
     basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
     other_draws : dict
         (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
-        `flip_rate`, `usage_density` and `basis_density` of the Boolean one.
+        `flip_rate`, `usage_density` and `basis_density` of the Boolean one, `bias`, `row_effect`
+        and `column_effect` of the logistic one.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
         learned `precision`, from IASG `clamped`; from parallel tempering
-        `swap_probability` and `replica` (chain, step, pair or temperature).
+        `swap_probability` and `replica` (chain, step, pair or temperature); of the logistic model
+        the `elbo` alone.
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict
@@ -136,22 +135,32 @@ class Fit:
     @functools.cached_property
     def usage(self) -> np.ndarray:
         """Posterior means, (rows, rank) float64."""
-        return self.usage_draws.mean((0, 1), dtype=np.float64)
+        return self._moments("usage")[0]
 
     @functools.cached_property
     def basis(self) -> np.ndarray:
         """Posterior means, (columns, rank) float64."""
-        return self.basis_draws.mean((0, 1), dtype=np.float64)
+        return self._moments("basis")[0]
 
     @functools.cached_property
     def usage_sd(self) -> np.ndarray:
         """Posterior standard deviations, (rows, rank) float64."""
-        return self.usage_draws.std((0, 1), dtype=np.float64)
+        return self._moments("usage")[1]
 
     @functools.cached_property
     def basis_sd(self) -> np.ndarray:
         """Posterior standard deviations, (columns, rank) float64."""
-        return self.basis_draws.std((0, 1), dtype=np.float64)
+        return self._moments("basis")[1]
+
+    def _moments(self, name):
+        """Mean and standard deviation of a factor matrix; known without draws where approximate."""
+        if self.approximation:
+            mean, sd = logistic_entries.mixture(
+                self.approximation[f"{name}_mean"], self.approximation[f"{name}_variance"]
+            )
+            return mean[:, : self.rank], sd[:, : self.rank]
+        draws = self.usage_draws if name == "usage" else self.basis_draws
+        return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
 
     def draws(self) -> dict[str, np.ndarray]:
         """Aligned draws, ``{site: (chain, draw, ...)}``."""
@@ -193,16 +202,17 @@ class Fit:
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        i, j = self._positions(rows, columns)
+        i, j = selected(self.data, rows, columns)
         if self.model == "logistic" and not noisy:
             return logistic_entries.probability(self.approximation, i, j)
+        if noisy and "flip_rate" not in self.other_draws:
+            instead = "probability() is that of an observation already"
+            if self.model != "logistic":
+                instead = "use predict() for its reconstruction"
+            raise InputError(f"model {self.model!r} has no flip rates; {instead}")
         usage, basis = self.product_draws(i, j)
         if not noisy:
             return entries.exceedance(usage, basis, level=0.5)
-        if "flip_rate" not in self.other_draws:
-            raise InputError(
-                f"model {self.model!r} has no flip rates; use predict() for its reconstruction"
-            )
         return entries.predictive(usage, basis, self.other_draws["flip_rate"])
 
     def predict(
@@ -230,7 +240,10 @@ class Fit:
         (rows, columns) float64, or (2, rows, columns) for "interval"
             Of the noise-free reconstruction, not of a noisy observation.
         """
-        usage, basis = self.product_draws(*self._positions(rows, columns))
+        i, j = selected(self.data, rows, columns)
+        if self.model == "logistic" and kind in ("mean", "sd"):
+            return logistic_entries.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
+        usage, basis = self.product_draws(i, j)
         if kind == "mean":
             return entries.moments(usage, basis)[0]
         if kind == "sd":
@@ -238,16 +251,6 @@ class Fit:
         if kind == "interval":
             return entries.interval(usage, basis, level)
         raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
-
-    def _positions(self, rows, columns):
-        i = positions(rows, self.data.row_names, "row")
-        j = positions(columns, self.data.column_names, "column")
-        if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
-            raise InputError(
-                f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
-                f"(up to {MAX_ENTRIES:,} entries are formed at once by default)"
-            )
-        return i, j
 
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
@@ -266,7 +269,7 @@ class Fit:
         i, j = rows, columns
         usage, basis = self.usage_draws, self.basis_draws
         # Packed draws of the whole matrix stay packed, and are formed one at a time.
-        if not (_whole(i, self.data.num_rows) and _whole(j, self.data.num_columns)):
+        if not (is_all(i, self.data.num_rows) and is_all(j, self.data.num_columns)):
             usage, basis = usage[:, :, i], basis[:, :, j]
         if self.model == "logistic":
             return logistic_entries.with_effects(usage, basis, self.other_draws, i, j)
@@ -279,7 +282,8 @@ class Fit:
         given draws of everything else, which the new rows do not change. For the relaxed
         model, for every kept draw of the basis, the usage in [0, 1] that fits the new
         rows best (the mode under a uniform prior), averaged over the draws. For the
-        logistic model the mean of the variational posterior, averaged over the starts.
+        logistic model the mean of the variational posterior, averaged over the starts (zero,
+        that of the prior, for a row of which nothing is observed).
 
         Parameters
         ----------
@@ -387,8 +391,3 @@ class Fit:
         from bmfjax.storage import load_fit
 
         return load_fit(directory)
-
-
-def _whole(chosen, number) -> bool:
-    """Whether positions are all there are, in order."""
-    return len(chosen) == number and bool((np.asarray(chosen) == np.arange(number)).all())

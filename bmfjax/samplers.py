@@ -20,7 +20,8 @@ class Sampler(NamedTuple):
     Attributes
     ----------
     make : callable
-        ``make(model, **options) -> AlgorithmKernel``; of a variational fit an `Algorithm`.
+        ``make(model, **options) -> AlgorithmKernel``; of the logistic model a function of
+        `bmfjax.infer.logistic_chains`.
     exact : bool
         Whether its draws are from the posterior and not from an approximation.
     trace : tuple of str

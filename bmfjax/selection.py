@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bmfjax.data import InputError
+from bmfjax.data import BinaryMatrix, InputError
+
+#: Matrices up to this many entries are formed whole without being asked for.
+MAX_ENTRIES = 10_000_000
 
 
 def positions(chosen, names, kind: str) -> np.ndarray:
@@ -57,3 +60,20 @@ def positions(chosen, names, kind: str) -> np.ndarray:
         else:
             raise InputError(f"{kind} {item} is outside 0 to {len(names) - 1}")
     return np.asarray(out, dtype=int)
+
+
+def selected(data: BinaryMatrix, rows, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of rows and columns, which together must be chosen where the matrix is large."""
+    i = positions(rows, data.row_names, "row")
+    j = positions(columns, data.column_names, "column")
+    if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
+        raise InputError(
+            f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
+            f"(up to {MAX_ENTRIES:,} entries are formed at once by default)"
+        )
+    return i, j
+
+
+def is_all(chosen: np.ndarray, number: int) -> bool:
+    """Whether positions are all there are, in order."""
+    return len(chosen) == number and bool((np.asarray(chosen) == np.arange(number)).all())

@@ -14,7 +14,8 @@ import numpy as np
 from bmfjax.data import InputError, load, save
 from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
 from bmfjax.draws import PackedDraws
-from bmfjax.result import MAX_ENTRIES, Fit
+from bmfjax.result import Fit
+from bmfjax.selection import MAX_ENTRIES
 
 #: What a fit's directory holds; `probability.npz` only for matrices of up to 10^7 entries.
 FILES = ("data.npz", "factors.npz", "posterior.nc", "probability.npz", "summary.json")

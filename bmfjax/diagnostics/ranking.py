@@ -44,10 +44,18 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
             f"scores {scores.shape}, training {training.shape} and held_out {held_out.shape} do "
             "not fit; give two (rows, columns) matrices and a column for every row"
         )
+    if k < 1:
+        raise InputError(f"k is {k}; give a number of zeros of at least 1")
+    if np.isnan(scores).any():
+        raise InputError("scores have NaN, which has no rank; give a number for every entry")
     rows = np.flatnonzero(held_out >= 0)
     if not len(rows):
         raise InputError("no row has a held-out one; give at least one")
     target = held_out[rows]
+    if target.max() >= scores.shape[1]:
+        raise InputError(
+            f"held_out names column {target.max()} of {scores.shape[1]}; count columns from 0"
+        )
     if training[rows, target].any():
         row = int(rows[np.argmax(training[rows, target])])
         raise InputError(f"the held-out one of row {row} is a one of the training matrix as well")
@@ -62,12 +70,13 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
 
     Parameters
     ----------
-    values : (...) bool
+    values : (...) bool or 0 and 1
         What the entries turned out to be.
     probability : (...) float
         Predicted probabilities of a one.
     bins : int
-        Groups of equal size, by rising probability, for the calibration error.
+        Groups of equal size, by rising probability, for the calibration error; ties are shared
+        out among the groups that they reach into.
 
     Returns
     -------
@@ -81,7 +90,8 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
     Raises
     ------
     InputError
-        For shapes that differ, probabilities outside [0, 1], or values of one kind alone.
+        For shapes that differ, values other than 0 and 1 (missing ones too), probabilities outside
+        [0, 1], values of one kind alone, or no bins.
 
     Examples
     --------
@@ -89,12 +99,17 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
     >>> {name: round(value, 3) for name, value in scores.items()}
     {'auc': 0.75, 'average_precision': 0.833, 'log_loss': 0.511, 'calibration_error': 0.25}
     """
-    ones, p = np.asarray(values, bool).ravel(), np.asarray(probability, float).ravel()
+    ones, p = np.asarray(values, float).ravel(), np.asarray(probability, float).ravel()
     if ones.shape != p.shape:
         raise InputError(
             f"values {np.shape(values)} and probabilities {np.shape(probability)} do not fit; give "
             "one probability for every value"
         )
+    if not np.isin(ones, (0.0, 1.0)).all():
+        raise InputError("values have others than 0 and 1; leave out what is missing")
+    if bins < 1:
+        raise InputError(f"bins is {bins}; give at least 1")
+    ones = ones == 1.0
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError("a probability is outside of [0, 1] or NaN; give probabilities of a one")
     count = int(ones.sum())
@@ -111,8 +126,11 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
     ones_above = count - np.searchsorted(np.sort(p[ones]), p[ones])
     kept = np.clip(p, 1e-12, 1 - 1e-12)
     happened = np.where(ones, kept, 1.0 - kept)
+    # Of tied probabilities each stands for all of them, whatever their order.
+    _, tied, size = np.unique(p, return_inverse=True, return_counts=True)
+    share = (np.bincount(tied, ones) / size)[tied]
     groups = np.array_split(np.argsort(p, kind="stable"), bins)
-    gaps = [abs(p[g].sum() - ones[g].sum()) for g in groups]
+    gaps = [abs(p[g].sum() - share[g].sum()) for g in groups]
     return {
         "auc": float(auc),
         "average_precision": float((ones_above / above).mean()),

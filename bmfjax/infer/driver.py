@@ -142,7 +142,9 @@ class ChainRun:
             buffers = {
                 kind: {
                     # One slot more than can be kept in a chunk takes what is thinned away.
-                    n: jnp.zeros((self._chunk // every + 2, *observed[n].shape), observed[n].dtype)
+                    n: jnp.zeros(
+                        (self._most(kind) // every + 2, *observed[n].shape), observed[n].dtype
+                    )
                     for n, every in self._every[kind].items()
                 }
                 for kind in ("draws", "trace")
@@ -151,6 +153,10 @@ class ChainRun:
 
         # Donation refuses leaves that share a buffer, which compiled outputs never do.
         return jax.jit(start)(state)
+
+    def _most(self, kind):
+        """Records of one site in a chunk, if none is thinned away."""
+        return min(self._chunk, self.num_steps - self._offset(kind))
 
     def _split(self, carry):
         """Of every group of chains: their axis is the first, in buffers the second."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from bmfjax import posterior, trust
+from bmfjax import logistic_entries, posterior, trust
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.report.style import COLOURS, INK, heading, new_figure, tidy
 
@@ -38,7 +38,7 @@ def convergence_figure(fit) -> Figure | None:
     for row, (text, draws) in zip(
         panels,
         (
-            ("Log odds" if fit.is_real else "Reconstructed entries", reconstructed_entries(fit)),
+            ("Reconstructed entries", reconstructed_entries(fit)),
             ("Entries of the aligned factors", factor_entries(fit)),
         ),
         strict=True,
@@ -50,12 +50,42 @@ def convergence_figure(fit) -> Figure | None:
     return figure
 
 
+def starts_figure(fit) -> Figure | None:
+    """Histograms of R-hat across the starts of a variational fit, of log odds and of factors.
+
+    Of the normals that the starts reached, not of their draws.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    matplotlib.figure.Figure or None
+        None with one start.
+    """
+    if fit.num_chains == 1:
+        return None
+    figure = new_figure(10, 3.0)
+    panels = figure.subplots(1, 2)
+    at, rank, (rows, columns) = fit.approximation, fit.rank, _informed(fit)
+    of_factors = [
+        logistic_entries.rhat(*(at[f"{name}_{m}"][:, lines, :rank] for m in ("mean", "variance")))
+        for name, lines in (("usage", rows), ("basis", columns))
+    ]
+    entries = logistic_entries.sampled_rhat(at, fit.data, MAX_SCALARS)
+    _rhat(panels[0], entries, "Log odds")
+    _rhat(panels[1], np.concatenate([r.ravel() for r in of_factors]), "Factors, matched")
+    for axes in panels:
+        axes.set_xlabel("R-hat (1 is best)", fontsize=9.5, color=INK)
+    return figure
+
+
 def reconstructed_entries(fit) -> np.ndarray:
     """Draws of up to 3,000 entries of the reconstruction, (chain, draw, entry)."""
     rows, columns = _informed(fit)
-    everywhere = np.arange(fit.data.num_rows), np.arange(fit.data.num_columns)
     return posterior.sampled_entries(
-        *fit.product_draws(*everywhere), MAX_SCALARS, rows=rows, columns=columns
+        fit.usage_draws, fit.basis_draws, MAX_SCALARS, rows=rows, columns=columns
     )
 
 

@@ -26,7 +26,8 @@ def _of_data(data) -> list[tuple[str, str, str]]:
 def _of_starts(fit) -> list[tuple[str, str, str]]:
     """Of a variational fit."""
     scalars, kept = fit.scalars, fit.usage_draws.shape[1]
-    spread = f"the worst start is {scalars['elbo_spread']:,.0f} below"
+    spread = scalars["elbo_spread"]
+    spread = "" if math.isnan(spread) else f"; the worst start is {spread:,.0f} below"
     bias = fit.other_draws["bias"]
     return [
         (
@@ -36,11 +37,11 @@ def _of_starts(fit) -> list[tuple[str, str, str]]:
             "result are kept",
         ),
         ("Time", _seconds(scalars["seconds"]), "optimisation and compilation"),
-        ("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start; {spread}"),
+        ("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start{spread}"),
         (
-            "Rise",
-            f"{scalars['elbo_rise']:.2%}",
-            "of the bound in the last sixth of the steps",
+            "Change",
+            f"{scalars['elbo_rise']:+.2%}",
+            "of the bound in the last sixth of the steps, in the start that changed most",
         ),
         (
             "R-hat",

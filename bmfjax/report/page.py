@@ -101,7 +101,7 @@ def context(fit) -> dict:
         # Of bits the mean tells the standard deviation; the figure is about numbers in [0, 1].
         "mean_sd": None if fit.is_boolean or fit.is_real else plots.mean_sd_figure(fit),
         "traces": plots.trace_figure(fit),
-        "convergence": checks.convergence_figure(fit),
+        "convergence": (checks.starts_figure if fit.is_real else checks.convergence_figure)(fit),
         "agreement": checks.agreement_figure(fit),
     }
     return {

@@ -139,6 +139,11 @@ def entry_sampler(data: BinaryMatrix, strategy: str = "biased") -> EntrySampler:
     refused_row = np.bincount(row, b[column], len(a))
     refused_column = np.bincount(column, a[row], len(b))
     accepted = 1.0 - (a * refused_row).sum()
+    if accepted < LEAST_ACCEPTANCE and strategy == "biased":
+        raise InputError(
+            "sampling 'biased' proposes zeros in the rows and columns with most ones, where this "
+            "matrix has hardly any; give sampling='balanced'"
+        )
     if accepted < LEAST_ACCEPTANCE:
         raise InputError(
             f"{num_observed - num_ones} of {len(a) * len(b)} entries are zeros, too few to be "

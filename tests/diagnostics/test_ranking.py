@@ -38,6 +38,17 @@ def test_bad_input_is_refused():
         recall_at(scores, training, np.array([-1, -1]))
     with pytest.raises(InputError, match="do not fit"):
         recall_at(scores, training, np.array([1]))
+    with pytest.raises(InputError, match="k is 0"):
+        recall_at(scores, training, np.array([1, 0]), 0)
+    with pytest.raises(InputError, match="names column 3 of 3"):
+        recall_at(scores, training, np.array([1, 3]))
+    with pytest.raises(InputError, match="scores have NaN"):
+        recall_at(scores * np.nan, training, np.array([1, 0]))
+
+
+def test_ties_are_calibrated_whatever_their_order():
+    assert prediction_scores([1, 1, 0, 0], [0.5] * 4, bins=2)["calibration_error"] == 0.0
+    assert prediction_scores([1, 1, 1, 0], [0.5] * 4, bins=3)["calibration_error"] == 0.25
 
 
 @settings(max_examples=50, deadline=None)
@@ -70,6 +81,7 @@ def test_calibration_error_is_small_where_probabilities_are_true():
         ([1, 0], [0.5, 1.5], r"outside of \[0, 1\]"),
         ([1, 0], [0.5, np.nan], r"outside of \[0, 1\]"),
         ([1, 1], [0.5, 0.5], "of 2 values 2 are ones"),
+        ([1, 0, np.nan], [0.5, 0.5, 0.5], "others than 0 and 1"),
     ],
 )
 def test_bad_predictions_are_refused(ones, p, message):
