@@ -10,6 +10,7 @@ from bmfjax.diagnostics.arviz import (
     summary,
     to_inference_data,
 )
+from bmfjax.diagnostics.autocorrelation import integrated_time
 from bmfjax.diagnostics.binarize import (
     Binarized,
     binarize,
@@ -26,6 +27,7 @@ from bmfjax.diagnostics.convergence import (
     split_rhat,
     summarise,
 )
+from bmfjax.diagnostics.coverage import Coverage, coverage, covering_number, pairwise_distances
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
 from bmfjax.diagnostics.ranking import prediction_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
@@ -41,6 +43,7 @@ from bmfjax.diagnostics.threshold import (
 __all__ = [
     "Alignment",
     "Binarized",
+    "Coverage",
     "MostProbable",
     "SignedOrder",
     "Threshold",
@@ -52,6 +55,8 @@ __all__ = [
     "binarize",
     "boolean_errors",
     "boolean_product",
+    "coverage",
+    "covering_number",
     "ess_bulk",
     "ess_tail",
     "expected_hamming_factors",
@@ -59,11 +64,13 @@ __all__ = [
     "factor_thresholds",
     "geweke_scores",
     "group",
+    "integrated_time",
     "is_constant",
     "load_netcdf",
     "mcse_mean",
     "most_probable_factors",
     "oracle_threshold",
+    "pairwise_distances",
     "posterior_dataset",
     "prediction_scores",
     "rank_statistics",

@@ -1,0 +1,215 @@
+r"""How far apart the solutions are that a set of draws holds.
+
+Chains that mix may all sit in one mode. Coverage (Masood, Pan, Doshi-Velez 2016, "An empirical
+comparison of sampling quality metrics: a case study for Bayesian nonnegative matrix
+factorization", section 3) is a property of the set of draws and not of their order: distances
+between factor matrices up to order and scale of the factors, their maximum and mean, and how many
+balls of a radius cover the set.
+
+Columns are scaled to unit norm, so that matrices that differ by a monomial matrix are at distance
+zero. Each distance has a matching of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from bmfjax.data.errors import InputError
+
+METRICS = ("angle", "l1")
+#: Numbers in a block of pairs x factors x factors.
+BLOCK = 4_000_000
+#: Factors up to which all orders are tried at once.
+MAX_ENUMERATED = 4
+
+
+class Coverage(NamedTuple):
+    """How far a set of draws reaches.
+
+    Attributes
+    ----------
+    largest, mean : float
+        Of the pairwise distances (equations 4 and 5; the mean counts each draw's distance to
+        itself, as there).
+    radii : (number,) float
+    covering : (number,) int
+        Balls of that radius around draws that cover all of them (greedily, an upper bound).
+    """
+
+    largest: float
+    mean: float
+    radii: np.ndarray
+    covering: np.ndarray
+
+    def persistence(self, number: int) -> float:
+        """The range of radii, as a share of the largest distance, over which so many are needed."""
+        if self.largest == 0:
+            return float(number == 1)
+        return float((self.covering == number).mean())
+
+
+def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
+    r"""Distances between factor matrices, up to order and scale of the factors.
+
+    "l1": the mean over the factors of the :math:`\ell_1` distance of columns of unit
+    :math:`\ell_1` norm, under the order with the smallest one (equation 2 divided by the rank; 0
+    to 2). "angle": the largest angle between columns in degrees, under the order with the smallest
+    mean angle (equation 3; 0 to 90 for nonnegative matrices, else 180).
+
+    Parameters
+    ----------
+    draws : (draw, lines, rank) float
+    others : (other, lines, rank) float, optional
+        Default the draws themselves.
+    metric : {"angle", "l1"}
+
+    Returns
+    -------
+    (draw, other) float64
+        A column of zeros is at 90 degrees, or an l1 distance of 1, from any that has a direction,
+        and at 0 from another one of zeros. Angles are right to about a millionth of a degree.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, numbers that are not finite, or another metric.
+
+    Examples
+    --------
+    >>> one = np.array([[1.0, 0.0], [1.0, 2.0]])
+    >>> pairwise_distances(np.stack([one, 3 * one[:, ::-1], np.eye(2)])).round(6)
+    array([[ 0.,  0., 45.],
+           [ 0.,  0., 45.],
+           [45., 45.,  0.]])
+    """
+    if metric not in METRICS:
+        raise InputError(f"metric is {metric!r}; choose from {', '.join(METRICS)}")
+    left, same = _checked(draws, "draws"), others is None
+    right = left if same else _checked(others, "others")
+    if left.shape[1:] != right.shape[1:]:
+        raise InputError(
+            f"draws are {left.shape[1:]} and others {right.shape[1:]}; give matrices of one shape"
+        )
+    rank = left.shape[2]
+    left, right = (_unit_columns(f, metric) for f in (left, right))
+    out = np.empty((len(left), len(right)))
+    step = max(1, BLOCK // (len(right) * rank * rank))
+    for i in range(0, len(left), step):
+        # Of a symmetric table the part above the diagonal.
+        first = i if same else 0
+        block = left[i : i + step]
+        costs = _costs(block, right[first:], metric).reshape(len(block), rank, -1, rank)
+        matched = _matched(costs.transpose(0, 2, 1, 3).reshape(-1, rank, rank))
+        found = matched.mean(1) if metric == "l1" else matched.max(1)
+        out[i : i + step, first:] = found.reshape(len(block), -1)
+    if same:
+        upper = np.triu(out, 1)
+        out = upper + upper.T
+    return out
+
+
+def coverage(distances, number: int = 100) -> Coverage:
+    """Extent and covering numbers of a set of draws from its pairwise distances.
+
+    Parameters
+    ----------
+    distances : (draw, draw) float
+        As `pairwise_distances` gives them.
+    number : int
+        Radii, evenly spaced from 0 to the largest distance.
+
+    Returns
+    -------
+    Coverage
+        Of a single draw the distances are 0, and one ball covers it.
+
+    Examples
+    --------
+    >>> two = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 9.0], [9.0, 9.0, 0.0]])
+    >>> found = coverage(two, number=10)
+    >>> found.largest, found.covering.tolist()
+    (9.0, [3, 2, 2, 2, 2, 2, 2, 2, 2, 1])
+    >>> found.persistence(2)
+    0.8
+    """
+    distances = np.asarray(distances, float)
+    if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not distances.size:
+        raise InputError(f"distances are {distances.shape}; give those of all pairs of draws")
+    if number < 1:
+        raise InputError(f"number is {number}; give at least 1 radius")
+    largest = float(distances.max())
+    radii = np.linspace(0.0, largest, number)
+    found = [covering_number(distances, r) for r in radii]
+    # What covers with small balls covers with large ones.
+    return Coverage(largest, float(distances.mean()), radii, np.minimum.accumulate(found))
+
+
+def covering_number(distances, radius: float) -> int:
+    """Balls of a radius around draws that cover all draws, chosen greedily (Chvatal 1979).
+
+    Parameters
+    ----------
+    distances : (draw, draw) float
+    radius : float
+
+    Returns
+    -------
+    int
+        At most 1 + log(draws) times the smallest number.
+    """
+    near = np.asarray(distances) <= radius
+    np.fill_diagonal(near, True)
+    open_, gains, balls = np.ones(len(near), bool), near.sum(1), 0
+    while open_.any():
+        covered = near[np.argmax(gains)] & open_
+        gains = gains - near[:, covered].sum(1)
+        open_ &= ~covered
+        balls += 1
+    return balls
+
+
+def _checked(draws, name):
+    draws = np.asarray(draws, float)
+    if draws.ndim != 3 or not draws.size:
+        raise InputError(f"{name} are {draws.shape}; give (draw, lines, rank), one draw at least")
+    if not np.isfinite(draws).all():
+        raise InputError(f"{name} have numbers that are not finite; leave those draws out")
+    return draws
+
+
+def _unit_columns(draws, metric):
+    """Columns of unit norm, those of zeros left alone."""
+    norm = np.abs(draws).sum(1) if metric == "l1" else np.sqrt((draws**2).sum(1))
+    return draws / np.where(norm > 0, norm, 1.0)[:, None]
+
+
+def _costs(left, right, metric):
+    """Of all columns of some draws against those of others: (draws x rank, others x rank)."""
+    one, other = (f.transpose(0, 2, 1).reshape(-1, f.shape[1]) for f in (left, right))
+    if metric == "l1":
+        return cdist(one, other, "cityblock")
+    angle = np.arccos(np.clip(one @ other.T, -1.0, 1.0))
+    empty = [~f.any(1) for f in (one, other)]
+    mixed = empty[0][:, None] != empty[1][None]
+    both = empty[0][:, None] & empty[1][None]
+    return np.degrees(np.where(mixed, 0.5 * np.pi, np.where(both, 0.0, angle)))
+
+
+def _matched(costs):
+    """Costs of the matched factors under the best order: (pair, rank) from (pair, rank, rank)."""
+    rank = costs.shape[-1]
+    if rank <= MAX_ENUMERATED:
+        orders = np.array(list(itertools.permutations(range(rank))))
+        each = costs[:, np.arange(rank), orders]
+        return each[np.arange(len(costs)), each.sum(2).argmin(1)]
+    # Where every factor's nearest is another one, that is the best order.
+    order = costs.argmin(2)
+    distinct = (np.sort(order, axis=1) == np.arange(rank)).all(1)
+    for pair in np.flatnonzero(~distinct):
+        order[pair] = linear_sum_assignment(costs[pair])[1]
+    return np.take_along_axis(costs, order[:, :, None], 2)[:, :, 0]
