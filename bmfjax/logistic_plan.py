@@ -19,6 +19,7 @@ from bmfjax.outcome import thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
+from bmfjax.solutions import solutions
 from bmfjax.variational import LogisticPrior, entry_sampler, logistic
 
 PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
@@ -170,7 +171,7 @@ def _assemble(plan, run, versions, seconds) -> Fit:
     }
     usage, basis = (order.apply(drawn.pop(n)) for n in ("usage", "basis"))
     found = [approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")]
-    agreeing = agreement(*found)
+    agreeing, apart = agreement(*found), solutions(basis)
     return Fit(
         data=plan.data,
         model=settings["model"],
@@ -182,6 +183,8 @@ def _assemble(plan, run, versions, seconds) -> Fit:
         trace=trace,
         agreement=agreeing,
         scalars={
+            "coverage_largest": apart.largest,
+            "coverage_mean": apart.mean,
             "num_warmup": settings["num_warmup"],
             "num_draws": run.num_draws,
             "thinning": settings["thinning"],

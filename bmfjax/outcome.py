@@ -12,6 +12,7 @@ from bmfjax.boolean import boolean_factors
 from bmfjax.data import packed
 from bmfjax.diagnostics import Alignment, Binarized, agreement
 from bmfjax.result import Fit
+from bmfjax.solutions import solutions
 
 #: Kept draws of the factors: up to this many a chain, and bytes in all.
 MAX_KEPT, MAX_KEPT_BYTES = 250, 512 * 2**20
@@ -93,7 +94,10 @@ def outcome(
     order = np.argsort(-binary.usage.sum(0) * binary.basis.sum(0), kind="stable")
     usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
     others = {n: v[..., order] if n in PER_FACTOR else v for n, v in (draws or {}).items()}
+    apart = solutions(basis)
     scalars = {
+        "coverage_largest": apart.largest,
+        "coverage_mean": apart.mean,
         "num_warmup": settings["num_warmup"],
         "num_draws": run.num_draws,
         "thinning": settings["thinning"],

@@ -48,7 +48,9 @@ class Fit:
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict
-        Fit-level figures: R-hat, effective sample sizes, seconds; `errors`, observed
+        Fit-level figures: R-hat, effective sample sizes, seconds; `coverage_largest` and
+        `coverage_mean`, angles in degrees between the factors of two draws (see
+        `bmfjax.solutions`); of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong.
     binary : Binarized or None

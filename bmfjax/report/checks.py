@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from bmfjax import logistic_entries, posterior, trust
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.report.style import COLOURS, INK, heading, new_figure, tidy
+from bmfjax.solutions import solutions
 
 #: Scalars whose R-hat and effective draws are computed, and draws needed for that.
 MAX_SCALARS, MIN_DRAWS = 3000, 4
@@ -153,6 +154,33 @@ def _notes(axes, values, notes, text):
               fontsize=9, color=INK)  # fmt: skip
     axes.set_ylabel("entries", fontsize=9.5, color=INK)
     tidy(axes, "y")
+
+
+def solutions_figure(fit) -> Figure:
+    """How many draws it takes to have one within an angle of every other, by the angle.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    found = solutions(fit.basis_draws)
+    figure = new_figure(10, 2.8)
+    axes = figure.add_subplot()
+    axes.step(found.radii, found.covering, where="post", color=COLOURS[0], linewidth=2)
+    axes.set_yscale("log")
+    ticks = [t for t in (1, 2, 3, 5, 10, 20, 50, 100) if t <= max(found.covering)]
+    axes.set_yticks(ticks, [str(t) for t in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(0, max(found.largest, 1.0))
+    axes.set_ylim(0.9, 1.2 * max(2, *found.covering))
+    axes.set_xlabel("angle in degrees", fontsize=9.5, color=INK)
+    axes.set_ylabel("draws that cover all", fontsize=9.5, color=INK)
+    tidy(axes, "y")
+    return figure
 
 
 def agreement_figure(fit) -> Figure | None:

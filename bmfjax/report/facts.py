@@ -50,8 +50,16 @@ def _of_starts(fit) -> list[tuple[str, str, str]]:
             f"{_number(scalars['rhat_product_worst'])}",
         ),
         _found(fit, "starts"),
+        _apart(fit),
         ("Bias", f"{bias.mean():.2f} ± {bias.std():.2f}", "log odds of a one without any factor"),
     ]
+
+
+def _apart(fit) -> tuple[str, str, str]:
+    """How far apart the draws are; not known of a fit that an earlier version wrote."""
+    largest, mean = (fit.scalars.get(f"coverage_{n}", math.nan) for n in ("largest", "mean"))
+    note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
+    return "Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note
 
 
 def _found(fit, chains) -> tuple[str, str, str]:
@@ -99,6 +107,7 @@ def _of_chains(fit) -> list[tuple[str, str, str]]:
             f"log joint density {_number(scalars['ess_log_joint'], 0)}",
         ),
         _found(fit, "chains"),
+        _apart(fit),
     ]
     if not math.isnan(scalars["clamped"]):
         rows.append(

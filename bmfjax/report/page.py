@@ -103,6 +103,7 @@ def context(fit) -> dict:
         "traces": plots.trace_figure(fit),
         "convergence": (checks.starts_figure if fit.is_real else checks.convergence_figure)(fit),
         "agreement": checks.agreement_figure(fit),
+        "solutions": checks.solutions_figure(fit),
     }
     return {
         "name": fit.data.name or "binary matrix",

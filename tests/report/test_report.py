@@ -61,7 +61,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
     for outside in ("http", "//", "<script", "@import", "url(", "<link"):
         assert outside not in page_alone
     sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    assert len(sources) == 7
+    assert len(sources) == 8
     for source in sources:
         assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
     assert len(text) < 600_000
@@ -69,7 +69,16 @@ def test_the_page_needs_nothing_from_elsewhere(text):
 
 def test_the_sections_come_in_order(text):
     titles = re.findall(r"<h2>(.*?)</h2>", text)
-    assert [t.split()[0] for t in titles] == ["The", "The", "How", "Traces", "Do", "Words", "To"]
+    assert [t.split()[0] for t in titles] == [
+        "The",
+        "The",
+        "How",
+        "Traces",
+        "Do",
+        "How",
+        "Words",
+        "To",
+    ]
 
 
 def test_settings_and_fingerprint_are_told(fit, text):
