@@ -99,8 +99,9 @@ def verdict(figures, starts: int, rank: int) -> str:
         f"across starts of at most {figures['rhat_product']:.2f}"
     )
     if figures["converged"]:
+        what = "Usable" if found == rank else "Use the probabilities, but not the factors"
         return (
-            f"Usable, as an approximation: {mixed}; standard deviations of a mean-field "
+            f"{what}, as an approximation: {mixed}; standard deviations of a mean-field "
             "approximation are too small as a rule."
         )
     return (

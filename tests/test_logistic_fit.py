@@ -241,4 +241,8 @@ def test_the_verdict_says_what_is_wrong():
     assert "bound still rises (by 2.0 %" in verdict(rising, 4, 3)
     assert verdict(good, 1, 3).startswith("Not checked: one start")
     apart = good | {"converged": False, "rhat_product": 3.0, "factors_agreeing": 1 / 3}
+    turned = verdict(good | {"factors_agreeing": 1 / 3}, 4, 3)
+    assert turned.startswith(
+        "Use the probabilities, but not the factors, as an approximation: 1 of"
+    )
     assert "different solutions; 1 of 3 factors were found by both starts" in verdict(apart, 2, 3)
