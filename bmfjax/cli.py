@@ -84,8 +84,8 @@ def _add_fit(commands) -> None:
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
     fit.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="a further option of the sampler, such as batch_size=64 or sampling=uniform; may be "
-        "given again",
+        help="a further option of the sampler, such as moves=birth, or sampling=uniform with "
+        "--sampler svi; may be given again",
     )  # fmt: skip
     fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")

@@ -171,4 +171,6 @@ def _sample(run, objective, store, max_time, progress) -> None:
         if store is not None:
             kept = f"; they are kept in {store.folder}, and --resume (resume=True) continues"
         message = f"{run.steps_done} of {run.num_steps} steps are too few for a result{kept}"
+        if max_time is not None and not interrupt.requested:
+            message += f"; max_time is {max_time}, give more seconds or a smaller num_warmup"
         raise (KeyboardInterrupt if interrupt.requested else InputError)(message)

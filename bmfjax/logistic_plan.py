@@ -109,10 +109,10 @@ def _options(request) -> dict:
         raise InputError(f"sampler_options is {given!r}; give a mapping of names to values")
     for name in given:
         if name not in defaults:
-            has = ", ".join(defaults) or "none"
+            has = "; ".join(f"{s!r} has {', '.join(o) or 'none'}" for s, o in OPTIONS.items())
             raise InputError(
                 f"sampler_options name {name!r}, which sampler {request.sampler!r} does not have; "
-                f"it has {has}"
+                f"of the samplers of this model {has}"
             )
     options = defaults | dict(given)
     if request.sampler == "svi":
@@ -121,6 +121,12 @@ def _options(request) -> dict:
         entries = ENTRIES_A_LINE * lines if entries is None else entries
         if isinstance(entries, bool) or not isinstance(entries, int) or entries < 1:
             raise InputError(f"step_entries is {entries!r}; give a whole number of at least 1")
+        most = max(request.data.num_rows * request.data.num_columns, logistic.CHUNK)
+        if entries > most:
+            raise InputError(
+                f"step_entries is {entries}, more than the matrix has; give at most {most}, or "
+                "sampler='batch', which looks at every entry in every step"
+            )
         # Entries are drawn in chunks, of which a step has whole ones.
         chunks = math.ceil(entries / logistic.CHUNK)
         if chunks * request.num_warmup >= 2**31:
@@ -138,11 +144,6 @@ def _given_start(request) -> dict | None:
         return None
     if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
         raise InputError("init must hold exactly 'usage' and 'basis'")
-    if request.sampler == "batch" and request.num_chains > 1:
-        raise InputError(
-            f"num_chains is {request.num_chains}, and from one init sampler 'batch' goes one way; "
-            "give num_chains=1, or sampler='svi'"
-        )
     start = {}
     for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
         try:
@@ -154,6 +155,11 @@ def _given_start(request) -> dict | None:
         if not np.isfinite(values).all():
             raise InputError(f"init {name!r} has values that are not finite; give numbers")
         start[name] = np.broadcast_to(values, (request.num_chains, size, rank))
+    if request.sampler == "batch" and request.num_chains > 1:
+        raise InputError(
+            f"num_chains is {request.num_chains}, and from one init sampler 'batch' goes one way; "
+            "give num_chains=1, or sampler='svi'"
+        )
     return start
 
 
@@ -171,7 +177,7 @@ def _assemble(plan, run, versions, seconds) -> Fit:
     }
     usage, basis = (order.apply(drawn.pop(n)) for n in ("usage", "basis"))
     found = [approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")]
-    agreeing, apart = agreement(*found), solutions(basis)
+    agreeing, apart = agreement(*found), solutions(basis, signed=False)
     return Fit(
         data=plan.data,
         model=settings["model"],

@@ -78,14 +78,11 @@ def _change(elbo) -> tuple[float, bool]:
 def verdict(figures, starts: int, rank: int) -> str:
     """The sentence at the top of the report."""
     if not figures["settled"]:
-        way, what = (
-            ("rises", "take more steps (num_warmup, --warmup)")
-            if figures["elbo_rise"] > 0
-            else ("falls", "draw more entries in a step (step_entries)")
-        )
+        way = "rises" if figures["elbo_rise"] > 0 else "falls"
         return (
             f"Do not rely on this fit, because the bound still {way} (by "
-            f"{100 * abs(figures['elbo_rise']):.1f} % in the last sixth of the steps); {what}."
+            f"{100 * abs(figures['elbo_rise']):.1f} % in the last sixth of the steps); take more "
+            "steps (num_warmup, --warmup)."
         )
     if starts == 1:
         return (
@@ -102,9 +99,13 @@ def verdict(figures, starts: int, rank: int) -> str:
         what = "Usable" if found == rank else "Use the probabilities, but not the factors"
         return (
             f"{what}, as an approximation: {mixed}; standard deviations of a mean-field "
-            "approximation are too small as a rule."
+            "approximation are too small as a rule, and only entries hidden from it show how well "
+            "it predicts."
         )
+    doubtful = "standard deviations: the starts differ by more than they spread"
+    if found < rank:
+        doubtful = "factors or standard deviations: the starts reached different solutions"
     return (
-        "Use the probabilities, which average over the starts, but do not rely on factors or "
-        f"standard deviations: the starts reached different solutions; {mixed}."
+        "Use the probabilities, which average over the starts, but do not rely on "
+        f"{doubtful}; {mixed}."
     )

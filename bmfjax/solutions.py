@@ -10,7 +10,7 @@ from bmfjax.diagnostics import Coverage, coverage, pairwise_distances
 NUM_DRAWS, MAX_LINES = 100, 500
 
 
-def solutions(basis, num_draws: int = NUM_DRAWS) -> Coverage:
+def solutions(basis, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:
     """Coverage of the basis by the largest angle between matched factors, in degrees.
 
     Parameters
@@ -18,6 +18,8 @@ def solutions(basis, num_draws: int = NUM_DRAWS) -> Coverage:
     basis : (chain, draw, columns, rank) float or bool, or `PackedDraws`
     num_draws : int
         At most so many draws are compared, as many of each chain, evenly spread.
+    signed : bool
+        False for real factors, the signs of which mean nothing.
 
     Returns
     -------
@@ -33,7 +35,8 @@ def solutions(basis, num_draws: int = NUM_DRAWS) -> Coverage:
     chains, kept, lines, rank = basis.shape
     draws = _spaced(kept, max(1, num_draws // chains))
     some = np.asarray(basis[:, draws][:, :, _spaced(lines, MAX_LINES)], float)
-    return coverage(pairwise_distances(some.reshape(-1, some.shape[2], rank)))
+    some = some.reshape(-1, some.shape[2], rank)
+    return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
 
 
 def _spaced(number, most):

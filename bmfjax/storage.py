@@ -156,6 +156,7 @@ def _factors(fit: Fit) -> dict:
         "column_names": np.array(fit.data.column_names),
         **{f"trace_{n}": t for n, t in fit.trace.items()},
         **{f"approximation_{n}": a for n, a in fit.approximation.items()},
+        **{n: d.mean((0, 1)) for n, d in fit.other_draws.items() if n.endswith("_effect")},
         **({} if fit.is_real else {f"{n}_binary": getattr(fit.binary, n) for n in FACTORS}),
     }
 

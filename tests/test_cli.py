@@ -51,11 +51,11 @@ def test_command_line_and_python_give_the_same_draws(fitted):
 
 def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys):
     model = ["--model", "logistic", "--sampler", "svi", "--effects", "columns"]
-    option = ["--option", "sampling=uniform", "--option", "step_entries=5000"]
+    option = ["--option", "sampling=uniform", "--option", "step_entries=3000"]
     assert run("fit", "davis", *QUICK, *model, *option, "--output", tmp_path / "out") == 0
     assert "logistic model, rank 2" in capsys.readouterr().out
     settings = json.loads((tmp_path / "out" / "summary.json").read_text())["settings"]
-    assert settings["sampler_options"] == {"sampling": "uniform", "step_entries": 8192}
+    assert settings["sampler_options"] == {"sampling": "uniform", "step_entries": 4096}
     assert settings["priors"]["column_effects"] and not settings["priors"]["row_effects"]
 
 

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 
 from bmfjax.data.errors import InputError
 
-METRICS = ("angle", "l1")
+METRICS = ("angle", "line", "l1")
 #: Numbers in a block of pairs x factors x factors.
 BLOCK = 4_000_000
 #: Factors up to which all orders are tried at once.
@@ -59,14 +59,15 @@ def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
     "l1": the mean over the factors of the :math:`\ell_1` distance of columns of unit
     :math:`\ell_1` norm, under the order with the smallest one (equation 2 divided by the rank; 0
     to 2). "angle": the largest angle between columns in degrees, under the order with the smallest
-    mean angle (equation 3; 0 to 90 for nonnegative matrices, else 180).
+    mean angle (equation 3; 0 to 90 for nonnegative matrices, else 180). "line": the same between
+    the lines on which the columns lie, for real factors, whose signs mean nothing (0 to 90).
 
     Parameters
     ----------
     draws : (draw, lines, rank) float
     others : (other, lines, rank) float, optional
         Default the draws themselves.
-    metric : {"angle", "l1"}
+    metric : {"angle", "line", "l1"}
 
     Returns
     -------
@@ -193,7 +194,8 @@ def _costs(left, right, metric):
     one, other = (f.transpose(0, 2, 1).reshape(-1, f.shape[1]) for f in (left, right))
     if metric == "l1":
         return cdist(one, other, "cityblock")
-    angle = np.arccos(np.clip(one @ other.T, -1.0, 1.0))
+    cosine = one @ other.T
+    angle = np.arccos(np.clip(np.abs(cosine) if metric == "line" else cosine, -1.0, 1.0))
     empty = [~f.any(1) for f in (one, other)]
     mixed = empty[0][:, None] != empty[1][None]
     both = empty[0][:, None] & empty[1][None]

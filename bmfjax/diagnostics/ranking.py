@@ -30,7 +30,7 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
     Raises
     ------
     InputError
-        For shapes that do not fit, a held-out one that was seen, or none at all.
+        For shapes that do not fit, NaN, a held-out one that was seen, or none at all.
 
     Examples
     --------
@@ -44,6 +44,8 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
             f"scores {scores.shape}, training {training.shape} and held_out {held_out.shape} do "
             "not fit; give two (rows, columns) matrices and a column for every row"
         )
+    if training.dtype.kind == "f" and np.isnan(training).any():
+        raise InputError("training has NaN; give True for the ones that were seen, False elsewhere")
     if k < 1:
         raise InputError(f"k is {k}; give a number of zeros of at least 1")
     if np.isnan(scores).any():

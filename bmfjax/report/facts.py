@@ -51,7 +51,15 @@ def _of_starts(fit) -> list[tuple[str, str, str]]:
         ),
         _found(fit, "starts"),
         _apart(fit),
-        ("Bias", f"{bias.mean():.2f} ± {bias.std():.2f}", "log odds of a one without any factor"),
+        ("Bias", f"{bias.mean():.2f} ± {bias.std():.2f}", "log odds without factors and effects"),
+    ] + [
+        (
+            f"{what} effects",
+            f"± {fit.other_draws[name].mean((0, 1)).std():.2f}",
+            f"spread of the log odds that {what.lower()}s have of their own; in fit.idata",
+        )
+        for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
+        if name in fit.other_draws
     ]
 
 

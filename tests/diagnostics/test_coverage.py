@@ -54,6 +54,15 @@ def test_order_and_scale_do_not_matter(rank, seed, metric):
     np.testing.assert_allclose(found, pairwise_distances(draws, metric=metric), atol=1e-5)
 
 
+def test_signs_of_real_factors_mean_nothing_to_lines():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(6, 7, 3))
+    turned = draws * rng.choice([-1, 1], size=(6, 1, 3))
+    found = pairwise_distances(draws, turned, "line")
+    np.testing.assert_allclose(np.diagonal(found), 0.0, atol=1e-5)
+    assert found.max() <= 90 and pairwise_distances(draws, turned).max() > 100
+
+
 def test_l1_distances_obey_the_triangle_inequality():
     draws = np.random.default_rng(0).exponential(size=(12, 6, 4))
     d = pairwise_distances(draws, metric="l1")

@@ -42,6 +42,8 @@ def test_bad_input_is_refused():
         recall_at(scores, training, np.array([1, 0]), 0)
     with pytest.raises(InputError, match="names column 3 of 3"):
         recall_at(scores, training, np.array([1, 3]))
+    with pytest.raises(InputError, match="training has NaN"):
+        recall_at(scores, np.where(training, np.nan, 0.0), np.array([1, 0]))
     with pytest.raises(InputError, match="scores have NaN"):
         recall_at(scores * np.nan, training, np.array([1, 0]))
 
