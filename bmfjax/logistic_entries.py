@@ -63,8 +63,8 @@ def mixture(mean, variance) -> tuple[np.ndarray, np.ndarray]:
 
     Examples
     --------
-    >>> mixture(np.array([-1.0, 1.0]), np.array([3.0, 3.0]))
-    (0.0, 2.0)
+    >>> mixture(np.array([[-1.0], [1.0]]), np.array([[3.0], [3.0]]))
+    (array([0.]), array([2.]))
     """
     mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
     return mean.mean(0), np.sqrt(variance.mean(0) + mean.var(0))

@@ -139,7 +139,8 @@ def entry_sampler(data: BinaryMatrix, strategy: str = "biased") -> EntrySampler:
     refused_row = np.bincount(row, b[column], len(a))
     refused_column = np.bincount(column, a[row], len(b))
     accepted = 1.0 - (a * refused_row).sum()
-    if accepted < LEAST_ACCEPTANCE and strategy == "biased":
+    share_of_zeros = (num_observed - num_ones) / (len(a) * len(b))
+    if accepted < LEAST_ACCEPTANCE <= share_of_zeros:  # under the weights of "biased" alone
         raise InputError(
             "sampling 'biased' proposes zeros in the rows and columns with most ones, where this "
             "matrix has hardly any; give sampling='balanced'"
