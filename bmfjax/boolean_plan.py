@@ -13,7 +13,7 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import Alignment, Binarized, align
 from bmfjax.draws import PackedDraws
 from bmfjax.infer import ChainRun, boolean_starts
-from bmfjax.options import describe, digest
+from bmfjax.options import check_start, describe, digest
 from bmfjax.outcome import most_probable, outcome, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
@@ -128,8 +128,7 @@ def _said(prior):
 def _given_start(init, data, rank) -> dict | None:
     if init is None:
         return None
-    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
-        raise InputError("init must hold exactly 'usage' and 'basis'")
+    check_start(init)
     start = {}
     for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
         values = np.asarray(init[name], float)

@@ -14,13 +14,14 @@ from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.infer import ChainRun
 from bmfjax.infer.logistic_chains import posterior_of
 from bmfjax.logistic_entries import MOMENTS
-from bmfjax.options import digest
+from bmfjax.options import check_start, digest
 from bmfjax.outcome import thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
 from bmfjax.solutions import solutions
 from bmfjax.variational import LogisticPrior, entry_sampler, logistic
+from bmfjax.variational.entry_sampling import check_classes
 
 PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
 #: Entries that a step draws for each row and column.
@@ -37,12 +38,7 @@ def logistic_plan(request: Request) -> Plan:
             f"num_warmup is {request.num_warmup}; of the logistic model these are the steps of "
             "optimisation: give at least 2"
         )
-    for count, value in ((data.num_ones, "ones"), (data.num_zeros, "zeros")):
-        if count == 0:
-            raise InputError(
-                f"the matrix has no {value} among its observed entries, and without both values "
-                "there is nothing to tell apart; look at what was read"
-            )
+    check_classes(data.num_ones, data.num_zeros)
     priors = logistic_priors(request.priors)
     options = _options(request)
     prior = LogisticPrior(rank, **priors)
@@ -142,8 +138,7 @@ def _given_start(request) -> dict | None:
     init, data, rank = request.init, request.data, request.rank
     if init is None:
         return None
-    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
-        raise InputError("init must hold exactly 'usage' and 'basis'")
+    check_start(init)
     start = {}
     for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
         try:

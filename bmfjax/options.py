@@ -40,12 +40,17 @@ def sampled_sites(arguments) -> tuple[str, ...]:
     return ("usage", "basis", *learned, *(() if arguments["rate"] is None else ("rate",)))
 
 
+def check_start(init) -> None:
+    """Refuse a start that is not both factor matrices by name."""
+    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
+        raise InputError("init must hold exactly 'usage' and 'basis'")
+
+
 def given_start(init, data, rank, num_chains, arguments) -> dict | None:
     """The position of every chain from the factors that a user gave; None without."""
     if init is None:
         return None
-    if not isinstance(init, Mapping) or set(init) != {"usage", "basis"}:
-        raise InputError("init must hold exactly 'usage' and 'basis'")
+    check_start(init)
     start = {}
     for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
         values = np.asarray(init[name], np.float32)

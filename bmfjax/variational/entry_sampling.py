@@ -126,7 +126,8 @@ def entry_sampler(data: BinaryMatrix, strategy: str = "biased") -> EntrySampler:
     if strategy not in STRATEGIES:
         raise InputError(f"sampling is {strategy!r}; choose from {', '.join(STRATEGIES)}")
     ones, missing = data.ones().tocsr(), data.missing().tocsr()
-    num_ones, num_observed = _check_classes(data, ones.nnz, missing.nnz)
+    num_ones, num_observed = ones.nnz, data.num_rows * data.num_columns - missing.nnz
+    check_classes(num_ones, num_observed - num_ones)
     share = num_ones / num_observed if strategy == "uniform" else 0.5
     ones.sort_indices()
     filled = (ones.astype(np.int32) + missing.astype(np.int32)).tocsr()
@@ -222,15 +223,14 @@ def is_filled(sampler: EntrySampler, row, column) -> jax.Array:
     return (low < end) & (found == column)
 
 
-def _check_classes(data, num_ones, num_missing):
-    num_observed = data.num_rows * data.num_columns - num_missing
-    for count, value in ((num_ones, "ones"), (num_observed - num_ones, "zeros")):
+def check_classes(num_ones: int, num_zeros: int) -> None:
+    """Refuse a matrix of which all observed entries are alike."""
+    for count, value in ((num_ones, "ones"), (num_zeros, "zeros")):
         if count == 0:
             raise InputError(
                 f"the matrix has no {value} among its observed entries, and without both values "
                 "there is nothing to tell apart; look at what was read"
             )
-    return num_ones, num_observed
 
 
 def _weights(strategy, ones, missing):
