@@ -6,6 +6,7 @@ from bmfjax import models
 from bmfjax.data import (
     BinaryMatrix,
     InputError,
+    RealMatrix,
     datasets,
     generate_product,
     generate_tiles,
@@ -25,6 +26,7 @@ __all__ = [
     "Fit",
     "InputError",
     "OrMachineGibbs",
+    "RealMatrix",
     "TruncatedGibbs",
     "datasets",
     "fit",

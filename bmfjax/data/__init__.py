@@ -1,17 +1,20 @@
-"""What a binary matrix is, where it comes from and how it is kept; no model and no sampler."""
+"""What a matrix is, where it comes from and how it is kept; no model and no sampler."""
 
 from bmfjax.data.datasets import Dataset, datasets
 from bmfjax.data.errors import InputError
 from bmfjax.data.generate import Synthetic, generate_product, generate_tiles, thesis_matrix
 from bmfjax.data.load import load, load_truth
+from bmfjax.data.load_real import load_real
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.packed import boolean_product, count_errors, pack_bits, unpack_bits
+from bmfjax.data.real import RealMatrix
 from bmfjax.data.storage import Truth, save
 
 __all__ = [
     "BinaryMatrix",
     "Dataset",
     "InputError",
+    "RealMatrix",
     "Synthetic",
     "Truth",
     "boolean_product",
@@ -20,6 +23,7 @@ __all__ = [
     "generate_product",
     "generate_tiles",
     "load",
+    "load_real",
     "load_truth",
     "pack_bits",
     "save",

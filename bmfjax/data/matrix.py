@@ -1,15 +1,15 @@
 """The binary matrix: ones, zeros and missing entries, with names for rows and columns."""
 
 import numpy as np
-import scipy.sparse as sp
 
 from bmfjax.data import store as stores
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import as_table, read_store
 from bmfjax.data.names import check_labels, check_names
+from bmfjax.data.table import NamedTable, locked
 
 
-class BinaryMatrix:
+class BinaryMatrix(NamedTable):
     """A binary matrix, some of whose entries may be missing. It never changes.
 
     Rows are transactions (members, cells, users), columns are items (votes, genes, films).
@@ -81,24 +81,13 @@ class BinaryMatrix:
         return matrix
 
     def _fill(self, store, row_names, column_names, row_labels, name):
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name is a {type(name).__name__}; give a str or None")
-        self._store = type(store)(*map(_locked, store))
-        self._row_names, self._column_names = row_names, column_names
-        self._row_labels = row_labels
-        self._name = name
-        self._made = {}
+        self._name_sides(row_names, column_names, row_labels, name)
+        self._store = type(store)(*map(locked, store))
 
     def __reduce__(self):
         # A copy or a pickle takes the content along, not what was made of it, and is locked again.
         names = (self._row_names, self._column_names, self._row_labels, self._name)
         return type(self)._from_store, (self._store, *names)
-
-    def _kept(self, key, make):
-        """Return what was made under `key`, or make it now and lock it."""
-        if key not in self._made:
-            self._made[key] = _locked(make())
-        return self._made[key]
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -106,16 +95,6 @@ class BinaryMatrix:
     def shape(self):
         """(rows, columns), two int."""
         return tuple(map(int, self._store.shape))
-
-    @property
-    def num_rows(self):
-        """Number of rows, int."""
-        return self.shape[0]
-
-    @property
-    def num_columns(self):
-        """Number of columns, int."""
-        return self.shape[1]
 
     @property
     def num_ones(self):
@@ -142,54 +121,8 @@ class BinaryMatrix:
         """Whether the matrix is kept as positions (it came from a sparse matrix), bool."""
         return isinstance(self._store, stores.SparseStore)
 
-    @property
-    def name(self):
-        """What the matrix is called, str or None."""
-        return self._name
-
-    @property
-    def has_row_names(self):
-        """Whether the rows have names of their own, bool."""
-        return self._row_names is not None
-
-    @property
-    def has_column_names(self):
-        """Whether the columns have names of their own, bool."""
-        return self._column_names is not None
-
-    @property
-    def row_names(self):
-        """Tuple of str, a name a row; 'row 1', 'row 2', ... where none were given."""
-        if self._row_names is not None:
-            return self._row_names
-        return self._kept("rows", lambda: tuple(f"row {i + 1}" for i in range(self.num_rows)))
-
-    @property
-    def column_names(self):
-        """Tuple of str, a name a column; 'column 1', 'column 2', ... where none were given."""
-        if self._column_names is not None:
-            return self._column_names
-        return self._kept(
-            "columns", lambda: tuple(f"column {j + 1}" for j in range(self.num_columns))
-        )
-
-    @property
-    def row_labels(self):
-        """Tuple of str, a side label a row ('' where unknown), or None."""
-        return self._row_labels
-
-    @property
-    def empty_rows(self):
-        """Indices (from 0) of the rows without an observed entry, int64 array: kept, but mute."""
-        return self._kept("empty_rows", lambda: self._empty(axis=1))
-
-    @property
-    def empty_columns(self):
-        """Indices (from 0) of the columns without an observed entry, int64 array."""
-        return self._kept("empty_columns", lambda: self._empty(axis=0))
-
-    def _empty(self, axis):
-        return np.flatnonzero(self._store.missing_counts(axis) == self.shape[axis]).astype(np.int64)
+    def _missing_counts(self, axis):
+        return self._store.missing_counts(axis)
 
     def fingerprint(self):
         """Return the sha256 of shape, ones and missing pattern, as 64 hexadecimal digits.
@@ -299,7 +232,7 @@ class BinaryMatrix:
 
     def _packed(self, orientation):
         words = (self._store if orientation == "rows" else self._store.transpose()).packed()
-        return type(words)(*map(_locked, words))
+        return type(words)(*map(locked, words))
 
     def transpose(self):
         """Return the matrix with rows and columns exchanged; row labels have no place there."""
@@ -325,13 +258,3 @@ def _check_fits(missing, dtype, num_missing):
             f"{num_missing} entries are missing and {dtype} cannot hold {missing!r} for them; "
             "give missing= a number that it can hold, or a floating-point dtype"
         )
-
-
-def _locked(value):
-    """Make the arrays of a kept value read-only."""
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
-    elif sp.issparse(value):
-        for array in (value.data, value.indices, value.indptr):
-            array.flags.writeable = False
-    return value

@@ -1,11 +1,12 @@
 """The project's own file: one ``.npz`` that holds a matrix and, if known, its true factors.
 
-Arrays of the file (every one but `kind` and `shape` and the ones may be absent):
+Arrays of the file (every one but `kind` and `shape` and the ones, or values, may be absent):
 
 ==========================  ====================================================================
-kind, format_version        "binary", 1
+kind, format_version        "binary" or "real", 1
 shape                       int64 (2,)
 bits                        uint8 (rows, ceil(columns / 8)), the ones, lowest bit first
+values                      of a real matrix, float64 (rows, columns), NaN where missing
 indptr, indices             in place of `bits`: the ones as CSR
 mask_indptr, mask_indices   the missing entries as CSR
 row_names, col_names, name  text
@@ -29,6 +30,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import check_labels, check_names
 from bmfjax.data.packed import product_on_host
+from bmfjax.data.real import RealMatrix
 from bmfjax.data.store import DenseStore, canonical, sparse_store
 
 FORMAT_VERSION = 1
@@ -58,9 +60,9 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     ----------
     path : str or path
         Ends in ``.npz``; its folder exists.
-    matrix : BinaryMatrix
+    matrix : BinaryMatrix or RealMatrix
     usage, basis : bool or 0/1 arrays (rows, rank) and (columns, rank), optional
-        True factors, given together.
+        True factors of a binary matrix, given together.
     clean : bool or 0/1 array (rows, columns), optional
         The matrix without noise, where it is not the Boolean product of the factors.
     overwrite : bool
@@ -77,7 +79,7 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
         If the file exists and `overwrite` is false, the folder does not exist or cannot be written
         to, the ending is another, or the truth does not fit the matrix.
     TypeError
-        If `matrix` is no BinaryMatrix.
+        If `matrix` is neither a BinaryMatrix nor a RealMatrix.
 
     Examples
     --------
@@ -89,8 +91,8 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     ...     bool((load_truth(path).clean == truth.clean).all())
     True
     """
-    if not isinstance(matrix, BinaryMatrix):
-        raise TypeError(f"matrix is a {type(matrix).__name__}; give a BinaryMatrix")
+    if not isinstance(matrix, BinaryMatrix | RealMatrix):
+        raise TypeError(f"matrix is a {type(matrix).__name__}; give a BinaryMatrix or RealMatrix")
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path} does not end in .npz, the only format written; rename it")
@@ -100,7 +102,7 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
         raise InputError(
             f"{path} exists; choose another path, or overwrite a file by overwrite=True"
         )
-    fields = _fields(matrix) | _truth_fields(matrix.shape, usage, basis, clean)
+    fields = _fields(matrix) | _truth_fields(matrix, usage, basis, clean)
     # Written beside its place and then renamed, in one step for whoever reads it meanwhile.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -115,7 +117,9 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
 
 
 def read_matrix(arrays, name):
-    """Return the BinaryMatrix in an opened ``.npz`` of this project; `name` if it has none."""
+    """Return the matrix in an opened ``.npz`` of this project; `name` if it has none."""
+    if str(arrays["kind"]) == "real" and "values" in arrays:
+        return _read_real(arrays, name)
     if "ratings" in str(arrays["kind"]):
         raise InputError("it holds ratings, not a binary matrix; threshold them into one first")
     if str(arrays["kind"]) != "binary" or "shape" not in arrays:
@@ -142,6 +146,18 @@ def read_matrix(arrays, name):
     )
 
 
+def _read_real(arrays, name):
+    _check_version(arrays)
+    return RealMatrix(
+        arrays["values"],
+        None,
+        _texts(arrays, "row_names"),
+        _texts(arrays, "col_names"),
+        row_labels=_labels(arrays),
+        name=str(arrays["name"]) if "name" in arrays else name,
+    )
+
+
 def read_truth(arrays):
     """Return the `Truth` in an opened ``.npz`` of this project."""
     if "truth_usage" not in arrays:
@@ -160,16 +176,14 @@ def read_truth(arrays):
 
 def _fields(matrix):
     fields = {
-        "kind": np.array("binary"),
+        "kind": np.array("real" if isinstance(matrix, RealMatrix) else "binary"),
         "format_version": np.array(FORMAT_VERSION),
         "shape": np.array(matrix.shape, dtype=np.int64),
     }
-    if matrix.is_sparse:
-        fields["indptr"], fields["indices"] = _narrow(matrix.ones())
+    if isinstance(matrix, RealMatrix):
+        fields["values"] = matrix.dense(np.float64)
     else:
-        fields["bits"] = _pack(matrix.dense(bool, missing=False))
-    if matrix.num_missing:
-        fields["mask_indptr"], fields["mask_indices"] = _narrow(matrix.missing())
+        fields |= _entries(matrix)
     if matrix.has_row_names:
         fields["row_names"] = np.array(matrix.row_names)
     if matrix.has_column_names:
@@ -182,9 +196,24 @@ def _fields(matrix):
     return fields
 
 
-def _truth_fields(shape, usage, basis, clean):
+def _entries(matrix):
+    """Ones and missing entries of a binary matrix."""
+    fields = {}
+    if matrix.is_sparse:
+        fields["indptr"], fields["indices"] = _narrow(matrix.ones())
+    else:
+        fields["bits"] = _pack(matrix.dense(bool, missing=False))
+    if matrix.num_missing:
+        fields["mask_indptr"], fields["mask_indices"] = _narrow(matrix.missing())
+    return fields
+
+
+def _truth_fields(matrix, usage, basis, clean):
     if usage is None and basis is None and clean is None:
         return {}
+    shape = matrix.shape
+    if isinstance(matrix, RealMatrix):
+        raise InputError("true factors are kept of binary matrices alone; leave them out")
     if usage is None or basis is None:
         raise InputError(
             "usage, basis and clean are one truth; give usage and basis, or none of them"

@@ -8,6 +8,7 @@ import numpy as np
 from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import place
+from bmfjax.data.real import RealMatrix
 
 # What pandas takes for a missing cell, in lower case.
 MISSING_MARKS = frozenset(
@@ -66,9 +67,53 @@ class Cells(dict):
         )
 
 
+class Numbers(dict):
+    """The number of a cell by its text, NaN for missing; ValueError for what is none."""
+
+    def __init__(self, missing):
+        super().__init__(dict.fromkeys(missing, np.nan))
+
+    def __missing__(self, text):
+        text = text.strip()
+        if text in self.keys() or text.lower() in MISSING_MARKS:
+            return np.nan
+        value = _number(text)
+        if value is None:
+            raise ValueError(text)
+        return value
+
+    accepts, are_values = Cells.accepts, Cells.are_values
+
+
 def read_table(path, *, missing, binarize, header, row_names, label_column):
     """Read a .csv or .tsv file; `bmfjax.data.load` says how its parts are told apart."""
     cells = Cells(missing, binarize)
+    body, sides = _parts(path, cells, header, row_names, label_column)
+    codes = _codes(body, cells, sides["row_names"], sides["column_names"])
+    return BinaryMatrix(codes == _ONE, observed=codes != _MISSING, **sides)
+
+
+def read_real_table(path, *, missing, header, row_names, label_column):
+    """Read a .csv or .tsv file of numbers of any size; its parts are told apart as there."""
+    cells = Numbers(missing)
+    body, sides = _parts(path, cells, header, row_names, label_column)
+    values = np.empty((len(body), len(body[0][1])))
+    for i, (line, row) in enumerate(body):
+        try:
+            values[i] = [cells[text] for text in row]
+        except ValueError:
+            j = next(j for j, text in enumerate(row) if not cells.accepts(text))
+            where = place(i, j, sides["row_names"], sides["column_names"])
+            raise InputError(
+                f"value {row[j].strip()[:60]!r} at {where} is no number (line {line} of the "
+                "file); write a number or nothing, or tell header=, row_names= or label_column= "
+                f"what is no value (missing={[row[j].strip()[:60]]!r} would make it missing)"
+            ) from None
+    return RealMatrix(values, **sides)
+
+
+def _parts(path, cells, header, row_names, label_column):
+    """Cells of the table as (line number, texts), and what its sides are called."""
     with open(path, encoding="utf-8-sig", newline="") as stream:
         try:
             body = list(_lines(stream, path))
@@ -87,15 +132,9 @@ def read_table(path, *, missing, binarize, header, row_names, label_column):
     _check_widths(names, body, width)
     labels = _take_labels(names, body, label_column)
     rows = _take_row_names(names, body, cells, row_names)
-    codes = _codes(body, cells, rows, names)
-    return BinaryMatrix(
-        codes == _ONE,
-        observed=codes != _MISSING,
-        row_names=rows,
-        column_names=names,
-        row_labels=labels,
-        name=path.stem,
-    )
+    return body, {
+        "row_names": rows, "column_names": names, "row_labels": labels, "name": path.stem
+    }  # fmt: skip
 
 
 def _lines(stream, path):

@@ -1,0 +1,98 @@
+"""What matrices of any kind of entries have in common: a shape, names, and what is empty."""
+
+import numpy as np
+import scipy.sparse as sp
+
+
+class NamedTable:
+    """Rows and columns with names, some of whose cells may be missing; the base of matrices.
+
+    A class that derives from it has `shape`, calls `_name_sides` and answers `_missing_counts`.
+    """
+
+    def _name_sides(self, row_names, column_names, row_labels, name):
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name is a {type(name).__name__}; give a str or None")
+        self._row_names, self._column_names = row_names, column_names
+        self._row_labels = row_labels
+        self._name = name
+        self._made = {}
+
+    def _kept(self, key, make):
+        """Return what was made under `key`, or make it now and lock it."""
+        if key not in self._made:
+            self._made[key] = locked(make())
+        return self._made[key]
+
+    def _missing_counts(self, axis):
+        """Missing cells of each column (axis 0) or row (axis 1)."""
+        raise NotImplementedError
+
+    @property
+    def num_rows(self):
+        """Number of rows, int."""
+        return self.shape[0]
+
+    @property
+    def num_columns(self):
+        """Number of columns, int."""
+        return self.shape[1]
+
+    @property
+    def name(self):
+        """What the matrix is called, str or None."""
+        return self._name
+
+    @property
+    def has_row_names(self):
+        """Whether the rows have names of their own, bool."""
+        return self._row_names is not None
+
+    @property
+    def has_column_names(self):
+        """Whether the columns have names of their own, bool."""
+        return self._column_names is not None
+
+    @property
+    def row_names(self):
+        """Tuple of str, a name a row; 'row 1', 'row 2', ... where none were given."""
+        if self._row_names is not None:
+            return self._row_names
+        return self._kept("rows", lambda: tuple(f"row {i + 1}" for i in range(self.num_rows)))
+
+    @property
+    def column_names(self):
+        """Tuple of str, a name a column; 'column 1', 'column 2', ... where none were given."""
+        if self._column_names is not None:
+            return self._column_names
+        return self._kept(
+            "columns", lambda: tuple(f"column {j + 1}" for j in range(self.num_columns))
+        )
+
+    @property
+    def row_labels(self):
+        """Tuple of str, a side label a row ('' where unknown), or None."""
+        return self._row_labels
+
+    @property
+    def empty_rows(self):
+        """Indices (from 0) of the rows without an observed entry, int64 array: kept, but mute."""
+        return self._kept("empty_rows", lambda: self._empty(axis=1))
+
+    @property
+    def empty_columns(self):
+        """Indices (from 0) of the columns without an observed entry, int64 array."""
+        return self._kept("empty_columns", lambda: self._empty(axis=0))
+
+    def _empty(self, axis):
+        return np.flatnonzero(self._missing_counts(axis) == self.shape[axis]).astype(np.int64)
+
+
+def locked(value):
+    """Make the arrays of a kept value read-only."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif sp.issparse(value):
+        for array in (value.data, value.indices, value.indptr):
+            array.flags.writeable = False
+    return value
