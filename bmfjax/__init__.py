@@ -14,7 +14,7 @@ from bmfjax.data import (
     save,
 )
 from bmfjax.fit import fit
-from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs
+from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, TruncatedGibbs
 from bmfjax.infer.to_arviz import to_arviz
 from bmfjax.result import Fit
 
@@ -25,6 +25,7 @@ __all__ = [
     "BinaryMatrix",
     "Fit",
     "InputError",
+    "NMFGibbs",
     "OrMachineGibbs",
     "RealMatrix",
     "TruncatedGibbs",

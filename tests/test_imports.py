@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "kernels": {"data"},
     "models": {"data"},
     "diagnostics": {"data"},
-    "variational": {"data"},
+    "variational": {"data", "kernels"},
     "infer": {"data", "models", "kernels", "diagnostics", "variational"},
 }
 NUMPYRO = {

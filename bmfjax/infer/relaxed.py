@@ -13,6 +13,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.arguments import arguments_of
 from bmfjax.kernels.priors import EntryPrior
 from bmfjax.kernels.relaxed import RelaxedDensity
+from bmfjax.models.nmf import nmf, nmf_priors
 from bmfjax.models.relaxed import (
     exponential,
     interval,
@@ -30,7 +31,7 @@ TRUNCATED = (
 
 
 def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None:
-    """Arguments of `relaxed_bmf` where `model` is that function, plain or partial.
+    """Arguments of `relaxed_bmf` where `model` is that function, or `nmf`, plain or partial.
 
     Returns
     -------
@@ -46,7 +47,11 @@ def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None
     >>> relaxed_arguments(lambda data: None, (), {}) is None
     True
     """
-    return arguments_of(relaxed_bmf, model, args, kwargs)
+    found = arguments_of(relaxed_bmf, model, args, kwargs)
+    if found is None and (given := arguments_of(nmf, model, args, kwargs)) is not None:
+        rates = {n: given.pop(n) for n in ("usage_rate", "basis_rate")}
+        found = arguments_of(relaxed_bmf, relaxed_bmf, (), given | nmf_priors(**rates))
+    return found
 
 
 def relaxed_density(arguments: dict) -> RelaxedDensity:

@@ -31,8 +31,9 @@ def slice_sample(
         Where every coordinate stands, in [low, high].
     log_density : callable
         Elementwise, up to a constant; coordinates are independent given the rest.
-    low, high : float
-        A finite interval that holds all of the density.
+    low, high : float or (...) float
+        A finite interval that holds all of the density, or one of fixed width that was placed
+        around `position` uniformly at random.
 
     Returns
     -------

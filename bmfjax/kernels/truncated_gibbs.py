@@ -200,7 +200,7 @@ def check_prior(prior: EntryPrior, name: str) -> None:
 # ---- one factor matrix ------------------------------------------------------------------
 
 
-def update_factor(key, factor, x, other, data, prior, weight, rate=None):
+def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=None):
     """Draw one factor matrix, column by column, given everything else.
 
     Parameters
@@ -216,6 +216,9 @@ def update_factor(key, factor, x, other, data, prior, weight, rate=None):
         Noise precision times inverse temperature.
     rate : (rank,) float, optional
         Learned exponential rates.
+    draw : callable, optional
+        ``draw(k, old, linear, precision, rate) -> (m,)``, in place of the draw of the k-th column
+        from its conditional under `prior`; the likelihood is exp(linear x - precision x^2 / 2).
 
     Returns
     -------
@@ -224,7 +227,8 @@ def update_factor(key, factor, x, other, data, prior, weight, rate=None):
     rank = x.shape[1]
     cross = cross_product(data, factor, other)
     product, change, start, grams = _gram_product(factor, x, other, data)
-    draw = _draw_entries(key, (rank, x.shape[0]), x.dtype, prior)
+    if draw is None:
+        draw = _draw_entries(key, (rank, x.shape[0]), x.dtype, prior)
     # One factor a row: a column of the matrix is then contiguous.
     xt = x.T
 

@@ -110,6 +110,17 @@ def truncated_normal_quantile(u, linear, precision, low, high):
     return jnp.clip(x, low + jnp.finfo(linear.dtype).tiny, high)
 
 
+def log_mills_ratio(z):
+    """Logarithm of the upper tail of the standard normal over its density, for z >= 3.
+
+    Examples
+    --------
+    >>> round(float(log_mills_ratio(jnp.float32(10.0))), 4)
+    -2.3123
+    """
+    return _log_mills_factor(z) - jnp.log(z)
+
+
 def _central(u, a, b):
     """Standard normal on [a, b] with |a| <= b, a <= 3."""
     half = jnp.asarray(0.5, u.dtype)

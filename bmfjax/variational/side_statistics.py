@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from bmfjax.kernels.elimination import solve
 from bmfjax.variational.logistic_posterior import Gaussian, LogisticPrior
 
 
@@ -35,42 +36,6 @@ def second_moment(vectors: Gaussian) -> jax.Array:
     """E[v v^T]: (..., width, width)."""
     outer = vectors.mean[..., :, None] * vectors.mean[..., None, :]
     return outer + vectors.variance[..., None] * jnp.eye(vectors.mean.shape[-1])
-
-
-def solve(system, right) -> jax.Array:
-    """Solve many small positive definite systems, by Gauss-Jordan elimination without pivots.
-
-    Not by `jax.numpy.linalg`: on a CPU its batched LAPACK calls wait for threads of a pool from
-    inside of it, and where two of them run at once on a machine of two cores, for ever.
-
-    Parameters
-    ----------
-    system : (..., width, width) float
-        Positive definite, or so after rows of the identity are taken out.
-    right : (..., width) float
-
-    Returns
-    -------
-    (..., width) float
-
-    Examples
-    --------
-    >>> solve(jnp.array([[2.0, 1.0], [1.0, 4.0]]), jnp.array([3.0, 5.0])).tolist()
-    [1.0, 1.0]
-    """
-    width = system.shape[-1]
-    table = jnp.concatenate([system, right[..., None]], axis=-1)
-
-    def eliminate(k, table):
-        row = jax.lax.dynamic_index_in_dim(table, k, axis=-2, keepdims=False)
-        column = jax.lax.dynamic_index_in_dim(table, k, axis=-1, keepdims=False)
-        here = jnp.arange(width) == k
-        pivot = jnp.sum(jnp.where(here, column, 0.0), -1, keepdims=True)
-        return (
-            table - jnp.where(here, column - 1.0, column)[..., None] * (row / pivot)[..., None, :]
-        )
-
-    return jax.lax.fori_loop(0, width, eliminate, table)[..., -1]
 
 
 def mean_field(statistics: Statistics, free) -> Gaussian:

@@ -1,0 +1,186 @@
+r"""Moves along which the product of two factor matrices stays what it is.
+
+For an invertible Q, :math:`Y Q` and :math:`X Q^{-\top}` have the product :math:`Y X^\top` of Y
+and X: the likelihood does not see such a change of basis, and only the priors and the walls at
+zero hold it. Single entries cannot make it where the noise is small. The two kinds of matrices that
+generate all others with positive determinant are moved along in turn, each by a draw from its
+conditional:
+
+* shears, :math:`y_l \leftarrow y_l + t\,y_k,\ x_k \leftarrow x_k - t\,x_l` for a pair of factors
+  (determinant one). With exponential priors and walls (`bmfjax.kernels.soft_wall`) the log density
+  of t is concave and piecewise linear, with a kink where an entry changes its sign: t is drawn
+  exactly;
+* scales, :math:`y_k \leftarrow s\,y_k,\ x_k \leftarrow x_k / s`, whose density is
+  :math:`s^{n-m-1} e^{-as - b/s}` for n rows and m columns (a generalised inverse Gaussian
+  distribution; the power of s is the Jacobian), by a slice step in :math:`\log s`.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax, random
+
+from bmfjax.kernels.slice import slice_sample
+
+#: Width of the window around log s in which a scale is looked for.
+WINDOW = 3.0
+#: Kinks of the density of a shear are looked for up to here.
+FAR = 1e12
+
+
+def change_basis(key, usage, basis, usage_rate, basis_rate, wall):
+    """One pass over all shears, in both directions, and all scales.
+
+    Parameters
+    ----------
+    key : jax.Array
+    usage : (rows, rank) float
+    basis : (columns, rank) float
+    usage_rate, basis_rate : (rank,) float
+        Rates of the exponential priors.
+    wall : () float
+        Hardness of the walls.
+
+    Returns
+    -------
+    usage, basis
+        With the same product.
+
+    Examples
+    --------
+    >>> usage, basis = random.exponential(random.key(0), (2, 5, 3))
+    >>> new = change_basis(random.key(1), usage, basis, jnp.ones(3), jnp.ones(3), 10.0)
+    >>> bool(jnp.allclose(new[0] @ new[1].T, usage @ basis.T, atol=1e-5))
+    True
+    >>> bool(jnp.allclose(new[0], usage, atol=0.1))
+    False
+    """
+    rank = usage.shape[1]
+    key_shears, key_scales = random.split(key)
+    first, second = (jnp.array(p, jnp.int32) for p in _pairs(rank))
+    rates = jnp.concatenate(
+        [
+            jnp.broadcast_to(usage_rate[:, None], (rank, usage.shape[0])),
+            jnp.broadcast_to(basis_rate[:, None], (rank, basis.shape[0])),
+        ],
+        axis=1,
+    )
+    rows = usage.shape[0]
+    inside = jnp.arange(rates.shape[1]) < rows
+
+    def shear(n, stacked):
+        k, l = first[n], second[n]  # noqa: E741
+        of_k, of_l = stacked[k], stacked[l]
+        # Entries that move: those of the usage's factor l and of the basis' factor k.
+        position = jnp.where(inside, of_l, of_k)
+        direction = jnp.where(inside, of_k, -of_l)
+        rate = jnp.where(inside, rates[l], rates[k])
+        t = draw_shift(random.fold_in(key_shears, n), position, direction, rate, wall * rate)
+        moved = position + t * direction
+        stacked = stacked.at[l].set(jnp.where(inside, moved, of_l))
+        return stacked.at[k].set(jnp.where(inside, of_k, moved))
+
+    # A factor a row, its usage beside its basis.
+    stacked = jnp.concatenate([usage.T, basis.T], axis=1)
+    stacked = lax.fori_loop(0, len(first), shear, stacked)
+    scale = _draw_scales(key_scales, stacked, rates, inside, wall)
+    stacked = stacked * jnp.where(inside, scale[:, None], 1.0 / scale[:, None])
+    return stacked[:, :rows].T, stacked[:, rows:].T
+
+
+def _pairs(rank):
+    """Ordered pairs of different factors."""
+    pairs = [(k, l) for k in range(rank) for l in range(rank) if k != l]  # noqa: E741
+    return ([k for k, _ in pairs], [l for _, l in pairs]) if pairs else ([], [])  # noqa: E741
+
+
+def draw_shift(key, position, direction, rate, wall_rate):
+    r"""Draw t from the density proportional to :math:`\prod_m g_m(p_m + t\,d_m)`.
+
+    With :math:`\log g_m(x) = -\lambda_m x` for :math:`x \ge 0` and :math:`\omega_m x` below.
+
+    Parameters
+    ----------
+    key : jax.Array
+    position, direction : (number,) float
+        Where every entry stands and by how much it moves with t; not all directions are zero.
+    rate, wall_rate : (number,) float
+        :math:`\lambda_m > 0` and :math:`\omega_m > 0`.
+
+    Returns
+    -------
+    () float
+
+    Notes
+    -----
+    Slopes and values are summed outwards from where they vanish, so that those of very hard walls
+    do not swallow the others.
+    """
+    size = jnp.abs(direction)
+    moves = size > 0
+    kink = jnp.where(moves, -position / jnp.where(moves, direction, 1.0), 0.0)
+    kink = jnp.clip(kink, -FAR, FAR)  # of an entry that hardly moves, and matters nowhere
+    rising = direction > 0
+    # What an entry adds to the slope before its kink, and takes from it behind.
+    before = size * jnp.where(rising, wall_rate, rate)
+    behind = size * jnp.where(rising, rate, wall_rate)
+    kink, before, behind = lax.sort((kink, before, behind), num_keys=1)
+    zero = jnp.zeros((1,), kink.dtype)
+    slope = jnp.concatenate([jnp.cumsum(before[::-1])[::-1], zero])
+    slope = slope - jnp.concatenate([zero, jnp.cumsum(behind)])
+    value = _values_at_kinks(kink, slope)
+
+    # Of each piece the length and the value at its upper end, in both senses.
+    far = jnp.full((1,), jnp.inf, kink.dtype)
+    length = jnp.concatenate([far, jnp.diff(kink), far])
+    top = jnp.maximum(jnp.concatenate([-far, value]), jnp.concatenate([value, -far]))
+    steep = jnp.abs(slope)
+    drop = jnp.where(steep > 0, steep * length, 0.0)
+    flat = drop < 1e-5
+    mass = jnp.where(
+        flat,
+        jnp.where(flat, length, 1.0) * (1.0 - 0.5 * jnp.where(flat, drop, 0.0)),
+        -jnp.expm1(-drop) / jnp.where(flat, 1.0, steep),
+    )
+    share = jnp.exp(top) * mass
+    share = share / jnp.max(share)
+
+    u_piece, u_within = random.uniform(key, (2,), kink.dtype, minval=2.0**-24)
+    summed = jnp.cumsum(share)
+    piece = jnp.minimum(jnp.sum(summed < u_piece * summed[-1]), len(share) - 1)
+    ends = jnp.concatenate([kink[:1], kink]), jnp.concatenate([kink, kink[-1:]])
+    down = slope[piece] <= 0
+    from_end = jnp.where(
+        flat[piece],
+        u_within * jnp.where(flat[piece], length[piece], 0.0),
+        -jnp.log1p(u_within * jnp.expm1(-drop[piece])) / jnp.maximum(steep[piece], 1e-30),
+    )
+    return jnp.where(down, ends[0][piece] + from_end, ends[1][piece] - from_end)
+
+
+def _values_at_kinks(kink, slope):
+    """Log density at the kinks, zero at the highest of them."""
+    inner, place = slope[1:-1] * jnp.diff(kink), jnp.arange(len(kink) - 1)
+    # Concave: rising pieces come first.
+    highest = jnp.sum(slope[1:-1] > 0)
+    zero = jnp.zeros((1,), kink.dtype)
+    falls = jnp.cumsum(jnp.where(place >= highest, inner, 0.0))
+    rises = jnp.cumsum(jnp.where(place < highest, inner, 0.0)[::-1])[::-1]
+    return jnp.concatenate([zero, falls]) - jnp.concatenate([rises, zero])
+
+
+def _draw_scales(key, stacked, rates, inside, wall):
+    """Scales of all factors, (rank,): one slice step of each in its logarithm."""
+    costs = rates * jnp.where(stacked >= 0, stacked, -wall * stacked)
+    of_usage = jnp.sum(jnp.where(inside, costs, 0.0), axis=1)
+    of_basis = jnp.sum(jnp.where(inside, 0.0, costs), axis=1)
+    power = jnp.sum(jnp.where(inside, 1.0, -1.0))
+
+    def log_density(x):
+        return power * x - of_usage * jnp.exp(x) - of_basis * jnp.exp(-x)
+
+    # A window placed at random around where it stands (Neal 2003, section 4).
+    key_window, key_slice = random.split(key)
+    left = -WINDOW * random.uniform(key_window, of_usage.shape, stacked.dtype)
+    zero = jnp.zeros_like(of_usage)
+    return jnp.exp(slice_sample(key_slice, zero, log_density, left, left + WINDOW))

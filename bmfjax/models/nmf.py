@@ -1,0 +1,91 @@
+r"""Bayesian nonnegative matrix factorisation, as a NumPyro model."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from bmfjax.data.errors import InputError
+from bmfjax.models.relaxed import relaxed_bmf
+
+
+def nmf(
+    data=None,
+    observed=None,
+    *,
+    rank,
+    usage_rate=1.0,
+    basis_rate=1.0,
+    precision=None,
+    shape=None,
+):
+    r"""Normal noise around a product of nonnegative factors with exponential priors.
+
+    .. math::
+
+       d_{ij} \sim \mathcal N\Big(\sum_k y_{ik} x_{jk},\ \tau^{-1}\Big), \qquad
+       y_{ik} \sim \mathrm{Exp}(\lambda_Y),\quad x_{jk} \sim \mathrm{Exp}(\lambda_X)
+
+    (Schmidt, Winther, Hansen 2009, equations 1 to 4, with a Gamma prior of the precision
+    :math:`\tau`). Sampled exactly by `bmfjax.NMFGibbs`, and as any NumPyro model by NUTS, or by
+    HMC on the logarithms of the entries:
+    ``HMC(functools.partial(nmf, rank=3), num_steps=100)``.
+
+    Parameters
+    ----------
+    data : (rows, columns) array, optional
+        Real numbers; NaN is missing. None: draw from the prior predictive (give `shape`).
+    observed : (rows, columns) bool array, optional
+        False marks further missing entries.
+    rank : int
+        Number of factors.
+    usage_rate, basis_rate : float
+        Rates of the exponential priors; only their product matters to the fit.
+    precision : float or numpyro.distributions.Distribution, optional
+        Noise precision: a number fixes it, a distribution is its prior. Default: Gamma(1, 1).
+    shape : (int, int), optional
+        Rows and columns where `data` is None.
+
+    Raises
+    ------
+    InputError
+        For rates that are not positive numbers, or arguments that `relaxed_bmf` refuses.
+
+    Notes
+    -----
+    Sites: `usage` (rows, rank), `basis` (columns, rank), `precision` () where it is learned,
+    `data` (rows, columns).
+
+    Examples
+    --------
+    >>> import functools, jax
+    >>> from numpyro.infer import Predictive
+    >>> model = functools.partial(nmf, rank=2, shape=(4, 3))
+    >>> draws = Predictive(model, num_samples=5)(jax.random.key(0))
+    >>> draws["basis"].shape, bool((draws["usage"] >= 0).all())
+    ((5, 3, 2), True)
+    """
+    return relaxed_bmf(
+        data,
+        observed,
+        rank=rank,
+        precision=precision,
+        shape=shape,
+        **nmf_priors(usage_rate, basis_rate),
+    )
+
+
+def nmf_priors(usage_rate, basis_rate) -> dict:
+    """Arguments of `relaxed_bmf` that make it `nmf`.
+
+    Examples
+    --------
+    >>> nmf_priors(2.0, 1.0)["usage_prior"].rate
+    2.0
+    """
+    priors = {"upper": jnp.inf}
+    for name, rate in (("usage", usage_rate), ("basis", basis_rate)):
+        if isinstance(rate, bool) or jnp.ndim(rate) or not 0 < float(rate) < jnp.inf:
+            raise InputError(f"{name}_rate is {rate!r}; give a positive number")
+        priors[f"{name}_prior"] = dist.Exponential(float(rate))
+    return priors

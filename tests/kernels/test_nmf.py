@@ -1,0 +1,286 @@
+"""Moves and walls of nonnegative factorisations: conditionals, and what they leave invariant."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+from jax import random
+
+from bmfjax import models
+from bmfjax.data import InputError
+from bmfjax.diagnostics import ess_bulk, geweke_scores, mcse_mean, pairwise_distances
+from bmfjax.infer import ChainRun, NMFGibbs, wall_ladder
+from bmfjax.kernels import nmf
+from bmfjax.kernels.basis_change import change_basis, draw_shift
+from bmfjax.kernels.soft_wall import HARD, draw_two_sided
+from tests.kernels.exactness import fast_jit, new_problem, simulator
+
+INF = float("inf")
+
+
+def uniform_by_quadrature(log_density, draws, low, high, grid=20_000):
+    """P(X <= x) of the draws under a density on [low, high], by the midpoint rule."""
+    edges = np.linspace(low, high, grid + 1)
+    logs = log_density(0.5 * (edges[1:] + edges[:-1]))
+    mass = np.concatenate([[0.0], np.cumsum(np.exp(logs - logs.max()))])
+    return np.interp(draws, edges, mass / mass[-1])
+
+
+# ---- entries behind a wall -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("linear", "precision", "rate", "wall"),
+    [(0.0, 0.0, 1.0, 2.0), (3.0, 2.0, 1.0, 5.0), (-40.0, 4.0, 2.0, 3.0), (-8.0, 1.0, 0.5, 20.0),
+     (60.0, 30.0, 1.0, 1.0), (-5.0, 3.0, 1.0, HARD)],
+)  # fmt: skip
+def test_an_entry_behind_a_wall_has_its_density(linear, precision, rate, wall):
+    full = functools.partial(jnp.full, (4000,))
+    x = np.asarray(
+        fast_jit(draw_two_sided)(
+            random.key(0), full(linear), full(precision), full(rate), jnp.float32(wall)
+        ),
+        float,
+    )
+
+    def log_density(x):
+        price = np.where(x >= 0, rate * x, -min(wall, 1e6) * rate * x)
+        return linear * x - 0.5 * precision * x**2 - price
+
+    scores = uniform_by_quadrature(log_density, x, x.min() - 0.1, x.max() + 0.1)
+    assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+    if wall == HARD:
+        assert (x > 0).all()
+
+
+# ---- changes of basis ----------------------------------------------------------------------------
+
+
+def shift_problem(kind, wall):
+    r = np.random.default_rng(3)
+    position, direction = r.exponential(size=7), r.normal(size=7)
+    position[:2] = 1e-4  # at the wall
+    if kind == "beyond":
+        position[2:4] = -0.05
+    rate = r.uniform(0.5, 2.0, 7)
+    return position, direction, rate, wall * rate
+
+
+@pytest.mark.parametrize(
+    ("kind", "wall"), [("inside", 3.0), ("inside", 300.0), ("beyond", 20.0), ("inside", HARD)]
+)
+def test_a_shear_is_drawn_from_its_density(kind, wall):
+    position, direction, rate, walls = shift_problem(kind, wall)
+    draw = fast_jit(
+        jax.vmap(
+            lambda k: draw_shift(
+                k,
+                *map(
+                    jnp.asarray,
+                    (
+                        np.float32(position),
+                        np.float32(direction),
+                        np.float32(rate),
+                        np.float32(walls),
+                    ),
+                ),
+            )
+        )
+    )
+    t = np.asarray(draw(random.split(random.key(1), 4000)), float)
+
+    def log_density(t):
+        x = position[:, None] + direction[:, None] * t
+        price = np.where(x >= 0, rate[:, None] * x, -np.minimum(walls, 1e9)[:, None] * x)
+        return -price.sum(0)
+
+    reach = 0.2 * np.ptp(t)
+    scores = uniform_by_quadrature(log_density, t, t.min() - reach, t.max() + reach)
+    assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+def test_a_change_of_basis_keeps_the_product_and_the_walls():
+    usage, basis = random.exponential(random.key(0), (2, 6, 3))
+    one = jnp.ones(3)
+    new_usage, new_basis = fast_jit(change_basis)(
+        random.key(1), usage, basis, one, one, jnp.float32(HARD)
+    )
+    np.testing.assert_allclose(new_usage @ new_basis.T, usage @ basis.T, rtol=1e-4, atol=1e-5)
+    assert (new_usage >= -1e-6).all() and (new_basis >= -1e-6).all()
+    assert not np.allclose(new_usage, usage, atol=0.05)
+
+
+# ---- the posterior -------------------------------------------------------------------------------
+
+OBSERVED = np.ones((5, 4), bool)
+OBSERVED[[0, 2, 3], [1, 2, 0]] = False
+OPTIONS = {
+    "rank": 2,
+    "usage_prior": dist.Exponential(1.5),
+    "basis_prior": dist.Exponential(0.7),
+    "upper": INF,
+    "precision": dist.Gamma(4.0, 2.0),
+}
+
+
+def statistics(position, data):
+    usage, basis = position["usage"], position["basis"]
+    product = usage @ basis.T
+    return jnp.stack(
+        [
+            usage.sum(), (usage**2).sum(), basis.sum(), (basis[0] * basis[1]).sum(),
+            product[0, 0], (product**2).sum(), jnp.log(position["precision"]),
+            (usage[0] * usage[1]).sum(), jnp.log(usage.sum() / basis.sum()),
+            (data.values * product).sum(),
+        ]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["complete", "missing"])
+def joint_test(request):
+    observed = np.ones_like(OBSERVED) if request.param == "complete" else OBSERVED
+
+    def algorithm(density, rate_factor, weight_factor):
+        """Sweeps, and the moves with faults: right where both factors are 1."""
+        plain = nmf.nonnegative_gibbs(density, None, ())
+        slope, curvature = density.usage.quadratic
+        usage = density.usage._replace(quadratic=(rate_factor * slope, curvature))
+        wrong = density._replace(usage=usage)
+
+        def step(key, state, data, inverse_temperature=1.0):
+            key_sweep, key_move = random.split(key)
+            state, _ = plain.step(key_sweep, state, data)
+            weight = weight_factor * state.position["precision"]
+            position = nmf.move(key_move, wrong, state.position, data, weight, nmf.MOVES)
+            return type(state)(position), nmf.sweep_info(density, position, data)
+
+        return plain._replace(step=step)
+
+    run = simulator(
+        new_problem(observed, **OPTIONS), algorithm, statistics,
+        num_chains=400, num_draws=100, thin=2,
+    )  # fmt: skip
+
+    def scores(*faults):
+        marginal, successive = run(random.key(2), True, *map(jnp.float32, faults))
+        return np.abs(geweke_scores(marginal, successive)), ess_bulk(successive).min()
+
+    return scores
+
+
+def test_moves_leave_the_posterior_invariant(joint_test):
+    scores, effective = joint_test(1.0, 1.0)
+    assert effective > 1000
+    assert scores.max() < 4.2
+
+
+@pytest.mark.parametrize("faults", [(1.5, 1.0), (1.0, 5.0)], ids=["rate", "precision"])
+def test_moves_with_a_fault_do_not(joint_test, faults):
+    assert joint_test(*faults)[0].max() > 6
+
+
+def two_solutions(noise, seed=0):
+    """Laurberg's matrix with two solutions, exact or with noise; the first of them."""
+    a = 0.5
+    usage = np.array([[a, 1, 0], [1, a, 0], [1, 0, a], [a, 0, 1], [0, a, 1], [0, 1, a]])
+    exact = usage @ usage.T
+    return exact + noise * np.random.default_rng(seed).normal(size=exact.shape), usage
+
+
+def run_chains(kernel, data, num_samples, num_chains, start=None, seed=0, num_warmup=0):
+    bound = kernel.bind(np.asarray(data, np.float32))
+    traces = ["log_joint"] + (["replica"] if kernel._walls else [])
+    run = ChainRun(
+        bound.algorithm, random.key(seed), bound.data, num_chains=num_chains,
+        num_warmup=num_warmup, num_samples=num_samples, position=start,
+        draws={"usage": 1, "basis": 1}, trace=dict.fromkeys(traces, 1),
+    )  # fmt: skip
+    run.finish()
+    return run
+
+
+def test_walls_do_not_change_the_posterior():
+    r = np.random.default_rng(4)
+    data = r.exponential(size=(4, 2)) @ r.exponential(size=(2, 3)) + 0.3 * r.normal(size=(4, 3))
+    model = functools.partial(models.nmf, rank=2, precision=10.0, usage_rate=1.5)
+    found = []
+    for walls in (None, (30.0, 6.0, 1.5)):
+        kernel = NMFGibbs(model, walls=walls, moves=("basis", "lines") if walls else ())
+        draws = run_chains(kernel, data, 2500, 8, num_warmup=300).draws()
+        usage, basis = (np.asarray(draws[n], float) for n in ("usage", "basis"))
+        found.append(
+            np.stack(
+                [
+                    usage.sum((2, 3)), (usage**2).sum((2, 3)), basis[:, :, 0].max(-1),
+                    (usage[:, :, 0] * basis[:, :, 1]).sum(-1), usage[:, :, 1].min(-1),
+                    np.log(basis.sum((2, 3))),
+                ], -1,
+            )
+        )  # fmt: skip
+    (first, second), errors = found, [mcse_mean(f) for f in found]
+    assert ess_bulk(second).min() > 1000
+    scores = (first.mean((0, 1)) - second.mean((0, 1))) / np.hypot(*errors)
+    assert np.abs(scores).max() < 4
+
+
+def test_both_solutions_have_their_share_from_either_start():
+    """Without noise the two have equal mass, by symmetry."""
+    data, usage = two_solutions(0.0)
+    other = np.roll(usage, 3, axis=0)
+    model = functools.partial(models.nmf, rank=3, precision=1e4)
+    start = {n: np.stack([usage, other] * 4) + 1e-4 for n in ("usage", "basis")}
+    run = run_chains(NMFGibbs(model, walls=wall_ladder(2e3, 2.0, 16)), data, 2500, 8, start)
+    draws = np.asarray(run.draws()["usage"])
+    first = np.stack([pairwise_distances(chain, usage[None])[:, 0] < 18 for chain in draws])
+    switches = np.abs(np.diff(first.astype(int), axis=1)).sum(1)
+    assert switches.min() >= 2
+    assert abs(first.mean() - 0.5) < 4 * mcse_mean(first.astype(float)[..., None])[0]
+    assert mcse_mean(first.astype(float)[..., None])[0] < 0.08
+    assert pairwise_distances(draws[0, ::50]).max() > 36
+
+
+def test_without_walls_a_chain_keeps_its_solution():
+    data, usage = two_solutions(0.0)
+    model = functools.partial(models.nmf, rank=3, precision=1e4)
+    start = {n: usage[None] + 1e-4 for n in ("usage", "basis")}
+    draws = run_chains(NMFGibbs(model), data, 2000, 1, start).draws()["usage"][0]
+    assert pairwise_distances(draws[::20]).max() < 5
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"moves": ("rows",)}, "give a sequence of any of basis, lines"),
+        ({"moves": "basis"}, "give a sequence"),
+        ({"walls": (1.0, 2.0)}, "that fall"),
+        ({"walls": ()}, "that fall"),
+        ({"walls": (1.0, -1.0)}, "positive numbers"),
+        ({"walls": "auto"}, "positive numbers"),
+        ({"walls": (10.0,), "num_anneal": 5}, "leave one of them out"),
+    ],
+)
+def test_options_that_are_wrong(options, message):
+    with pytest.raises(InputError, match=message):
+        NMFGibbs(functools.partial(models.nmf, rank=2), **options)
+
+
+def test_models_that_are_not_its_own():
+    data = np.ones((3, 3))
+    for model, message in (
+        (functools.partial(models.relaxed_bmf, rank=2), "upper=inf"),
+        (functools.partial(models.relaxed_bmf, rank=2, upper=INF, prior="normal"), "exponential"),
+        (lambda data: None, "no other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            NMFGibbs(model).bind(data)
+    with pytest.raises(InputError, match="positive number"):
+        NMFGibbs(functools.partial(models.nmf, rank=2, usage_rate=0.0)).bind(data)
+    with pytest.raises(InputError, match="needs data"):
+        NMFGibbs(functools.partial(models.nmf, rank=2, shape=(3, 3))).bind()
