@@ -6,6 +6,7 @@ from bmfjax.data.generate import Synthetic, generate_product, generate_tiles, th
 from bmfjax.data.load import load, load_truth
 from bmfjax.data.load_real import load_real
 from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.nmf_problems import NMFProblem, embedded, laurberg, solution_line
 from bmfjax.data.packed import boolean_product, count_errors, pack_bits, unpack_bits
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.storage import Truth, save
@@ -14,19 +15,23 @@ __all__ = [
     "BinaryMatrix",
     "Dataset",
     "InputError",
+    "NMFProblem",
     "RealMatrix",
     "Synthetic",
     "Truth",
     "boolean_product",
     "count_errors",
     "datasets",
+    "embedded",
     "generate_product",
     "generate_tiles",
+    "laurberg",
     "load",
     "load_real",
     "load_truth",
     "pack_bits",
     "save",
+    "solution_line",
     "thesis_matrix",
     "unpack_bits",
 ]

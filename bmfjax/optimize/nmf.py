@@ -1,0 +1,186 @@
+r"""Nonnegative factorisation by optimisation of the squared error.
+
+.. math:: \min_{Y, X \ge 0}\ \tfrac12\|D - Y X^\top\|_F^2
+
+by the multiplicative updates of Lee and Seung (2001) and the projected gradient of Lin (2007),
+"Projected gradient methods for nonnegative matrix factorization", Neural Computation 19(10).
+Both run under ``jit`` and ``vmap``: thousands of restarts at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+#: Of the Armijo rule: the factor of a step, and the decrease that is asked of it.
+SHRINK, DECREASE = 0.1, 0.01
+#: Steps of one subproblem, and of its search for a step size.
+MAX_INNER, MAX_SEARCH = 100, 20
+
+
+def multiplicative_updates(usage, basis, data, num_steps: int):
+    """Lee and Seung's updates of both factors, in turn; zeros stay zeros.
+
+    Parameters
+    ----------
+    usage : (rows, rank) float
+    basis : (columns, rank) float
+    data : (rows, columns) float
+        Nonnegative; negative numbers count as zero.
+    num_steps : int
+
+    Returns
+    -------
+    usage, basis
+
+    Examples
+    --------
+    >>> exact = jnp.array([[1.0, 2.0], [2.0, 4.0]])
+    >>> y, x = multiplicative_updates(jnp.ones((2, 1)), jnp.ones((2, 1)), exact, 5)
+    >>> (y @ x.T).round(3).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
+    data = jnp.maximum(data, 0.0)
+    tiny = jnp.finfo(data.dtype).tiny ** 0.5
+
+    def update(_, factors):
+        usage, basis = factors
+        basis = basis * (data.T @ usage) / jnp.maximum(basis @ (usage.T @ usage), tiny)
+        usage = usage * (data @ basis) / jnp.maximum(usage @ (basis.T @ basis), tiny)
+        return usage, basis
+
+    return lax.fori_loop(0, num_steps, update, (usage, basis))
+
+
+class ProjectedGradient(NamedTuple):
+    """Where Lin's algorithm is.
+
+    Attributes
+    ----------
+    usage : (rows, rank) float
+    basis : (columns, rank) float
+    tolerance : (2,) float
+        Of the projected gradient in the subproblems of the usage and the basis.
+    gradient : () float
+        Norm of the projected gradient of both.
+    step : () int32
+    """
+
+    usage: jax.Array
+    basis: jax.Array
+    tolerance: jax.Array
+    gradient: jax.Array
+    step: jax.Array
+
+
+def projected_gradient(
+    usage, basis, data, *, tolerance: float = 1e-4, max_steps: int = 500
+) -> ProjectedGradient:
+    """Lin's alternating nonnegative least squares by projected gradients (his algorithms 2 and 4).
+
+    Each factor is fitted with the other fixed, by gradient steps projected to the nonnegative
+    numbers, whose size is found by the Armijo rule from the one before.
+
+    Parameters
+    ----------
+    usage, basis : (rows, rank) and (columns, rank) float
+        A nonnegative start.
+    data : (rows, columns) float
+    tolerance : float
+        It stops where the norm of the projected gradient is this share of that at the start.
+    max_steps : int
+        Alternations at most.
+
+    Returns
+    -------
+    ProjectedGradient
+
+    Examples
+    --------
+    >>> exact = jnp.array([[1.0, 2.0], [2.0, 4.0]])
+    >>> found = projected_gradient(jnp.ones((2, 1)), jnp.ones((2, 1)), exact)
+    >>> (found.usage @ found.basis.T).round(2).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
+    at_start = _gradient_norm(usage, basis, data)
+    goal = tolerance * at_start
+    tolerances = jnp.stack([1.0, 1.0]) * jnp.maximum(1e-3, tolerance) * at_start
+    start = ProjectedGradient(usage, basis, tolerances, at_start, jnp.int32(0))
+
+    def unfinished(state):
+        return (state.step < max_steps) & (state.gradient > goal)
+
+    return lax.while_loop(unfinished, lambda s: _alternate(s, data), start)
+
+
+def _alternate(state: ProjectedGradient, data) -> ProjectedGradient:
+    usage, first = _least_squares(state.usage, state.basis, data, state.tolerance[0])
+    basis, second = _least_squares(state.basis, usage, data.T, state.tolerance[1])
+    # A subproblem that was solved at once is to be solved better.
+    done = jnp.stack([first, second]) <= 1
+    tolerance = jnp.where(done, 0.1 * state.tolerance, state.tolerance)
+    gradient = _gradient_norm(usage, basis, data)
+    return ProjectedGradient(usage, basis, tolerance, gradient, state.step + 1)
+
+
+def _least_squares(x, other, data, tolerance):
+    """Fit x in ``data = x other^T``; the fit, and how many steps it took."""
+    gram, cross = other.T @ other, data @ other
+
+    def gradient(x):
+        return x @ gram - cross
+
+    def unfinished(carry):
+        x, _, count = carry
+        norm = jnp.linalg.norm(_projected(gradient(x), x))
+        return (count < MAX_INNER) & ((norm > tolerance) | (count == 0))
+
+    def descend(carry):
+        x, size, count = carry
+        size, x = _armijo(x, gradient(x), gram, size)
+        return x, size, count + 1
+
+    x, _, count = lax.while_loop(unfinished, descend, (x, jnp.ones((), x.dtype), jnp.int32(0)))
+    return x, count
+
+
+def _armijo(x, gradient, gram, size):
+    """The largest step in powers of `SHRINK` around `size` that decreases enough, and where to."""
+
+    def moved(size):
+        return jnp.maximum(x - size * gradient, 0.0)
+
+    def enough(size):
+        d = moved(size) - x
+        # Of a quadratic function, exactly (Lin 2007, equation 17).
+        return (1 - DECREASE) * jnp.sum(gradient * d) + 0.5 * jnp.sum((d @ gram) * d) <= 0
+
+    grows = enough(size)
+
+    def searching(carry):
+        return ~carry[2] & (carry[1] < MAX_SEARCH)
+
+    def search(carry):
+        size, count, _ = carry
+        larger = size / SHRINK
+        still = grows & enough(larger) & jnp.any(moved(larger) != moved(size))
+        smaller = size * SHRINK
+        size = jnp.where(grows, jnp.where(still, larger, size), smaller)
+        return size, count + 1, jnp.where(grows, ~still, enough(size))
+
+    size, _, _ = lax.while_loop(searching, search, (size, jnp.int32(0), jnp.array(False)))
+    return size, jnp.where(enough(size), moved(size), x)
+
+
+def _projected(gradient, x):
+    """The gradient where a step against it is allowed."""
+    return jnp.where((gradient < 0) | (x > 0), gradient, 0.0)
+
+
+def _gradient_norm(usage, basis, data):
+    residual = usage @ basis.T - data
+    first, second = _projected(residual @ basis, usage), _projected(residual.T @ usage, basis)
+    return jnp.sqrt(jnp.sum(first**2) + jnp.sum(second**2))
