@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.slice import slice_sample
+from bmfjax.kernels.truncated_normal import truncated_normal_quantile
 
 #: Width of the window around log s in which a scale is looked for.
 WINDOW = 3.0
@@ -28,7 +29,7 @@ WINDOW = 3.0
 FAR = 1e12
 
 
-def change_basis(key, usage, basis, usage_rate, basis_rate, wall):
+def change_basis(key, usage, basis, usage_rate, basis_rate, wall=None):
     """One pass over all shears, in both directions, and all scales.
 
     Parameters
@@ -38,8 +39,8 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, wall):
     basis : (columns, rank) float
     usage_rate, basis_rate : (rank,) float
         Rates of the exponential priors.
-    wall : () float
-        Hardness of the walls.
+    wall : () float, optional
+        Hardness of the walls at zero; None: the factors are nonnegative and stay so.
 
     Returns
     -------
@@ -75,8 +76,13 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, wall):
         position = jnp.where(inside, of_l, of_k)
         direction = jnp.where(inside, of_k, -of_l)
         rate = jnp.where(inside, rates[l], rates[k])
-        t = draw_shift(random.fold_in(key_shears, n), position, direction, rate, wall * rate)
-        moved = position + t * direction
+        key = random.fold_in(key_shears, n)
+        if wall is None:
+            t = draw_nonnegative_shift(key, position, direction, rate)
+            moved = jnp.maximum(position + t * direction, jnp.finfo(position.dtype).tiny)
+        else:
+            t = draw_shift(key, position, direction, rate, wall * rate)
+            moved = position + t * direction
         stacked = stacked.at[l].set(jnp.where(inside, moved, of_l))
         return stacked.at[k].set(jnp.where(inside, of_k, moved))
 
@@ -92,6 +98,20 @@ def _pairs(rank):
     """Ordered pairs of different factors."""
     pairs = [(k, l) for k in range(rank) for l in range(rank) if k != l]  # noqa: E741
     return ([k for k, _ in pairs], [l for _, l in pairs]) if pairs else ([], [])  # noqa: E741
+
+
+def draw_nonnegative_shift(key, position, direction, rate):
+    """`draw_shift` behind hard walls, of a nonnegative position: () float.
+
+    An exponential distribution, truncated to where every entry stays nonnegative.
+    """
+    bound = -position / jnp.where(direction != 0, direction, 1.0)
+    low = jnp.max(jnp.where(direction > 0, bound, -FAR))
+    high = jnp.min(jnp.where(direction < 0, bound, FAR))
+    u = random.uniform(key, (), position.dtype)
+    slope = -jnp.sum(rate * direction)
+    t = truncated_normal_quantile(u, slope, jnp.zeros_like(slope), low, high)
+    return jnp.where(high > low, jnp.clip(t, low, high), 0.0)
 
 
 def draw_shift(key, position, direction, rate, wall_rate):
@@ -171,7 +191,9 @@ def _values_at_kinks(kink, slope):
 
 def _draw_scales(key, stacked, rates, inside, wall):
     """Scales of all factors, (rank,): one slice step of each in its logarithm."""
-    costs = rates * jnp.where(stacked >= 0, stacked, -wall * stacked)
+    costs = rates * stacked
+    if wall is not None:
+        costs = jnp.where(stacked >= 0, costs, -wall * costs)
     of_usage = jnp.sum(jnp.where(inside, costs, 0.0), axis=1)
     of_basis = jnp.sum(jnp.where(inside, 0.0, costs), axis=1)
     power = jnp.sum(jnp.where(inside, 1.0, -1.0))

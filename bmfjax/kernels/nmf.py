@@ -80,7 +80,7 @@ def nonnegative_gibbs(density: RelaxedDensity, initial, moves: Sequence[str] = M
     return Algorithm(plain.init, step, plain.observe)
 
 
-def move(key, density: RelaxedDensity, position, data, weight, moves, wall=HARD) -> dict:
+def move(key, density: RelaxedDensity, position, data, weight, moves, wall=None) -> dict:
     """The chosen moves, one after another; the posterior at this hardness stays invariant.
 
     Parameters
@@ -93,7 +93,8 @@ def move(key, density: RelaxedDensity, position, data, weight, moves, wall=HARD)
         Noise precision times inverse temperature.
     moves : sequence of str
         "lines" for a nonnegative position alone.
-    wall : () float
+    wall : () float, optional
+        Hardness of the walls; None: the position is nonnegative.
 
     Returns
     -------
