@@ -31,8 +31,8 @@ NOISE = 1e-3
 SMALL = {"one mode": laurberg(0.3), "two modes": laurberg(0.5), "infinite modes": solution_line()}
 SETS = {f"small, {n}": p for n, p in SMALL.items()}
 SETS |= {f"large, {n}": embedded(p) for n, p in SMALL.items()}
-#: Hardness of the soft walls. Only where solutions are apart: elsewhere moves reach them all, and at
-#: rank 6, or with 550 lines, so many entries are at the walls that it would take far more replicas.
+#: Hardness of the soft walls. Only where solutions are apart: on the line moves reach them all, and
+#: at rank 6, or with 550 lines, many more entries are at the walls and many more replicas needed.
 WALLS, WALLED = wall_ladder(2e4, 2.0, 20), ("small, one mode", "small, two modes")
 ROWS = {
     "One Mode": lambda case, seed: ways.baseline(case, False, seed),

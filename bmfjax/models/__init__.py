@@ -5,7 +5,7 @@ from bmfjax.models.deep_ormachine import deep_ormachine
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.hamming_machine import hamming_machine
 from bmfjax.models.logistic import logistic
-from bmfjax.models.nmf import nmf
+from bmfjax.models.nmf import nmf, priors_by_scale
 from bmfjax.models.one_hot import one_hot_machine
 from bmfjax.models.ormachine import ormachine
 from bmfjax.models.ormachine_effects import ormachine_effects
@@ -21,6 +21,7 @@ __all__ = [
     "one_hot_machine",
     "ormachine",
     "ormachine_effects",
+    "priors_by_scale",
     "relaxed_bmf",
     "resolve_bits_prior",
     "resolve_flip_rate",

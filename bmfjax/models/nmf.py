@@ -75,6 +75,31 @@ def nmf(
     )
 
 
+def priors_by_scale(rank: int, mean: float, square: float) -> dict:
+    """Priors of `nmf` for data of any unit.
+
+    Parameters
+    ----------
+    rank : int
+    mean, square : float
+        Of the observed entries and of their squares; the mean positive.
+
+    Returns
+    -------
+    dict
+        Equal rates with which the product has this mean a priori, and Gamma(1, square / 1000) for
+        the precision: noise of a thousandth of the data's size and more is not told from less.
+
+    Examples
+    --------
+    >>> priors_by_scale(2, 0.5, 1.0)["usage_rate"]
+    2.0
+    """
+    rate = (rank / mean) ** 0.5
+    precision = dist.Gamma(1.0, 1e-3 * square)
+    return {"usage_rate": rate, "basis_rate": rate, "precision": precision}
+
+
 def nmf_priors(usage_rate, basis_rate) -> dict:
     """Arguments of `relaxed_bmf` that make it `nmf`.
 

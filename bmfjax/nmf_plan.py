@@ -1,0 +1,172 @@
+"""The nonnegative model's part of a fit: its chains, and the result of their draws."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from bmfjax import models, trust
+from bmfjax.data import InputError
+from bmfjax.diagnostics import agreement, align
+from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.infer import ChainRun
+from bmfjax.options import check_start, describe, digest
+from bmfjax.outcome import most_probable, thinning
+from bmfjax.request import Plan, Request, check_memory
+from bmfjax.result import Fit
+from bmfjax.samplers import make_kernel
+from bmfjax.solutions import solutions
+
+PRIORS = ("usage_rate", "basis_rate", "precision")
+
+
+def nmf_plan(request: Request) -> Plan:
+    """Chains of the nonnegative model at their start."""
+    data, rank = request.data, request.rank
+    check_memory(
+        data, 16 + (rank // 2 if data.num_missing else 0), "model 'nmf' keeps the matrix dense"
+    )
+    arguments = nmf_arguments(data, rank, request.priors)
+    model = functools.partial(models.nmf, rank=rank, **arguments)
+    kernel, options = make_kernel(request, model)
+    every = thinning(
+        4 * request.num_chains * rank * (data.num_rows + data.num_columns), request.num_samples
+    )
+    learned = () if isinstance(arguments["precision"], float) else ("precision",)
+    position = _given_start(request, arguments)
+    bound = kernel.bind(data.dense())
+    replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
+    run = ChainRun(
+        bound.algorithm,
+        jax.random.key(request.seed),
+        bound.data,
+        num_chains=request.num_chains,
+        num_warmup=request.num_warmup,
+        num_samples=request.num_samples,
+        position=position,
+        draws=dict.fromkeys(("usage", "basis", *learned), every),
+        trace=dict.fromkeys(("log_joint", "residual", *learned, *replicas), 1),
+    )
+    settings = request.settings() | {
+        "priors": {n: describe(p) for n, p in arguments.items()},
+        "init": "prior" if position is None else digest(position),
+        "thinning": every,
+        "sampler_options": {n: str(v) for n, v in options.items()},
+    }
+    return Plan(data, settings, lambda resume: run, functools.partial(_assemble, arguments))
+
+
+def nmf_arguments(data, rank: int, given) -> dict:
+    """Keyword arguments of `bmfjax.models.nmf`; what was not given is set by the data's scale.
+
+    Parameters
+    ----------
+    data : RealMatrix or BinaryMatrix
+    rank : int
+    given : mapping or None
+
+    Returns
+    -------
+    dict
+        As `bmfjax.models.priors_by_scale` has them where nothing else is given.
+
+    Raises
+    ------
+    InputError
+        For other names or values, or data whose mean is not positive.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"priors is {given!r}; give a mapping of any of {', '.join(PRIORS)}")
+    unknown = sorted(set(given or {}) - set(PRIORS))
+    if unknown:
+        raise InputError(f"priors name {unknown[0]!r}; model 'nmf' has {', '.join(PRIORS)}")
+    values = data.dense(np.float64)
+    mean, square = float(np.nanmean(values)), float(np.nanmean(values**2))
+    if mean <= 0:
+        raise InputError(
+            f"the mean of the data is {mean:.4g}; model 'nmf' is of nonnegative products: give "
+            "data with a positive mean, or another model"
+        )
+    found = models.priors_by_scale(rank, mean, square) | dict(given or {})
+    found["precision"] = models.resolve_precision(found["precision"])
+    return found
+
+
+def _given_start(request, arguments) -> dict | None:
+    if request.init is None:
+        return None
+    check_start(request.init)
+    data, start = request.data, {}
+    for name, size in (("usage", data.num_rows), ("basis", data.num_columns)):
+        try:
+            values = np.asarray(request.init[name], np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"init {name!r} is not numeric; give an array of numbers") from None
+        if values.shape != (size, request.rank):
+            raise InputError(
+                f"init {name!r} has shape {values.shape}; it must be {(size, request.rank)}"
+            )
+        if not ((values >= 0) & (values < np.inf)).all():
+            raise InputError(f"init {name!r} has values that are negative or not finite")
+        # Above zero, where the density is that of the interval's inside.
+        values = np.maximum(values, np.finfo(np.float32).tiny)
+        start[name] = np.broadcast_to(values, (request.num_chains, size, request.rank))
+    prior = arguments["precision"]
+    if not isinstance(prior, float):
+        # The conditional mean: a start with the wrong precision is left at the first step.
+        product = start["usage"][0] @ start["basis"][0].T
+        residual = np.nansum((data.dense() - product) ** 2)
+        seen = data.num_rows * data.num_columns - data.num_missing
+        mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
+        start["precision"] = np.full(request.num_chains, mean, np.float32)
+    return start
+
+
+def _assemble(arguments, plan, run, versions, seconds) -> Fit:
+    data, settings, drawn, trace = plan.data, plan.settings, run.draws(), run.trace()
+    usage, basis = _ordered(drawn.pop("usage"), drawn.pop("basis"), most_probable(run, trace))
+    agreeing, apart = agreement(usage.mean(1), basis.mean(1)), solutions(basis)
+    prior = arguments["precision"]
+    return Fit(
+        data=data,
+        model=settings["model"],
+        sampler=settings["sampler"],
+        settings=settings,
+        usage_draws=usage,
+        basis_draws=basis,
+        other_draws=drawn,
+        trace=trace,
+        agreement=agreeing,
+        scalars={
+            "coverage_largest": apart.largest,
+            "coverage_mean": apart.mean,
+            "num_warmup": settings["num_warmup"],
+            "num_draws": run.num_draws,
+            "thinning": settings["thinning"],
+            "complete": run.steps_done == run.num_steps,
+            "seconds": seconds,
+            "rows_without_information": len(data.empty_rows),
+            "columns_without_information": len(data.empty_columns),
+            **trust.assess(
+                data, usage, basis, float("nan"), agreeing,
+                {n: values[:, run.num_warmup :] for n, values in trace.items()},
+                exact=True,
+                residual_floor=2 * float(getattr(prior, "rate", 0.0)),
+            ),
+        },
+        binary=None,
+        versions=versions,
+    )  # fmt: skip
+
+
+def _ordered(usage, basis, pivot):
+    """Draws with factors matched by their directions, the largest first."""
+    units = (f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis))
+    permutation = align(*units, pivot=pivot).permutation
+    usage, basis = apply_permutation(usage, basis, permutation)
+    sizes = (usage.astype(float) ** 2).mean((0, 1, 2)) * (basis.astype(float) ** 2).mean((0, 1, 2))
+    order = np.argsort(-sizes, kind="stable")
+    return usage[..., order], basis[..., order]
