@@ -1,0 +1,183 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Is this the only factorisation?
+#
+# A nonnegative factorisation is read for its parts. But the same matrix may be a product of other
+# parts as well, and a chain that has settled on some of them looks, by every usual diagnostic, as
+# if it had converged. Here are two matrices whose solutions are known, what a plain sampler sees of
+# them, and what one sees that changes the basis.
+
+# %%
+import functools
+import os
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+
+import bmfjax
+from bmfjax.data import laurberg, solution_line
+from bmfjax.diagnostics import coverage, integrated_time, pairwise_distances
+from bmfjax.infer import ChainRun, wall_ladder
+from bmfjax.models import nmf
+
+quick = bool(os.environ.get("BMFJAX_QUICK"))
+NOISE = 1e-3
+
+# %% [markdown]
+# ## One matrix, two solutions
+#
+# Laurberg's 6 x 6 matrix has rank 3. Divided by their sums, its rows are six points in a plane, and
+# a nonnegative factorisation is a triangle around them inside of the region that is nonnegative.
+# Two triangles do it.
+
+# %%
+two = laurberg(0.5)
+first, second = (two.solution(t)[0] for t in (0.0, 1.0))
+corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]])
+points = first / first.sum(1, keepdims=True) @ corners
+# The corners of the other triangle, in the basis of the first: rows of the change of basis.
+change = np.linalg.lstsq(second, first, rcond=None)[0]
+others = change / change.sum(1, keepdims=True) @ corners
+
+figure, axes = plt.subplots(figsize=(4.5, 4))
+for triangle, colour in ((corners, "C0"), (others, "C1")):
+    axes.fill(*triangle.T, fill=False, edgecolor=colour, linewidth=2)
+axes.scatter(*points.T, color="black", zorder=3)
+axes.set_aspect("equal")
+axes.axis("off")
+axes.set_title("six rows, two triangles")
+
+# %% [markdown]
+# The largest angle between matched columns of the two solutions:
+
+# %%
+apart = pairwise_distances(first[None], second[None])[0, 0]
+assert 36 < apart < 38
+apart
+
+# %% [markdown]
+# ## What three samplers see
+#
+# All draw from the same posterior, exactly, with normal noise of .001 and exponential priors. All
+# start at the first solution. The first is Gibbs sampling column by column (Schmidt, Winther,
+# Hansen 2009). The second also changes the basis: it moves along directions in which the product
+# stays what it is. The third has replicas of the chain besides, in which entries may be negative,
+# at a price that falls from one to the next: behind such soft walls the triangle can turn.
+
+
+# %%
+def sample(problem, start, num_samples, **options):
+    """Draws of the usage, (draw, rows, rank), from a start at a solution."""
+    noisy = np.random.default_rng(0).normal(problem.exact, NOISE)
+    model = functools.partial(nmf, rank=problem.rank, precision=NOISE**-2)
+    bound = bmfjax.NMFGibbs(model, **options).bind(noisy)
+    position = {n: f[None] + 1e-6 for n, f in zip(("usage", "basis"), start, strict=True)}
+    run = ChainRun(
+        bound.algorithm, jax.random.key(1), bound.data, num_chains=1, num_warmup=0,
+        num_samples=num_samples, position=position, draws={"usage": 1},
+    )  # fmt: skip
+    run.finish()
+    return np.asarray(run.draws()["usage"][0], float)
+
+
+moves = ("basis", "lines")
+walls = wall_ladder(2e4, 2.0, 20)
+number = 1000 if quick else 10_000
+drawn = {
+    "Gibbs": sample(two, two.solution(0.0), number, moves=()),
+    "with changes of basis": sample(two, two.solution(0.0), number, moves=moves),
+    "behind soft walls": sample(two, two.solution(0.0), number, moves=moves, walls=walls),
+}
+for name, draws in drawn.items():
+    seen = pairwise_distances(draws[:: number // 250])
+    lag = np.nanmean(integrated_time(draws[None]))
+    print(f"{name}: solutions {seen.max():.2f} degrees apart, autocorrelation time {lag:.0f}")
+
+# %% [markdown]
+# Gibbs mixes slowly and within one solution. Changes of basis make it mix, still within one: no
+# path of nonnegative factors leads to the other. Behind walls both are seen. In which solution each
+# draw is:
+
+# %%
+figure, panels = plt.subplots(3, 1, figsize=(8, 4.5), sharex=True, layout="constrained")
+for axes, (name, draws) in zip(panels, drawn.items(), strict=True):
+    axes.plot(pairwise_distances(draws, first[None])[:, 0], linewidth=0.8)
+    axes.set_ylim(-2, 40)
+    axes.set_title(f"{name}: degrees from the first solution", fontsize=9, loc="left")
+panels[-1].set_xlabel("draw")
+
+# %%
+assert pairwise_distances(drawn["Gibbs"][::50]).max() < 2
+if not quick:
+    assert pairwise_distances(drawn["behind soft walls"][::20]).max() > 36
+
+# %% [markdown]
+# The curve of covering numbers tells it at a glance: how many draws it takes to have one within a
+# radius of every other. A step at 2 that lasts is two solutions.
+
+# %%
+figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+for name, draws in drawn.items():
+    found = coverage(pairwise_distances(draws[:: number // 250]))
+    axes.step(np.r_[found.radii, 45], np.r_[found.covering, 1], where="post", label=name)
+axes.set_yscale("log")
+axes.set_xlabel("radius in degrees")
+axes.set_ylabel("draws that cover all")
+axes.legend()
+
+# %% [markdown]
+# ## A line of solutions
+#
+# Of the second matrix, of rank 6, every delta between 0 and 1 gives a solution: the last row of the
+# usage is (1 - delta) three times and delta three times. The solutions are connected, and still
+# Gibbs creeps: a single entry of that row cannot move without the others. A move of the whole row
+# along the direction in which the data leave it free takes it anywhere at once.
+
+# %%
+line = solution_line()
+
+
+def delta(draws):
+    """Where on the line each draw is, whatever the scales of its columns."""
+    units = draws[:, -1] / draws[:, :-1].max(1)
+    return units[:, 3:].sum(1) / units.sum(1)
+
+
+number = 500 if quick else 5000
+creeps = sample(line, line.solution(0.5), number, moves=())
+sweeps = sample(line, line.solution(0.5), number, moves=moves)
+figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
+axes.plot(delta(sweeps), ".", markersize=2, label="with moves of lines")
+axes.plot(delta(creeps), label="Gibbs")
+axes.set_ylim(0, 1)
+axes.set_ylabel("delta")
+axes.set_xlabel("draw")
+axes.legend(loc="upper right")
+assert np.ptp(delta(creeps)) < 0.5 < np.ptp(delta(sweeps))
+
+# %% [markdown]
+# ## In a fit
+#
+# `bmfjax.fit(..., model="nmf")` runs several chains with these moves from starts of their own,
+# learns the noise, and says in its table, in its verdict and on its page how far apart the
+# solutions are that it holds.
+
+# %%
+noisy = np.random.default_rng(0).normal(line.exact, 0.02)
+size = {"num_warmup": 300, "num_samples": 300} if quick else {}
+fit = bmfjax.fit(noisy, rank=6, model="nmf", progress=False, **size)
+print(fit.verdict)
+print(f"solutions up to {fit.scalars['coverage_largest']:.0f} degrees apart")
+fit.summary()
