@@ -210,7 +210,7 @@ def test_walls_do_not_change_the_posterior():
     found = []
     for walls in (None, (30.0, 6.0, 1.5)):
         kernel = NMFGibbs(model, walls=walls, moves=("basis", "lines") if walls else ())
-        draws = run_chains(kernel, data, 2500, 8, num_warmup=300).draws()
+        draws = run_chains(kernel, data, 2000, 8, num_warmup=200).draws()
         usage, basis = (np.asarray(draws[n], float) for n in ("usage", "basis"))
         found.append(
             np.stack(
@@ -247,8 +247,8 @@ def test_without_walls_a_chain_keeps_its_solution():
     data, usage = two_solutions(0.0)
     model = functools.partial(models.nmf, rank=3, precision=1e4)
     start = {n: usage[None] + 1e-4 for n in ("usage", "basis")}
-    draws = run_chains(NMFGibbs(model), data, 2000, 1, start).draws()["usage"][0]
-    assert pairwise_distances(draws[::20]).max() < 5
+    draws = run_chains(NMFGibbs(model), data, 500, 1, start).draws()["usage"][0]
+    assert pairwise_distances(draws[::5]).max() < 5
 
 
 # ---- what is refused -----------------------------------------------------------------------------
