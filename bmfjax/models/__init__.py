@@ -7,12 +7,15 @@ from bmfjax.models.hamming_machine import hamming_machine
 from bmfjax.models.logistic import logistic
 from bmfjax.models.nmf import nmf, priors_by_scale
 from bmfjax.models.one_hot import one_hot_machine
+from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.ormachine import ormachine
 from bmfjax.models.ormachine_effects import ormachine_effects
+from bmfjax.models.pmf import pmf
 from bmfjax.models.relaxed import relaxed_bmf, resolve_precision, resolve_prior, resolve_rate
 from bmfjax.models.truncated_beta import TruncatedBeta
 
 __all__ = [
+    "OrderedNormal",
     "TruncatedBeta",
     "deep_ormachine",
     "hamming_machine",
@@ -21,6 +24,7 @@ __all__ = [
     "one_hot_machine",
     "ormachine",
     "ormachine_effects",
+    "pmf",
     "priors_by_scale",
     "relaxed_bmf",
     "resolve_bits_prior",

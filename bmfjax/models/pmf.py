@@ -1,0 +1,177 @@
+r"""Bayesian matrix factorisation of ratings, stars or binary entries, as a NumPyro model."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import log_ndtr, ndtr
+
+from bmfjax.data.errors import InputError
+from bmfjax.models.binary_data import check_rank
+from bmfjax.models.missing import split_missing
+from bmfjax.models.ordered_normal import OrderedNormal
+from bmfjax.models.relaxed import resolve_precision
+
+LINKS = ("identity", "probit", "ordered")
+
+
+def pmf(
+    data=None,
+    observed=None,
+    *,
+    rank,
+    link="identity",
+    categories=None,
+    effects=True,
+    precision=None,
+    effect_precision=None,
+    strength=2.0,
+    degrees=None,
+    scale=1.0,
+    level_mean=0.0,
+    level_scale=10.0,
+    shape=None,
+):
+    r"""Real factors with a mean and a precision matrix of their own, which are learned.
+
+    .. math::
+
+       e_{ij} = \mu + a_i + b_j + u_i^\top v_j, \qquad
+       u_i \sim N(\mu_U, \Lambda_U^{-1}),\quad \mu_U \sim N(0, (\beta_0\Lambda_U)^{-1}),\quad
+       \Lambda_U \sim W(wI, \nu_0),
+
+    the same of :math:`v_j`, and effects :math:`a_i \sim N(0, \tau_a^{-1})`,
+    :math:`\tau_a \sim \mathrm{Gamma}`. A rating is :math:`y_{ij} \sim N(e_{ij}, \tau^{-1})`
+    (Salakhutdinov, Mnih 2008, "Bayesian probabilistic matrix factorization using Markov chain
+    Monte Carlo", ICML, equations 1 and 5 to 7, which have no effects and fix :math:`\tau` at 2);
+    a binary entry is a one with probability :math:`\Phi(e_{ij})`; a category k of stars has
+    probability :math:`\Phi(c_k - e_{ij}) - \Phi(c_{k-1} - e_{ij})`, with cut points in place of
+    :math:`\mu` (Albert, Chib 1993, "Bayesian analysis of binary and polychotomous response data",
+    JASA 88).
+
+    For NUTS at small size, simulation and densities; `bmfjax.kernels.pmf` samples it at any size.
+
+    Parameters
+    ----------
+    data : (rows, columns) array, optional
+        Ratings, on a scale on which they spread by about one; 0 and 1 for "probit"; categories
+        from 0 for "ordered". NaN is missing. None: draw from the prior predictive (give `shape`).
+    observed : (rows, columns) bool array, optional
+        False marks further missing entries.
+    rank : int
+        Number of factors.
+    link : {"identity", "probit", "ordered"}
+    categories : int, optional
+        Of "ordered"; default as many as the data have.
+    effects : bool
+        Whether rows and columns have effects of their own.
+    precision : float or numpyro.distributions.Distribution, optional
+        Of "identity": noise precision, a number fixes it. Default: Gamma(1, 1).
+    effect_precision : numpyro.distributions.Gamma, optional
+        Prior of the precision of either kind of effects. Default: Gamma(1, 1).
+    strength, degrees, scale : float
+        :math:`\beta_0`, :math:`\nu_0` (default: the rank) and w.
+    level_mean, level_scale : float
+        Mean and standard deviation of the normal prior of the intercept, or of every cut point
+        before they are put in order.
+    shape : (int, int), optional
+        Rows and columns where `data` is None.
+
+    Raises
+    ------
+    InputError
+        For a rank below 1, an unknown link, values that the link does not have, or neither data
+        nor shape.
+
+    Notes
+    -----
+    Sites: `usage` (rows, rank), `usage_mean` (rank,), `usage_precision` (rank, rank), the same of
+    `basis` (columns, rank); `row_effect` (rows,), `row_precision` (), `column_effect` (columns,),
+    `column_precision` () with effects; `intercept` () or `cutpoints` (categories - 1,);
+    `precision` () where it is learned; `data` (rows, columns). Plates: `rows`, `columns`.
+
+    Examples
+    --------
+    >>> import functools, jax
+    >>> from numpyro.infer import Predictive
+    >>> model = functools.partial(pmf, rank=2, shape=(4, 3))
+    >>> draws = Predictive(model, num_samples=5)(jax.random.key(0))
+    >>> draws["usage"].shape, draws["usage_precision"].shape, draws["data"].shape
+    ((5, 4, 2), (5, 2, 2), (5, 4, 3))
+    """
+    check_rank(rank)
+    if link not in LINKS:
+        raise InputError(f"link is {link!r}; choose from {', '.join(LINKS)}")
+    if data is None and shape is None:
+        raise InputError("pmf needs data, or shape=(rows, columns) to simulate some")
+    rows, columns = shape if data is None else jnp.shape(data)
+    values, seen = split_missing(data, observed)
+    degrees = float(rank if degrees is None else degrees)
+    level = dist.Normal(level_mean, level_scale)
+    if link == "ordered":
+        if categories is None and values is None:
+            raise InputError("pmf needs categories, the number of them, to simulate stars")
+        number = int(jnp.max(values)) + 1 if categories is None else categories
+        cuts = numpyro.sample("cutpoints", OrderedNormal(number - 1, level_mean, level_scale))
+        intercept = 0.0
+    else:
+        intercept = numpyro.sample("intercept", level)
+    usage = _factors("usage", "rows", rows, rank, strength, degrees, scale)
+    basis = _factors("basis", "columns", columns, rank, strength, degrees, scale)
+    row_effect = column_effect = None
+    if effects:
+        prior = dist.Gamma(1.0, 1.0) if effect_precision is None else effect_precision
+        row_effect = _effects("row", rows, prior)
+        column_effect = _effects("column", columns, prior)
+    tau = resolve_precision(precision) if link == "identity" else 1.0
+    if isinstance(tau, dist.Distribution):
+        tau = numpyro.sample("precision", tau)
+
+    with numpyro.plate("rows", rows, dim=-2) as i, numpyro.plate("columns", columns, dim=-1) as j:
+        fit = intercept + usage[i] @ basis[j].T
+        if effects:
+            fit = fit + row_effect[i][:, None] + column_effect[j]
+        if link == "identity":
+            noise = dist.Normal(fit, tau**-0.5)
+        elif link == "probit":
+            noise = dist.Bernoulli(logits=log_ndtr(fit) - log_ndtr(-fit))
+        else:
+            noise = dist.Categorical(probs=category_probabilities(fit, cuts))
+        if seen is not None:
+            noise = noise.mask(seen[i][:, j])
+        obs = None if values is None else values[i][:, j]
+        if link == "ordered" and obs is not None:
+            obs = obs.astype(jnp.int32)
+        numpyro.sample("data", noise, obs=obs)
+
+
+def category_probabilities(fit, cutpoints):
+    """Probabilities of the categories of an ordered probit, (..., categories) float.
+
+    Examples
+    --------
+    >>> category_probabilities(jnp.zeros(()), jnp.array([-1.0, 1.0])).round(3).tolist()
+    [0.159, 0.683, 0.159]
+    """
+    below = ndtr(cutpoints - fit[..., None])
+    ends = jnp.zeros((*fit.shape, 1)), jnp.ones((*fit.shape, 1))
+    return jnp.diff(jnp.concatenate([ends[0], below, ends[1]], -1), axis=-1)
+
+
+def _factors(name, plate, size, rank, strength, degrees, scale):
+    wishart = dist.Wishart(degrees, scale_matrix=scale * jnp.eye(rank))
+    precision = numpyro.sample(f"{name}_precision", wishart)
+    mean = numpyro.sample(
+        f"{name}_mean",
+        dist.MultivariateNormal(jnp.zeros(rank), precision_matrix=strength * precision),
+    )
+    rows = dist.MultivariateNormal(mean, precision_matrix=precision).expand([size]).to_event(1)
+    return numpyro.sample(name, rows, infer={"event_dims": [plate, "factor"]})
+
+
+def _effects(side, size, prior):
+    precision = numpyro.sample(f"{side}_precision", prior)
+    return numpyro.sample(
+        f"{side}_effect", dist.Normal(0.0, precision**-0.5).expand([size]).to_event(1)
+    )
