@@ -18,7 +18,7 @@ import numpy as np
 from bmfjax.data.errors import InputError
 
 #: Entries of a line in one table at most, and different widths of tables.
-MAX_WIDTH, MAX_KINDS = 256, 10
+MAX_WIDTH, MAX_KINDS = 256, 8
 #: Widths are multiples of this.
 STEP = 4
 

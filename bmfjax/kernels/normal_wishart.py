@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import random
 from jax.scipy.special import multigammaln
@@ -41,7 +42,34 @@ class NormalWishart(NamedTuple):
         return float(width if self.degrees is None else self.degrees)
 
 
-def draw_normal_wishart(key, x, prior: NormalWishart):
+class Moments(NamedTuple):
+    """What vectors say of their mean and precision.
+
+    Attributes
+    ----------
+    number : () float
+    average : (width,) float
+    scatter : (width, width) float
+        Sum of the outer products of differences from the average.
+    """
+
+    number: jax.Array
+    average: jax.Array
+    scatter: jax.Array
+
+
+def moments(x) -> Moments:
+    """Of vectors (n, width)."""
+    average = x.mean(0)
+    return Moments(jnp.asarray(x.shape[0], x.dtype), average, (x - average).T @ (x - average))
+
+
+def gamma_shapes(number, width: int, prior: NormalWishart):
+    """Shapes of the Gamma variates that a draw needs, given so many vectors: (width,) array."""
+    return 0.5 * (prior.degrees_of(width) + number - jnp.arange(width))
+
+
+def draw_normal_wishart(key, x: Moments, prior: NormalWishart, gammas):
     r"""Draw mean and precision given the vectors.
 
     Salakhutdinov, Mnih (2008), "Bayesian probabilistic matrix factorization using Markov chain
@@ -50,8 +78,11 @@ def draw_normal_wishart(key, x, prior: NormalWishart):
     Parameters
     ----------
     key : jax.Array
-    x : (n, width) float
+    x : Moments
     prior : NormalWishart
+    gammas : (width,) float
+        Draws from the Gamma distributions of `gamma_shapes` with rate 1, drawn by the caller,
+        who may need others: it is their sampler that takes long to compile.
 
     Returns
     -------
@@ -60,27 +91,24 @@ def draw_normal_wishart(key, x, prior: NormalWishart):
 
     Examples
     --------
-    >>> x = 3.0 + 0.5 * random.normal(random.key(0), (100_000, 2))
-    >>> mean, precision = draw_normal_wishart(random.key(1), x, NormalWishart())
+    >>> x = moments(3.0 + 0.5 * random.normal(random.key(0), (100_000, 2)))
+    >>> gammas = random.gamma(random.key(1), gamma_shapes(x.number, 2, NormalWishart()))
+    >>> mean, precision = draw_normal_wishart(random.key(2), x, NormalWishart(), gammas)
     >>> (mean.round(1) + 0).tolist(), bool(jnp.all(abs(jnp.diagonal(precision) - 4) < 0.1))
     ([3.0, 3.0], True)
     """
-    n, width = x.shape
-    key_chi, key_normal, key_mean = random.split(key, 3)
-    strength = prior.strength + n
-    average = x.mean(0)
-    apart = x - average
-    shrunk = prior.strength * n / strength
-    inverse_scale = apart.T @ apart + shrunk * jnp.outer(average, average)
-    upper = factor(inverse_scale + jnp.eye(width, dtype=x.dtype) / prior.scale)
-    degrees = prior.degrees_of(width) + n - jnp.arange(width, dtype=x.dtype)
-    diagonal = jnp.sqrt(2.0 * random.gamma(key_chi, 0.5 * degrees, dtype=x.dtype))
-    below = jnp.tril(random.normal(key_normal, (width, width), x.dtype), -1)
-    bartlett = below + jnp.diag(diagonal)
+    width, dtype = x.average.shape[0], x.average.dtype
+    key_below, key_mean = random.split(key)
+    strength = prior.strength + x.number
+    shrunk = prior.strength * x.number / strength
+    inverse_scale = x.scatter + shrunk * jnp.outer(x.average, x.average)
+    upper = factor(inverse_scale + jnp.eye(width, dtype=dtype) / prior.scale)
+    below = jnp.tril(random.normal(key_below, (width, width), dtype), -1)
+    bartlett = below + jnp.diag(jnp.sqrt(2.0 * gammas))
     # With inverse scale U'U and root = U^-1 A, the precision is root root'.
     root = back_substitute(upper[..., None], bartlett)
-    noise = back_substitute(bartlett.T[..., None], random.normal(key_mean, (width, 1), x.dtype))
-    mean = (n * average + upper.T @ noise[:, 0] * jnp.sqrt(strength)) / strength
+    noise = back_substitute(bartlett.T[..., None], random.normal(key_mean, (width, 1), dtype))
+    mean = (x.number * x.average + upper.T @ noise[:, 0] * jnp.sqrt(strength)) / strength
     return mean, root @ root.T
 
 

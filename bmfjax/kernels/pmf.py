@@ -35,17 +35,18 @@ Cost
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.entry_blocks import EntryBlocks, flat_values
-from bmfjax.kernels.normal_wishart import draw_normal_wishart
+from bmfjax.kernels.normal_wishart import draw_normal_wishart, gamma_shapes, moments
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, check_density, log_prior, noise_precision
 from bmfjax.kernels.pmf_levels import draw_levels
 from bmfjax.kernels.pmf_links import cut_information, level_of, log_probabilities
@@ -144,16 +145,15 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         position, fit, accepted = draw_levels(
             keys[2], position, fit, state.cut_information, data, density, inverse_temperature
         )
-        position |= draw_shared(keys[3], position, density)
+        gammas = draw_gammas(keys[4], data, density, inverse_temperature)
+        position |= draw_shared(keys[3], position, gammas, density)
         value, seen = flat_values(data.by_column)
         residual = jnp.zeros((), fit.dtype)
         if density.link == "identity":
             residual = jnp.sum(jnp.where(seen, value - fit, 0.0) ** 2)
         if density.learns_precision:
-            a, b = density.precision_gamma
-            shape = a + 0.5 * inverse_temperature * jnp.sum(data.by_row.count)
-            drawn = random.gamma(keys[4], shape, dtype=fit.dtype)
-            position["precision"] = drawn / (b + 0.5 * inverse_temperature * residual)
+            rate = density.precision_gamma[1] + 0.5 * inverse_temperature * residual
+            position["precision"] = gammas["noise"] / rate
         noise = noise_precision(position, density)
         terms = log_probabilities(density.link, value, fit, noise, position.get("cutpoints"))
         likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
@@ -209,16 +209,40 @@ def category_counts(data: EntryBlocks, categories: int):
 # ---- what the vectors share -----------------------------------------------------------------
 
 
-def draw_shared(key, position, density: PMFDensity) -> dict:
+def draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperature=1.0) -> dict:
+    """All Gamma variates of a sweep, in one call: their sampler takes long to compile.
+
+    Returns
+    -------
+    dict
+        `factors` (2, rank), `effects` (2,) and `noise` (), with rate 1.
+    """
+    rank, factors = density.rank, density.factors
+    entries = inverse_temperature * jnp.sum(data.by_row.count)
+    shapes = [
+        *(gamma_shapes(n, rank, factors) for n in data.shape),
+        jnp.array([density.effect_gamma[0] + 0.5 * n for n in data.shape]),
+        (density.precision_gamma[0] + 0.5 * entries)[None],
+    ]
+    drawn = random.gamma(key, jnp.concatenate(shapes))
+    ends = drawn[2 * rank :]
+    return {"factors": drawn[: 2 * rank].reshape(2, rank), "effects": ends[:2], "noise": ends[2]}
+
+
+def draw_shared(key, position, gammas, density: PMFDensity) -> dict:
     """Draw means and precision matrices of the factors, and the effects' precisions."""
     drawn = {}
-    for (side, factors), k in zip(FACTORS.items(), random.split(key), strict=True):
-        k_factors, k_effect = random.split(k)
-        if density.rank:
-            mean, precision = draw_normal_wishart(k_factors, position[factors], density.factors)
-            drawn |= {f"{factors}_mean": mean, f"{factors}_precision": precision}
-        if density.effects:
-            effect, (a, b) = position[f"{side}_effect"], density.effect_gamma
-            gamma = random.gamma(k_effect, a + 0.5 * effect.shape[0], dtype=effect.dtype)
-            drawn[f"{side}_precision"] = gamma / (b + 0.5 * jnp.sum(effect**2))
+    if density.rank:
+        both = [moments(position[factors]) for factors in FACTORS.values()]
+        draw = functools.partial(draw_normal_wishart, prior=density.factors)
+        mean, precision = jax.vmap(lambda k, x, g: draw(k, x, gammas=g))(
+            random.split(key), jax.tree.map(lambda *leaves: jnp.stack(leaves), *both),
+            gammas["factors"],
+        )  # fmt: skip
+        for i, factors in enumerate(FACTORS.values()):
+            drawn |= {f"{factors}_mean": mean[i], f"{factors}_precision": precision[i]}
+    if density.effects:
+        for side, gamma in zip(FACTORS, gammas["effects"], strict=True):
+            squares = jnp.sum(position[f"{side}_effect"] ** 2)
+            drawn[f"{side}_precision"] = gamma / (density.effect_gamma[1] + 0.5 * squares)
     return drawn
