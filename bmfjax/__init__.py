@@ -6,6 +6,7 @@ from bmfjax import models
 from bmfjax.data import (
     BinaryMatrix,
     InputError,
+    Ratings,
     RealMatrix,
     datasets,
     generate_product,
@@ -27,6 +28,7 @@ __all__ = [
     "InputError",
     "NMFGibbs",
     "OrMachineGibbs",
+    "Ratings",
     "RealMatrix",
     "TruncatedGibbs",
     "datasets",

@@ -8,6 +8,7 @@ from bmfjax.data.load_real import load_real
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.nmf_problems import NMFProblem, embedded, laurberg, solution_line
 from bmfjax.data.packed import boolean_product, count_errors, pack_bits, unpack_bits
+from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.storage import Truth, save
 
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "InputError",
     "NMFProblem",
+    "Ratings",
     "RealMatrix",
     "Synthetic",
     "Truth",

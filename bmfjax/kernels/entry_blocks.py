@@ -72,7 +72,13 @@ class EntryBlocks(NamedTuple):
         return self.by_row.count.shape[0], self.by_column.count.shape[0]
 
 
-def entry_blocks(rows, columns, values, shape, *, block_size: int | None = None) -> EntryBlocks:
+#: Of each side the tables: ``((width, number), ...)``.
+Layout = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+
+
+def entry_blocks(
+    rows, columns, values, shape, *, block_size: int | None = None, layout: Layout | None = None
+) -> EntryBlocks:
     """Blocks of entries, from triples in any order.
 
     Parameters
@@ -85,6 +91,8 @@ def entry_blocks(rows, columns, values, shape, *, block_size: int | None = None)
     block_size : int, optional
         Lines of a block: memory grows with it, and the number of steps falls. Default: from 8 to
         64, by the size of the matrix.
+    layout : tuple, optional
+        Of `common_layout`, so that data sets of different entries share one compiled program.
 
     Returns
     -------
@@ -93,7 +101,8 @@ def entry_blocks(rows, columns, values, shape, *, block_size: int | None = None)
     Raises
     ------
     InputError
-        For lists of different lengths, no entries, or a block size below 1.
+        For lists of different lengths, no entries, a block size below 1, or a layout of too few
+        tables.
 
     Examples
     --------
@@ -110,7 +119,46 @@ def entry_blocks(rows, columns, values, shape, *, block_size: int | None = None)
     if block_size is not None and block_size < 1:
         raise InputError(f"block_size is {block_size}; give at least 1")
     sides = ((rows, columns, *shape), (columns, rows, *reversed(shape)))
-    return EntryBlocks(*(_blocks(*s[:2], values, *s[2:], block_size) for s in sides))
+    return EntryBlocks(
+        *(
+            _blocks(line, other, values, n, m, block_size, layout and layout[k])
+            for k, (line, other, n, m) in enumerate(sides)
+        )
+    )
+
+
+def common_layout(datasets, shape, *, block_size: int | None = None) -> Layout:
+    """Tables that hold the entries of any of several data sets of one shape.
+
+    Parameters
+    ----------
+    datasets : list of ((entry,) array, (entry,) array)
+        Rows and columns of the entries of each.
+    shape : (int, int)
+    block_size : int, optional
+        As for `entry_blocks`.
+
+    Returns
+    -------
+    tuple
+
+    Examples
+    --------
+    >>> layout = common_layout([([0, 0, 1], [0, 1, 1]), ([1], [0])], (2, 2))
+    >>> a, b = (entry_blocks([i], [0], [1.0], (2, 2), layout=layout) for i in range(2))
+    >>> [v.shape for v in a.by_row.value] == [v.shape for v in b.by_row.value]
+    True
+    """
+    layout = []
+    for side, lines in enumerate(shape):
+        size = _block_size(lines, block_size)
+        counts = [np.bincount(np.asarray(d[side]), minlength=lines) for d in datasets]
+        degrees = [_degrees(np.sort(c), size) for c in counts]
+        widths = _widths(np.concatenate(degrees))
+        tables = [_tables(d, widths) for d in degrees]
+        most = np.max([[n[k == i].sum() for i in range(len(widths))] for k, n in tables], axis=0)
+        layout.append(tuple(zip(widths, map(int, most), strict=True)))
+    return tuple(layout)
 
 
 def best_widths(degrees, most: int = MAX_KINDS) -> list[int]:
@@ -153,26 +201,47 @@ def best_widths(degrees, most: int = MAX_KINDS) -> list[int]:
     return chosen[::-1]
 
 
-def _blocks(line, other, values, lines, others, size) -> LineBlocks:
+def _block_size(lines, size):
+    if size is not None:
+        return size
+    return int(np.clip(2 ** np.floor(np.log2(max(lines / 4, 1))), 8, 64))
+
+
+def _degrees(ascending, size):
+    """The largest degree of every block, from the degrees of all lines in ascending order."""
+    lines = len(ascending)
+    return ascending[np.minimum(np.arange(1, -(-lines // size) + 1) * size, lines) - 1]
+
+
+def _widths(degrees):
+    return best_widths(np.minimum(degrees, MAX_WIDTH))
+
+
+def _tables(degrees, widths):
+    """Of every block: which width, and how many tables."""
+    kind = np.searchsorted(widths, np.minimum(degrees, MAX_WIDTH))
+    return kind, np.maximum(-(-degrees // np.take(widths, kind)), 1)
+
+
+def _blocks(line, other, values, lines, others, size, layout) -> LineBlocks:
     count = np.bincount(line, minlength=lines)
-    if size is None:
-        size = int(np.clip(2 ** np.floor(np.log2(max(lines / 4, 1))), 8, 64))
+    size = _block_size(lines, size)
     ranked = np.argsort(count, kind="stable")
-    number = -(-lines // size)
+    degrees = _degrees(count[ranked], size)
+    number = len(degrees)
     padded = np.full(number * size, lines)
     padded[:lines] = ranked
     place = np.empty(lines, np.int64)
     place[ranked] = np.arange(lines)
-    # The last line of a block has the most entries of it.
-    degree = count[ranked[np.minimum(np.arange(1, number + 1) * size, lines) - 1]]
-    tables = np.maximum(-(-degree // MAX_WIDTH), 1)
-    widths = best_widths(np.where(tables > 1, MAX_WIDTH, degree))
-    kind = np.searchsorted(widths, np.minimum(degree, MAX_WIDTH))
+    widths = _widths(degrees) if layout is None else [w for w, _ in layout]
+    kind, tables = _tables(degrees, widths)
     first = np.zeros(number, np.int64)
     for k in range(len(widths)):
         first[kind == k] = np.cumsum(tables[kind == k]) - tables[kind == k]
-
+    totals = [int(tables[kind == k].sum()) for k in range(len(widths))]
     blocks = padded.reshape(number, size)
+    if layout is not None:
+        totals = _room(totals, layout)
 
     order = np.argsort(line, kind="stable")
     line, other, values = line[order], other[order], values[order]
@@ -180,19 +249,32 @@ def _blocks(line, other, values, lines, others, size) -> LineBlocks:
     block = place[line] // size
     filled = []
     for k, width in enumerate(widths):
-        shape = (int(tables[kind == k].sum()), size, width)
+        shape = (totals[k], size, width)
         others_k, values_k = np.full(shape, others, np.int32), np.zeros(shape, np.float64)
         own = kind[block] == k
         at = (first[block[own]] + slot[own] // width, place[line[own]] % size, slot[own] % width)
         others_k[at], values_k[at] = other[own], values[own]
-        lines_k = np.repeat(blocks[kind == k], tables[kind == k], axis=0)
+        lines_k = np.full((totals[k], size), lines, np.int32)
+        held = np.repeat(blocks[kind == k], tables[kind == k], axis=0)
+        lines_k[: len(held)] = held
         values_k = jnp.asarray(values_k, jnp.result_type(float))
-        filled.append((jnp.asarray(others_k), values_k, jnp.asarray(lines_k, jnp.int32)))
+        filled.append((jnp.asarray(others_k), values_k, jnp.asarray(lines_k)))
     integers = (kind, first, tables, place, count, others)
     return LineBlocks(
         *(tuple(part) for part in zip(*filled, strict=True)),
         *(jnp.asarray(a, jnp.int32) for a in integers),
     )
+
+
+def _room(needed, layout):
+    room = [n for _, n in layout]
+    for (width, n), least in zip(layout, needed, strict=True):
+        if n < least:
+            raise InputError(
+                f"layout has {n} tables of width {width} and the entries fill {least}; make it of "
+                "all data sets that it is for"
+            )
+    return room
 
 
 def flat_values(lists: LineBlocks):

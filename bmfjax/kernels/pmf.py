@@ -47,7 +47,13 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.entry_blocks import EntryBlocks, flat_values
 from bmfjax.kernels.normal_wishart import draw_normal_wishart, gamma_shapes, moments
-from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, check_density, log_prior, noise_precision
+from bmfjax.kernels.pmf_density import (
+    FACTORS,
+    PMFDensity,
+    check_density,
+    log_prior,
+    noise_precision,
+)
 from bmfjax.kernels.pmf_levels import draw_levels
 from bmfjax.kernels.pmf_links import cut_information, level_of, log_probabilities
 from bmfjax.kernels.pmf_sides import draw_side, entry_fits
@@ -136,7 +142,9 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
 
     def step(key, state, data, inverse_temperature=1.0):
         if density.link != "identity" and inverse_temperature != 1.0:
-            raise InputError(f"link {density.link!r} is not tempered; leave inverse_temperature out")
+            raise InputError(
+                f"link {density.link!r} is not tempered; leave inverse_temperature out"
+            )
         keys = random.split(key, 5)
         position = dict(state.position)
         for side, k in zip(FACTORS, keys, strict=False):

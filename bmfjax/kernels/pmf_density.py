@@ -142,4 +142,4 @@ def _normal(x, mean, sd):
 
 def _gamma(x, parameters):
     shape, rate = parameters
-    return shape * math.log(rate) - math.lgamma(shape) + (shape - 1.0) * jnp.log(x) - rate * x
+    return shape * jnp.log(rate) - gammaln(shape) + (shape - 1.0) * jnp.log(x) - rate * x

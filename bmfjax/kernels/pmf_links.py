@@ -71,8 +71,8 @@ def log_probabilities(link: str, value, fit, precision=1.0, cutpoints=None):
     --------
     >>> cut = jnp.array([-1.0, 1.0])
     >>> p = log_probabilities("ordered", jnp.arange(3.0), jnp.zeros(3), cutpoints=cut)
-    >>> jnp.exp(p).round(3).tolist()
-    [0.159, 0.683, 0.159]
+    >>> [f"{x:.3f}" for x in jnp.exp(p)]
+    ['0.159', '0.683', '0.159']
     """
     if link == "identity":
         return 0.5 * (jnp.log(precision / (2.0 * jnp.pi)) - precision * (value - fit) ** 2)
@@ -113,8 +113,8 @@ def level_of(link: str, counts):
 
     Examples
     --------
-    >>> level_of("ordered", jnp.array([25.0, 50.0, 25.0])).round(2).tolist()
-    [-0.67, 0.67]
+    >>> [f"{c:.2f}" for c in level_of("ordered", jnp.array([25.0, 50.0, 25.0]))]
+    ['-0.67', '0.67']
     """
     # Half a count more: a category that does not occur has its place too.
     below = jnp.cumsum(counts + 0.5)

@@ -1,0 +1,330 @@
+"""Ratings: who gave what how many stars, as triples, with names for rows and columns."""
+
+import hashlib
+import math
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.names import check_labels, check_names, place
+from bmfjax.data.table import NamedTable
+
+
+class Ratings(NamedTable):
+    """Values of some cells of a large table, most of which are missing. It never changes.
+
+    Rows are users, columns are items. Users and items without any rating are kept where they are
+    named (or counted by `shape`): a fit tells of them what its prior says, and `empty_rows` and
+    `empty_columns` list them.
+
+    Parameters
+    ----------
+    rows, columns : (rating,) sequences of int or str
+        Whom each rating is from, and what it is of: positions from 0, or names. Names must be in
+        `row_names` or `column_names` where these are given; else they are taken in the order in
+        which they first occur.
+    values : (rating,) sequence of numbers
+    row_names, column_names : sequences of str, optional
+        Distinct names.
+    shape : (int, int), optional
+        Rows and columns, where positions do not reach the last ones and there are no names.
+    scale : (float, float), optional
+        Lowest and highest rating that there can be. Ratings outside are refused, and predictions
+        are held inside.
+    row_labels : sequence of str, optional
+        A side label for each row, used to colour reports, never to fit.
+    name : str, optional
+        What the ratings are called.
+
+    Raises
+    ------
+    InputError
+        For lists of different lengths, no ratings, positions that are not whole numbers or lie
+        outside, unknown names, values that are missing, infinite or outside the scale, and cells
+        that are rated twice.
+
+    Examples
+    --------
+    >>> ratings = Ratings(["ann", "ann", "bob"], ["Heat", "Fargo", "Heat"], [5, 3, 4], scale=(1, 5))
+    >>> ratings
+    Ratings: 3 of 2 rows x 2 columns (75 %), values from 3 to 5 on a scale from 1 to 5
+    >>> ratings.row_names, ratings.rows.tolist()
+    (('ann', 'bob'), [0, 0, 1])
+    """
+
+    def __init__(
+        self,
+        rows,
+        columns,
+        values,
+        *,
+        row_names=None,
+        column_names=None,
+        shape=None,
+        scale=None,
+        row_labels=None,
+        name=None,
+    ):
+        values = _numbers(values)
+        sides = []
+        for side, ids, names, size in (
+            ("row", rows, row_names, None if shape is None else shape[0]),
+            ("column", columns, column_names, None if shape is None else shape[1]),
+        ):
+            sides.append(_positions(side, ids, names, size, len(values)))
+        (rows, row_names, n), (columns, column_names, m) = sides
+        self._shape = (n, m)
+        self._name_sides(row_names, column_names, check_labels(row_labels, n), name)
+        self._scale = _checked_scale(scale)
+        self._check_values(rows, columns, values)
+        # In one order, whatever order they were given in.
+        order = np.lexsort((columns, rows))
+        held = rows[order], columns[order], values[order]
+        again = np.flatnonzero((np.diff(held[0]) == 0) & (np.diff(held[1]) == 0))
+        if len(again):
+            where = self._place(held[0][again[0]], held[1][again[0]])
+            raise InputError(
+                f"{where} is rated twice, {held[2][again[0]]:g} and {held[2][again[0] + 1]:g}; give "
+                "every pair once, such as the latest rating or their mean"
+            )
+        self._triples = tuple(held)
+        for array in self._triples:
+            array.flags.writeable = False
+
+    @classmethod
+    def from_frame(cls, frame, *, scale=None, name=None):
+        """Ratings of a data frame with three columns: row, column and value, in this order.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Further columns, such as a time, are left out.
+        scale, name
+            As for the class.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"user": [7, 9], "film": ["Heat", "Heat"], "stars": [5, 4]})
+        >>> Ratings.from_frame(frame).row_names
+        ('7', '9')
+        """
+        if frame.shape[1] < 3:
+            raise InputError(
+                f"the table has {frame.shape[1]} columns; give three: row, column and value"
+            )
+        ids = [_names_of_ids(frame.iloc[:, k], side) for k, side in enumerate(("row", "column"))]
+        return cls(*ids, frame.iloc[:, 2], scale=scale, name=name)
+
+    def _check_values(self, rows, columns, values):
+        for wrong, what, cure in (
+            (np.isnan(values), "missing", "leave out what is not rated"),
+            (np.abs(values) > np.finfo(np.float32).max, "too large", "give finite numbers"),
+        ):
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                where = self._place(rows[k], columns[k])
+                raise InputError(f"the rating at {where} is {what}; {cure}")
+        if self._scale is not None:
+            low, high = self._scale
+            outside = (values < low) | (values > high)
+            if outside.any():
+                k = int(np.argmax(outside))
+                where = self._place(rows[k], columns[k])
+                raise InputError(
+                    f"the rating {values[k]:g} at {where} is outside the scale from {low:g} to "
+                    f"{high:g}; correct it, or give scale= as it is"
+                )
+
+    def _place(self, row, column):
+        where = place(int(row), int(column), self._row_names, self._column_names)
+        return f"{where} (counted from 1)"
+
+    def __reduce__(self):
+        return _restored, (self._triples, self._row_names, self._column_names, self.shape,
+                           self._scale, self._row_labels, self._name)  # fmt: skip
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def shape(self):
+        """(rows, columns), two int."""
+        return self._shape
+
+    @property
+    def num_ratings(self):
+        """Number of ratings, int."""
+        return len(self._triples[2])
+
+    @property
+    def num_missing(self):
+        """Number of cells without a rating, int."""
+        return self.num_rows * self.num_columns - self.num_ratings
+
+    @property
+    def rows(self):
+        """Positions of the ratings' rows, (rating,) int64, read-only, ascending."""
+        return self._triples[0]
+
+    @property
+    def columns(self):
+        """Positions of the ratings' columns, (rating,) int64, read-only."""
+        return self._triples[1]
+
+    @property
+    def values(self):
+        """The ratings, (rating,) float64, read-only."""
+        return self._triples[2]
+
+    @property
+    def scale(self):
+        """Lowest and highest rating that there can be, two float, or None."""
+        return self._scale
+
+    @property
+    def range(self):
+        """Smallest and largest rating, two float."""
+        return float(self.values.min()), float(self.values.max())
+
+    def _missing_counts(self, axis):
+        mine, size = (self.rows, self.num_rows) if axis == 1 else (self.columns, self.num_columns)
+        return self.shape[axis] - np.bincount(mine, minlength=size)
+
+    def dense(self, dtype=np.float32, missing=np.nan):
+        """Return the whole table as a read-only array (rows, columns); mind its size."""
+
+        def make():
+            table = np.full(self.shape, missing, dtype)
+            table[self.rows, self.columns] = self.values
+            return table
+
+        return self._kept(("dense", np.dtype(dtype), repr(missing)), make)
+
+    def sparse(self):
+        """Return the ratings as a read-only ``scipy.sparse.csr_array``, in which zeros are kept."""
+        triples = (self.values, (self.rows, self.columns))
+        return self._kept("sparse", lambda: sp.csr_array(triples, shape=self.shape))
+
+    def transpose(self):
+        """Return the ratings with rows and columns exchanged; row labels have no place there."""
+        rows, columns, values = self._triples
+        return _restored(
+            (columns, rows, values), self._column_names, self._row_names, self.shape[::-1],
+            self._scale, None, self._name,
+        )  # fmt: skip
+
+    @property
+    def T(self):
+        """The transposed ratings."""
+        return self.transpose()
+
+    def fingerprint(self):
+        """Return the sha256 of shape, scale and triples, as 64 hexadecimal digits."""
+
+        def make():
+            digest = hashlib.sha256(repr(("ratings", self.shape, self._scale)).encode())
+            for array in self._triples:
+                digest.update((array + 0).tobytes())  # no negative zero
+            return digest.hexdigest()
+
+        return self._kept("fingerprint", make)
+
+    def __repr__(self):
+        name = "" if self.name is None else f" {self.name!r}"
+        low, high = self.range
+        share = 100 * self.num_ratings / (self.num_rows * self.num_columns)
+        scale = "" if self.scale is None else " on a scale from {:g} to {:g}".format(*self.scale)
+        return (
+            f"Ratings{name}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
+            f"columns ({share:.3g} %), values from {low:g} to {high:g}{scale}"
+        )
+
+
+def _restored(triples, row_names, column_names, shape, scale, row_labels, name):
+    return Ratings(
+        *triples, row_names=row_names, column_names=column_names, shape=shape, scale=scale,
+        row_labels=row_labels, name=name,
+    )  # fmt: skip
+
+
+def _numbers(values):
+    try:
+        values = np.array(pd.to_numeric(pd.Series(values)), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("the ratings are not all numbers; give one number for each") from None
+    if not len(values):
+        raise InputError("there are no ratings; give at least one")
+    return values
+
+
+def _checked_scale(scale):
+    if scale is None:
+        return None
+    try:
+        low, high = map(float, scale)
+    except (TypeError, ValueError):
+        raise InputError(f"scale is {scale!r}; give the lowest and the highest rating") from None
+    if not low < high < math.inf or low == -math.inf:
+        raise InputError(f"scale is from {low:g} to {high:g}; give the lower number first")
+    return low, high
+
+
+def _names_of_ids(ids, side):
+    """Names of a column of a table: whole numbers as such, also where gaps made them floats."""
+    if ids.isna().any():
+        raise InputError(f"line {int(np.argmax(ids.isna())) + 1} has no {side}; give every id")
+    if ids.dtype.kind == "f":
+        _refuse_floats(side, ids.to_numpy())
+    return ids.astype(str).to_numpy(object)
+
+
+def _refuse_floats(side, ids):
+    k = int(np.argmax(~(ids == np.floor(ids)))) if not np.all(ids == np.floor(ids)) else 0
+    raise InputError(
+        f"{side} ids are floating-point numbers (the first is {ids[k]:g}); give whole numbers "
+        "from 0, or names"
+    )
+
+
+def _positions(side, ids, names, size, length):
+    """(positions, checked names or None, number) of one side."""
+    ids = ids.to_numpy() if hasattr(ids, "to_numpy") else np.asarray(ids)
+    if ids.ndim != 1 or len(ids) != length:
+        raise InputError(
+            f"{side}s has shape {ids.shape} and there are {length} ratings; give one {side} each"
+        )
+    if ids.dtype.kind in "US" or (ids.dtype.kind == "O" and all(isinstance(i, str) for i in ids)):
+        return _named(side, ids, names)
+    if ids.dtype.kind == "f":
+        _refuse_floats(side, ids)
+    if ids.dtype.kind not in "iu":
+        raise InputError(f"{side} ids are {ids.dtype}; give whole numbers from 0, or names")
+    if names is not None:
+        names = list(names)
+        size = len(names) if size is None else size
+    names = check_names(names, size, side) if names is not None else None
+    number = int(ids.max()) + 1 if size is None else int(size)
+    outside = (ids < 0) | (ids >= number)
+    if outside.any():
+        k = int(np.argmax(outside))
+        raise InputError(
+            f"{side}s[{k}] is {ids[k]}; give positions from 0 to {number - 1}"
+            + (", or a larger shape" if names is None else f", one for each of the {side} names")
+        )
+    return ids.astype(np.int64), names, number
+
+
+def _named(side, ids, names):
+    ids = ids.astype(str)
+    if names is None:
+        found, positions = pd.factorize(ids)[::-1]
+        names = tuple(map(str, found))
+        return positions.astype(np.int64), names, len(names)
+    names = list(names)
+    names = check_names(names, len(names), side)
+    place_of = {n: k for k, n in enumerate(names)}
+    unknown = [i for i in dict.fromkeys(ids.tolist()) if i not in place_of]
+    if unknown:
+        raise InputError(f"{side} {unknown[0]!r} is not among the {side} names; add it to them")
+    return np.array([place_of[i] for i in ids], np.int64), names, len(names)

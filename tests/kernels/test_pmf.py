@@ -1,0 +1,376 @@
+"""The Gibbs sampler of matrix factorisation is exact: density, conditionals, Geweke, ranks."""
+
+import functools
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax import lax, random
+from numpyro import handlers
+from numpyro.distributions import Gamma
+from numpyro.infer.util import log_density
+
+from bmfjax.data import InputError
+from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
+from bmfjax.infer import ChainRun
+from bmfjax.kernels.entry_blocks import entry_blocks
+from bmfjax.kernels.normal_wishart import (
+    NormalWishart,
+    draw_normal_wishart,
+    gamma_shapes,
+    moments,
+)
+from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+from bmfjax.kernels.pmf_density import log_prior
+from bmfjax.kernels.pmf_links import LINKS, latent, log_interval, log_probabilities
+from bmfjax.kernels.pmf_sides import draw_side
+from bmfjax.models import pmf
+from tests.kernels.exactness import choose, fast_jit
+
+# Priors of which all moments exist: with the degrees of the paper factors are as wide as Cauchy's.
+RANK, CATEGORIES, SHAPE = 2, 4, (6, 5)
+PRIOR = NormalWishart(2.0, 12.0, 0.1)
+DENSITY = PMFDensity(
+    RANK, categories=CATEGORIES, precision_gamma=(6.0, 3.0), effect_gamma=(6.0, 3.0),
+    factors=PRIOR, level=(0.2, 0.8),
+)  # fmt: skip
+SEEN = np.random.default_rng(3).random(SHAPE) < 0.7
+SEEN[4] = False  # a row of which nothing is known
+ROWS, COLUMNS = np.nonzero(SEEN)
+
+
+def the_model(link, **options):
+    known = {"link": link, "rank": RANK, "effect_precision": Gamma(6.0, 3.0)}
+    known |= {"strength": 2.0, "degrees": 12.0, "scale": 0.1, "level_mean": 0.2, "level_scale": 0.8}
+    known |= {"precision": Gamma(6.0, 3.0)} if link == "identity" else {}
+    known |= {"categories": CATEGORIES} if link == "ordered" else {}
+    return functools.partial(pmf, **known | options)
+
+
+def template():
+    return entry_blocks(ROWS, COLUMNS, np.ones(len(ROWS)), SHAPE)
+
+
+def with_values(data, full):
+    """The same cells with values from a whole matrix."""
+
+    def refilled(lists, table):
+        padded = jnp.pad(table, ((0, 1), (0, 1)))  # of lines and places that are padding
+        values = [
+            jnp.where(other < lists.padding, padded[line[..., None], other], 0.0)
+            for line, other in zip(lists.line, lists.other, strict=True)
+        ]
+        return lists._replace(value=tuple(values))
+
+    return data._replace(
+        by_row=refilled(data.by_row, full), by_column=refilled(data.by_column, full.T)
+    )
+
+
+# ---- density and conditionals ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_log_joint_is_the_models(link):
+    rng = np.random.default_rng(0)
+    full = rng.normal(size=SHAPE) if link == "identity" else rng.integers(0, 2, SHAPE).astype(float)
+    full = rng.integers(0, CATEGORIES, SHAPE).astype(float) if link == "ordered" else full
+    coded = 2 * full - 1 if link == "probit" else full
+    data = with_values(template(), jnp.asarray(coded, jnp.float32))
+    algorithm = pmf_gibbs(DENSITY._replace(link=link))
+    state = algorithm.init(random.key(0), None, data)
+    step = fast_jit(algorithm.step)
+    values = np.where(SEEN, full, np.nan)
+    for key in random.split(random.key(1), 3):
+        state, info = step(key, state, data)
+        expected, _ = log_density(the_model(link), (values,), {}, state.position)
+        assert float(info.log_joint) == pytest.approx(float(expected), abs=2e-3)
+    assert set(state.position) == set(DENSITY._replace(link=link).sites)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.4])
+@pytest.mark.parametrize("side", ["row", "column"])
+def test_vectors_are_drawn_from_their_conditional(side, power):
+    """Columns here have more entries than a table takes."""
+    rng = np.random.default_rng(1)
+    shape, draws = (600, 4), 4000
+    seen = rng.random(shape) < 0.8
+    seen[:, 3] &= rng.random(600) < 0.05
+    rows, columns = np.nonzero(seen)
+    values = 1.0 + rng.normal(size=len(rows))
+    data = entry_blocks(rows, columns, values, shape)
+    density = DENSITY._replace(precision=0.7)
+    state = pmf_gibbs(density).init(random.key(0), None, data)
+    mean = jnp.array([0.5, -1.0])
+    position = state.position | {"intercept": jnp.float32(0.9), f"{side}_precision": jnp.float32(3)}
+    position |= {f"{('usage', 'basis')[side == 'column']}_mean": mean}
+    position["column_effect"] = jnp.asarray(rng.normal(size=4), jnp.float32)
+    position["row_effect"] = jnp.asarray(0.3 * rng.normal(size=600), jnp.float32)
+
+    @fast_jit
+    def many(keys):
+        def one(key):
+            drawn = draw_side(key, side, position, data, density, power)
+            factors = drawn["usage" if side == "row" else "basis"][:4]
+            return jnp.concatenate([factors, drawn[f"{side}_effect"][:4, None]], 1)
+
+        return lax.map(one, keys, batch_size=200)
+
+    found = np.asarray(many(random.split(random.key(2), draws)), float)
+    own, other = (rows, columns) if side == "row" else (columns, rows)
+    theirs = np.asarray(position["basis" if side == "row" else "usage"], float)
+    offset = 0.9 + np.asarray(position[("row", "column")[side == "row"] + "_effect"], float)
+    prior = np.diag([2.0, 2.0, 3.0])
+    for line in range(4):
+        f = np.c_[theirs[other[own == line]], np.ones((own == line).sum())]
+        residual = values[own == line] - offset[other[own == line]]
+        precision = prior + power * 0.7 * f.T @ f
+        shift = prior @ [0.5, -1.0, 0.0] + power * 0.7 * f.T @ residual
+        expected = np.linalg.solve(precision, shift)
+        white = (found[:, line] - expected) @ np.linalg.cholesky(precision)
+        assert np.abs(white.mean(0)).max() * draws**0.5 < 4.5
+        assert np.abs(np.cov(white.T) - np.eye(3)).max() * draws**0.5 < 7
+
+
+def test_mean_and_precision_are_drawn_from_their_conditional():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(7, 3)) @ np.diag([1.0, 2.0, 0.5]) + 1.0)
+    known = moments(x)
+
+    @fast_jit
+    def draw(key):
+        gammas = random.gamma(key, gamma_shapes(7, 3, PRIOR))
+        return draw_normal_wishart(random.fold_in(key, 1), known, PRIOR, gammas)
+
+    mean, precision = jax.vmap(draw)(random.split(random.key(0), 20_000))
+    average, scatter = np.asarray(known.average, float), np.asarray(known.scatter, float)
+    inverse = np.eye(3) / 0.1 + scatter + 2 * 7 / 9 * np.outer(average, average)
+    expected = (12 + 7) * np.linalg.inv(inverse)
+    np.testing.assert_allclose(precision.mean(0), expected, atol=0.02 * np.abs(expected).max())
+    np.testing.assert_allclose(mean.mean(0), 7 * average / 9, atol=0.02)
+    # A multivariate t: E[(9 Lambda)^-1] = inverse / (9 (19 - 3 - 1)).
+    np.testing.assert_allclose(np.cov(mean.T), inverse / 9 / 15, rtol=0.1, atol=0.004)
+    spread = np.asarray(precision)[:, 0, 0] / expected[0, 0] * 19
+    assert scipy.stats.kstest(spread, scipy.stats.chi2(19).cdf).pvalue > 1e-3
+
+
+# ---- links -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [-30.0, -3.0, 0.4, 25.0])
+def test_latent_values_are_truncated_normals(fit):
+    n, cuts = 20_000, jnp.array([-1.0, -0.9, 2.0])
+    for category in range(4):
+        value = jnp.full(n, category, jnp.float32)
+        z = latent(random.key(category), "ordered", value, jnp.full(n, fit), cuts)
+        ends = np.array([-np.inf, -1.0, -0.9, 2.0, np.inf])[category : category + 2]
+        exact = scipy.stats.truncnorm(*(ends - fit), loc=fit)
+        assert scipy.stats.kstest(np.asarray(z, float), exact.cdf).pvalue > 1e-4
+    one = latent(random.key(9), "probit", jnp.ones(n), jnp.full(n, fit))
+    assert bool((one > 0).all()) and bool(jnp.isfinite(one).all())
+    exact = scipy.stats.truncnorm(-fit, np.inf, loc=fit)
+    assert scipy.stats.kstest(np.asarray(one, float), exact.cdf).pvalue > 1e-4
+
+
+def test_logarithms_of_probabilities_are_right_in_the_tails():
+    low = np.array([-np.inf, -40.0, -1.0, 0.3, 8.0, 30.0, 3.0])
+    high = np.array([-12.0, -39.0, 2.0, np.inf, 8.5, np.inf, 3.01])
+    flip = low > -high
+    a, b = np.where(flip, -high, low), np.where(flip, -low, high)
+    top = scipy.stats.norm.logcdf(b)
+    exact = top + np.log1p(-np.exp(scipy.stats.norm.logcdf(a) - top))
+    found = log_interval(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
+    np.testing.assert_allclose(found, exact, rtol=2e-4)
+    both = [log_probabilities("probit", jnp.float32(s), jnp.float32(1.3)) for s in (-1, 1)]
+    assert float(jnp.exp(both[0]) + jnp.exp(both[1])) == pytest.approx(1.0, abs=1e-6)
+
+
+# ---- Geweke's test and calibration -------------------------------------------------------------
+
+STATISTICS = (
+    "level", "log joint", "product", "missing product", "row effect", "column precision",
+    "usage mean", "trace", "usage square", "precision", "fit of data", "last level",
+)  # fmt: skip
+INVARIANT = 10  # of them say nothing of the data
+CHAINS, DRAWS, KEPT, THIN = 400, 24, 19, 6
+
+
+def fits(position):
+    effects = position["row_effect"][:, None] + position["column_effect"]
+    return position.get("intercept", 0.0) + effects + position["usage"] @ position["basis"].T
+
+
+def statistics(position, full, density):
+    e, product = fits(position), position["usage"] @ position["basis"].T
+    terms = log_probabilities(
+        density.link, full, e, position.get("precision", 1.0), position.get("cutpoints")
+    )
+    level = position["cutpoints"] if density.link == "ordered" else position["intercept"][None]
+    found = {
+        "level": level[0],
+        "last level": level[-1] ** 2,
+        "log joint": jnp.where(SEEN, terms, 0.0).sum() + log_prior(density, position),
+        "product": product[0, 0],
+        "missing product": product[4, 1],
+        "row effect": position["row_effect"][1],
+        "column precision": jnp.log(position["column_precision"]),
+        "usage mean": (position["usage_mean"] ** 2).sum(),
+        "trace": jnp.trace(position["basis_precision"]),
+        "usage square": (position["usage"] ** 2).sum(),
+        "precision": jnp.log(position.get("precision", position["row_precision"])),
+        "fit of data": jnp.where(SEEN, full * e, 0.0).sum(),
+    }
+    return jnp.stack([found[n] for n in STATISTICS])
+
+
+def simulate(key, position, density):
+    e = fits(position)
+    noise = random.normal(key, e.shape)
+    if density.link == "identity":
+        return e + noise * position["precision"] ** -0.5
+    z = e + noise
+    if density.link == "probit":
+        return jnp.where(z > 0, 1.0, -1.0)
+    return (z[..., None] > position["cutpoints"]).sum(-1).astype(z.dtype)
+
+
+@functools.cache
+def simulated_chains(link):
+    """``run(key, redraw, strength, rate) -> (truth, draws)``: see `tests.kernels.exactness`.
+
+    The faults: factors on the strength of the prior of the means, and on the rate of the effects'.
+    """
+    density, data = DENSITY._replace(link=link), template()
+
+    def draw_joint(key):
+        trace = handlers.trace(handlers.seed(the_model(link), key)).get_trace(shape=SHAPE)
+        full = trace["data"]["value"].astype(jnp.float32)
+        full = 2 * full - 1 if link == "probit" else full
+        return {n: trace[n]["value"] for n in density.sites}, full
+
+    def one(key, start, full, redraw, strength, rate):
+        wrong = density._replace(
+            factors=PRIOR._replace(strength=2.0 * strength), effect_gamma=(6.0, 3.0 * rate)
+        )
+        with mock.patch("bmfjax.kernels.pmf.check_density"):  # the faults are traced numbers
+            algorithm = pmf_gibbs(wrong)
+
+        def body(carry, key):
+            state, full = carry
+            key_steps, key_data = random.split(key)
+            observed = with_values(data, full)
+
+            def step(state, key):
+                return algorithm.step(key, state, observed)[0], None
+
+            state, _ = lax.scan(step, state, random.split(key_steps, THIN))
+            full = jnp.where(redraw, simulate(key_data, state.position, density), full)
+            return (state, full), statistics(state.position, full, density)
+
+        state = algorithm.init(key, start, data)
+        return lax.scan(body, (state, full), random.split(key, DRAWS))[1]
+
+    joint = fast_jit(jax.vmap(draw_joint))
+
+    @fast_jit
+    def chains(keys, truth, other, full, *options):
+        def each(key, truth, other, full):
+            start = choose(options[0], truth, other)
+            return statistics(truth, full, density), one(key, start, full, *options)
+
+        return jax.vmap(each)(keys, truth, other, full)
+
+    def run(key, redraw, strength=1.0, rate=1.0):
+        keys = random.split(key, (3, CHAINS))
+        truth, full = joint(keys[0])
+        other, _ = joint(keys[1])
+        found = chains(keys[2], truth, other, full, redraw, strength, rate)
+        return jax.tree.map(np.asarray, found)
+
+    return run
+
+
+def joint_distribution_scores(link, *faults):
+    marginal, successive = simulated_chains(link)(random.key(0), True, *faults)
+    return np.abs(geweke_scores(marginal, successive)), ess_bulk(successive).min()
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_joint_distribution_is_that_of_the_model(link):
+    scores, size = joint_distribution_scores(link)
+    assert size > 500
+    assert np.nanmax(scores) < 3.9  # of 24
+
+
+def test_the_joint_distribution_shows_a_fault():
+    scores, _ = joint_distribution_scores("identity", 2.0, 1.0)
+    assert scores[0, STATISTICS.index("usage mean")] > 6
+    scores, _ = joint_distribution_scores("identity", 1.0, 1.5)
+    assert scores[0, STATISTICS.index("column precision")] > 6
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_ranks_of_the_truth_among_the_draws_are_uniform(link):
+    truth, draws = simulated_chains(link)(random.key(2), False)
+    ranks = rank_statistics(draws[:, -KEPT:, :INVARIANT], truth[:, :INVARIANT])
+    assert rank_uniformity(ranks, KEPT).min() > 5e-4
+
+
+# ---- the program -------------------------------------------------------------------------------
+
+
+def test_no_step_waits_for_lapack_and_one_compilation_serves_a_run(compilations):
+    data = template()
+    algorithm = pmf_gibbs(DENSITY)
+    state = algorithm.init(random.key(0), None, data)
+    program = jax.jit(algorithm.step).lower(random.key(1), state, data).as_text()
+    assert "lapack" not in program and "while" in program
+    run = ChainRun(
+        algorithm,
+        random.key(0),
+        data,
+        num_chains=2,
+        num_warmup=3,
+        num_samples=9,
+        draws={"usage": 1},
+    )
+    run.advance(2)
+    compilations()
+    run.finish()
+    assert run.draws()["usage"].shape == (2, 9, *SHAPE[:1], RANK)
+    assert compilations() == 0
+
+
+def test_effects_alone_and_factors_alone():
+    data = with_values(template(), jnp.ones(SHAPE))
+    for density in (DENSITY._replace(rank=0), DENSITY._replace(effects=False)):
+        algorithm = pmf_gibbs(density)
+        state = algorithm.init(random.key(0), None, data)
+        state, info = fast_jit(algorithm.step)(random.key(1), state, data)
+        assert set(state.position) == set(density.sites) and bool(jnp.isfinite(info.log_joint))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": -1}, "rank is -1"),
+        ({"rank": 0, "effects": False}, "give a factor or the effects"),
+        ({"link": "logit"}, "link is 'logit'; choose from identity"),
+        ({"link": "ordered", "categories": 1}, "categories is 1"),
+        ({"factors": NormalWishart(degrees=0.5)}, "degrees is 0.5, too few"),
+        ({"precision": 0.0}, "precision is 0.0; give a positive number"),
+        ({"level": (0.0, -1.0)}, "standard deviation of level is -1.0"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        pmf_gibbs(DENSITY._replace(**options))
+
+
+def test_other_links_are_not_tempered():
+    data = template()
+    algorithm = pmf_gibbs(DENSITY._replace(link="probit"))
+    with pytest.raises(InputError, match="'probit' is not tempered"):
+        algorithm.step(random.key(0), algorithm.init(random.key(0), None, data), data, 0.5)

@@ -1,0 +1,38 @@
+"""Cholesky factors along the last axis are those of NumPy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bmfjax.kernels.small_cholesky import back_substitute, cholesky, factor, log_determinant
+from tests.kernels.exactness import fast_jit
+
+
+def matrices(n, batch=5, seed=0):
+    x = np.random.default_rng(seed).normal(size=(batch, 2 * n + 1, n)).astype(np.float32)
+    return np.einsum("bti,btj->bij", x, x) + 0.1 * np.eye(n, dtype=np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 11])
+def test_factors_and_solutions_are_numpys(n):
+    a = matrices(n)
+    b = np.random.default_rng(1).normal(size=(5, n)).astype(np.float32)
+    system = np.concatenate([a, b[..., None]], -1).transpose(1, 2, 0)
+    upper = fast_jit(lambda s: cholesky(s, panel=4))(jnp.asarray(system))
+    expected = np.linalg.cholesky(a.astype(np.float64))
+    np.testing.assert_allclose(upper[:, :n], expected.transpose(2, 1, 0), atol=2e-4)
+    x = fast_jit(back_substitute)(upper[:, :n], upper[:, n])
+    solution = np.linalg.solve(a.astype(np.float64), b[..., None])[..., 0]
+    np.testing.assert_allclose(x.T, solution, rtol=2e-3, atol=1e-3)
+
+
+def test_one_matrix():
+    a = matrices(6)[0]
+    np.testing.assert_allclose(factor(jnp.asarray(a)).T, np.linalg.cholesky(a), atol=1e-4)
+    found = float(log_determinant(jnp.asarray(a)))
+    assert found == pytest.approx(np.linalg.slogdet(a)[1], rel=1e-4)
+
+
+def test_a_matrix_that_rounds_to_singular_has_a_finite_factor():
+    a = jnp.ones((3, 3)) + 1e-9 * jnp.eye(3)
+    assert bool(jnp.isfinite(factor(a)).all())
