@@ -18,13 +18,13 @@ from pathlib import Path
 import jax
 import numpy as np
 from movielens import summary
+from pmf_runs import predict
 from record import write_record
 
 from bmfjax.data import InputError
-from bmfjax.infer import ChainRun
-from bmfjax.infer.cells import cell_moments, expected_value
+from bmfjax.infer.cells import cell_moments
 from bmfjax.kernels.entry_blocks import common_layout, entry_blocks
-from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+from bmfjax.kernels.pmf import PMFDensity
 
 #: Root of the published five-fold mean squared errors.
 PUBLISHED = {
@@ -34,7 +34,7 @@ PUBLISHED = {
         "exponential, non-negative": 0.855, "Poisson-Gamma": 0.898, "row average": 1.09,
     }.items()
 }  # fmt: skip
-SHAPE = (943, 1682)
+SHAPE, STARS = (943, 1682), (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def read_folds(folder: Path):
@@ -77,23 +77,21 @@ def models(ranks) -> dict:
 
 
 def one_fold(density, train, test, layout, options, seed):
-    """Root mean squared error, share of 90 % intervals that cover, seconds a sweep."""
-    values = train[:, 2].astype(float)
-    ordered = density.link == "ordered"
-    data = entry_blocks(
-        train[:, 0], train[:, 1], values - 1 if ordered else values, SHAPE, layout=layout
-    )
-    of = expected_value(density.link, np.arange(1.0, 6.0) if ordered else None)
-    run = ChainRun(
-        pmf_gibbs(density), jax.random.key(seed), data, num_chains=options.chains,
-        num_warmup=options.warmup, num_samples=options.samples,
-        reducers={"cells": cell_moments(test[:, 0], test[:, 1], of)},
-    )  # fmt: skip
-    run.advance(1)
-    began = time.perf_counter()
-    run.finish()
-    seconds = (time.perf_counter() - began) / (run.num_steps - 1)
-    mean = np.clip(run.reduced()["cells"]["mean"].mean(0), 1, 5)
+    """Root mean squared error, and seconds a sweep."""
+    values, ordered = train[:, 2].astype(float), density.link == "ordered"
+    if ordered:
+        values = values - STARS[0]  # categories from 0
+    data = entry_blocks(train[:, 0], train[:, 1], values, SHAPE, layout=layout)
+    began, means = time.perf_counter(), []
+    for key in jax.random.split(jax.random.key(seed), options.chains):
+        held, _ = predict(
+            key, data, test[:, 0], test[:, 1], density=density, warmup=options.warmup,
+            samples=options.samples, stars=STARS if ordered else None,
+        )  # fmt: skip
+        means.append(cell_moments([0], [0]).value(jax.device_get(held))["mean"])
+    sweeps = options.chains * (options.warmup + options.samples)
+    seconds = (time.perf_counter() - began) / sweeps
+    mean = np.clip(np.mean(means, 0), STARS[0], STARS[-1])
     return float(np.sqrt(np.mean((mean - test[:, 2]) ** 2))), seconds
 
 
@@ -115,7 +113,7 @@ def main() -> None:
         rows[name] = {
             "rmse": summary(errors),
             "rmse_of_folds": [round(e, 4) for e in errors],
-            "milliseconds_a_sweep": round(1000 * min(seconds) / options.chains, 1),
+            "milliseconds_a_sweep": round(1000 * min(seconds), 1),
         }
         print(name, rows[name], flush=True)
         figures = {
