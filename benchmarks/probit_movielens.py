@@ -1,4 +1,4 @@
-"""Which MovieLens ratings lie above the mean? A probit factorisation, on the splits of movielens.py.
+"""Which MovieLens ratings lie above the mean? A probit factorisation on the same splits.
 
 The protocol, splits and published figures are those of `movielens.py` beside; here the factors are
 real numbers with Normal-Wishart priors, and rows and columns have effects.

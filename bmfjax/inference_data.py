@@ -21,6 +21,10 @@ DIMS = {
     "basis_density": ["factor"],
     "row_effect": ["rows"],
     "column_effect": ["columns"],
+    "usage_mean": ["factor"],
+    "basis_mean": ["factor"],
+    "usage_precision": ["factor", "other_factor"],
+    "basis_precision": ["factor", "other_factor"],
     "data": ["rows", "columns"],
 }
 
@@ -44,6 +48,7 @@ def inference_data(fit: Fit) -> Any:
             "rows": list(fit.data.row_names),
             "columns": list(fit.data.column_names),
             "factor": list(range(1, fit.rank + 1)),
+            "other_factor": list(range(1, fit.rank + 1)),
         },
         attrs={"model": fit.model, "sampler": fit.sampler, "verdict": fit.verdict},
     )

@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from bmfjax.boolean_plan import boolean_plan
-from bmfjax.data import BinaryMatrix, InputError, load
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import interrupt_requests
 from bmfjax.logistic_plan import logistic_plan
+from bmfjax.pmf_plan import pmf_plan
 from bmfjax.progress import progress_bar
 from bmfjax.relaxed_plan import relaxed_plan
 from bmfjax.request import Plan, Request
@@ -25,7 +26,12 @@ from bmfjax.result import Fit
 from bmfjax.samplers import SAMPLERS, default_sampler
 
 #: What each model makes of a request: ``plan(request) -> Plan``.
-MODELS = {"ormachine": boolean_plan, "relaxed": relaxed_plan, "logistic": logistic_plan}
+MODELS = {
+    "ormachine": boolean_plan, "relaxed": relaxed_plan, "logistic": logistic_plan,
+    "pmf": pmf_plan, "probit": pmf_plan, "ordered-probit": pmf_plan,
+}  # fmt: skip
+#: Models of numbers that need not be 0 and 1.
+OF_NUMBERS = ("pmf", "ordered-probit")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
@@ -93,7 +99,7 @@ def prepare(
     """Check everything that a user gave, before any work; arguments as of `bmfjax.fit`."""
     if model not in MODELS:
         raise InputError(f"model is {model!r}; choose from {', '.join(MODELS)}")
-    data = _matrix(data)
+    data = _matrix(data, model)
     sampler = default_sampler(model, data) if sampler is None else sampler
     request = Request(
         data, rank, model, sampler, priors, init,
@@ -106,12 +112,19 @@ def prepare(
 # ---- before -----------------------------------------------------------------------------
 
 
-def _matrix(data) -> BinaryMatrix:
+def _matrix(data, model):
     if isinstance(data, BinaryMatrix):
+        return data
+    if isinstance(data, Ratings | RealMatrix):
+        if model not in (*OF_NUMBERS, "probit"):
+            raise InputError(
+                f"data is a {type(data).__name__}, and model {model!r} is of ones and zeros; give "
+                f"a BinaryMatrix, or model='pmf'"
+            )
         return data
     if isinstance(data, str | os.PathLike):
         return load(data)
-    return BinaryMatrix(data)
+    return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
 
 
 def _check(request):

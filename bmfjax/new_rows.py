@@ -11,6 +11,8 @@ import numpy as np
 from bmfjax import posterior
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.infer.new_rows import usage_of_new_rows
+from bmfjax.pmf_cells import LINKS
+from bmfjax.pmf_new import given_new
 from bmfjax.variational import LogisticPrior, usage_given_basis
 from bmfjax.variational.logistic_posterior import Gaussian
 
@@ -23,8 +25,10 @@ BLOCK = 4_000_000
 
 def usage_of(fit: Fit, new_rows) -> np.ndarray:
     """The usage of `Fit.transform`."""
+    if fit.model in LINKS:
+        return given_new(fit, new_rows).usage
     new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
-    _check_columns(fit.data, new)
+    check_columns(fit.data, new)
     if fit.model == "logistic":
         return _logistic(fit, new)
     if fit.is_boolean:
@@ -33,7 +37,7 @@ def usage_of(fit: Fit, new_rows) -> np.ndarray:
     return posterior.best_usage(new.dense(), draws)
 
 
-def _check_columns(fitted: BinaryMatrix, new: BinaryMatrix) -> None:
+def check_columns(fitted, new) -> None:
     if new.num_columns != fitted.num_columns:
         raise InputError(
             f"the new rows have {new.num_columns} columns and the fitted matrix "

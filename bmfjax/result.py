@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bmfjax import logistic_entries
+from bmfjax import logistic_entries, pmf_cells
 from bmfjax import posterior as entries
 from bmfjax.boolean import rounded
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import Binarized
-from bmfjax.selection import is_all, selected
+from bmfjax.selection import is_all, positions, selected
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,7 +26,7 @@ class Fit:
 
     Attributes
     ----------
-    data : BinaryMatrix
+    data : BinaryMatrix, RealMatrix or Ratings
         The matrix that was fitted.
     model, sampler : str
     settings : dict
@@ -38,7 +38,8 @@ class Fit:
     other_draws : dict
         (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
         `flip_rate`, `usage_density` and `basis_density` of the Boolean one, `bias`, `row_effect`
-        and `column_effect` of the logistic one.
+        and `column_effect` of the logistic one; of matrix factorisations the sites of
+        `bmfjax.models.pmf`.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
@@ -207,6 +208,13 @@ class Fit:
         i, j = selected(self.data, rows, columns)
         if self.model == "logistic" and not noisy:
             return logistic_entries.probability(self.approximation, i, j)
+        if self.model in pmf_cells.LINKS and self.model != "probit":
+            raise InputError(
+                f"model {self.model!r} is of ratings, which have no probability of a one; use "
+                "predict()"
+            )
+        if self.model == "probit" and not noisy:
+            return self.predict(rows, columns)
         if noisy and "flip_rate" not in self.other_draws:
             instead = "probability() is that of an observation already"
             if self.model != "logistic":
@@ -227,7 +235,9 @@ class Fit:
         r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
         That of the Boolean model is 0 or 1, and its mean is `probability`; that of the
-        logistic model is the log odds, effects and bias included.
+        logistic model is the log odds, effects and bias included. Of "pmf" it is the expected
+        rating, effects included, and so it is of "ordered-probit"; of "probit" the probability of
+        a one. See `predict_cells` for single cells and for ratings with their noise.
 
         Parameters
         ----------
@@ -243,6 +253,10 @@ class Fit:
             Of the noise-free reconstruction, not of a noisy observation.
         """
         i, j = selected(self.data, rows, columns)
+        if self.model in pmf_cells.LINKS:
+            cells = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
+            found = pmf_cells.predict_cells(self, *cells, kind, level)
+            return found.reshape(*found.shape[:-1], len(i), len(j))
         if self.model == "logistic" and kind in ("mean", "sd"):
             return logistic_entries.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
         usage, basis = self.product_draws(i, j)
@@ -253,6 +267,80 @@ class Fit:
         if kind == "interval":
             return entries.interval(usage, basis, level)
         raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+
+    def predict_cells(
+        self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
+    ) -> np.ndarray:
+        """Predictions of single cells of a matrix factorisation ("pmf" and the probit models).
+
+        Parameters
+        ----------
+        rows, columns : (cell,) sequences of int or str
+            Positions or names, one each a cell.
+        kind : {"mean", "sd", "interval"}
+        level : float
+            Probability of the central interval.
+        noisy : bool
+            Of a rating itself, noise included, as for judging hidden ratings; else of its
+            expectation.
+
+        Returns
+        -------
+        (cell,) float64, or (2, cell) for "interval"
+            Held inside of the ratings' scale where they declare one.
+
+        Raises
+        ------
+        InputError
+            For other models, and cells that there are not.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> ratings = bmfjax.Ratings([0, 0, 1, 2], [0, 1, 1, 0], [5, 3, 4, 4], scale=(1, 5))
+        >>> fit = bmfjax.fit(
+        ...     ratings,
+        ...     rank=1,
+        ...     model="pmf",
+        ...     num_chains=2,
+        ...     num_warmup=50,
+        ...     num_samples=50,
+        ...     progress=False,
+        ... )
+        >>> low, high = fit.predict_cells([1], [0], "interval", noisy=True)
+        >>> bool(1 <= low[0] < high[0] <= 5)
+        True
+        """
+        if self.model not in pmf_cells.LINKS:
+            raise InputError(f"model {self.model!r} has no single cells; use predict()")
+        i = positions(rows, self.data.row_names, "row")
+        j = positions(columns, self.data.column_names, "column")
+        return pmf_cells.predict_cells(self, i, j, kind, level, noisy)
+
+    def given_new(self, new, side: str = "rows", *, sweeps: int = 5, seed: int = 0) -> Fit:
+        """The same fit for rows (or columns) that it has not seen, given the other side.
+
+        Of a matrix factorisation ("pmf" and the probit models): for every kept draw the vectors
+        of the new lines are drawn given that draw of everything else, which they do not change.
+
+        Parameters
+        ----------
+        new : Ratings, RealMatrix, BinaryMatrix or array
+            For "rows" with the columns of the fitted data, in the same order; for "columns" with
+            its rows.
+        side : {"rows", "columns"}
+        sweeps : int
+            Of the probit models, whose latent values are drawn in turn with the vectors.
+        seed : int
+
+        Returns
+        -------
+        Fit
+            Its data are `new`; `predict` and `predict_cells` speak of them.
+        """
+        from bmfjax.pmf_new import given_new  # JAX only where it is used
+
+        return given_new(self, new, side, sweeps, seed)
 
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
@@ -275,6 +363,8 @@ class Fit:
             usage, basis = usage[:, :, i], basis[:, :, j]
         if self.model == "logistic":
             return logistic_entries.with_effects(usage, basis, self.other_draws, i, j)
+        if self.model in pmf_cells.LINKS:
+            return pmf_cells.with_effects(usage, basis, self.other_draws, i, j)
         return usage, basis
 
     def transform(self, new_rows) -> np.ndarray:
@@ -289,7 +379,7 @@ class Fit:
 
         Parameters
         ----------
-        new_rows : BinaryMatrix or array
+        new_rows : BinaryMatrix, array, or what the model was fitted to
             As for `BinaryMatrix`; the same columns in the same order, which names are
             compared for. Missing entries are left out.
 

@@ -12,6 +12,7 @@ from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs, logistic_chains
 from bmfjax.infer.kernel import AlgorithmKernel
 from bmfjax.infer.ormachine import RULES
 from bmfjax.kernels.bit_blocks import MAX_JOINT
+from bmfjax.kernels.pmf import pmf_gibbs
 
 
 class Sampler(NamedTuple):
@@ -21,7 +22,7 @@ class Sampler(NamedTuple):
     ----------
     make : callable
         ``make(model, **options) -> AlgorithmKernel``; of the logistic model a function of
-        `bmfjax.infer.logistic_chains`.
+        `bmfjax.infer.logistic_chains`, of matrix factorisations `bmfjax.kernels.pmf.pmf_gibbs`.
     exact : bool
         Whether its draws are from the posterior and not from an approximation.
     trace : tuple of str
@@ -47,6 +48,9 @@ SAMPLERS = {
         "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
         "batch": Sampler(logistic_chains.batch, False, ("elbo",)),
     },
+    "pmf": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "residual"))},
+    "probit": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint",))},
+    "ordered-probit": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "cut_acceptance"))},
 }
 
 #: Entries up to which variational inference looks at all of them at once.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bmfjax.data import InputError, load, save
+from bmfjax.data import BinaryMatrix, InputError, save
+from bmfjax.data.storage import read_saved
 from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
 from bmfjax.draws import PackedDraws
 from bmfjax.result import Fit
@@ -82,7 +83,8 @@ def save_fit(
     _put(folder / "data.npz", lambda path: save(path, fit.data, overwrite=True))
     _put(folder / "posterior.nc", lambda path: save_netcdf(fit.idata, path))
     _put(folder / "factors.npz", lambda path: np.savez_compressed(path, **_factors(fit)))
-    if probability or fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES:
+    small = fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES
+    if isinstance(fit.data, BinaryMatrix) and (probability or small):
         whole = fit.probability(range(fit.data.num_rows), range(fit.data.num_columns))
         values = {"probability": whole.astype(np.float32)}
         _put(folder / "probability.npz", lambda path: np.savez_compressed(path, **values))
@@ -125,7 +127,7 @@ def load_fit(directory: str | os.PathLike) -> Fit:
         if summary["model"] == "ormachine":
             factors = {n: PackedDraws.pack(values) for n, values in factors.items()}
         return Fit(
-            data=load(folder / "data.npz"),
+            data=read_saved(folder / "data.npz"),
             model=summary["model"],
             sampler=summary["sampler"],
             settings=summary["settings"],
@@ -171,7 +173,7 @@ def _summary(fit: Fit) -> dict:
             "name": fit.data.name,
             "rows": rows,
             "columns": columns,
-            "ones": fit.data.num_ones,
+            "ones": getattr(fit.data, "num_ones", None),
             "missing": fit.data.num_missing,
             "fingerprint": fit.data.fingerprint(),
         },

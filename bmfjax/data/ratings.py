@@ -85,9 +85,10 @@ class Ratings(NamedTable):
         again = np.flatnonzero((np.diff(held[0]) == 0) & (np.diff(held[1]) == 0))
         if len(again):
             where = self._place(held[0][again[0]], held[1][again[0]])
+            one, other = held[2][again[0] : again[0] + 2]
             raise InputError(
-                f"{where} is rated twice, {held[2][again[0]]:g} and {held[2][again[0] + 1]:g}; give "
-                "every pair once, such as the latest rating or their mean"
+                f"{where} is rated twice, {one:g} and {other:g}; give every pair once, such as the "
+                "latest rating or their mean"
             )
         self._triples = tuple(held)
         for array in self._triples:

@@ -3,10 +3,12 @@
 Arrays of the file (every one but `kind` and `shape` and the ones, or values, may be absent):
 
 ==========================  ====================================================================
-kind, format_version        "binary" or "real", 1
+kind, format_version        "binary", "real" or "table of ratings", 1
 shape                       int64 (2,)
 bits                        uint8 (rows, ceil(columns / 8)), the ones, lowest bit first
-values                      of a real matrix, float64 (rows, columns), NaN where missing
+values                      of a real matrix, float64 (rows, columns), NaN where missing; of
+                            ratings float64 (rating,)
+rows, columns, scale        of ratings: int64 (rating,) twice, and float64 (2,)
 indptr, indices             in place of `bits`: the ones as CSR
 mask_indptr, mask_indices   the missing entries as CSR
 row_names, col_names, name  text
@@ -30,10 +32,13 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import check_labels, check_names
 from bmfjax.data.packed import product_on_host
+from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.store import DenseStore, canonical, sparse_store
 
 FORMAT_VERSION = 1
+#: Kind of a file of ratings that this module writes.
+RATINGS = "table of ratings"
 
 
 class Truth(NamedTuple):
@@ -60,7 +65,7 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     ----------
     path : str or path
         Ends in ``.npz``; its folder exists.
-    matrix : BinaryMatrix or RealMatrix
+    matrix : BinaryMatrix, RealMatrix or Ratings
     usage, basis : bool or 0/1 arrays (rows, rank) and (columns, rank), optional
         True factors of a binary matrix, given together.
     clean : bool or 0/1 array (rows, columns), optional
@@ -79,7 +84,7 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
         If the file exists and `overwrite` is false, the folder does not exist or cannot be written
         to, the ending is another, or the truth does not fit the matrix.
     TypeError
-        If `matrix` is neither a BinaryMatrix nor a RealMatrix.
+        If `matrix` is none of these.
 
     Examples
     --------
@@ -91,8 +96,10 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     ...     bool((load_truth(path).clean == truth.clean).all())
     True
     """
-    if not isinstance(matrix, BinaryMatrix | RealMatrix):
-        raise TypeError(f"matrix is a {type(matrix).__name__}; give a BinaryMatrix or RealMatrix")
+    if not isinstance(matrix, BinaryMatrix | RealMatrix | Ratings):
+        raise TypeError(
+            f"matrix is a {type(matrix).__name__}; give a BinaryMatrix, RealMatrix or Ratings"
+        )
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path} does not end in .npz, the only format written; rename it")
@@ -146,6 +153,38 @@ def read_matrix(arrays, name):
     )
 
 
+def read_saved(path):
+    """Read a matrix of any kind that `save` wrote.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    BinaryMatrix, RealMatrix or Ratings
+    """
+    with open(path, "rb") as file, np.load(file) as arrays:
+        if str(arrays["kind"]) == RATINGS:
+            return _read_ratings(arrays)
+        return read_matrix(arrays, None)
+
+
+def _read_ratings(arrays):
+    _check_version(arrays)
+    return Ratings(
+        arrays["rows"],
+        arrays["columns"],
+        arrays["values"],
+        row_names=_texts(arrays, "row_names"),
+        column_names=_texts(arrays, "col_names"),
+        shape=_shape(arrays),
+        scale=dict(arrays).get("scale"),
+        row_labels=_labels(arrays),
+        name=str(arrays["name"]) if "name" in arrays else None,
+    )
+
+
 def _read_real(arrays, name):
     _check_version(arrays)
     return RealMatrix(
@@ -175,13 +214,18 @@ def read_truth(arrays):
 
 
 def _fields(matrix):
+    kind = {RealMatrix: "real", Ratings: RATINGS}.get(type(matrix), "binary")
     fields = {
-        "kind": np.array("real" if isinstance(matrix, RealMatrix) else "binary"),
+        "kind": np.array(kind),
         "format_version": np.array(FORMAT_VERSION),
         "shape": np.array(matrix.shape, dtype=np.int64),
     }
     if isinstance(matrix, RealMatrix):
         fields["values"] = matrix.dense(np.float64)
+    elif isinstance(matrix, Ratings):
+        fields |= {"rows": matrix.rows, "columns": matrix.columns, "values": matrix.values}
+        if matrix.scale is not None:
+            fields["scale"] = np.array(matrix.scale)
     else:
         fields |= _entries(matrix)
     if matrix.has_row_names:
@@ -212,7 +256,7 @@ def _truth_fields(matrix, usage, basis, clean):
     if usage is None and basis is None and clean is None:
         return {}
     shape = matrix.shape
-    if isinstance(matrix, RealMatrix):
+    if not isinstance(matrix, BinaryMatrix):
         raise InputError("true factors are kept of binary matrices alone; leave them out")
     if usage is None or basis is None:
         raise InputError(

@@ -17,8 +17,9 @@ import numpy as np
 
 from bmfjax.data.errors import InputError
 
-#: Entries of a line in one table at most, and different widths of tables.
-MAX_WIDTH, MAX_KINDS = 256, 8
+#: Entries of a line in one table at most, and different widths of tables: of few entries fewer,
+#: since each is a loop to compile.
+MAX_WIDTH, MAX_KINDS, FEW = 256, 5, (5_000, 50_000)
 #: Widths are multiples of this.
 STEP = 4
 
@@ -154,14 +155,14 @@ def common_layout(datasets, shape, *, block_size: int | None = None) -> Layout:
         size = _block_size(lines, block_size)
         counts = [np.bincount(np.asarray(d[side]), minlength=lines) for d in datasets]
         degrees = [_degrees(np.sort(c), size) for c in counts]
-        widths = _widths(np.concatenate(degrees))
+        widths = _widths(np.concatenate(degrees), max(len(d[0]) for d in datasets))
         tables = [_tables(d, widths) for d in degrees]
         most = np.max([[n[k == i].sum() for i in range(len(widths))] for k, n in tables], axis=0)
         layout.append(tuple(zip(widths, map(int, most), strict=True)))
     return tuple(layout)
 
 
-def best_widths(degrees, most: int = MAX_KINDS) -> list[int]:
+def best_widths(degrees, most: int) -> list[int]:
     """The widths, at most so many, that leave the least padding for tables of these degrees.
 
     Parameters
@@ -177,7 +178,7 @@ def best_widths(degrees, most: int = MAX_KINDS) -> list[int]:
 
     Examples
     --------
-    >>> best_widths([3, 4, 9, 200], most=2), best_widths([3, 4, 9, 200])
+    >>> best_widths([3, 4, 9, 200], most=2), best_widths([3, 4, 9, 200], most=8)
     ([12, 200], [4, 12, 200])
     """
     needed = -(-np.maximum(np.asarray(degrees), 1) // STEP) * STEP
@@ -213,8 +214,9 @@ def _degrees(ascending, size):
     return ascending[np.minimum(np.arange(1, -(-lines // size) + 1) * size, lines) - 1]
 
 
-def _widths(degrees):
-    return best_widths(np.minimum(degrees, MAX_WIDTH))
+def _widths(degrees, entries):
+    most = 1 if entries < FEW[0] else 2 if entries < FEW[1] else MAX_KINDS
+    return best_widths(np.minimum(degrees, MAX_WIDTH), most)
 
 
 def _tables(degrees, widths):
@@ -233,7 +235,7 @@ def _blocks(line, other, values, lines, others, size, layout) -> LineBlocks:
     padded[:lines] = ranked
     place = np.empty(lines, np.int64)
     place[ranked] = np.arange(lines)
-    widths = _widths(degrees) if layout is None else [w for w, _ in layout]
+    widths = _widths(degrees, len(line)) if layout is None else [w for w, _ in layout]
     kind, tables = _tables(degrees, widths)
     first = np.zeros(number, np.int64)
     for k in range(len(widths)):

@@ -36,7 +36,7 @@ def cholesky(a, panel: int = PANEL):
     >>> cholesky(a[..., None])[..., 0].tolist()
     [[2.0, 1.0, 4.0], [0.0, 2.0, 2.0]]
     """
-    n, m = a.shape[:2]
+    n = a.shape[0]
     least = jnp.finfo(a.dtype).eps * jnp.stack([a[k, k] for k in range(n)])
     done = []
     for start in range(0, n, panel):

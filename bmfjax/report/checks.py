@@ -85,9 +85,11 @@ def starts_figure(fit) -> Figure | None:
 def reconstructed_entries(fit) -> np.ndarray:
     """Draws of up to 3,000 entries of the reconstruction, (chain, draw, entry)."""
     rows, columns = _informed(fit)
-    return posterior.sampled_entries(
-        fit.usage_draws, fit.basis_draws, MAX_SCALARS, rows=rows, columns=columns
-    )
+    usage, basis = fit.usage_draws, fit.basis_draws
+    if fit.is_real:
+        everything = np.arange(fit.data.num_rows), np.arange(fit.data.num_columns)
+        usage, basis = fit.product_draws(*everything)
+    return posterior.sampled_entries(usage, basis, MAX_SCALARS, rows=rows, columns=columns)
 
 
 def factor_entries(fit) -> np.ndarray:
@@ -199,7 +201,7 @@ def agreement_figure(fit) -> Figure | None:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))
     axes = figure.add_subplot()
-    factors, chains = np.arange(1, fit.rank + 1), "starts" if fit.is_real else "chains"
+    factors, chains = np.arange(1, fit.rank + 1), "starts" if fit.approximation else "chains"
     colours = [COLOURS[0] if a >= AGREEING else COLOURS[1] for a in fit.agreement]
     axes.hlines(factors, 0, fit.agreement, color=colours, linewidth=3)
     axes.scatter(fit.agreement, factors, color=colours, s=34, zorder=3)

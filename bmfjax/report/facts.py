@@ -6,20 +6,70 @@ import math
 
 import numpy as np
 
+from bmfjax.data import BinaryMatrix
+from bmfjax.pmf_cells import LINKS, noise_sd
+
 
 def facts(fit) -> list[tuple[str, str, str]]:
     """Name, value and explanation of the figures at the top of the page."""
+    if fit.model in LINKS:
+        return _of_data(fit.data) + _of_factorisation(fit)
     return _of_data(fit.data) + (_of_starts(fit) if fit.is_real else _of_chains(fit))
 
 
 def _of_data(data) -> list[tuple[str, str, str]]:
     mute = f"{_count(data.empty_rows, 'row')}, {_count(data.empty_columns, 'column')}"
     missing = data.num_missing / (data.num_rows * data.num_columns)
+    if isinstance(data, BinaryMatrix):
+        share = f"{data.num_ones:,} ({data.density:.1%})"
+        entries = ("Ones", share, "share of the observed entries")
+    else:
+        low, high = data.range
+        entries = ("Values", f"{low:g} to {high:g}", "smallest and largest observed")
     return [
         ("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns"),
-        ("Ones", f"{data.num_ones:,} ({data.density:.1%})", "share of the observed entries"),
-        ("Missing", f"{data.num_missing:,} ({missing:.1%})", "neither one nor zero"),
+        entries,
+        ("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed"),
         ("Without information", mute, "nothing observed, so nothing learned"),
+    ]
+
+
+def _of_factorisation(fit) -> list[tuple[str, str, str]]:
+    """Of a matrix factorisation by Gibbs sampling."""
+    scalars, other, kept = fit.scalars, fit.other_draws, fit.usage_draws.shape[1]
+    rows = [
+        (
+            "Draws",
+            f"{fit.num_chains} x {int(scalars['num_draws']):,}",
+            f"chains x draws after {int(scalars['num_warmup']):,} warm-up steps; "
+            f"{kept:,} a chain are kept",
+        ),
+        ("Time", _seconds(scalars["seconds"]), "sampling and compilation"),
+        (
+            "R-hat",
+            _number(scalars["rhat_product"]),
+            f"99 % of the fits keep to it; worst {_number(scalars['rhat_product_worst'])}; "
+            f"log joint density {_number(scalars['rhat_log_joint'])}",
+        ),
+        (
+            "Effective draws",
+            _number(scalars["ess_product"], 0),
+            "99 % of the fits have at least as many",
+        ),
+        _found(fit, "chains"),
+        _apart(fit),
+    ]
+    if fit.model == "pmf":
+        sd = noise_sd(fit)
+        rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
+    return rows + [
+        (
+            f"{what} effects",
+            f"± {other[name].mean((0, 1)).std():.2f}",
+            f"spread of what {what.lower()}s add to all of their fits",
+        )
+        for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
+        if name in other
     ]
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 from bmfjax import posterior
 from bmfjax.report import ordering
@@ -112,7 +112,8 @@ def _moments(fit, rows, columns, some):
     """Mean and spread over some draws of the reconstruction; of log odds, of the probability."""
     if fit.is_real:
         usage, basis = fit.product_draws(rows, columns)
-        return posterior.moments(usage[:, some], basis[:, some], link=expit)
+        link = ndtr if fit.model == "probit" else expit
+        return posterior.moments(usage[:, some], basis[:, some], link=link)
     return posterior.moments(
         fit.usage_draws[:, some][:, :, rows], fit.basis_draws[:, some][:, :, columns]
     )

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bmfjax.data import InputError
-from bmfjax.report import checks, plots
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.pmf_cells import LINKS
+from bmfjax.report import checks, plots, ratings
 from bmfjax.report.factors import factor_cards, signed_cards
 from bmfjax.report.facts import facts
 from bmfjax.report.overview import describe, picture
@@ -66,8 +67,13 @@ def write_report(fit, path, *, overwrite: bool = False) -> Path:
 
 def render(fit) -> str:
     """The page as text."""
-    name = "real.html" if fit.is_real else "boolean.html"
-    return _environment().get_template(name).render(context(fit))
+    return _environment().get_template(_template(fit)).render(context(fit))
+
+
+def _template(fit) -> str:
+    if fit.model in LINKS:
+        return "ratings.html"
+    return "real.html" if fit.is_real else "boolean.html"
 
 
 @functools.cache
@@ -93,26 +99,32 @@ def context(fit) -> dict:
     dict
         Plain values, text and images; the template escapes what it shows.
     """
-    drawn = picture(fit)
+    # Of a table that is mostly empty there is no picture.
+    drawn = picture(fit) if isinstance(fit.data, BinaryMatrix) else None
     figures = {
-        "overview": plots.overview_figure(fit, drawn=drawn),
+        "overview": None if drawn is None else plots.overview_figure(fit, drawn=drawn),
         "basis": plots.basis_figure(fit),
         "usage_by_label": plots.usage_by_label_figure(fit),
         # Of bits the mean tells the standard deviation; the figure is about numbers in [0, 1].
         "mean_sd": None if fit.is_boolean or fit.is_real else plots.mean_sd_figure(fit),
         "traces": plots.trace_figure(fit),
-        "convergence": (checks.starts_figure if fit.is_real else checks.convergence_figure)(fit),
+        "convergence": (checks.starts_figure if fit.approximation else checks.convergence_figure)(
+            fit
+        ),
         "agreement": checks.agreement_figure(fit),
         "solutions": checks.solutions_figure(fit),
     }
+    if fit.model in LINKS:
+        figures["error"] = ratings.error_figure(fit)
+        figures["calibration"] = ratings.calibration_figure(fit)
     return {
-        "name": fit.data.name or "binary matrix",
+        "name": fit.data.name or ("binary matrix" if drawn is not None else "ratings"),
         "fit": fit,
         "shade": _shade(fit),
         "stopped": _stopped(fit),
         "facts": facts(fit),
         "figures": {n: None if f is None else _image(f) for n, f in figures.items()},
-        "overview_note": describe(fit, drawn),
+        "overview_note": "" if drawn is None else describe(fit, drawn),
         "has_labels": fit.data.row_labels is not None,
         "cards": signed_cards(fit) if fit.is_real else factor_cards(fit),
         "settings": _flat(fit.settings),

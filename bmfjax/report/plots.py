@@ -226,7 +226,7 @@ def trace_figure(fit) -> Figure:
     figure = new_figure(10, 0.7 + 1.85 * len(curves))
     panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
     total = next(iter(fit.trace.values())).shape[1]
-    chain_name = "start" if fit.is_real else "chain"
+    chain_name = "start" if fit.approximation else "chain"
     for axes, (text, name, steps, values) in zip(panels, curves, strict=True):
         for c, chain in enumerate(values):
             axes.plot(steps, chain, color=COLOURS[c % len(COLOURS)], linewidth=0.7, alpha=0.8,
@@ -241,7 +241,7 @@ def trace_figure(fit) -> Figure:
     if warmup:
         across = panels[0].get_xaxis_transform()
         middle = min(warmup, total) / 2
-        name = "optimisation" if fit.is_real else "warm-up"
+        name = "optimisation" if fit.approximation else "warm-up"
         panels[0].text(middle, 0.06, name, transform=across, ha="center", fontsize=8.5)
     panels[-1].set_xlabel("step", fontsize=9.5, color=INK)
     panels[-1].set_xlim(0, max(total, 1))

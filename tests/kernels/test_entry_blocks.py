@@ -64,7 +64,7 @@ def test_blocks_lead_to_the_tables_of_their_lines():
 
 def test_padding_is_bounded():
     rng = np.random.default_rng(2)
-    cells = rng.choice(10**6, 20_000, replace=False)
+    cells = rng.choice(10**6, 60_000, replace=False)
     data = entry_blocks(*np.divmod(cells, 500), np.ones(len(cells)), (2000, 500))
     for lists in data:
         assert sum(o.size for o in lists.other) < 1.35 * len(cells)

@@ -1,0 +1,138 @@
+"""Seconds a Gibbs sweep takes beside SMURFF, on a random 10000 x 5000 matrix with 1 % observed.
+
+Both sample Bayesian matrix factorisation with Normal-Wishart priors and a fixed noise precision,
+without effects, on the same entries, each in a process of its own on as many cores. Wall clock and
+processor time: on a machine that others use, too, the latter is the one to compare. SMURFF (a C++
+program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
+
+    python benchmarks/pmf_speed.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def problem(options):
+    """Rows, columns and values of the observed entries."""
+    rng = np.random.default_rng(0)
+    cells = rng.choice(
+        options.rows * options.columns, options.rows * options.columns // 100, replace=False
+    )
+    rows, columns = np.divmod(cells, options.columns)
+    return rows, columns, rng.normal(size=len(cells))
+
+
+def ours(options):
+    """Sweeps of `bmfjax.kernels.pmf`."""
+    import jax
+
+    from bmfjax.kernels.entry_blocks import entry_blocks
+    from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+
+    data = entry_blocks(*problem(options), (options.rows, options.columns))
+    algorithm = pmf_gibbs(PMFDensity(options.rank, precision=2.0, effects=False))
+    state = jax.jit(algorithm.init)(jax.random.key(0), None, data)
+    step = jax.jit(algorithm.step)
+
+    def sweep(k):
+        nonlocal state
+        state, _ = step(jax.random.key(k), state, data)
+        jax.block_until_ready(state)
+
+    return sweep
+
+
+def smurff(options):
+    """Sweeps of SMURFF."""
+    import scipy.sparse as sp
+    from smurff import FixedNoise, TrainSession
+
+    rows, columns, values = problem(options)
+    train = sp.csr_matrix((values, (rows, columns)), shape=(options.rows, options.columns))
+    session = TrainSession(
+        priors=["normal", "normal"], num_latent=options.rank, burnin=0, nsamples=10**6,
+        num_threads=options.threads, verbose=0, seed=1,
+    )  # fmt: skip
+    session.addTrainAndTest(train, None, FixedNoise(2.0))
+    session.init()
+    return lambda k: session.step()
+
+
+def measure(options) -> dict:
+    """Milliseconds a sweep after the first two, of wall clock and of processor time."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
+    sweep = {"bmfjax": ours, "smurff": smurff}[options.program](options)
+    found = []
+    for k in range(options.sweeps + 2):
+        began = time.perf_counter(), time.process_time()
+        sweep(k)
+        found.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+    wall, cpu = 1000 * np.array(found[2:]).T
+    names = ("wall", "processor")
+    return {
+        n: {"least": round(float(x.min()), 1), "median": round(float(np.median(x)), 1)}
+        for n, x in zip(names, (wall, cpu), strict=True)
+    }
+
+
+def in_a_process(options, program, rank, threads) -> dict:
+    """The same in a process of its own: what was loaded before has no say."""
+    words = [sys.executable, __file__, "--program", program, "--rank", str(rank)]
+    words += ["--threads", str(threads)]
+    words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": done.stderr.strip().split("\n")[-1]}
+    return json.loads(done.stdout.strip().split("\n")[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--columns", type=int, default=5_000)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
+    parser.add_argument("--cores", type=int, nargs="+", default=[1])
+    parser.add_argument("--sweeps", type=int, default=20)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.program:
+        print(json.dumps(measure(options)))
+        return
+    from record import write_record
+
+    figures = {
+        "rows": options.rows, "columns": options.columns, "observed_percent": 1,
+        "sweeps": options.sweeps, "milliseconds_a_sweep": {},
+    }  # fmt: skip
+    for cores in options.cores:
+        for rank in options.ranks:
+            found = {
+                program: in_a_process(options, program, rank, cores)
+                for program in ("bmfjax", "smurff")
+            }
+            figures["milliseconds_a_sweep"][f"rank {rank}, {cores} core(s)"] = found
+            print(rank, cores, found, flush=True)
+    try:
+        from importlib.metadata import version
+
+        figures["smurff_version"] = version("smurff")
+    except ImportError:
+        figures["smurff_version"] = "not installed"
+    print(write_record("pmf_speed", figures, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+r"""Factors of a matrix factorisation in one form: those of a singular value decomposition.
+
+With normal priors whose mean and precision matrix are learned, any invertible matrix A may be
+put between the factors, :math:`UV^\top = (UA)(VA^{-\top})^\top`, and chains wander along it. Every
+draw is turned into :math:`U = Q_U S^{1/2} c,\ V = Q_V S^{1/2}/c` with orthonormal columns of Q and
+singular values S of the product, which says the same of every cell; what remains free, order and
+sign, is then matched between draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bmfjax.diagnostics import align_signed
+
+SIDES = ("usage", "basis")
+
+
+def principal_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Kept draws in this form.
+
+    Parameters
+    ----------
+    drawn : dict
+        (chain, draw, ...): `usage`, `basis` and their `_mean` and `_precision`; others are kept.
+    pivot : (int, int)
+        Chain and draw that gives order and signs.
+
+    Returns
+    -------
+    dict
+        The same sites. Means and precision matrices belong to the new factors.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> drawn = {"usage": rng.normal(size=(1, 2, 6, 2)), "basis": rng.normal(size=(1, 2, 5, 2))}
+    >>> drawn |= {f"{n}_mean": np.zeros((1, 2, 2)) for n in SIDES}
+    >>> drawn |= {f"{n}_precision": np.tile(np.eye(2), (1, 2, 1, 1)) for n in SIDES}
+    >>> found = principal_draws(drawn, (0, 0))
+    >>> before, after = (d["usage"] @ d["basis"].swapaxes(2, 3) for d in (drawn, found))
+    >>> bool(np.allclose(before, after))
+    True
+    """
+    chains, kept = drawn["usage"].shape[:2]
+    flat = {n: np.asarray(drawn[f], float).reshape(chains * kept, *drawn[f].shape[2:])
+            for n in SIDES for f in (n,)}  # fmt: skip
+    maps = [_principal(u, v) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
+    turned = {
+        n: np.stack([x @ m[k] for x, m in zip(flat[n], maps, strict=True)])
+        for k, n in enumerate(SIDES)
+    }
+    order = align_signed(turned["usage"], turned["basis"], pivot=pivot[0] * kept + pivot[1])
+    found = dict(drawn)
+    for k, name in enumerate(SIDES):
+        move = order.apply(np.stack([m[k] for m in maps]))  # columns of the maps, as of factors
+        back = np.linalg.inv(move)
+        mean, precision = (
+            np.asarray(drawn[f"{name}_{what}"], float).reshape(chains * kept, *shape)
+            for what, shape in (("mean", (-1,)), ("precision", move.shape[1:]))
+        )
+        values = {
+            name: flat[name] @ move,
+            f"{name}_mean": np.einsum("di,dik->dk", mean, move),
+            f"{name}_precision": back @ precision @ back.swapaxes(1, 2),
+        }
+        for site, value in values.items():
+            found[site] = value.reshape(chains, kept, *value.shape[1:]).astype(drawn[site].dtype)
+    return found
+
+
+def _principal(usage, basis):
+    """What usage and basis are multiplied by, (rank, rank) each."""
+    upper = [np.linalg.qr(x, mode="r") for x in (usage, basis)]
+    left, size, right = np.linalg.svd(upper[0] @ upper[1].T)
+    # Columns of equal root mean square on both sides, whatever the numbers of rows and columns.
+    balance = (len(usage) / len(basis)) ** 0.25
+    root = np.sqrt(size)
+    return (
+        np.linalg.solve(upper[0], left * (root * balance)),
+        np.linalg.solve(upper[1], right.T * (root / balance)),
+    )

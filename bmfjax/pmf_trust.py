@@ -1,0 +1,78 @@
+"""Whether a matrix factorisation by Gibbs sampling can be trusted: figures, then one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bmfjax import posterior
+from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
+from bmfjax.trust import ESS_PER_CHAIN, NUM_ENTRIES, RHAT_GOOD, RHAT_USABLE
+
+
+def assess(data, usage, basis, agreeing, trace) -> dict:
+    """Fit-level figures and the verdict.
+
+    Parameters
+    ----------
+    data : Ratings, RealMatrix or BinaryMatrix
+    usage, basis : (chain, draw, rows or columns, width) float
+        Draws whose products are the fits, effects included.
+    agreeing : (rank,) float
+        Tile similarity across chains.
+    trace : dict
+        (chain, step) without the warm-up.
+
+    Returns
+    -------
+    dict
+        `rhat_product`, `rhat_product_worst`, `ess_product`: R-hat and effective draws that 99 % of
+        up to 1,000 fits keep to; `rhat_log_joint`, `ess_log_joint`, and `rhat_precision` of a
+        learned noise precision; `factors_agreeing`; `exact`; `rhat`, the worst of fits and
+        precision; `converged`; `noise_free`; `verdict`. The log joint density has parts that no
+        prediction depends on, such as how the scale is shared by the factors, and does not count.
+    """
+    chains = usage.shape[0]
+    informed = {
+        "rows": np.setdiff1d(np.arange(data.num_rows), data.empty_rows),
+        "columns": np.setdiff1d(np.arange(data.num_columns), data.empty_columns),
+    }
+    fits = posterior.sampled_entries(usage, basis, NUM_ENTRIES, **informed)
+    rhat, size = split_rhat(fits), ess_bulk(fits)
+    precision = trace.get("precision")
+    figures = {
+        "exact": True,
+        "rhat_product": float(np.quantile(rhat, 0.99)),
+        "rhat_product_worst": float(rhat.max()),
+        "ess_product": float(np.quantile(size, 0.01)),
+        "rhat_log_joint": float(split_rhat(trace["log_joint"])),
+        "ess_log_joint": float(ess_bulk(trace["log_joint"])),
+        "rhat_precision": float("nan") if precision is None else float(split_rhat(precision)),
+        "factors_agreeing": float(share_agreeing(agreeing)) if chains > 1 else float("nan"),
+        "noise_free": False,
+    }
+    figures["rhat"] = float(np.nanmax([figures["rhat_product"], figures["rhat_precision"]]))
+    figures["converged"] = bool(
+        chains > 1
+        and figures["rhat"] <= RHAT_USABLE
+        and figures["ess_product"] >= ESS_PER_CHAIN * chains
+    )
+    return figures | {"verdict": verdict(figures, chains, len(agreeing))}
+
+
+def verdict(figures, num_chains: int, rank: int) -> str:
+    """The sentence at the top of the report."""
+    if num_chains == 1:
+        return "Not checked: one chain cannot show whether another start finds the same."
+    mixed = (
+        f"99 % of the fits have an R-hat of at most {figures['rhat_product']:.2f} (the worst "
+        f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
+        "effective draws"
+    )
+    found = round(figures["factors_agreeing"] * rank)
+    chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"
+    if found < rank:
+        mixed += f"; the factors behind them are less sure, {found} of {rank} found by {chains}"
+    if not figures["converged"]:
+        return f"Do not rely on this run yet: {mixed}; take more draws."
+    word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
+    return f"{word}: an exact sampler, and chains that agree; {mixed}."

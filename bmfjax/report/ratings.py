@@ -1,0 +1,139 @@
+"""Figures of predicted ratings: how large errors are to be, and whether intervals are right."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bmfjax.pmf_cells import cell_draws, expected, noise_sd
+from bmfjax.pmf_plan import observed
+from bmfjax.report.style import COLOURS, INK, new_figure, tidy
+
+#: Observed entries and unobserved cells looked at, at most.
+MAX_CELLS = 4000
+LEVELS = np.arange(0.05, 1.0, 0.05)
+
+
+def error_figure(fit) -> Figure:
+    """Expected error of a hidden entry, by how many entries of its row and column are observed.
+
+    By the posterior itself: the root mean square of what it leaves open, noise included.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    rng = np.random.default_rng(0)
+    rows, columns, _, _ = observed(fit.data, "identity")
+    i = rng.integers(0, fit.data.num_rows, MAX_CELLS)
+    j = rng.integers(0, fit.data.num_columns, MAX_CELLS)
+    variance = predictive_variance(fit, i, j)
+    figure = new_figure(10, 3.0)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, line, of, size, what in (
+        (panels[0], i, rows, fit.data.num_rows, "row"),
+        (panels[1], j, columns, fit.data.num_columns, "column"),
+    ):
+        count = np.bincount(of, minlength=size)[line]
+        edges = np.unique(np.quantile(count, np.linspace(0, 1, 9)).astype(int))
+        place = np.clip(np.searchsorted(edges, count, side="right") - 1, 0, len(edges) - 1)
+        shown = np.unique(place)
+        error = [variance[place == k].mean() ** 0.5 for k in shown]
+        middle = [np.median(count[place == k]) for k in shown]
+        axes.plot(middle, error, color=COLOURS[0], marker="o", markersize=5)
+        axes.set_xlabel(f"observed entries of the {what}", fontsize=9.5, color=INK)
+        axes.set_xscale("symlog")
+        axes.set_ylim(bottom=0)
+        tidy(axes, "y")
+    panels[0].set_ylabel("expected error", fontsize=9.5, color=INK)
+    return figure
+
+
+def predictive_variance(fit, rows, columns) -> np.ndarray:
+    """Variance of an entry given the data, noise included, (cell,) float."""
+    fits = cell_draws(fit, rows, columns)
+    mean = expected(fit, fits)
+    if fit.model == "pmf":
+        return mean.var(0) + (noise_sd(fit) ** 2).mean()
+    if fit.model == "probit":
+        share = mean.mean(0)
+        return share * (1.0 - share)
+    return np.array([_star_variance(fit, f) for f in fits.T])
+
+
+def _star_variance(fit, fits):
+    p = star_probabilities(fit, fits[:, None])[0]
+    stars = np.asarray(fit.settings["stars"], float)
+    return p @ stars**2 - (p @ stars) ** 2
+
+
+def star_probabilities(fit, fits) -> np.ndarray:
+    """Probability of each star, averaged over draws: (cell, star) float from fits (draw, cell)."""
+    from scipy.special import ndtr
+
+    cuts = fit.other_draws["cutpoints"].reshape(len(fits), -1)
+    below = np.stack([ndtr(c[:, None] - fits).mean(0) for c in cuts.T])
+    ends = np.zeros((1, fits.shape[1])), np.ones((1, fits.shape[1]))
+    return np.diff(np.concatenate([ends[0], below, ends[1]]), axis=0).T
+
+
+def calibration_figure(fit) -> Figure:
+    """Whether the observed entries lie where the posterior expects them.
+
+    Of "pmf" the share of entries inside of central intervals, by the intervals' probability; of
+    the probit models the share of ones, or of each star, by their predicted probability. The
+    entries have been fitted, so that a good curve is no proof for hidden ones.
+
+    Parameters
+    ----------
+    fit : Fit
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    link = {"pmf": "identity", "probit": "probit"}.get(fit.model, "ordered")
+    rows, columns, values, _ = observed(fit.data, link)
+    if len(rows) > MAX_CELLS:
+        some = np.sort(np.random.default_rng(0).choice(len(rows), MAX_CELLS, replace=False))
+        rows, columns, values = rows[some], columns[some], values[some]
+    fits = cell_draws(fit, rows, columns)
+    if link == "identity":
+        told, seen = _coverage(fit, fits, values)
+        labels = "probability of the interval", "share of entries inside"
+    elif link == "probit":
+        told, seen = _shares(expected(fit, fits).mean(0), values > 0)
+        labels = "predicted probability of a one", "share of ones"
+    else:
+        p = star_probabilities(fit, fits)
+        told, seen = _shares(p.ravel(), (np.arange(p.shape[1]) == values[:, None]).ravel())
+        labels = "predicted probability of a star", "share of entries with it"
+    figure = new_figure(4.6, 4.0)
+    axes = figure.add_subplot()
+    axes.plot([0, 1], [0, 1], color="#8d94a3", linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.plot(told, seen, color=COLOURS[0], marker="o", markersize=4)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel(labels[0], fontsize=9.5, color=INK)
+    axes.set_ylabel(labels[1], fontsize=9.5, color=INK)
+    tidy(axes, "y")
+    return figure
+
+
+def _coverage(fit, fits, values):
+    """Shares of values inside of central intervals of a mixture of normals over the draws."""
+    from scipy.special import ndtr
+
+    place = ndtr((values - fits) / noise_sd(fit)[:, None]).mean(0)
+    outward = 2 * np.abs(place - 0.5)
+    return LEVELS, [(outward <= level).mean() for level in LEVELS]
+
+
+def _shares(told, happened, bins=10):
+    which = np.minimum((told * bins).astype(int), bins - 1)
+    shown = [k for k in range(bins) if (which == k).sum() >= 10]
+    return ([told[which == k].mean() for k in shown], [happened[which == k].mean() for k in shown])

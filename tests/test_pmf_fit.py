@@ -1,0 +1,186 @@
+"""bmfjax.fit of ratings: predictions, new lines, files and the page; what it refuses."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.pmf_factors import principal_draws
+
+ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
+SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
+
+
+@functools.cache
+def problem(model="pmf"):
+    """(data of seven tenths of the cells, hidden rows and columns, hidden values, true fits)."""
+    rng = np.random.default_rng(0)
+    usage, basis = rng.normal(size=(ROWS, RANK)), rng.normal(size=(COLUMNS, RANK))
+    fits = 3.0 + 0.5 * rng.normal(size=(ROWS, 1)) + 0.5 * rng.normal(size=COLUMNS)
+    fits = fits + 0.8 * usage @ basis.T
+    values = fits + NOISE * rng.normal(size=fits.shape)
+    if model == "ordered-probit":
+        values = np.clip(np.round(values), 1, 5)
+    seen = rng.random(fits.shape) < 0.7
+    if model == "probit":
+        values = (values > 3).astype(float)
+        data = bmfjax.BinaryMatrix(np.where(seen, values, np.nan))
+    else:
+        scale = (1, 5) if model == "ordered-probit" else None
+        i, j = np.nonzero(seen)
+        names = [f"user {k}" for k in range(ROWS)]
+        data = bmfjax.Ratings(
+            i, j, values[seen], row_names=names, shape=fits.shape, scale=scale, name="small"
+        )
+    hidden = np.nonzero(~seen)
+    return data, *hidden, values[~seen], fits
+
+
+@functools.cache
+def fitted(model="pmf"):
+    return bmfjax.fit(problem(model)[0], rank=RANK, model=model, **SMALL)
+
+
+def test_hidden_ratings_are_predicted_with_right_intervals():
+    fit, (_, i, j, values, fits) = fitted(), problem()
+    mean = fit.predict_cells(i, j)
+    assert np.sqrt(np.mean((mean - fits[i, j]) ** 2)) < 0.3
+    assert np.sqrt(np.mean((mean - values) ** 2)) < 0.6
+    low, high = fit.predict_cells(i, j, "interval", 0.9, noisy=True)
+    assert 0.85 < np.mean((low < values) & (values < high)) < 0.95
+    low, high = fit.predict_cells(i, j, "interval", 0.9)
+    assert 0.82 < np.mean((low < fits[i, j]) & (fits[i, j] < high)) < 0.97
+    assert fit.other_draws["precision"].mean() ** -0.5 == pytest.approx(NOISE, rel=0.1)
+    assert fit.scalars["converged"] and fit.verdict.startswith(("Reliable", "Usable"))
+
+
+def test_a_grid_of_cells_is_the_same_cells_and_names_are_looked_up():
+    fit = fitted()
+    grid = fit.predict(["user 3", "user 5"], [1, 2, 4], "sd")
+    cells = fit.predict_cells(["user 3", "user 5"], [2, 2], "sd")
+    np.testing.assert_allclose(grid[:, 1], cells)
+    assert fit.predict([0], [1], "interval").shape == (2, 1, 1)
+    usage, basis = fit.product_draws(np.array([3]), np.array([2]))
+    fits = np.einsum("cdik,cdjk->cdij", usage, basis)
+    assert fits.mean() == pytest.approx(fit.predict([3], [2])[0, 0], abs=1e-4)
+
+
+def test_factors_are_those_of_a_singular_value_decomposition():
+    fit = fitted()
+    u, v = fit.usage_draws[1, 7].astype(float), fit.basis_draws[1, 7].astype(float)
+    for gram in (u.T @ u, v.T @ v):
+        assert abs(gram[0, 1]) < 1e-3 * gram[0, 0]
+    assert fit.agreement.min() > 0.9
+    assert list(fit.summary().columns) == ["size", "rows", "columns", "agreement", "sd"]
+
+
+def test_means_and_precisions_move_with_the_factors():
+    rng = np.random.default_rng(1)
+    drawn = {"usage": rng.normal(size=(1, 3, 9, 2)), "basis": rng.normal(size=(1, 3, 7, 2))}
+    for n in ("usage", "basis"):
+        root = rng.normal(size=(1, 3, 2, 2))
+        drawn |= {f"{n}_mean": rng.normal(size=(1, 3, 2))}
+        drawn |= {f"{n}_precision": root @ root.swapaxes(2, 3)}
+    found = principal_draws(drawn, (0, 1))
+    for n in ("usage", "basis"):
+        before, after = (
+            np.einsum(
+                "dni,dij,dnj->dn",
+                *(d[n][0] - d[f"{n}_mean"][0][:, None], d[f"{n}_precision"][0]),
+                d[n][0] - d[f"{n}_mean"][0][:, None],
+            )
+            for d in (drawn, found)
+        )
+        np.testing.assert_allclose(before, after, rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["probit", "ordered-probit"])
+def test_ones_and_stars_are_predicted(model):
+    fit, (data, i, j, values, _) = fitted(model), problem(model)
+    mean = fit.predict_cells(i, j)
+    if model == "probit":
+        assert np.mean((mean > 0.5) == values) > 0.75
+        np.testing.assert_allclose(fit.probability([2], [3]), fit.predict([2], [3]))
+        with pytest.raises(InputError, match="no interval; leave noisy out"):
+            fit.predict_cells(i, j, noisy=True)
+        return
+    assert np.sqrt(np.mean((mean - values) ** 2)) < 0.65
+    assert mean.min() >= 1 and mean.max() <= 5
+    low, high = fit.predict_cells(i, j, "interval", 0.9, noisy=True)
+    assert np.isin(low, np.arange(1, 6)).all()
+    assert np.mean((low <= values) & (values <= high)) > 0.88
+    assert data.scale == (1, 5)
+
+
+@pytest.mark.parametrize(("model", "side"), [("pmf", "rows"), ("probit", "columns")])
+def test_new_lines_are_predicted_given_the_other_side(model, side):
+    """Lines of the fitted data as if they were new: predictions are nearly the same."""
+    fit, data = fitted(model), problem(model)[0]
+    if model == "pmf":
+        some = data.rows < 5
+        new = bmfjax.Ratings(
+            data.rows[some], data.columns[some], data.values[some], shape=(5, COLUMNS)
+        )
+        usage = fit.transform(new)
+        assert np.corrcoef(usage.ravel(), fit.usage[:5].ravel())[0, 1] > 0.98
+    else:
+        new = bmfjax.BinaryMatrix(data.dense()[:, :5])
+    given = fit.given_new(new, side)
+    at = (range(5), None) if side == "rows" else (None, range(5))
+    mine, theirs = given.predict(*at), fit.predict(*at)
+    assert np.abs(mine - theirs).mean() < 0.1
+    assert given.data.shape == new.shape
+
+
+@pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
+def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
+    fit = fitted(model)
+    again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
+    assert again.data.fingerprint() == fit.data.fingerprint()
+    np.testing.assert_allclose(again.predict([0, 1], [2]), fit.predict([0, 1], [2]), rtol=1e-6)
+    assert again.verdict == fit.verdict and again.data.row_names == fit.data.row_names
+    page = fit.report(tmp_path / "page.html").read_text()
+    assert "How well are entries predicted?" in page and "starts" not in page
+    assert "usage_mean" in fit.idata["posterior"]
+
+
+def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
+    data, options = problem()[0], SMALL | {"num_warmup": 6, "num_samples": 8}
+    one = bmfjax.fit(data, rank=1, model="pmf", **options)
+    folder = tmp_path / "checkpoint"
+    two = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, **options)
+    again = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, resume=True, **options)
+    for other in (two, again):
+        np.testing.assert_array_equal(one.basis_draws, other.basis_draws)
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "options", "message"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], "probit", {}, "neither 0 nor 1"),
+        (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "probit", {}, "'probit' is of ones and zeros"),
+        (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "relaxed", {}, "data is a Ratings, and model"),
+        (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "there are 1 different"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "priors name 'rate'"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "'precision' is -1"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effect_gamma": 3}}, "give shape and rate"),
+        ([[1, 0], [0, 1]], "probit", {"priors": {"precision": 1}}, "priors name 'precision'"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"init": {}}, "leave init out"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"sampler_options": {"a": 1}}, "this sampler has none"),
+    ],
+)
+def test_bad_options_are_refused(data, model, options, message):
+    with pytest.raises(InputError, match=message):
+        bmfjax.fit(data, rank=1, model=model, **SMALL, **options)
+
+
+def test_ratings_have_no_probability_of_a_one():
+    with pytest.raises(InputError, match="use predict"):
+        fitted().probability([0], [0])
+    with pytest.raises(InputError, match="columns and the fitted matrix 40"):
+        fitted().given_new(bmfjax.Ratings([0], [0], [1.0]))
+    with pytest.raises(InputError, match="choose 'rows' or 'columns'"):
+        fitted().given_new(problem()[0], "users")
