@@ -12,6 +12,7 @@ from bmfjax.data import (
     generate_product,
     generate_tiles,
     load,
+    load_ratings,
     save,
 )
 from bmfjax.fit import fit
@@ -36,6 +37,7 @@ __all__ = [
     "generate_product",
     "generate_tiles",
     "load",
+    "load_ratings",
     "models",
     "save",
     "to_arviz",

@@ -13,6 +13,8 @@ from pathlib import Path
 from bmfjax.data.errors import InputError
 
 INTERRUPTED = 130
+#: Models whose data are ratings.
+OF_RATINGS = ("pmf", "ordered-probit")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -69,9 +71,12 @@ def _add_fit(commands) -> None:
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
     fit.add_argument(
-        "--model", default="ormachine", choices=["ormachine", "relaxed", "logistic"],
-        help="Boolean factors and flipped entries, factors in [0, 1] and Gaussian noise, or real "
-        "factors whose product is the log odds",
+        "--model", default="ormachine",
+        choices=["ormachine", "relaxed", "logistic", "pmf", "probit", "ordered-probit"],
+        help="Boolean factors and flipped entries; factors in [0, 1] and Gaussian noise; real "
+        "factors whose product is the log odds; or real factors with learned priors, of ratings "
+        "with normal noise (pmf), of ones and zeros (probit) or of stars (ordered-probit); the "
+        "data of pmf and ordered-probit are lines of row, column and rating",
     )  # fmt: skip
     fit.add_argument(
         "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
@@ -98,6 +103,7 @@ def _add_fit(commands) -> None:
     )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_models(fit)
+    _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
 
@@ -121,6 +127,14 @@ def _add_models(parser) -> None:
     logistic.add_argument(
         "--effects", choices=["rows", "columns", "both"],
         help="rows or columns have biases of their own (none where not given)",
+    )  # fmt: skip
+
+
+def _add_ratings(parser) -> None:
+    ratings = parser.add_argument_group("ratings (pmf, ordered-probit)")
+    ratings.add_argument(
+        "--scale", type=float, nargs=2, metavar=("LOW", "HIGH"),
+        help="lowest and highest rating that there can be; predictions are held inside",
     )  # fmt: skip
 
 
@@ -218,8 +232,13 @@ def _sampler_options(options) -> dict:
 
 
 def _read(options):
-    from bmfjax.data import load
+    from bmfjax.data import load, load_ratings
 
+    if options.model in OF_RATINGS:
+        header = "auto" if options.header is None else options.header
+        return load_ratings(options.data, scale=options.scale, header=header)
+    if options.scale is not None:
+        raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
     return load(
         options.data,
         missing=options.missing,

@@ -34,8 +34,8 @@ def fit(
     ----------
     data : BinaryMatrix, Ratings, RealMatrix, array, scipy.sparse matrix, DataFrame, or str
         The matrix: 0, 1 and missing (NaN). A str is a shipped name or a path for
-        `bmfjax.load`. For "pmf" and "ordered-probit" any numbers: `Ratings` of single cells,
-        or a `RealMatrix` or array, NaN where missing.
+        `bmfjax.load`. For "pmf" and "ordered-probit" any numbers: `Ratings` of single cells, a
+        path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where missing.
     rank : int
         Number of factors, at most the smaller side of the matrix.
     model : {"ormachine", "relaxed", "logistic", "pmf", "probit", "ordered-probit"}

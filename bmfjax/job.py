@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bmfjax.boolean_plan import boolean_plan
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import interrupt_requests
 from bmfjax.logistic_plan import logistic_plan
@@ -123,7 +123,7 @@ def _matrix(data, model):
             )
         return data
     if isinstance(data, str | os.PathLike):
-        return load(data)
+        return load_ratings(data) if model in OF_NUMBERS else load(data)
     return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
 
 

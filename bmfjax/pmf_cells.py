@@ -59,7 +59,8 @@ def predict_cells(
     for i in range(0, len(rows), step):
         some = slice(i, i + step)
         values = _values(fit, cell_draws(fit, rows[some], columns[some]), noisy and rng)
-        out[..., some] = _functional(values, kind, level, _scale(fit))
+        stars = bool(noisy) and fit.model == "ordered-probit"
+        out[..., some] = _functional(values, kind, level, _scale(fit), stars)
     return out
 
 
@@ -127,10 +128,13 @@ def noise_sd(fit) -> np.ndarray:
     return np.broadcast_to(np.asarray(precision, float).ravel() ** -0.5, (draws,))
 
 
-def _functional(values, kind, level, scale):
+def _functional(values, kind, level, scale, stars):
     if kind == "sd":
         return values.std(0, dtype=float)
     tail = 0.5 * (1.0 - level)
     found = values.mean(0, dtype=float) if kind == "mean" else None
-    found = np.quantile(values, [tail, 1.0 - tail], axis=0) if found is None else found
+    if found is None:
+        # Ends of an interval of stars are stars, and nothing in between.
+        method = "inverted_cdf" if stars else "linear"
+        found = np.quantile(values, [tail, 1.0 - tail], axis=0, method=method)
     return found if scale is None else np.clip(found, *scale)

@@ -49,6 +49,21 @@ def test_command_line_and_python_give_the_same_draws(fitted):
     np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
 
 
+def test_ratings_are_read_line_by_line(tmp_path, capsys):
+    path = tmp_path / "films.csv"
+    path.write_text("user,film,stars\n" + "".join(f"{k},{k % 3},{k % 4}\n" for k in range(12)))
+    fit = ["fit", path, "--model", "pmf", *QUICK]
+    assert run(*fit, "--scale", 1, 5, "--output", tmp_path / "out") == 2
+    assert "outside the scale from 1 to 5" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert run(*fit, "--scale", 0, 5, "--output", tmp_path / "out") == 0
+    assert "pmf model, rank 2" in capsys.readouterr().out
+    fit = bmfjax.Fit.load(tmp_path / "out")
+    assert fit.data.scale == (0, 5) and fit.data.has_row_names
+    assert run("fit", "davis", *QUICK, "--scale", 0, 1, "--output", tmp_path / "no") == 2
+    assert "--scale belongs to models of ratings" in capsys.readouterr().err
+
+
 def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys):
     model = ["--model", "logistic", "--sampler", "svi", "--effects", "columns"]
     option = ["--option", "sampling=uniform", "--option", "step_entries=3000"]

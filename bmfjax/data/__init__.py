@@ -4,6 +4,7 @@ from bmfjax.data.datasets import Dataset, datasets
 from bmfjax.data.errors import InputError
 from bmfjax.data.generate import Synthetic, generate_product, generate_tiles, thesis_matrix
 from bmfjax.data.load import load, load_truth
+from bmfjax.data.load_ratings import load_ratings
 from bmfjax.data.load_real import load_real
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.nmf_problems import NMFProblem, embedded, laurberg, solution_line
@@ -29,6 +30,7 @@ __all__ = [
     "generate_tiles",
     "laurberg",
     "load",
+    "load_ratings",
     "load_real",
     "load_truth",
     "pack_bits",

@@ -179,7 +179,7 @@ def _read_ratings(arrays):
         row_names=_texts(arrays, "row_names"),
         column_names=_texts(arrays, "col_names"),
         shape=_shape(arrays),
-        scale=dict(arrays).get("scale"),
+        scale=arrays.get("scale"),
         row_labels=_labels(arrays),
         name=str(arrays["name"]) if "name" in arrays else None,
     )
