@@ -72,9 +72,10 @@ def _add_fit(commands) -> None:
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
     fit.add_argument(
         "--model", default="ormachine",
-        choices=["ormachine", "relaxed", "logistic", "pmf", "probit", "ordered-probit"],
+        choices=["ormachine", "relaxed", "logistic", "nmf", "pmf", "probit", "ordered-probit"],
         help="Boolean factors and flipped entries; factors in [0, 1] and Gaussian noise; real "
-        "factors whose product is the log odds; or real factors with learned priors, of ratings "
+        "factors whose product is the log odds; nonnegative factors of a table of numbers; or real "
+        "factors with learned priors, of ratings "
         "with normal noise (pmf), of ones and zeros (probit) or of stars (ordered-probit); the "
         "data of pmf and ordered-probit are lines of row, column and rating",
     )  # fmt: skip
@@ -119,7 +120,9 @@ def _add_models(parser) -> None:
         "--prior", choices=["uniform", "normal", "laplace", "beta", "ard"],
         help="prior of the factors' entries (uniform where not given)",
     )  # fmt: skip
-    relaxed.add_argument("--precision", type=float, help="fix the noise precision (else learned)")
+    relaxed.add_argument(
+        "--precision", type=float, help="fix the noise precision (else learned); nmf too"
+    )
     relaxed.add_argument(
         "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
     )
@@ -194,17 +197,18 @@ def _fit(options) -> int:
 def _priors(options) -> dict:
     """Priors by name, of which the chosen model has those that were given."""
     own = {
-        "ormachine": ("flip_rates",),
-        "relaxed": ("prior", "precision", "batch_size"),
-        "logistic": ("effects",),
+        "flip_rates": ("ormachine",),
+        "prior": ("relaxed",),
+        "batch_size": ("relaxed",),
+        "precision": ("relaxed", "nmf"),
+        "effects": ("logistic",),
     }
-    for model, names in own.items():
-        for name in names:
-            if model != options.model and getattr(options, name) is not None:
-                flag = name.replace("_", "-")
-                raise InputError(
-                    f"--{flag} belongs to the {model} model; leave it out, or give --model {model}"
-                )
+    for name, models in own.items():
+        if options.model not in models and getattr(options, name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} belongs to the {models[0]} model; leave it out, or "
+                f"give --model {models[0]}"
+            )
     given = {
         "num_rates": options.flip_rates,
         "usage": options.prior,
@@ -232,21 +236,24 @@ def _sampler_options(options) -> dict:
 
 
 def _read(options):
-    from bmfjax.data import load, load_ratings
+    from bmfjax.data import load, load_ratings, load_real
 
     if options.model in OF_RATINGS:
         header = "auto" if options.header is None else options.header
         return load_ratings(options.data, scale=options.scale, header=header)
     if options.scale is not None:
         raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
-    return load(
-        options.data,
-        missing=options.missing,
-        binarize=options.binarize,
-        header="auto" if options.header is None else options.header,
-        row_names="auto" if options.row_names is None else options.row_names,
-        label_column=options.label_column,
-    )
+    reading = {
+        "missing": options.missing,
+        "header": "auto" if options.header is None else options.header,
+        "row_names": "auto" if options.row_names is None else options.row_names,
+        "label_column": options.label_column,
+    }
+    if options.model == "nmf" and Path(options.data).is_file():
+        if options.binarize is not None:
+            raise InputError("--binarize is for models of ones and zeros; leave it out")
+        return load_real(options.data, **reading)
+    return load(options.data, binarize=options.binarize, **reading)
 
 
 def _tell(result, output, checkpoint, stop_after) -> int:

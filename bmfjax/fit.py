@@ -28,23 +28,27 @@ def fit(
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
-    """Factorise a binary matrix or ratings, with the uncertainty of every factor and entry.
+    """Factorise a binary or nonnegative matrix, or ratings, with all uncertainty.
 
     Parameters
     ----------
     data : BinaryMatrix, Ratings, RealMatrix, array, scipy.sparse matrix, DataFrame, or str
         The matrix: 0, 1 and missing (NaN). A str is a shipped name or a path for
-        `bmfjax.load`. For "pmf" and "ordered-probit" any numbers: `Ratings` of single cells, a
-        path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where missing.
+        `bmfjax.load`. For "nmf" numbers of any size: a `RealMatrix`, an array, or a path for
+        `bmfjax.data.load_real`. For "pmf" and "ordered-probit" any numbers: `Ratings` of
+        single cells, a path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where
+        missing.
     rank : int
         Number of factors, at most the smaller side of the matrix.
-    model : {"ormachine", "relaxed", "logistic", "pmf", "probit", "ordered-probit"}
+    model : {"ormachine", "relaxed", "logistic", "nmf", "pmf", "probit", "ordered-probit"}
         "ormachine" (default): Boolean factors, whose Boolean product is observed with
         flips (Rukat, Holmes, Titsias, Yau 2017), see `bmfjax.models.ormachine`.
         "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
         3.2), see `bmfjax.models.relaxed_bmf`. "logistic": real factors, whose product
         is the log odds of a one (Hernandez-Lobato, Houlsby, Ghahramani 2014), see
         `bmfjax.models.logistic`; for large sparse matrices and rankings of their zeros.
+        "nmf": nonnegative factors with exponential priors and normal noise (Schmidt, Winther,
+        Hansen 2009), see `bmfjax.models.nmf`.
         "pmf": ratings with normal noise, real factors whose mean and precision matrix are
         learned, and effects of rows and columns (Salakhutdinov, Mnih 2008); "probit" and
         "ordered-probit" the same behind a probit for ones and zeros, and for stars (Albert,
@@ -70,10 +74,12 @@ def fit(
         default a Gamma(1, 1) prior; for "thesis" fixed at 1) and `rate` (Gamma prior of
         the rates of "ard"). Logistic model: `scale` and `bias_scale` (standard deviations
         of factors and effects, and of the bias; default 1 and 5), `row_effects` and
-        `column_effects` (bool, default False). "pmf" and the probit models: `effects` (bool,
-        default True), `strength`, `degrees` and `scale` of the Normal-Wishart prior (2, the
-        rank, 1), `effect_gamma` (shape and rate of the prior of the effects' precisions), and
-        of "pmf" `precision` (fixes the noise precision; 2 in the paper) or `precision_gamma`;
+        `column_effects` (bool, default False). "nmf": `usage_rate` and `basis_rate` of the
+        exponential priors and `precision` (a number fixes it, a distribution is its prior); by
+        default as `bmfjax.models.priors_by_scale` has them. "pmf" and the probit models:
+        `effects` (bool, default True), `strength`, `degrees` and `scale` of the Normal-Wishart
+        prior (2, the rank, 1), `effect_gamma` (shape and rate of the prior of the effects'
+        precisions), and of "pmf" `precision` (fixes the noise precision; 2 in the paper) or `precision_gamma`;
         they suit values that spread by about one, as stars do. The intercept of "pmf" has a
         normal prior around the mean of the values with standard deviation 10.
     init : mapping, optional

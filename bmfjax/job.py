@@ -14,10 +14,19 @@ import jax
 import numpy as np
 
 from bmfjax.boolean_plan import boolean_plan
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings
+from bmfjax.data import (
+    BinaryMatrix,
+    InputError,
+    Ratings,
+    RealMatrix,
+    load,
+    load_ratings,
+    load_real,
+)
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import interrupt_requests
 from bmfjax.logistic_plan import logistic_plan
+from bmfjax.nmf_plan import nmf_plan
 from bmfjax.pmf_plan import pmf_plan
 from bmfjax.progress import progress_bar
 from bmfjax.relaxed_plan import relaxed_plan
@@ -28,10 +37,11 @@ from bmfjax.samplers import SAMPLERS, default_sampler
 #: What each model makes of a request: ``plan(request) -> Plan``.
 MODELS = {
     "ormachine": boolean_plan, "relaxed": relaxed_plan, "logistic": logistic_plan,
+    "nmf": nmf_plan,
     "pmf": pmf_plan, "probit": pmf_plan, "ordered-probit": pmf_plan,
 }  # fmt: skip
 #: Models of numbers that need not be 0 and 1.
-OF_NUMBERS = ("pmf", "ordered-probit")
+OF_NUMBERS = ("nmf", "pmf", "ordered-probit")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
@@ -121,8 +131,15 @@ def _matrix(data, model):
                 f"data is a {type(data).__name__}, and model {model!r} is of ones and zeros; give "
                 f"a BinaryMatrix, or model='pmf'"
             )
+        if model == "nmf" and isinstance(data, Ratings):
+            raise InputError(
+                "data is a Ratings, and model 'nmf' is of matrices; give a RealMatrix or an array "
+                "with NaN where an entry is missing"
+            )
         return data
     if isinstance(data, str | os.PathLike):
+        if model == "nmf":
+            return load_real(data) if os.path.exists(data) else load(data)
         return load_ratings(data) if model in OF_NUMBERS else load(data)
     return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmfjax import posterior
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.infer.new_rows import usage_of_new_rows
 from bmfjax.pmf_cells import LINKS
 from bmfjax.pmf_new import given_new
@@ -27,14 +27,16 @@ def usage_of(fit: Fit, new_rows) -> np.ndarray:
     """The usage of `Fit.transform`."""
     if fit.model in LINKS:
         return given_new(fit, new_rows).usage
-    new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
+    kind = RealMatrix if fit.model == "nmf" else BinaryMatrix
+    new = new_rows if isinstance(new_rows, BinaryMatrix | RealMatrix) else kind(new_rows)
     check_columns(fit.data, new)
     if fit.model == "logistic":
         return _logistic(fit, new)
     if fit.is_boolean:
         return usage_of_new_rows(new, fit.basis_draws.words, fit.other_draws)
     draws = fit.basis_draws.reshape(-1, *fit.basis_draws.shape[2:])
-    return posterior.best_usage(new.dense(), draws)
+    upper = np.inf if fit.model == "nmf" else 1.0
+    return posterior.best_usage(new.dense(), draws, upper=upper)
 
 
 def check_columns(fitted, new) -> None:

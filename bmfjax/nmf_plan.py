@@ -21,6 +21,8 @@ from bmfjax.samplers import make_kernel
 from bmfjax.solutions import solutions
 
 PRIORS = ("usage_rate", "basis_rate", "precision")
+#: Root mean square of the data from which on the bound of a learned precision is no matter.
+LEAST_SIZE = 0.03
 
 
 def nmf_plan(request: Request) -> Plan:
@@ -89,6 +91,11 @@ def nmf_arguments(data, rank: int, given) -> dict:
         raise InputError(
             f"the mean of the data is {mean:.4g}; model 'nmf' is of nonnegative products: give "
             "data with a positive mean, or another model"
+        )
+    if square < LEAST_SIZE**2:
+        raise InputError(
+            f"the root mean square of the data is {square**0.5:.3g}, and noise far below it could "
+            f"not be told from none; give the data in a unit in which it is at least {LEAST_SIZE}"
         )
     found = models.priors_by_scale(rank, mean, square) | dict(given or {})
     found["precision"] = models.resolve_precision(found["precision"])

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr
 
 from bmfjax.data import InputError
-
-if TYPE_CHECKING:
-    from bmfjax.result import Fit
 
 #: Models with a factorisation of this kind, and the link of each (`bmfjax.models.pmf`).
 LINKS = {"pmf": "identity", "probit": "probit", "ordered-probit": "ordered"}
@@ -21,7 +17,7 @@ BLOCK = 4_000_000
 
 
 def predict_cells(
-    fit: Fit, rows, columns, kind: str = "mean", level: float = 0.9, noisy: bool = False
+    fit, rows, columns, kind: str = "mean", level: float = 0.9, noisy: bool = False
 ) -> np.ndarray:
     """Mean, standard deviation or central interval of some cells.
 
@@ -64,7 +60,7 @@ def predict_cells(
     return out
 
 
-def cell_draws(fit: Fit, rows, columns) -> np.ndarray:
+def cell_draws(fit, rows, columns) -> np.ndarray:
     """Draws of the fits of some cells, effects included: (draw of all chains, cell) float."""
     u, v = fit.usage_draws[:, :, rows], fit.basis_draws[:, :, columns]
     fits = np.einsum("cdik,cdik->cdi", u, v)
@@ -76,7 +72,7 @@ def cell_draws(fit: Fit, rows, columns) -> np.ndarray:
     return fits.reshape(-1, len(rows))
 
 
-def expected(fit: Fit, fits) -> np.ndarray:
+def expected(fit, fits) -> np.ndarray:
     """What a rating is on average given draws of its fit, (draw, cell)."""
     link = LINKS[fit.model]
     if link == "identity":

@@ -191,8 +191,10 @@ def predictive(usage, basis, flip_rate) -> np.ndarray:
     return total / (rates.size // 2)
 
 
-def best_usage(values, basis_draws, num_draws: int = 100, sweeps: int = 200) -> np.ndarray:
-    """For some draws of the basis the best-fitting usage in [0, 1], averaged.
+def best_usage(
+    values, basis_draws, num_draws: int = 100, sweeps: int = 200, upper: float = 1.0
+) -> np.ndarray:
+    """For some draws of the basis the best-fitting usage in [0, upper], averaged.
 
     Parameters
     ----------
@@ -203,6 +205,8 @@ def best_usage(values, basis_draws, num_draws: int = 100, sweeps: int = 200) -> 
         Number of draws used, evenly spread.
     sweeps : int
         Coordinate sweeps; each solves one column of the usage exactly.
+    upper : float
+        1, or infinity.
 
     Returns
     -------
@@ -214,14 +218,16 @@ def best_usage(values, basis_draws, num_draws: int = 100, sweeps: int = 200) -> 
     chosen = np.unique(np.linspace(0, len(basis_draws) - 1, num_draws).astype(int))
     total = np.zeros((len(values), basis_draws.shape[-1]))
     for draw in chosen:
-        total += _box_least_squares(filled, observed, basis_draws[draw].astype(np.float64), sweeps)
+        total += _box_least_squares(
+            filled, observed, basis_draws[draw].astype(np.float64), sweeps, upper
+        )
     total /= len(chosen)
     total[~observed.any(1)] = np.nan
     return total
 
 
-def _box_least_squares(values, observed, basis, sweeps):
-    """Minimise the squared error of every row over usage in [0, 1] by exact coordinate steps."""
+def _box_least_squares(values, observed, basis, sweeps, upper):
+    """Minimise every row's squared error over usage in [0, upper] by exact coordinate steps."""
     complete = observed.all()
     usage = np.full((len(values), basis.shape[1]), 0.5)
     cross = (values * observed) @ basis
@@ -234,7 +240,7 @@ def _box_least_squares(values, observed, basis, sweeps):
         for k in range(usage.shape[1]):
             curvature = np.maximum(grams[:, k, k], 1e-12)
             slope = cross[:, k] - np.einsum("il,il->i", grams[:, k], usage)
-            usage[:, k] = np.clip(usage[:, k] + slope / curvature, 0.0, 1.0)
-        if np.abs(usage - before).max() < 1e-6:
+            usage[:, k] = np.clip(usage[:, k] + slope / curvature, 0.0, upper)
+        if np.abs(usage - before).max() < 1e-6 * max(1.0, np.abs(usage).max()):
             break
     return usage

@@ -104,8 +104,13 @@ class Fit:
 
     @property
     def is_real(self) -> bool:
-        """Whether factors are real numbers of either sign, which are not rounded to 0 and 1."""
+        """Whether factors are real numbers that are not rounded to 0 and 1."""
         return self.binary is None
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether factors have either sign, of which a product tells nothing."""
+        return self.is_real and self.model != "nmf"
 
     @property
     def usage_binary(self) -> np.ndarray:
@@ -206,6 +211,10 @@ class Fit:
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
         i, j = selected(self.data, rows, columns)
+        if self.model == "nmf":
+            raise InputError(
+                "model 'nmf' is of numbers, which have no probability of a one; use predict()"
+            )
         if self.model == "logistic" and not noisy:
             return logistic_entries.probability(self.approximation, i, j)
         if self.model in pmf_cells.LINKS and self.model != "probit":
@@ -373,7 +382,8 @@ class Fit:
         For the Boolean model the posterior mean: draws of the usage of the new rows
         given draws of everything else, which the new rows do not change. For the relaxed
         model, for every kept draw of the basis, the usage in [0, 1] that fits the new
-        rows best (the mode under a uniform prior), averaged over the draws. For the
+        rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
+        model the same without the upper bound. For the
         logistic model the mean of the variational posterior, averaged over the starts (zero,
         that of the prior, for a row of which nothing is observed).
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, OrMachineGibbs, TruncatedGibbs, logistic_chains
+from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, TruncatedGibbs, logistic_chains
 from bmfjax.infer.kernel import AlgorithmKernel
 from bmfjax.infer.ormachine import RULES
 from bmfjax.kernels.bit_blocks import MAX_JOINT
@@ -48,6 +48,7 @@ SAMPLERS = {
         "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
         "batch": Sampler(logistic_chains.batch, False, ("elbo",)),
     },
+    "nmf": {"gibbs": Sampler(NMFGibbs, True, ("log_joint", "residual"))},
     "pmf": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "residual"))},
     "probit": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint",))},
     "ordered-probit": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "cut_acceptance"))},
@@ -107,6 +108,8 @@ def make_kernel(request, model: Callable) -> tuple[AlgorithmKernel, dict]:
             options = default_options(*request.data.shape, request.rank, options) | options
         # Starts of single flips are annealed already, and who gives a start wants to keep it.
         from_prior = request.model == "relaxed" or options.get("update") == "collapsed"
+        # Replicas behind walls share one likelihood, which is not annealed.
+        from_prior |= request.model == "nmf" and options.get("walls") is None
         from_prior = from_prior and request.init is None
         options.setdefault("num_anneal", request.num_warmup // 2 if from_prior else 0)
         _check_gibbs(options)

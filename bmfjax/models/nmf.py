@@ -87,8 +87,8 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
     Returns
     -------
     dict
-        Equal rates with which the product has this mean a priori, and Gamma(1, square / 1000) for
-        the precision: noise of a thousandth of the data's size and more is not told from less.
+        Equal rates with which the product has this mean a priori, and Gamma(1, square / 10^6) for
+        the precision: noise is learned down to about a thousandth of the data's size.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
     2.0
     """
     rate = (rank / mean) ** 0.5
-    precision = dist.Gamma(1.0, 1e-3 * square)
+    precision = dist.Gamma(1.0, 1e-6 * square)
     return {"usage_rate": rate, "basis_rate": rate, "precision": precision}
 
 

@@ -169,7 +169,7 @@ def solutions_figure(fit) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    found = solutions(fit.basis_draws, signed=not fit.is_real)
+    found = solutions(fit.basis_draws, signed=not fit.is_signed)
     figure = new_figure(10, 2.8)
     axes = figure.add_subplot()
     axes.step(found.radii, found.covering, where="post", color=COLOURS[0], linewidth=2)

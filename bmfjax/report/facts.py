@@ -12,7 +12,7 @@ from bmfjax.pmf_cells import LINKS, noise_sd
 
 def facts(fit) -> list[tuple[str, str, str]]:
     """Name, value and explanation of the figures at the top of the page."""
-    if fit.model in LINKS:
+    if fit.model in LINKS or fit.model == "nmf":
         return _of_data(fit.data) + _of_factorisation(fit)
     return _of_data(fit.data) + (_of_starts(fit) if fit.is_real else _of_chains(fit))
 
@@ -62,6 +62,9 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     if fit.model == "pmf":
         sd = noise_sd(fit)
         rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
+    if fit.model == "nmf" and fit.precision_draws is not None:
+        sd = fit.precision_draws**-0.5
+        rows.append(("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", "its standard deviation"))
     return rows + [
         (
             f"{what} effects",

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from scipy.special import expit, ndtr
 
 from bmfjax import posterior
+from bmfjax.data import RealMatrix
 from bmfjax.report import ordering
 from bmfjax.report.style import (
     GRID,
@@ -53,6 +54,8 @@ class Picture(NamedTuple):
     matrix : (height, width, 3) float
         Colours: zeros, ones and missing, mixed where entries share a pixel.
     mean, sd : (height, width) float
+    top : float
+        Value of the strongest colour: 1, or of real numbers the largest observed.
     labels : (height, 1, 3) float or None
     num_draws : int
         Draws behind `mean` and `sd`.
@@ -64,6 +67,7 @@ class Picture(NamedTuple):
     matrix: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
+    top: float
     labels: np.ndarray | None
     num_draws: int
 
@@ -85,11 +89,9 @@ def picture(fit) -> Picture:
     rows = order.rows[ordering.spaced(len(order.rows), most)]
     block = tuple(map(ordering.block_size, (len(rows), len(columns)), MAX_PIXELS))
 
-    hidden = fit.data.missing()[rows][:, columns].toarray()
-    ones = fit.data.ones()[rows][:, columns].toarray()
-    values = np.where(hidden, np.nan, ones.astype(np.float32))
-    share = ordering.pool(hidden, *block)[..., None]
-    matrix = VALUES(np.nan_to_num(ordering.pool(values, *block)))[..., :3]
+    values, top = _observed(fit.data, rows, columns)
+    share = ordering.pool(np.isnan(values), *block)[..., None]
+    matrix = VALUES(np.nan_to_num(ordering.pool(values, *block)) / top)[..., :3]
     matrix = (1 - share) * matrix + share * np.array(rgb(MISSING))
 
     chains, kept = fit.usage_draws.shape[:2]
@@ -103,14 +105,24 @@ def picture(fit) -> Picture:
         matrix,
         ordering.pool(mean, *block),
         ordering.pool(sd, *block),
+        top,
         _label_strip(fit.data.row_labels, rows, block[0]),
         chains * len(some),
     )
 
 
+def _observed(data, rows, columns):
+    """Values of some rows and columns, NaN where missing, and what the strongest colour is."""
+    if isinstance(data, RealMatrix):
+        return data.dense()[rows][:, columns], max(data.range[1], 1e-30)
+    hidden = data.missing()[rows][:, columns].toarray()
+    ones = data.ones()[rows][:, columns].toarray()
+    return np.where(hidden, np.nan, ones.astype(np.float32)), 1.0
+
+
 def _moments(fit, rows, columns, some):
     """Mean and spread over some draws of the reconstruction; of log odds, of the probability."""
-    if fit.is_real:
+    if fit.is_signed:
         usage, basis = fit.product_draws(rows, columns)
         link = ndtr if fit.model == "probit" else expit
         return posterior.moments(usage[:, some], basis[:, some], link=link)
@@ -180,10 +192,10 @@ def overview_figure(fit, *, width: float = 12.0, drawn: Picture | None = None) -
     )
     panels = [figure.add_subplot(grid[1, strip + i]) for i in range(3)]
     keys = [figure.add_subplot(grid[0, strip + i], label="key") for i in range(3)]
-    top = max(float(np.nanmax(drawn.sd)), 0.05)
+    top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
     images = (
         panels[0].imshow(drawn.matrix, **IMAGE),
-        panels[1].imshow(drawn.mean, cmap=VALUES, vmin=0, vmax=1, **IMAGE),
+        panels[1].imshow(drawn.mean, cmap=VALUES, vmin=0, vmax=drawn.top, **IMAGE),
         panels[2].imshow(drawn.sd, cmap=SPREAD, vmin=0, vmax=top, **IMAGE),
     )
     for panel, key, image, (name, text) in zip(panels, keys, images, PANELS, strict=True):
@@ -217,7 +229,10 @@ def _colour_key(figure, axes, image):
 
 def _value_key(axes, fit):
     axes.axis("off")
-    kinds = [("zero", ZERO), ("one", ONE)] + [("missing", MISSING)] * bool(fit.data.num_missing)
+    low, high = ("zero", "one")
+    if isinstance(fit.data, RealMatrix):
+        low, high = ("0 and less", f"{fit.data.range[1]:.3g}")
+    kinds = [(low, ZERO), (high, ONE)] + [("missing", MISSING)] * bool(fit.data.num_missing)
     patches = [Patch(facecolor=c, edgecolor="#8d94a3", linewidth=0.5, label=n) for n, c in kinds]
     axes.legend(
         handles=patches, loc="center", ncols=3, frameon=False, fontsize=9, handlelength=1.0,

@@ -73,7 +73,16 @@ def render(fit) -> str:
 def _template(fit) -> str:
     if fit.model in LINKS:
         return "ratings.html"
+    if fit.model == "nmf":
+        return "nmf.html"
     return "real.html" if fit.is_real else "boolean.html"
+
+
+def _kind(fit) -> str:
+    """What a matrix without a name is called."""
+    if isinstance(fit.data, BinaryMatrix):
+        return "binary matrix"
+    return "matrix" if fit.model == "nmf" else "ratings"
 
 
 @functools.cache
@@ -100,7 +109,8 @@ def context(fit) -> dict:
         Plain values, text and images; the template escapes what it shows.
     """
     # Of a table that is mostly empty there is no picture.
-    drawn = picture(fit) if isinstance(fit.data, BinaryMatrix) else None
+    whole = isinstance(fit.data, BinaryMatrix) or fit.model == "nmf"
+    drawn = picture(fit) if whole else None
     figures = {
         "overview": None if drawn is None else plots.overview_figure(fit, drawn=drawn),
         "basis": plots.basis_figure(fit),
@@ -118,7 +128,7 @@ def context(fit) -> dict:
         figures["error"] = ratings.error_figure(fit)
         figures["calibration"] = ratings.calibration_figure(fit)
     return {
-        "name": fit.data.name or ("binary matrix" if drawn is not None else "ratings"),
+        "name": fit.data.name or _kind(fit),
         "fit": fit,
         "shade": _shade(fit),
         "stopped": _stopped(fit),

@@ -104,6 +104,7 @@ def _heat(figure, axes, values, names, fit, text):
     rank, low, top, colours = fit.rank, 0.0, 1.0, VALUES
     if fit.is_real:
         top = max(float(abs(values).max()), 1e-3)
+    if fit.is_signed:
         low, colours = -top, SIGNED
     image = axes.imshow(
         values, cmap=colours, vmin=low, vmax=top, aspect="auto", interpolation="nearest"

@@ -1,0 +1,129 @@
+"""A fit of the nonnegative model, from numbers to files."""
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.data import laurberg
+from bmfjax.report.page import render
+
+SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
+
+
+def spectra(seed=0):
+    r = np.random.default_rng(seed)
+    usage, basis = r.exponential(size=(30, 2)), r.exponential(size=(12, 2))
+    values = 3 * usage @ basis.T + 0.2 * r.normal(size=(30, 12))
+    hidden = r.random(values.shape) < 0.1
+    return values, np.where(hidden, np.nan, values), hidden, 3 * usage @ basis.T
+
+
+@pytest.fixture(scope="module")
+def fit():
+    _, seen, _, _ = spectra()
+    data = bmfjax.RealMatrix(seen, row_labels=["a", "b"] * 15, name="spectra")
+    return bmfjax.fit(data, 2, model="nmf", seed=1, **SIZE)
+
+
+def test_it_predicts_what_was_hidden_and_learns_the_noise(fit):
+    _, _, hidden, exact = spectra()
+    error = fit.predict()[hidden] - exact[hidden]
+    assert np.sqrt((error**2).mean()) < 0.15
+    low, high = fit.predict(kind="interval", level=0.9)
+    assert 0.7 < ((low <= exact) & (exact <= high))[hidden].mean()
+    assert abs((fit.precision_draws**-0.5).mean() - 0.2) < 0.03
+    assert (np.asarray(fit.usage_draws) >= 0).all() and (np.asarray(fit.basis_draws) >= 0).all()
+    assert fit.scalars["exact"] and "coverage_largest" in fit.summary().attrs
+
+
+def test_its_factors_are_those_of_the_data(fit):
+    assert fit.scalars["factors_agreeing"] == 1.0
+    sizes = fit.summary()["size"].to_numpy()
+    assert (np.diff(sizes) <= 0).all()
+
+
+def test_new_rows_have_the_usage_that_fits_them(fit):
+    values, _, _, _ = spectra()
+    found = fit.transform(values[:5])
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found, fit.usage[:5], rtol=0.35, atol=0.25)
+    np.testing.assert_allclose(fit.transform(1000 * values[:5]), 1000 * found, rtol=0.01, atol=1.0)
+
+
+def test_what_it_does_not_know_is_refused(fit):
+    with pytest.raises(bmfjax.InputError, match="no probability of a one"):
+        fit.probability()
+    with pytest.raises(bmfjax.InputError, match="not rounded to 0 and 1"):
+        _ = fit.usage_binary
+
+
+def test_it_is_written_and_read_again(fit, tmp_path):
+    again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
+    assert isinstance(again.data, bmfjax.RealMatrix)
+    np.testing.assert_array_equal(again.usage_draws, fit.usage_draws)
+    assert again.verdict == fit.verdict
+    assert not (tmp_path / "fit" / "probability.npz").exists()
+
+
+def test_its_page_speaks_of_numbers(fit):
+    page = render(fit)
+    for words in ("neither of which is", "Solutions apart", "fit.predict(rows", "its standard dev"):
+        assert words in page
+    for words in ("log odds", "Boolean product", "fit.probability", "nan"):
+        assert words not in page
+
+
+def test_the_command_line_reads_numbers(tmp_path, capsys):
+    _, seen, _, _ = spectra()
+    path = tmp_path / "spectra.csv"
+    np.savetxt(path, seen[:8, :6], delimiter=",", fmt="%.3f")
+    options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "20"]
+    options += ["--samples", "8", "--quiet", "--output", str(tmp_path / "out")]
+    assert main(["fit", str(path), *options]) == 0
+    assert "nmf model, rank 2" in capsys.readouterr().out
+    assert (tmp_path / "out" / "report.html").exists()
+    assert main(["fit", str(path), *options, "--binarize", "0"]) == 2
+    assert "--binarize is for models of ones and zeros" in capsys.readouterr().err
+
+
+def test_a_start_and_walls_are_taken():
+    problem = laurberg(0.5)
+    usage, basis = problem.solution(0.0)
+    noisy = problem.exact + 0.01 * np.random.default_rng(0).normal(size=(6, 6))
+    found = bmfjax.fit(
+        noisy, 3, model="nmf", init={"usage": usage, "basis": basis},
+        sampler_options={"walls": [30.0, 5.0]}, priors={"precision": 1e4},
+        num_chains=2, num_warmup=5, num_samples=8, progress=False,
+    )  # fmt: skip
+    assert found.trace["replica"].shape == (2, 13, 3)
+    assert found.settings["init"].startswith("given") and found.precision_draws is None
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (-np.ones((4, 4)), {}, "mean of the data is -1"),
+        (1e-4 * np.ones((4, 4)), {}, "in a unit in which it is at least"),
+        (np.ones((4, 4)), {"priors": {"rate": 1.0}}, "has usage_rate, basis_rate, precision"),
+        (np.ones((4, 4)), {"priors": 3}, "give a mapping"),
+        (np.ones((4, 4)), {"priors": {"usage_rate": -1.0}}, "positive number"),
+        (np.ones((4, 4)), {"init": {"usage": np.ones((4, 2))}}, "init must hold exactly"),
+        (
+            np.ones((4, 4)),
+            {"init": {"usage": -np.ones((4, 2)), "basis": np.ones((4, 2))}},
+            "negative or not finite",
+        ),
+        (
+            np.ones((4, 4)),
+            {"init": {"usage": np.ones((4, 3)), "basis": np.ones((4, 2))}},
+            "it must be",
+        ),
+        (np.ones((4, 4)), {"sampler_options": {"walls": [1.0, 2.0]}}, "that fall"),
+        (np.array([[1.0, np.inf]]), {}, "too large to compute with"),
+        (bmfjax.Ratings([0, 1], [0, 1], [1.0, 2.0]), {}, "is of matrices"),
+    ],
+)
+def test_bad_input_gets_one_sentence(data, options, message):
+    with pytest.raises(bmfjax.InputError, match=message):
+        bmfjax.fit(data, 2, model="nmf", **(SIZE | options))
