@@ -79,8 +79,8 @@ def fit(
         default as `bmfjax.models.priors_by_scale` has them. "pmf" and the probit models:
         `effects` (bool, default True), `strength`, `degrees` and `scale` of the Normal-Wishart
         prior (2, the rank, 1), `effect_gamma` (shape and rate of the prior of the effects'
-        precisions), and of "pmf" `precision` (fixes the noise precision; 2 in the paper) or `precision_gamma`;
-        they suit values that spread by about one, as stars do. The intercept of "pmf" has a
+        precisions), and of "pmf" `precision` (fixes the noise precision; 2 in the paper) or
+        `precision_gamma`; they suit values that spread by about one, as stars do. The intercept of "pmf" has a
         normal prior around the mean of the values with standard deviation 10.
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
