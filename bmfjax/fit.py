@@ -80,8 +80,9 @@ def fit(
         `effects` (bool, default True), `strength`, `degrees` and `scale` of the Normal-Wishart
         prior (2, the rank, 1), `effect_gamma` (shape and rate of the prior of the effects'
         precisions), and of "pmf" `precision` (fixes the noise precision; 2 in the paper) or
-        `precision_gamma`; they suit values that spread by about one, as stars do. The intercept of "pmf" has a
-        normal prior around the mean of the values with standard deviation 10.
+        `precision_gamma`; they suit values that spread by about one, as stars do. The
+        intercept of "pmf" has a normal prior around the mean of the values with standard
+        deviation 10.
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
