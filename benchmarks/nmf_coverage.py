@@ -203,6 +203,10 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10_000, help="of each repetition")
     parser.add_argument("--kept", type=int, default=1000, help="draws that are compared")
     parser.add_argument("--quick", action="store_true", help="2 repetitions of 200, small sets")
+    parser.add_argument(
+        "--exact", action="store_true",
+        help="data without noise, of which by symmetry two solutions have equal shares",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="nmf_coverage", help="of the record")
     parser.add_argument("--output", type=Path)
@@ -213,7 +217,8 @@ def main() -> None:
     tables, curves = {}, {}
     for name in options.only:
         problem = SETS[name]
-        noise = NOISE * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
+        noise = 0.0 if options.exact else NOISE
+        noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
         case = ways.Case(
             problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept
         )
