@@ -199,7 +199,7 @@ def test_starts_where_it_is_told(product):
 
 
 def test_stops_in_time_with_what_there_is(product, monkeypatch):
-    clock = itertools.count(0.0, 0.1)  # a tenth of a second at every look, on any machine
+    clock = itertools.count(0.0, 0.25)  # a quarter of a second at every look, on any machine
     now = types.SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr("bmfjax.infer.driver.time", now)
     found = bmfjax.fit(
@@ -207,11 +207,11 @@ def test_stops_in_time_with_what_there_is(product, monkeypatch):
         rank=2,
         num_chains=1,
         num_warmup=0,
-        num_samples=10**5,
+        num_samples=4000,
         max_time=3.0,
         progress=False,
     )
-    assert 4 <= found.scalars["num_draws"] < 10**5
+    assert 4 <= found.scalars["num_draws"] < 4000
     assert not found.scalars["complete"]
     assert found.verdict.startswith("Not checked: one chain")
 

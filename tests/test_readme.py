@@ -9,7 +9,8 @@ import numpy as np
 README = (Path(__file__).parents[1] / "README.md").read_text()
 SMALLER = {
     'bmfjax.fit("house-votes", rank=4)': (
-        'bmfjax.fit("house-votes", rank=4, num_warmup=50, num_samples=40, progress=False)'
+        'bmfjax.fit("house-votes", rank=4, num_chains=2, num_warmup=20, num_samples=20, '
+        "progress=False)"
     ),
     "num_warmup=1000, num_samples=1000, num_chains=4, chain_method=": (
         "num_warmup=10, num_samples=8, num_chains=2, progress_bar=False, chain_method="

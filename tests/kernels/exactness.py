@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 from numpyro import handlers
+from numpyro.infer.util import log_density as numpyro_log_density
 
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels.matrix_data import matrix_data
@@ -45,6 +46,11 @@ def _fast_options(level):
     except jax.errors.JaxRuntimeError:
         return less
     return options
+
+
+def model_log_joint(model, values, sites):
+    """Log joint density of a NumPyro model of `values`: one program, not one per operation."""
+    return fast_jit(lambda s: numpyro_log_density(model, (values,), {}, s)[0])(sites)
 
 
 class Problem(NamedTuple):

@@ -10,7 +10,6 @@ import pytest
 import scipy.special
 import scipy.stats
 from jax import random
-from numpyro.infer.util import log_density as numpyro_log_density
 
 from bmfjax.data import InputError
 from bmfjax.data.matrix import BinaryMatrix
@@ -30,7 +29,7 @@ from bmfjax.kernels.hamming_machine import (
 from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.models.hamming_machine import hamming_machine as hamming_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
-from tests.kernels.exactness import fast_jit, simulator
+from tests.kernels.exactness import fast_jit, model_log_joint, simulator
 
 # ---- one line ----------------------------------------------------------------------------------
 
@@ -190,7 +189,7 @@ def test_the_log_joint_is_that_of_the_model(fixed):
         state, info, again = run(random.key(0), as_position(start), data)
     sites = as_sites(state.position, SHAPE)
     model = functools.partial(hamming_model, rank=RANK, **options)
-    expected, _ = numpyro_log_density(model, (values,), {}, sites)
+    expected = model_log_joint(model, values, sites)
     np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)
     np.testing.assert_allclose(again, info.log_likelihood, rtol=1e-5)
     t = score(np.asarray(sites["usage"]), np.asarray(sites["basis"]), values)
