@@ -179,12 +179,12 @@ def draw(curves, path) -> None:
     )
     for axes_of_set, (name, rows) in zip(panels, curves.items(), strict=True):
         for axes, metric in zip(axes_of_set, ("angle", "l1"), strict=True):
-            for number, (row, found) in enumerate(rows.items()):
+            for row, found in rows.items():
                 if metric in found:
                     style = "--" if "Mode" in row else "-"
                     axes.step(
                         found[metric]["radius"], found[metric]["covering"], style,
-                        where="post", label=row, color=f"C{number}",
+                        where="post", label=row, color=f"C{[*ROWS, FILTERED].index(row)}",
                     )  # fmt: skip
             axes.set_yscale("log")
             axes.set_title(f"{name}: {'angle in degrees' if metric == 'angle' else 'l1 distance'}")
