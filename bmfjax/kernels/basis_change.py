@@ -17,6 +17,8 @@ conditional:
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import jax.numpy as jnp
 from jax import lax, random
 
@@ -88,7 +90,8 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, wall=None):
 
     # A factor a row, its usage beside its basis.
     stacked = jnp.concatenate([usage.T, basis.T], axis=1)
-    stacked = lax.fori_loop(0, len(first), shear, stacked)
+    if rank > 1:
+        stacked = lax.fori_loop(0, len(first), shear, stacked)
     scale = _draw_scales(key_scales, stacked, rates, inside, wall)
     stacked = stacked * jnp.where(inside, scale[:, None], 1.0 / scale[:, None])
     return stacked[:, :rows].T, stacked[:, rows:].T
@@ -96,8 +99,8 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, wall=None):
 
 def _pairs(rank):
     """Ordered pairs of different factors."""
-    pairs = [(k, l) for k in range(rank) for l in range(rank) if k != l]  # noqa: E741
-    return ([k for k, _ in pairs], [l for _, l in pairs]) if pairs else ([], [])  # noqa: E741
+    pairs = list(permutations(range(rank), 2))
+    return [k for k, _ in pairs], [l for _, l in pairs]  # noqa: E741
 
 
 def draw_nonnegative_shift(key, position, direction, rate):

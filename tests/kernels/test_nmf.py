@@ -114,6 +114,14 @@ def test_a_change_of_basis_keeps_the_product_and_the_walls():
     assert not np.allclose(new_usage, usage, atol=0.05)
 
 
+def test_a_single_factor_has_scales_alone():
+    usage, basis = random.exponential(random.key(0), (2, 6, 1))
+    new = change_basis(random.key(1), usage, basis, jnp.ones(1), jnp.ones(1))
+    scale = new[0] / usage
+    np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
+    np.testing.assert_allclose(new[0] @ new[1].T, usage @ basis.T, rtol=1e-5)
+
+
 # ---- the posterior -------------------------------------------------------------------------------
 
 OBSERVED = np.ones((5, 4), bool)
