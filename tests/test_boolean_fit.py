@@ -101,8 +101,9 @@ def test_arviz_gets_bits_as_numbers(fitted):
 def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path, product):
     made, _, values = product
     init = {"usage": made.usage, "basis": made.basis}
-    few = QUICK | {"num_samples": 1500, "num_warmup": 10, "init": init}
+    few = QUICK | {"num_samples": 600, "num_warmup": 10, "init": init}
     whole = bmfjax.fit(values, 3, **few)
+    assert whole.scalars["thinning"] > 1
     path = tmp_path / "checkpoint"
     with pytest.raises(InputError, match="too few for a result; they are kept in"):
         bmfjax.fit(values, 3, max_time=1e-3, checkpoint=path, **few)

@@ -21,6 +21,7 @@ from bmfjax.variational import logistic as svi
 from bmfjax.variational import logistic_batch as batch
 from bmfjax.variational import logistic_posterior as lp
 from bmfjax.variational.entry_sampling import STRATEGIES, entry_sampler
+from tests.kernels.exactness import fast_jit
 
 RNG = np.random.default_rng(1)
 ROWS, COLUMNS = 30, 20
@@ -158,11 +159,13 @@ def test_stochastic_and_batch_inference_agree(strategy):
     prior = PRIORS["factors"]
     values, seen = jnp.asarray(VALUES == 1), jnp.asarray(SEEN)
     start = a_posterior(prior)
-    exact, _ = batch.batch_fit(start, values, seen, prior=prior, num_updates=2000)
+    # Thousands of updates: here the compiler's full effort is worth its time.
+    fit = fast_jit(batch.batch_fit, level=3, static_argnames=("prior", "num_updates"))
+    exact, _ = fit(start, values, seen, prior=prior, num_updates=2000)
     sampler = entry_sampler(BinaryMatrix(VALUES), strategy)
     # From a start near that of the other: of several optima both then find the same.
-    near, _ = batch.batch_fit(start, values, seen, prior=prior, num_updates=100)
-    run = jax.jit(svi.run, static_argnames="prior")
+    near, _ = fit(start, values, seen, prior=prior, num_updates=100)
+    run = fast_jit(svi.run, level=3, static_argnames="prior")
     state = run(random.key(0), svi.init(near, prior), sampler, prior, 3000)
     (mean, variance), (mean_exact, variance_exact) = map(lp.all_moments, (state.posterior, exact))
     sd = np.sqrt(np.asarray(variance_exact))
