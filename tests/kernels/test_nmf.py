@@ -170,7 +170,7 @@ def joint_test(request):
 
     run = simulator(
         new_problem(observed, **OPTIONS), algorithm, statistics,
-        num_chains=600, num_draws=40, thin=2,
+        num_chains=400, num_draws=40, thin=2,
     )  # fmt: skip
 
     def scores(*faults):
@@ -182,7 +182,7 @@ def joint_test(request):
 
 def test_moves_leave_the_posterior_invariant(joint_test):
     scores, effective = joint_test(1.0, 1.0)
-    assert effective > 700
+    assert effective > 500
     assert scores.max() < 4.2
 
 
@@ -240,14 +240,14 @@ def test_both_solutions_have_their_share_from_either_start():
     data, usage = two_solutions(0.0)
     other = np.roll(usage, 3, axis=0)
     model = functools.partial(models.nmf, rank=3, precision=1e4)
-    start = {n: np.stack([usage, other] * 4) + 1e-4 for n in ("usage", "basis")}
-    run = run_chains(NMFGibbs(model, walls=wall_ladder(2e3, 2.0, 16)), data, 2500, 8, start)
+    start = {n: np.stack([usage, other] * 3) + 1e-4 for n in ("usage", "basis")}
+    run = run_chains(NMFGibbs(model, walls=wall_ladder(2e3, 2.0, 14)), data, 1500, 6, start)
     draws = np.asarray(run.draws()["usage"])
     first = np.stack([pairwise_distances(chain, usage[None])[:, 0] < 18 for chain in draws])
     switches = np.abs(np.diff(first.astype(int), axis=1)).sum(1)
     assert switches.min() >= 2
     assert abs(first.mean() - 0.5) < 4 * mcse_mean(first.astype(float)[..., None])[0]
-    assert mcse_mean(first.astype(float)[..., None])[0] < 0.08
+    assert mcse_mean(first.astype(float)[..., None])[0] < 0.1
     assert pairwise_distances(draws[0, ::50]).max() > 36
 
 
