@@ -91,24 +91,24 @@ def test_the_log_joint_is_the_models(link):
     assert set(state.position) == set(DENSITY._replace(link=link).sites)
 
 
-@pytest.mark.parametrize("power", [1.0, 0.4])
-@pytest.mark.parametrize("side", ["row", "column"])
+@pytest.mark.parametrize(("side", "power"), [("row", 1.0), ("column", 0.4)])
 def test_vectors_are_drawn_from_their_conditional(side, power):
     """Columns here have more entries than a table takes."""
     rng = np.random.default_rng(1)
-    shape, draws = (600, 4), 4000
+    shape, draws = (330, 4), 1500
     seen = rng.random(shape) < 0.8
-    seen[:, 3] &= rng.random(600) < 0.05
+    seen[:, 3] &= rng.random(330) < 0.05
     rows, columns = np.nonzero(seen)
     values = 1.0 + rng.normal(size=len(rows))
     data = entry_blocks(rows, columns, values, shape)
+    assert int(data.by_column.number.max()) > 1
     density = DENSITY._replace(precision=0.7)
     state = pmf_gibbs(density).init(random.key(0), None, data)
     mean = jnp.array([0.5, -1.0])
     position = state.position | {"intercept": jnp.float32(0.9), f"{side}_precision": jnp.float32(3)}
     position |= {f"{('usage', 'basis')[side == 'column']}_mean": mean}
     position["column_effect"] = jnp.asarray(rng.normal(size=4), jnp.float32)
-    position["row_effect"] = jnp.asarray(0.3 * rng.normal(size=600), jnp.float32)
+    position["row_effect"] = jnp.asarray(0.3 * rng.normal(size=330), jnp.float32)
 
     @fast_jit
     def many(keys):
@@ -159,16 +159,17 @@ def test_mean_and_precision_are_drawn_from_their_conditional():
 # ---- links -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [-30.0, -3.0, 0.4, 25.0])
+@pytest.mark.parametrize("fit", [-30.0, 0.4, 25.0])
 def test_latent_values_are_truncated_normals(fit):
-    n, cuts = 20_000, jnp.array([-1.0, -0.9, 2.0])
+    n, cuts = 8_000, jnp.array([-1.0, -0.9, 2.0])
+    draw = fast_jit(latent, static_argnames="link")
     for category in range(4):
         value = jnp.full(n, category, jnp.float32)
-        z = latent(random.key(category), "ordered", value, jnp.full(n, fit), cuts)
+        z = draw(random.key(category), "ordered", value, jnp.full(n, fit), cuts)
         ends = np.array([-np.inf, -1.0, -0.9, 2.0, np.inf])[category : category + 2]
         exact = scipy.stats.truncnorm(*(ends - fit), loc=fit)
         assert scipy.stats.kstest(np.asarray(z, float), exact.cdf).pvalue > 1e-4
-    one = latent(random.key(9), "probit", jnp.ones(n), jnp.full(n, fit))
+    one = draw(random.key(9), "probit", jnp.ones(n), jnp.full(n, fit))
     assert bool((one > 0).all()) and bool(jnp.isfinite(one).all())
     exact = scipy.stats.truncnorm(-fit, np.inf, loc=fit)
     assert scipy.stats.kstest(np.asarray(one, float), exact.cdf).pvalue > 1e-4
@@ -194,7 +195,7 @@ STATISTICS = (
     "usage mean", "trace", "usage square", "precision", "fit of data", "last level",
 )  # fmt: skip
 INVARIANT = 10  # of them say nothing of the data
-CHAINS, DRAWS, KEPT, THIN = 400, 24, 19, 6
+CHAINS, DRAWS, KEPT, THIN = 300, 24, 19, 5
 
 
 def fits(position):
@@ -305,9 +306,9 @@ def test_the_joint_distribution_is_that_of_the_model(link):
 
 
 def test_the_joint_distribution_shows_a_fault():
-    scores, _ = joint_distribution_scores("identity", 2.0, 1.0)
+    """Two at once: means that are held more strongly, effects that are thought to be larger."""
+    scores, _ = joint_distribution_scores("identity", 2.0, 1.5)
     assert scores[0, STATISTICS.index("usage mean")] > 6
-    scores, _ = joint_distribution_scores("identity", 1.0, 1.5)
     assert scores[0, STATISTICS.index("column precision")] > 6
 
 
