@@ -46,8 +46,9 @@ def error_figure(fit) -> Figure:
         middle = [np.median(count[place == k]) for k in shown]
         axes.plot(middle, error, color=COLOURS[0], marker="o", markersize=5)
         axes.set_xlabel(f"observed entries of the {what}", fontsize=9.5, color=INK)
-        axes.set_xscale("symlog")
-        axes.set_ylim(bottom=0)
+        if middle[-1] > 20 * max(middle[0], 1):  # a logarithm has too few ticks for less
+            axes.set_xscale("symlog")
+        axes.set_ylim(0, 1.15 * max(*error, axes.get_ylim()[1] / 1.15))
         tidy(axes, "y")
     panels[0].set_ylabel("expected error", fontsize=9.5, color=INK)
     return figure
