@@ -16,7 +16,7 @@ from bmfjax.data import (
     save,
 )
 from bmfjax.fit import fit
-from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, TruncatedGibbs
+from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, PMFGibbs, TruncatedGibbs
 from bmfjax.infer.to_arviz import to_arviz
 from bmfjax.result import Fit
 
@@ -29,6 +29,7 @@ __all__ = [
     "InputError",
     "NMFGibbs",
     "OrMachineGibbs",
+    "PMFGibbs",
     "Ratings",
     "RealMatrix",
     "TruncatedGibbs",

@@ -33,7 +33,17 @@ MAY_IMPORT = {
 }
 NUMPYRO = {
     f"infer/{name}.py"
-    for name in ("bind", "gibbs", "iasg", "kernel", "ormachine", "plates", "relaxed", "to_arviz")
+    for name in (
+        "bind",
+        "gibbs",
+        "iasg",
+        "kernel",
+        "ormachine",
+        "plates",
+        "pmf",
+        "relaxed",
+        "to_arviz",
+    )
 }
 
 

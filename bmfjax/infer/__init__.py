@@ -7,6 +7,7 @@ from bmfjax.infer.iasg import IASG
 from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
 from bmfjax.infer.nmf import NMFGibbs
 from bmfjax.infer.ormachine import OrMachineGibbs
+from bmfjax.infer.pmf import PMFGibbs
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
 from bmfjax.infer.tempering import annealed, parallel_tempering
 from bmfjax.infer.walls import behind_walls, wall_ladder
@@ -16,6 +17,7 @@ __all__ = [
     "ChainRun",
     "NMFGibbs",
     "OrMachineGibbs",
+    "PMFGibbs",
     "Reducer",
     "TruncatedGibbs",
     "annealed",

@@ -1,0 +1,69 @@
+"""The Gibbs sampler of ratings under NumPyro."""
+
+import functools
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import MCMC
+from numpyro.infer.util import log_density
+
+import bmfjax
+from bmfjax import models
+
+STARS = np.random.default_rng(0).integers(0, 4, (12, 9)).astype(float)
+STARS[0, 1] = STARS[3, 4] = np.nan
+
+
+@pytest.mark.parametrize("link", ["identity", "probit", "ordered"])
+def test_its_energy_is_that_of_the_model_at_the_draw(link):
+    data = np.where(np.isnan(STARS), np.nan, STARS > 1) if link == "probit" else STARS
+    options = {"level_scale": 2.0, "effect_precision": dist.Gamma(3.0, 2.0), "strength": 1.5}
+    model = functools.partial(models.pmf, rank=2, link=link, **options)
+    kernel = bmfjax.PMFGibbs(model)
+    bound = kernel.bind(data)
+    state = bound.algorithm.init(random.key(0), None, bound.data)
+    state, info = jax.jit(bound.algorithm.step)(random.key(1), state, bound.data)
+    expected, _ = log_density(model, (data,), {}, state.position)
+    assert float(info.log_joint) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_mcmc_collects_its_draws():
+    model = functools.partial(models.pmf, rank=2, precision=2.0)
+    mcmc = MCMC(
+        bmfjax.PMFGibbs(model), num_warmup=10, num_samples=15, num_chains=2,
+        chain_method="vectorized", progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(random.key(0), STARS)
+    draws = mcmc.get_samples(group_by_chain=True)
+    assert draws["usage"].shape == (2, 15, 12, 2) and draws["row_effect"].shape == (2, 15, 12)
+    assert "precision" not in draws
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bmfjax.PMFGibbs(lambda data: None).bind(STARS), "no other model"),
+        (
+            lambda: bmfjax.PMFGibbs(functools.partial(models.pmf, rank=2, shape=(3, 3))).bind(),
+            "needs data",
+        ),
+        (
+            lambda: bmfjax.PMFGibbs(
+                functools.partial(models.pmf, rank=2, precision=dist.HalfNormal(1.0))
+            ).bind(STARS),
+            "Gamma",
+        ),
+        (
+            lambda: bmfjax.PMFGibbs(functools.partial(models.pmf, rank=2, link="probit")).bind(
+                STARS
+            ),
+            "zeros and ones",
+        ),
+    ],
+)
+def test_what_it_cannot_sample_is_refused(make, message):
+    with pytest.raises(bmfjax.InputError, match=message):
+        make()
