@@ -29,7 +29,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
-        prog="bmfjax", description="Factorise binary matrices, with uncertainty."
+        prog="bmfjax", description="Factorise matrices, with uncertainty."
     )
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -66,7 +66,7 @@ def _add_fit(commands) -> None:
         "fit",
         help="factorise a matrix and write the result to a directory",
         formatter_class=_Help,
-        description="Factorise a binary matrix; write factors, draws, probabilities and a report.",
+        description="Factorise a matrix or ratings; write factors, draws, probabilities, a report.",
     )
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
@@ -90,8 +90,8 @@ def _add_fit(commands) -> None:
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
     fit.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="a further option of the sampler, such as moves=birth, or sampling=uniform with "
-        "--sampler svi; may be given again",
+        help="a further option of the sampler, such as moves=birth, sampling=uniform with "
+        "--sampler svi, or walls=[1000,30,2] with --model nmf; may be given again",
     )  # fmt: skip
     fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
@@ -206,8 +206,9 @@ def _priors(options) -> dict:
     for name, models in own.items():
         if options.model not in models and getattr(options, name) is not None:
             raise InputError(
-                f"--{name.replace('_', '-')} belongs to the {models[0]} model; leave it out, or "
-                f"give --model {models[0]}"
+                f"--{name.replace('_', '-')} belongs to the {models[0]} model"
+                f"{''.join(f' and to {m}' for m in models[1:])}; leave it out, or give --model "
+                f"{models[0]}"
             )
     given = {
         "num_rates": options.flip_rates,

@@ -59,6 +59,7 @@ def fit(
         annealed in the first half of the warm-up (`TruncatedGibbs`). For the relaxed
         model also "iasg": iterate averaging stochastic gradient with curvature and a
         learned noise; "thesis": the same as published. The latter two are approximate.
+        The nonnegative model by `NMFGibbs`, annealed likewise, ratings by `PMFGibbs`, both exact.
         The logistic model is inferred by mean-field variational inference, approximate
         as well: "svi" from entries drawn at random (default beyond 2^17 entries), "batch"
         from all of them (default up to there).
@@ -101,7 +102,7 @@ def fit(
     progress : bool
         Show a progress bar on standard error.
     sampler_options : mapping, optional
-        Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs` and
+        Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs`, `NMFGibbs` and
         `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The Boolean
         sampler sums the longer factor matrix out at four temperatures where entries times
         4^rank are at most 2^22; its `moves` are ("collapsed",) for up to 2^17 entries,

@@ -59,7 +59,7 @@ class Job:
     plan: Plan
 
     @property
-    def data(self) -> BinaryMatrix:
+    def data(self) -> BinaryMatrix | RealMatrix | Ratings:
         """The matrix."""
         return self.plan.data
 
@@ -139,7 +139,7 @@ def _matrix(data, model):
         return data
     if isinstance(data, str | os.PathLike):
         if model == "nmf":
-            return load_real(data) if os.path.exists(data) else load(data)
+            return load_real(data) if os.path.isfile(data) else load(data)
         return load_ratings(data) if model in OF_NUMBERS else load(data)
     return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
 

@@ -13,27 +13,30 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.infer import ChainRun
+from bmfjax.kernels.relaxed import MAX_PRECISION
 from bmfjax.options import check_start, describe, digest
 from bmfjax.outcome import most_probable, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import make_kernel
-from bmfjax.solutions import solutions
+from bmfjax.solutions import farther_solutions
 
 PRIORS = ("usage_rate", "basis_rate", "precision")
 #: Root mean square of the data from which on the bound of a learned precision is no matter.
-LEAST_SIZE = 0.03
+LEAST_SIZE, MOST_SIZE = 0.03, 1e6
+RATES = PRIORS[:2]
 
 
 def nmf_plan(request: Request) -> Plan:
     """Chains of the nonnegative model at their start."""
     data, rank = request.data, request.rank
-    check_memory(
-        data, 16 + (rank // 2 if data.num_missing else 0), "model 'nmf' keeps the matrix dense"
-    )
     arguments = nmf_arguments(data, rank, request.priors)
     model = functools.partial(models.nmf, rank=rank, **arguments)
     kernel, options = make_kernel(request, model)
+    # Of every chain and replica the residuals, and with gaps lists of cells.
+    each = 4 + (rank // 2 if data.num_missing else 0)
+    copies = request.num_chains * (1 + len(options.get("walls") or ()))
+    check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
     every = thinning(
         4 * request.num_chains * rank * (data.num_rows + data.num_columns), request.num_samples
     )
@@ -92,13 +95,20 @@ def nmf_arguments(data, rank: int, given) -> dict:
             f"the mean of the data is {mean:.4g}; model 'nmf' is of nonnegative products: give "
             "data with a positive mean, or another model"
         )
-    if square < LEAST_SIZE**2:
+    if not LEAST_SIZE < square**0.5 < MOST_SIZE:
         raise InputError(
-            f"the root mean square of the data is {square**0.5:.3g}, and noise far below it could "
-            f"not be told from none; give the data in a unit in which it is at least {LEAST_SIZE}"
+            f"the root mean square of the data is {square**0.5:.3g}; give the data in a unit in "
+            f"which it is between {LEAST_SIZE} and {MOST_SIZE:.0e}, so that float32 holds the noise"
         )
-    found = models.priors_by_scale(rank, mean, square) | dict(given or {})
+    given = dict(given or {})
+    found = models.priors_by_scale(rank, mean, square) | given
     found["precision"] = models.resolve_precision(found["precision"])
+    if len(given.keys() & set(RATES)) == 1:
+        # Of one rate that is given the other follows: their product matters.
+        one = next(iter(given.keys() & set(RATES)))
+        other = next(n for n in RATES if n != one)
+        if isinstance(given[one], int | float) and given[one] > 0:
+            found[other] = rank / (mean * given[one])
     return found
 
 
@@ -128,15 +138,18 @@ def _given_start(request, arguments) -> dict | None:
         residual = np.nansum((data.dense() - product) ** 2)
         seen = data.num_rows * data.num_columns - data.num_missing
         mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
-        start["precision"] = np.full(request.num_chains, mean, np.float32)
+        start["precision"] = np.full(request.num_chains, min(mean, MAX_PRECISION), np.float32)
     return start
 
 
 def _assemble(arguments, plan, run, versions, seconds) -> Fit:
     data, settings, drawn, trace = plan.data, plan.settings, run.draws(), run.trace()
     usage, basis = _ordered(drawn.pop("usage"), drawn.pop("basis"), most_probable(run, trace))
-    agreeing, apart = agreement(usage.mean(1), basis.mean(1)), solutions(basis)
+    agreeing, apart = agreement(usage.mean(1), basis.mean(1)), farther_solutions(usage, basis)
     prior = arguments["precision"]
+    seen = data.num_rows * data.num_columns - data.num_missing
+    # A learned precision is bounded by its prior, and by the arithmetic.
+    floor = 0.0 if isinstance(prior, float) else 2 * max(float(prior.rate), seen / MAX_PRECISION)
     return Fit(
         data=data,
         model=settings["model"],
@@ -161,7 +174,7 @@ def _assemble(arguments, plan, run, versions, seconds) -> Fit:
                 data, usage, basis, float("nan"), agreeing,
                 {n: values[:, run.num_warmup :] for n, values in trace.items()},
                 exact=True,
-                residual_floor=2 * float(getattr(prior, "rate", 0.0)),
+                residual_floor=floor,
             ),
         },
         binary=None,

@@ -39,6 +39,21 @@ def solutions(basis, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Cove
     return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
 
 
+def farther_solutions(usage, basis) -> Coverage:
+    """`solutions` of the factor matrix whose draws are farther apart.
+
+    Nonnegative solutions may share one of the two.
+
+    Examples
+    --------
+    >>> same = np.ones((2, 1, 3, 1))
+    >>> other = np.array([[[[1.0], [0.0]]], [[[0.0], [1.0]]]])
+    >>> farther_solutions(other, same).largest
+    90.0
+    """
+    return max(solutions(usage), solutions(basis), key=lambda found: found.largest)
+
+
 def _spaced(number, most):
     """Evenly spaced positions, the last among them."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)[::-1])

@@ -159,7 +159,7 @@ def _limits(figures) -> str:
     if figures["noise_free"]:
         said.append(
             "the factors reproduce the data almost without noise, so that the noise precision is "
-            "bounded by its prior alone"
+            "bounded by its prior, or by the arithmetic, alone"
         )
     return "; ".join(said)
 

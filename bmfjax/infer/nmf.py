@@ -10,7 +10,8 @@ from bmfjax.infer.kernel import BoundAlgorithm
 from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.infer.tempering import annealed
 from bmfjax.infer.walls import behind_walls, checked_walls
-from bmfjax.kernels.nmf import MOVES, check_moves, nonnegative_gibbs
+from bmfjax.kernels.matrix_data import SparseMatrixData, matrix_data
+from bmfjax.kernels.nmf import MOVES, checked_moves, nonnegative_gibbs
 
 
 class NMFGibbs(TruncatedGibbs):
@@ -25,8 +26,9 @@ class NMFGibbs(TruncatedGibbs):
         `bmfjax.models.nmf`, by ``functools.partial`` with its arguments, or `relaxed_bmf` with
         ``upper=inf`` and exponential priors.
     moves : sequence of {"basis", "lines"}
-        "basis": changes of basis, along which the product stays; "lines": every line of a factor
-        matrix along its weak directions. None: the sampler of Schmidt, Winther, Hansen (2009).
+        "basis": changes of basis, along which the product stays; "lines": every row of a factor
+        matrix along its weak directions. With an empty sequence this is the sampler of Schmidt,
+        Winther, Hansen (2009).
     walls : sequence of float, optional
         Hardness of the walls of further replicas of the chain, in which entries may be negative
         (`bmfjax.infer.behind_walls`): falling numbers (see `wall_ladder`). The draws are those of
@@ -63,8 +65,7 @@ class NMFGibbs(TruncatedGibbs):
         lowest: float = 0.02,
     ):
         super().__init__(model, num_anneal=num_anneal, lowest=lowest)
-        check_moves(moves)
-        self._moves = tuple(moves)
+        self._moves = checked_moves(moves)
         self._walls = None if walls is None else checked_walls(walls)
         if walls is not None and num_anneal:
             raise InputError(
@@ -89,4 +90,10 @@ class NMFGibbs(TruncatedGibbs):
             algorithm = behind_walls(density, initial, self._walls, self._moves)
         if self._num_anneal:
             algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
-        return BoundAlgorithm(algorithm, relaxed_data(arguments["data"], arguments["observed"]))
+        return BoundAlgorithm(algorithm, self._data(arguments["data"], arguments["observed"]))
+
+    def _data(self, values, observed):
+        """Dense where lines move and cells are missing."""
+        data = relaxed_data(values, observed)
+        gaps = isinstance(data, SparseMatrixData) and data.by_row is not None
+        return matrix_data(values, observed) if gaps and "lines" in self._moves else data

@@ -125,10 +125,8 @@ def pmf_density(arguments: dict, values) -> PMFDensity:
         For priors that are not Gamma, or values that the link does not have.
     """
     link, categories = arguments["link"], arguments["categories"]
-    whole = link == "identity" or (
-        (values == np.round(values)).all() and values.min(initial=0) >= 0
-    )
-    if not whole or (link == "probit" and values.max(initial=0) > 1):
+    counts = (values == np.round(values)).all() and values.min(initial=0) >= 0
+    if (link != "identity" and not counts) or (link == "probit" and values.max(initial=0) > 1):
         have = "zeros and ones" if link == "probit" else "categories counted from 0"
         raise InputError(f"data of link {link!r} are {have}; others were given")
     if link == "ordered" and categories is None:

@@ -16,7 +16,7 @@ from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.nmf import (
     MOVES,
     check_exponential,
-    check_moves,
+    checked_moves,
     factor_rates,
     move,
     soft_gibbs,
@@ -71,7 +71,7 @@ def behind_walls(
     Geyer (1991) for the exchange; see `parallel_tempering`.
     """
     check_exponential(density)
-    check_moves(moves)
+    moves = checked_moves(moves)
     ladder = (1.0, *(float(w) / HARD for w in checked_walls(walls)))
 
     def energy(state, data):
@@ -103,7 +103,9 @@ def checked_walls(walls) -> tuple[float, ...]:
     try:
         found = tuple(float(w) for w in walls)
     except (TypeError, ValueError):
-        raise InputError(f"walls is {walls!r}; give positive numbers that fall") from None
+        raise InputError(
+            f"walls is {walls!r}; give positive numbers that fall, such as [1000, 30, 2]"
+        ) from None
     falling = all(a > b for a, b in pairwise(found))
     if isinstance(walls, str) or not found or not falling or not 0 < found[-1] <= found[0] < 1e12:
         raise InputError(f"walls is {walls!r}; give positive numbers below 1e12 that fall")
@@ -112,6 +114,26 @@ def checked_walls(walls) -> tuple[float, ...]:
 
 def wall_ladder(hardest: float, softest: float, number: int) -> tuple[float, ...]:
     """Hardness of soft walls in equal ratios.
+
+    In units of the priors' rates: a wall of hardness 1 makes a Laplace prior, whose sign means
+    nothing, and is the softest of use. The hardest should let the first replica exchange states: of
+    the order of one over the standard deviation of an entry that is near zero, times the rate.
+    There are enough of them where `swap_rates` of a run are above a tenth or so, and `round_trips`
+    many; what is asked for grows with how many entries are near zero.
+
+    Parameters
+    ----------
+    hardest, softest : float
+    number : int
+
+    Returns
+    -------
+    tuple of float
+
+    Raises
+    ------
+    InputError
+        For numbers out of range.
 
     Examples
     --------

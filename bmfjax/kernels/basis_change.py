@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.slice import slice_sample
+from bmfjax.kernels.soft_wall import HARD
 from bmfjax.kernels.truncated_normal import truncated_normal_quantile
 
 #: Width of the window around log s in which a scale is looked for.
@@ -85,6 +86,8 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, wall=None):
         else:
             t = draw_shift(key, position, direction, rate, wall * rate)
             moved = position + t * direction
+            # Rounding must not lead through a wall that is never crossed.
+            moved = jnp.where(wall >= HARD, jnp.maximum(moved, 0.0), moved)
         stacked = stacked.at[l].set(jnp.where(inside, moved, of_l))
         return stacked.at[k].set(jnp.where(inside, of_k, moved))
 

@@ -14,8 +14,8 @@ invariant.
   :math:`\kappa` times their prior rate that falls from one replica to the next
   (`bmfjax.kernels.soft_wall`), and exchange their states. Solutions that are isolated, because a
   path from one to the other leaves the nonnegative matrices, are joined where walls are soft; as
-  the likelihood is the same in all replicas, the number of these depends on how many entries are
-  held by the walls and not on the size of the data.
+  the likelihood is the same in all replicas, how many these must be depends on the number of
+  entries that are near zero, which grows with rows and columns, and not on the noise.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def nonnegative_gibbs(density: RelaxedDensity, initial, moves: Sequence[str] = M
         For other priors, or an unknown move.
     """
     check_exponential(density)
-    check_moves(moves)
+    moves = checked_moves(moves)
     plain = truncated_gibbs(density, initial)
 
     @jax.default_matmul_precision("highest")
@@ -180,10 +180,17 @@ def factor_rates(density: RelaxedDensity, position) -> dict:
     }
 
 
-def check_moves(moves) -> None:
-    """Refuse moves that there are not."""
-    if isinstance(moves, str) or not set(moves) <= set(MOVES):
+def checked_moves(moves) -> tuple[str, ...]:
+    """Moves as a tuple, a single one named by itself; `InputError` for others."""
+    found = (moves,) if isinstance(moves, str) else moves
+    try:
+        found = tuple(found)
+        good = set(found) <= set(MOVES)
+    except TypeError:  # no sequence, or one of lists
+        good = False
+    if not good:
         raise InputError(f"moves is {moves!r}; give a sequence of any of {', '.join(MOVES)}")
+    return found
 
 
 def check_exponential(density: RelaxedDensity) -> None:

@@ -6,7 +6,8 @@ single entries cannot move at all without the others. Column k of :math:`G^{-1}`
 entries follow entry k: along it, the conditional standard deviation of entry k is its marginal one.
 On the line :math:`y + t d` with such a direction d, which depends on X alone, t has a normal
 distribution truncated to where the line stays nonnegative, and is drawn from it (a hit-and-run step
-with chosen directions; Chen, Schmeiser 1993). All lines move at once, one direction after another.
+with chosen directions; Chen, Schmeiser 1993). All lines move at once, one direction after another,
+at a cost of rows times columns times the rank.
 """
 
 from __future__ import annotations
@@ -49,24 +50,25 @@ def move_lines(key, factor, x, other, data, rate, weight):
     InputError
         For sparse data with missing entries.
     """
-    gradient, curvature = _likelihood(factor, x, other, data)
+    steps = _of_sparse if isinstance(data, SparseMatrixData) else _of_dense
+    slope, change, start = steps(factor, x, other, data)
     directions = weak_directions(other)
     rank = x.shape[1]
     uniforms = random.uniform(key, (rank, x.shape[0]), x.dtype, minval=2.0**-24)
 
     def move(k, carry):
-        x, slope = carry
+        x, held = carry
         d = directions[k]
-        along, change = curvature(d)
+        gradient, curvature = slope(d, held)
         low, high = _nonnegative(x, d)
-        linear = weight * (d @ slope) - rate @ d
-        t = truncated_normal_quantile(uniforms[k], linear, weight * along, low, high)
+        linear = weight * gradient - rate @ d
+        t = truncated_normal_quantile(uniforms[k], linear, weight * curvature, low, high)
         t = jnp.where(high > low, jnp.clip(t, low, high), 0.0)
         # At the end of the interval an entry is zero, up to rounding.
         x = jnp.maximum(x + t[:, None] * d, jnp.finfo(x.dtype).tiny)
-        return x, slope - change(t)
+        return x, change(d, held, t)
 
-    return lax.fori_loop(0, rank, move, (x, gradient))[0]
+    return lax.fori_loop(0, rank, move, (x, start))[0]
 
 
 def weak_directions(other) -> jax.Array:
@@ -100,40 +102,50 @@ def _nonnegative(x, direction):
     return low, jnp.min(jnp.where(direction < 0, bound, jnp.inf), axis=1)
 
 
-def _likelihood(factor, x, other, data: MatrixData | SparseMatrixData):
-    """Gradient of minus half the squared residuals, and what a direction does to it.
+def _of_dense(factor, x, other, data: MatrixData):
+    """How minus half the squared residuals changes along a direction, from the residuals.
+
+    They are kept up to date: along the weak directions products of Gram matrices would cancel.
 
     Returns
     -------
-    gradient : (rank, m) float
-    curvature : callable
-        ``curvature(d)``: the second derivative along it, () or (m,), and a function of the
-        steps t, (m,), that is the change of the gradient, (rank, m).
+    slope : callable
+        ``slope(d, residual)``: first derivative, (m,), and minus the second, (m,) or ().
+    change : callable
+        ``change(d, residual, t)``: the residuals after steps t.
+    residual : (n, m) float
+        The lines of the other matrix first; zero where missing.
     """
-    complete = data.by_row is None if isinstance(data, SparseMatrixData) else data.observed is None
-    if complete:
-        gram = other.T @ other
-        gradient = cross_product(data, factor, other) - gram @ x.T
-
-        def of_all(d):
-            pulled = gram @ d
-            return d @ pulled, lambda t: pulled[:, None] * t[None, :]
-
-        return gradient, of_all
-    if isinstance(data, SparseMatrixData):
-        raise InputError(
-            "the moves of whole lines need dense data where entries are missing; give "
-            "moves without 'lines'"
-        )
     usage = factor == "usage"
-    # Both with the other matrix's lines first: (n, m).
     mask = data.observed_transposed if usage else data.observed
-    values = data.transposed if usage else data.values
-    gradient = other.T @ (mask * (values - other @ x.T))
+    residual = (data.transposed if usage else data.values) - other @ x.T
+    residual = residual if mask is None else mask * residual
 
-    def of_observed(d):
+    def slope(d, residual):
         pulled = other @ d
-        seen = (other * pulled[:, None]).T @ mask
-        return (pulled * pulled) @ mask, lambda t: seen * t[None, :]
+        squares = pulled * pulled
+        return pulled @ residual, jnp.sum(squares) if mask is None else squares @ mask
 
-    return gradient, of_observed
+    def change(d, residual, t):
+        step = (other @ d)[:, None] * t[None, :]
+        return residual - (step if mask is None else mask * step)
+
+    return slope, change, residual
+
+
+def _of_sparse(factor, x, other, data: SparseMatrixData):
+    """The same from the Gram matrix; what is kept is the gradient, (rank, m)."""
+    if data.by_row is not None:
+        raise InputError(
+            "moves of whole lines need dense data where entries are missing; leave 'lines' out"
+        )
+    gram = other.T @ other
+    gradient = cross_product(data, factor, other) - gram @ x.T
+
+    def slope(d, gradient):
+        return d @ gradient, d @ (gram @ d)
+
+    def change(d, gradient, t):
+        return gradient - (gram @ d)[:, None] * t[None, :]
+
+    return slope, change, gradient

@@ -88,7 +88,7 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
     -------
     dict
         Equal rates with which the product has this mean a priori, and Gamma(1, square / 10^6) for
-        the precision: noise is learned down to about a thousandth of the data's size.
+        the precision: it counts like two entries with noise of a thousandth of the data's size.
 
     Examples
     --------

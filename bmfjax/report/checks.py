@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from bmfjax import logistic_entries, posterior, trust
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.report.style import COLOURS, INK, heading, new_figure, tidy
-from bmfjax.solutions import solutions
+from bmfjax.solutions import farther_solutions, solutions
 
 #: Scalars whose R-hat and effective draws are computed, and draws needed for that.
 MAX_SCALARS, MIN_DRAWS = 3000, 4
@@ -169,7 +169,10 @@ def solutions_figure(fit) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    found = solutions(fit.basis_draws, signed=not fit.is_signed)
+    if fit.model == "nmf":
+        found = farther_solutions(fit.usage_draws, fit.basis_draws)
+    else:
+        found = solutions(fit.basis_draws, signed=not fit.is_signed)
     figure = new_figure(10, 2.8)
     axes = figure.add_subplot()
     axes.step(found.radii, found.covering, where="post", color=COLOURS[0], linewidth=2)

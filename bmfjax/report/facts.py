@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.infer import round_trips, swap_rates
 from bmfjax.pmf_cells import LINKS, noise_sd
 
 
@@ -62,6 +63,17 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     if fit.model == "pmf":
         sd = noise_sd(fit)
         rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
+    if "replica" in fit.trace:
+        least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
+        trips = int(round_trips(fit.trace["replica"]).sum())
+        rows.append(
+            (
+                "Replicas",
+                f"{fit.trace['replica'].shape[2]}",
+                f"neighbours exchange states with a probability of at least {least:.2f}; "
+                f"{trips} round trips",
+            )
+        )
     if fit.model == "nmf" and fit.precision_draws is not None:
         sd = fit.precision_draws**-0.5
         rows.append(("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", "its standard deviation"))
