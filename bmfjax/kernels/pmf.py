@@ -30,7 +30,8 @@ What it leaves invariant
 
 Cost
     Entries times the square of rank + 1 for the matrices, and rows plus columns times its cube
-    over three for their Cholesky factors. Memory beside data and state does not grow with either.
+    over three for their Cholesky factors. Memory beside data and state: a few numbers an entry, and
+    what one block of lines needs.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         position = dict(state.position)
         for side, k in zip(FACTORS, keys, strict=False):
             position |= draw_side(k, side, position, data, density, inverse_temperature)
-        fit = entry_fits(position, data.by_column, density)
+        fit = entry_fits("column", position, data.by_column, density)
         position, fit, accepted = draw_levels(
             keys[2], position, fit, state.cut_information, data, density, inverse_temperature
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax.numpy as jnp
 from jax import lax, random
 
-from bmfjax.kernels.entry_blocks import MAX_WIDTH, LineBlocks
+from bmfjax.kernels.entry_blocks import MAX_WIDTH, LineBlocks, flat_values
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, noise_precision
 from bmfjax.kernels.pmf_links import latent
 from bmfjax.kernels.small_cholesky import back_substitute, cholesky
@@ -35,37 +37,39 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     weight = inverse_temperature * noise_precision(position, density)
     shift = (precision @ mean)[:, None]
     width = density.width
-    branches = _gram_branches(side, position, lists, density)
+    key_latent, key_draw = random.split(key)
+    targets = _targets(key_latent, side, position, lists, density)
+    branches = _gram_branches(side, position, lists, targets, density)
 
     def block(_, at):
         key, kind, first, number = at
-        key_latent, key_draw = random.split(key)
         # (width, width + 1, lines): sums of f f^T and, as the last column, of f z.
-        gram = weight * lax.switch(kind, branches, key_latent, first, number)
+        gram = weight * lax.switch(kind, branches, first, number)
         system = gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
         upper = cholesky(system)
-        noise = random.normal(key_draw, (width, system.shape[-1]), system.dtype)
+        noise = random.normal(key, (width, system.shape[-1]), system.dtype)
         return None, back_substitute(upper[:, :width], upper[:, width] + noise).T
 
-    keys = random.split(key, lists.kind.shape[0])
+    keys = random.split(key_draw, lists.kind.shape[0])
     _, drawn = lax.scan(block, None, (keys, lists.kind, lists.first, lists.number))
     vectors = drawn.reshape(-1, width)[lists.place]
     found = {FACTORS[side]: vectors[:, : density.rank]} if density.rank else {}
     return found | ({f"{side}_effect": vectors[:, density.rank]} if density.effects else {})
 
 
-def entry_fits(position, lists: LineBlocks, density: PMFDensity):
+def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):
     """The fits of all entries in the order of `flat_values`, (entry and padding,) float.
 
     Parameters
     ----------
+    side : {"row", "column"}
+        By which the entries are listed.
     position : dict
     lists : LineBlocks
-        By column.
     density : PMFDensity
     """
-    regressors, offsets = _regressors("column", position, density)
-    own = _with_padding(_vectors("column", position, density))
+    regressors, offsets = _regressors(side, position, density)
+    own = _with_padding(_vectors(side, position, density))
 
     def table(at):
         line, other = at
@@ -79,30 +83,38 @@ def entry_fits(position, lists: LineBlocks, density: PMFDensity):
     return jnp.concatenate(parts)
 
 
-def _gram_branches(side, position, lists, density):
-    """For every width ``gram(key, first table, number of tables)``, (width, width + 1, lines)."""
-    regressors, offsets = _regressors(side, position, density)
-    own = _with_padding(_vectors(side, position, density))
+def _targets(key, side, position, lists, density):
+    """What the fits are to explain, table by table: the values, or draws of the latent ones."""
+    if density.link == "identity":
+        return lists.value
+    # Of all entries in one call, which takes long to compile, and not table by table.
+    fits, (values, _) = entry_fits(side, position, lists, density), flat_values(lists)
+    drawn = latent(key, density.link, values, fits, position.get("cutpoints"))
+    ends = list(itertools.accumulate(v.size for v in lists.value))
+    parts = jnp.split(drawn, ends[:-1])
+    return tuple(part.reshape(v.shape) for part, v in zip(parts, lists.value, strict=True))
 
-    def of_table(k, key, index):
-        line, other, value = (
+
+def _gram_branches(side, position, lists, targets, density):
+    """For every width ``gram(first table, number of tables)``, (width, width + 1, lines)."""
+    regressors, offsets = _regressors(side, position, density)
+
+    def of_table(k, index):
+        other, value = (
             lax.dynamic_index_in_dim(part[k], index, keepdims=False)
-            for part in (lists.line, lists.other, lists.value)
+            for part in (lists.other, targets)
         )
-        f, offset = regressors[other], offsets[other]
-        if density.link != "identity":
-            fit = offset + jnp.einsum("lci,li->lc", f, own[line])
-            value = latent(key, density.link, value, fit, position.get("cutpoints"))
-        target = jnp.concatenate([f, (value - offset)[..., None]], axis=-1)
+        f = regressors[other]
+        target = jnp.concatenate([f, (value - offsets[other])[..., None]], axis=-1)
         return jnp.einsum("lci,lcj->lij", f, target)
 
     def of_block(k):
-        def one(key, first, number):
-            return jnp.transpose(of_table(k, key, first), (1, 2, 0))
+        def one(first, number):
+            return jnp.transpose(of_table(k, first), (1, 2, 0))
 
-        def several(key, first, number):
+        def several(first, number):
             def add(i, total):
-                return total + of_table(k, random.fold_in(key, i), first + i)
+                return total + of_table(k, first + i)
 
             lines = lists.line[k].shape[1]
             start = jnp.zeros((lines, density.width, density.width + 1), regressors.dtype)
