@@ -48,6 +48,20 @@ def _listen(event, duration, **_):
 monitoring.register_event_duration_secs_listener(_listen)
 
 
+#: Files that take longest. Workers take files in order: with these last, one would wait for another.
+_LONGEST = (
+    "test_notebooks", "test_readme", "test_cli", "test_boolean_moves", "test_boolean_fit",
+    "test_fit", "test_logistic", "test_nmf", "test_pmf", "test_ormachine", "test_deep_ormachine",
+    "test_pmf_fit", "test_effects", "test_nmf_fit", "test_truncated_gibbs", "test_interrupt",
+    "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 def pytest_unconfigure(config):
     if _OWN_CACHE:
         shutil.rmtree(os.environ["BMFJAX_TEST_CACHE"], ignore_errors=True)
