@@ -48,7 +48,8 @@ def _listen(event, duration, **_):
 monitoring.register_event_duration_secs_listener(_listen)
 
 
-#: Files that take longest. Workers take files in order: with these last, one would wait for another.
+#: Files that take longest. Workers take files in order: were these last, one would wait for the
+#: other.
 _LONGEST = (
     "test_notebooks", "test_readme", "test_cli", "test_boolean_moves", "test_boolean_fit",
     "test_fit", "test_logistic", "test_nmf", "test_pmf", "test_ormachine", "test_deep_ormachine",
