@@ -121,7 +121,7 @@ def _add_models(parser) -> None:
         help="prior of the factors' entries (uniform where not given)",
     )  # fmt: skip
     relaxed.add_argument(
-        "--precision", type=float, help="fix the noise precision (else learned); nmf too"
+        "--precision", type=float, help="fix the noise precision (else learned); nmf and pmf too"
     )
     relaxed.add_argument(
         "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
@@ -200,7 +200,7 @@ def _priors(options) -> dict:
         "flip_rates": ("ormachine",),
         "prior": ("relaxed",),
         "batch_size": ("relaxed",),
-        "precision": ("relaxed", "nmf"),
+        "precision": ("relaxed", "nmf", "pmf"),
         "effects": ("logistic",),
     }
     for name, models in own.items():
@@ -240,6 +240,13 @@ def _read(options):
     from bmfjax.data import load, load_ratings, load_real
 
     if options.model in OF_RATINGS:
+        for name in ("missing", "binarize", "row_names", "label_column"):
+            if getattr(options, name) not in (None, []):
+                raise InputError(
+                    f"--{name.replace('_', '-')} means nothing for lines of ratings; leave it out"
+                )
+        if not Path(options.data).is_file():
+            raise InputError(f"{options.data} is no file; give one of lines of row, column, rating")
         header = "auto" if options.header is None else options.header
         return load_ratings(options.data, scale=options.scale, header=header)
     if options.scale is not None:

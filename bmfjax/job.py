@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from bmfjax.boolean_plan import boolean_plan
 from bmfjax.data import (
@@ -41,7 +42,8 @@ MODELS = {
     "pmf": pmf_plan, "probit": pmf_plan, "ordered-probit": pmf_plan,
 }  # fmt: skip
 #: Models of numbers that need not be 0 and 1.
-OF_NUMBERS = ("nmf", "pmf", "ordered-probit")
+OF_RATINGS = ("pmf", "ordered-probit")
+OF_NUMBERS = ("nmf", *OF_RATINGS)
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
@@ -141,6 +143,12 @@ def _matrix(data, model):
         if model == "nmf":
             return load_real(data) if os.path.isfile(data) else load(data)
         return load_ratings(data) if model in OF_NUMBERS else load(data)
+    if sp.issparse(data) and model in OF_RATINGS:
+        raise InputError(
+            f"data is a sparse matrix, of which model {model!r} would take the cells that are not "
+            "stored for ratings of 0; give bmfjax.Ratings(rows, columns, values), or an array "
+            "with NaN where a rating is missing"
+        )
     return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
 
 

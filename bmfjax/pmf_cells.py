@@ -102,7 +102,8 @@ def with_effects(usage, basis, others: Mapping, rows, columns):
 
 
 def _scale(fit):
-    return getattr(fit.data, "scale", None)
+    # Of the data that were fitted: those of new lines need not declare one.
+    return fit.settings.get("scale")
 
 
 def _values(fit, fits, rng):

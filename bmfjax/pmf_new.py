@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIDES = {"rows": "row", "columns": "column"}
 
 
-def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 5, seed: int = 0) -> Fit:
+def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0) -> Fit:
     """The fit of `Fit.given_new`."""
     if fit.model not in LINKS:
         raise InputError(f"model {fit.model!r} has no given_new; use transform()")
@@ -58,6 +58,11 @@ def _check_other_side(fitted, new, side):
         raise InputError(
             f"the new columns have {new.num_rows} rows and the fitted matrix {fitted.num_rows}; "
             "give the same rows in the same order"
+        )
+    elif fitted.has_row_names and new.has_row_names and fitted.row_names != new.row_names:
+        raise InputError(
+            "the new columns name other rows than the fitted matrix, or in another order; give "
+            "row_names=fit.data.row_names, or rows in that order"
         )
 
 

@@ -61,6 +61,7 @@ def pmf_plan(request: Request) -> Plan:
         "priors": priors,
         "level": list(density.level),
         "stars": None if stars is None else stars.tolist(),
+        "scale": None if (scale := getattr(data, "scale", None)) is None else list(scale),
         "thinning": every,
     }
     return Plan(data, settings, lambda resume: run, _assemble)
@@ -206,7 +207,8 @@ def _assemble(plan, run, versions, seconds) -> Fit:
             "rows_without_information": len(data.empty_rows),
             "columns_without_information": len(data.empty_columns),
             **pmf_trust.assess(
-                data, *with_effects(usage, basis, drawn, *sides), agreeing, after
+                data, *with_effects(usage, basis, drawn, *sides), agreeing, after,
+                drawn.get("cutpoints"),
             ),
         },
         binary=None,

@@ -8,8 +8,10 @@ from bmfjax import posterior
 from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.trust import ESS_PER_CHAIN, NUM_ENTRIES, RHAT_GOOD, RHAT_USABLE
 
+CUTS = "rhat_cutpoints"
 
-def assess(data, usage, basis, agreeing, trace) -> dict:
+
+def assess(data, usage, basis, agreeing, trace, cutpoints=None) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
@@ -21,6 +23,8 @@ def assess(data, usage, basis, agreeing, trace) -> dict:
         Tile similarity across chains.
     trace : dict
         (chain, step) without the warm-up.
+    cutpoints : (chain, draw, categories - 1) float, optional
+        Of "ordered-probit": they count as well, with their distances.
 
     Returns
     -------
@@ -50,11 +54,18 @@ def assess(data, usage, basis, agreeing, trace) -> dict:
         "factors_agreeing": float(share_agreeing(agreeing)) if chains > 1 else float("nan"),
         "noise_free": False,
     }
-    figures["rhat"] = float(np.nanmax([figures["rhat_product"], figures["rhat_precision"]]))
+    if cutpoints is not None:
+        # What a star is worth shows in their distances.
+        gaps = np.concatenate([cutpoints, np.diff(cutpoints, axis=-1)], -1)
+        figures["rhat_cutpoints"] = float(split_rhat(gaps).max())
+        figures["ess_cutpoints"] = float(ess_bulk(gaps).min())
+    doubts = [figures.get(n, float("nan")) for n in ("rhat_product", "rhat_precision", CUTS)]
+    figures["rhat"] = float(np.nanmax(doubts))
     figures["converged"] = bool(
         chains > 1
         and figures["rhat"] <= RHAT_USABLE
         and figures["ess_product"] >= ESS_PER_CHAIN * chains
+        and not figures.get("ess_cutpoints", np.inf) < ESS_PER_CHAIN * chains
     )
     return figures | {"verdict": verdict(figures, chains, len(agreeing))}
 
@@ -68,6 +79,9 @@ def verdict(figures, num_chains: int, rank: int) -> str:
         f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
         "effective draws"
     )
+    for name, what in ((CUTS, "cut points and their distances"), ("rhat_precision", "noise")):
+        if figures.get(name, 0.0) > RHAT_GOOD:
+            mixed += f"; the {what} have one of {figures[name]:.2f}"
     found = round(figures["factors_agreeing"] * rank)
     chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"
     if found < rank:

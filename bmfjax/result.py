@@ -326,7 +326,7 @@ class Fit:
         j = positions(columns, self.data.column_names, "column")
         return pmf_cells.predict_cells(self, i, j, kind, level, noisy)
 
-    def given_new(self, new, side: str = "rows", *, sweeps: int = 5, seed: int = 0) -> Fit:
+    def given_new(self, new, side: str = "rows", *, sweeps: int = 25, seed: int = 0) -> Fit:
         """The same fit for rows (or columns) that it has not seen, given the other side.
 
         Of a matrix factorisation ("pmf" and the probit models): for every kept draw the vectors
@@ -339,7 +339,8 @@ class Fit:
             its rows.
         side : {"rows", "columns"}
         sweeps : int
-            Of the probit models, whose latent values are drawn in turn with the vectors.
+            Of the probit models, whose latent values are drawn in turn with the vectors, from zero
+            for every draw: approximate, and closer the more sweeps.
         seed : int
 
         Returns

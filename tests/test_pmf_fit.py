@@ -184,3 +184,42 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(bmfjax.Ratings([0], [0], [1.0]))
     with pytest.raises(InputError, match="choose 'rows' or 'columns'"):
         fitted().given_new(problem()[0], "users")
+
+
+def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
+    fit = fitted("ordered-probit")
+    new = bmfjax.Ratings([0, 0, 1], [3, 7, 2], [5, 5, 5], shape=(2, COLUMNS))
+    found = fit.given_new(new, sweeps=2)
+    assert found.predict().max() <= 5
+    from bmfjax.report.page import render
+
+    assert "Traces" in render(found)
+    with pytest.raises(InputError, match="name other rows"):
+        names = fit.data.row_names[::-1]
+        column = bmfjax.Ratings([0], [0], [5], shape=(ROWS, 1), row_names=names)
+        fit.given_new(column, "columns")
+
+
+def test_cut_points_count_in_the_verdict():
+    fit = fitted("ordered-probit")
+    assert fit.scalars["rhat"] >= fit.scalars["rhat_cutpoints"]
+    if fit.scalars["rhat_cutpoints"] > 1.01:
+        assert "cut points" in fit.verdict
+
+
+def test_cells_that_are_not_stored_are_no_ratings():
+    import scipy.sparse as sp
+
+    with pytest.raises(InputError, match=r"give bmfjax\.Ratings"):
+        bmfjax.fit(sp.csr_array(np.eye(4)), 1, model="pmf")
+
+
+def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsys):
+    from bmfjax.cli import main
+
+    path = tmp_path / "r.csv"
+    path.write_text("u,i,r\n1,1,5\n2,1,3\n")
+    assert main(["fit", str(path), "--model", "pmf", "--missing", "3"]) == 2
+    assert "--missing means nothing for lines of ratings" in capsys.readouterr().err
+    assert main(["fit", "house-votes", "--model", "pmf"]) == 2
+    assert "house-votes is no file" in capsys.readouterr().err

@@ -129,8 +129,13 @@ def pmf_density(arguments: dict, values) -> PMFDensity:
     if (link != "identity" and not counts) or (link == "probit" and values.max(initial=0) > 1):
         have = "zeros and ones" if link == "probit" else "categories counted from 0"
         raise InputError(f"data of link {link!r} are {have}; others were given")
+    highest = int(values.max(initial=0))
     if link == "ordered" and categories is None:
-        categories = int(values.max(initial=0)) + 1
+        categories = highest + 1
+    if link == "ordered" and highest >= categories:
+        raise InputError(
+            f"data hold category {highest} and categories is {categories}; they are counted from 0"
+        )
     precision = resolve_precision(arguments["precision"])
     learned = isinstance(precision, dist.Distribution)
     return PMFDensity(

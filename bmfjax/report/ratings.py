@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from bmfjax.pmf_cells import cell_draws, expected, noise_sd
+from bmfjax.pmf_cells import LINKS, cell_draws, expected, noise_sd
 from bmfjax.pmf_plan import observed
 from bmfjax.report.style import COLOURS, INK, new_figure, tidy
 
@@ -97,8 +97,11 @@ def calibration_figure(fit) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    link = {"pmf": "identity", "probit": "probit"}.get(fit.model, "ordered")
-    rows, columns, values, _ = observed(fit.data, link)
+    link = LINKS[fit.model]
+    rows, columns, values, _ = observed(fit.data, "identity" if link == "ordered" else link)
+    if link == "ordered":
+        # By the stars that were fitted: new lines need not have all of them.
+        values = np.searchsorted(fit.settings["stars"], values)
     if len(rows) > MAX_CELLS:
         some = np.sort(np.random.default_rng(0).choice(len(rows), MAX_CELLS, replace=False))
         rows, columns, values = rows[some], columns[some], values[some]

@@ -62,6 +62,12 @@ def test_mcmc_collects_its_draws():
             ),
             "zeros and ones",
         ),
+        (
+            lambda: bmfjax.PMFGibbs(
+                functools.partial(models.pmf, rank=2, link="ordered", categories=3)
+            ).bind(STARS),
+            "category 3 and categories is 3",
+        ),
     ],
 )
 def test_what_it_cannot_sample_is_refused(make, message):
