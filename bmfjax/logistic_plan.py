@@ -15,7 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.logistic_chains import posterior_of
 from bmfjax.logistic_entries import MOMENTS
 from bmfjax.options import check_start, digest
-from bmfjax.outcome import thinning
+from bmfjax.outcome import run_figures, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
@@ -184,15 +184,7 @@ def _assemble(plan, run, versions, seconds) -> Fit:
         trace=trace,
         agreement=agreeing,
         scalars={
-            "coverage_largest": apart.largest,
-            "coverage_mean": apart.mean,
-            "num_warmup": settings["num_warmup"],
-            "num_draws": run.num_draws,
-            "thinning": settings["thinning"],
-            "complete": run.steps_done == run.num_steps,
-            "seconds": seconds,
-            "rows_without_information": len(plan.data.empty_rows),
-            "columns_without_information": len(plan.data.empty_columns),
+            **run_figures(plan, run, apart, seconds),
             **logistic_trust.assess(plan.data, approximation, agreeing, elbo),
         },
         binary=None,

@@ -15,7 +15,7 @@ from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.relaxed import MAX_PRECISION
 from bmfjax.options import check_start, describe, digest
-from bmfjax.outcome import most_probable, thinning
+from bmfjax.outcome import most_probable, run_figures, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import make_kernel
@@ -161,15 +161,7 @@ def _assemble(arguments, plan, run, versions, seconds) -> Fit:
         trace=trace,
         agreement=agreeing,
         scalars={
-            "coverage_largest": apart.largest,
-            "coverage_mean": apart.mean,
-            "num_warmup": settings["num_warmup"],
-            "num_draws": run.num_draws,
-            "thinning": settings["thinning"],
-            "complete": run.steps_done == run.num_steps,
-            "seconds": seconds,
-            "rows_without_information": len(data.empty_rows),
-            "columns_without_information": len(data.empty_columns),
+            **run_figures(plan, run, apart, seconds),
             **trust.assess(
                 data, usage, basis, float("nan"), agreeing,
                 {n: values[:, run.num_warmup :] for n, values in trace.items()},

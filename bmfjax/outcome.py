@@ -96,16 +96,8 @@ def outcome(
     others = {n: v[..., order] if n in PER_FACTOR else v for n, v in (draws or {}).items()}
     apart = solutions(basis)
     scalars = {
-        "coverage_largest": apart.largest,
-        "coverage_mean": apart.mean,
-        "num_warmup": settings["num_warmup"],
-        "num_draws": run.num_draws,
-        "thinning": settings["thinning"],
-        "complete": run.steps_done == run.num_steps,
-        "seconds": seconds,
+        **run_figures(plan, run, apart, seconds),
         "expected_errors": binary.expected_loss,
-        "rows_without_information": len(data.empty_rows),
-        "columns_without_information": len(data.empty_columns),
         **trust.assess(
             data,
             usage,
@@ -131,6 +123,34 @@ def outcome(
         binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
         versions=versions,
     )
+
+
+def run_figures(plan, run, apart, seconds: float) -> dict:
+    """What every fit says of its run.
+
+    Parameters
+    ----------
+    plan : bmfjax.request.Plan
+    run : ChainRun
+    apart : Coverage
+        How far apart its solutions are.
+    seconds : float
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        "coverage_largest": apart.largest,
+        "coverage_mean": apart.mean,
+        "num_warmup": plan.settings["num_warmup"],
+        "num_draws": run.num_draws,
+        "thinning": plan.settings["thinning"],
+        "complete": run.steps_done == run.num_steps,
+        "seconds": seconds,
+        "rows_without_information": len(plan.data.empty_rows),
+        "columns_without_information": len(plan.data.empty_columns),
+    }
 
 
 #: Sites with a number a factor.

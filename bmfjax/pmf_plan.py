@@ -15,7 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels.entry_blocks import EntryBlocks, entry_blocks
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf_density import PMFDensity, check_density
-from bmfjax.outcome import most_probable, thinning
+from bmfjax.outcome import most_probable, run_figures, thinning
 from bmfjax.pmf_cells import LINKS, with_effects
 from bmfjax.pmf_factors import principal_draws
 from bmfjax.request import Plan, Request
@@ -197,15 +197,7 @@ def _assemble(plan, run, versions, seconds) -> Fit:
         trace=trace,
         agreement=agreeing,
         scalars={
-            "coverage_largest": apart.largest,
-            "coverage_mean": apart.mean,
-            "num_warmup": settings["num_warmup"],
-            "num_draws": run.num_draws,
-            "thinning": settings["thinning"],
-            "complete": run.steps_done == run.num_steps,
-            "seconds": seconds,
-            "rows_without_information": len(data.empty_rows),
-            "columns_without_information": len(data.empty_columns),
+            **run_figures(plan, run, apart, seconds),
             **pmf_trust.assess(
                 data, *with_effects(usage, basis, drawn, *sides), agreeing, after,
                 drawn.get("cutpoints"),
