@@ -45,8 +45,9 @@ def principal_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndar
     True
     """
     chains, kept = drawn["usage"].shape[:2]
-    flat = {n: np.asarray(drawn[f], float).reshape(chains * kept, *drawn[f].shape[2:])
-            for n in SIDES for f in (n,)}  # fmt: skip
+    flat = {
+        n: np.asarray(drawn[n], float).reshape(chains * kept, *drawn[n].shape[2:]) for n in SIDES
+    }
     maps = [_principal(u, v) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
     turned = {
         n: np.stack([x @ m[k] for x, m in zip(flat[n], maps, strict=True)])

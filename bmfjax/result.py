@@ -226,7 +226,7 @@ class Fit:
             return self.predict(rows, columns)
         if noisy and "flip_rate" not in self.other_draws:
             instead = "probability() is that of an observation already"
-            if self.model != "logistic":
+            if self.model not in ("logistic", "probit"):
                 instead = "use predict() for its reconstruction"
             raise InputError(f"model {self.model!r} has no flip rates; {instead}")
         usage, basis = self.product_draws(i, j)

@@ -107,7 +107,7 @@ def projected_gradient(
     """
     at_start = _gradient_norm(usage, basis, data)
     goal = tolerance * at_start
-    tolerances = jnp.stack([1.0, 1.0]) * jnp.maximum(1e-3, tolerance) * at_start
+    tolerances = jnp.ones(2) * jnp.maximum(1e-3, tolerance) * at_start
     start = ProjectedGradient(usage, basis, tolerances, at_start, jnp.int32(0))
 
     def unfinished(state):
