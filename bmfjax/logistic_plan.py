@@ -15,7 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.logistic_chains import posterior_of
 from bmfjax.logistic_entries import MOMENTS
 from bmfjax.options import check_start, digest
-from bmfjax.outcome import run_figures, thinning
+from bmfjax.outcome import fit_of, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
@@ -159,8 +159,8 @@ def _given_start(request) -> dict | None:
 
 
 def _assemble(plan, run, versions, seconds) -> Fit:
-    settings, drawn, trace = plan.settings, run.draws(), run.trace()
-    rank, posterior = settings["rank"], jax.device_get(posterior_of(run.state))
+    drawn, trace, rank = run.draws(), run.trace(), plan.settings["rank"]
+    posterior = jax.device_get(posterior_of(run.state))
     elbo = trace["elbo"][:, : run.num_warmup]
     best = int(np.argmax(logistic_trust.last_part(elbo).mean(1)))
     means = [getattr(posterior, n).mean[..., :rank] for n in ("usage", "basis")]
@@ -170,27 +170,20 @@ def _assemble(plan, run, versions, seconds) -> Fit:
         for name in ("usage", "basis", "bias")
         for moment in MOMENTS
     }
-    usage, basis = (order.apply(drawn.pop(n)) for n in ("usage", "basis"))
-    found = [approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")]
-    agreeing, apart = agreement(*found), solutions(basis, signed=False)
-    return Fit(
-        data=plan.data,
-        model=settings["model"],
-        sampler=settings["sampler"],
-        settings=settings,
-        usage_draws=usage,
-        basis_draws=basis,
-        other_draws=drawn,
+    factors = {n: order.apply(drawn[n]) for n in ("usage", "basis")}
+    agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")))
+    return fit_of(
+        plan,
+        run,
+        drawn | factors,
+        seconds,
+        versions,
         trace=trace,
         agreement=agreeing,
-        scalars={
-            **run_figures(plan, run, apart, seconds),
-            **logistic_trust.assess(plan.data, approximation, agreeing, elbo),
-        },
-        binary=None,
-        versions=versions,
+        apart=solutions(factors["basis"], signed=False),
+        judged=logistic_trust.assess(plan.data, approximation, agreeing, elbo),
         approximation=approximation,
-    )  # fmt: skip
+    )
 
 
 def _ordered(values, order, rank, moment):

@@ -15,7 +15,7 @@ from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.relaxed import MAX_PRECISION
 from bmfjax.options import check_start, describe, digest
-from bmfjax.outcome import most_probable, run_figures, thinning
+from bmfjax.outcome import after_warmup, fit_of, most_probable, thinning
 from bmfjax.request import Plan, Request, check_memory
 from bmfjax.result import Fit
 from bmfjax.samplers import make_kernel
@@ -143,35 +143,28 @@ def _given_start(request, arguments) -> dict | None:
 
 
 def _assemble(arguments, plan, run, versions, seconds) -> Fit:
-    data, settings, drawn, trace = plan.data, plan.settings, run.draws(), run.trace()
-    usage, basis = _ordered(drawn.pop("usage"), drawn.pop("basis"), most_probable(run, trace))
-    agreeing, apart = agreement(usage.mean(1), basis.mean(1)), farther_solutions(usage, basis)
+    data, drawn, trace = plan.data, run.draws(), run.trace()
+    usage, basis = _ordered(drawn["usage"], drawn["basis"], most_probable(run, trace))
+    agreeing = agreement(usage.mean(1), basis.mean(1))
     prior = arguments["precision"]
     seen = data.num_rows * data.num_columns - data.num_missing
     # A learned precision is bounded by its prior, and by the arithmetic.
     floor = 0.0 if isinstance(prior, float) else 2 * max(float(prior.rate), seen / MAX_PRECISION)
-    return Fit(
-        data=data,
-        model=settings["model"],
-        sampler=settings["sampler"],
-        settings=settings,
-        usage_draws=usage,
-        basis_draws=basis,
-        other_draws=drawn,
+    judged = trust.assess(
+        data, usage, basis, float("nan"), agreeing, after_warmup(run, trace),
+        exact=True, residual_floor=floor,
+    )  # fmt: skip
+    return fit_of(
+        plan,
+        run,
+        drawn | {"usage": usage, "basis": basis},
+        seconds,
+        versions,
         trace=trace,
         agreement=agreeing,
-        scalars={
-            **run_figures(plan, run, apart, seconds),
-            **trust.assess(
-                data, usage, basis, float("nan"), agreeing,
-                {n: values[:, run.num_warmup :] for n, values in trace.items()},
-                exact=True,
-                residual_floor=floor,
-            ),
-        },
-        binary=None,
-        versions=versions,
-    )  # fmt: skip
+        apart=farther_solutions(usage, basis),
+        judged=judged,
+    )
 
 
 def _ordered(usage, basis, pivot):

@@ -88,40 +88,79 @@ def outcome(
     Fit
         Factors ordered by the size of their tiles.
     """
-    data, settings = plan.data, plan.settings
+    data = plan.data
     agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
     binary = boolean_factors(data, aligned.usage, aligned.basis) if binary is None else binary
     order = np.argsort(-binary.usage.sum(0) * binary.basis.sum(0), kind="stable")
     usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
     others = {n: v[..., order] if n in PER_FACTOR else v for n, v in (draws or {}).items()}
-    apart = solutions(basis)
-    scalars = {
-        **run_figures(plan, run, apart, seconds),
-        "expected_errors": binary.expected_loss,
-        **trust.assess(
-            data,
-            usage,
-            basis,
-            wrong_entries(data, binary),
-            agreeing,
-            {n: values[:, run.num_warmup :] for n, values in trace.items()},
-            exact=exact,
-            residual_floor=residual_floor,
-        ),
-    }
-    return Fit(
-        data=data,
-        model=settings["model"],
-        sampler=settings["sampler"],
-        settings=settings,
-        usage_draws=usage,
-        basis_draws=basis,
-        other_draws=others,
+    judged = trust.assess(
+        data, usage, basis, wrong_entries(data, binary), agreeing, after_warmup(run, trace),
+        exact=exact, residual_floor=residual_floor,
+    )  # fmt: skip
+    return fit_of(
+        plan,
+        run,
+        {"usage": usage, "basis": basis, **others},
+        seconds,
+        versions,
         trace=trace,
         agreement=agreeing[order],
-        scalars=scalars,
+        apart=solutions(basis),
+        judged={"expected_errors": binary.expected_loss, **judged},
         binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
+    )
+
+
+def after_warmup(run, trace) -> dict:
+    """The trace of the draws that count: {name: (chain, draw)}."""
+    return {n: values[:, run.num_warmup :] for n, values in trace.items()}
+
+
+def fit_of(
+    plan, run, draws, seconds, versions, *, trace, agreement, apart, judged, binary=None,
+    approximation=None,
+) -> Fit:  # fmt: skip
+    """The result of a fit from what its model has made of the draws.
+
+    Parameters
+    ----------
+    plan : bmfjax.request.Plan
+    run : ChainRun
+    draws : dict
+        {site: (chain, draw, ...)}, `usage` and `basis` with factors in their final order.
+    seconds : float
+    versions : dict
+    trace : dict
+    agreement : (rank,) float
+    apart : Coverage
+        How far apart its solutions are.
+    judged : dict
+        The figures of the model's own assessment, its verdict among them.
+    binary : Binarized, optional
+        Of Boolean factors.
+    approximation : dict, optional
+        Of a variational fit.
+
+    Returns
+    -------
+    Fit
+    """
+    others = {n: v for n, v in draws.items() if n not in ("usage", "basis")}
+    return Fit(
+        data=plan.data,
+        model=plan.settings["model"],
+        sampler=plan.settings["sampler"],
+        settings=plan.settings,
+        usage_draws=draws["usage"],
+        basis_draws=draws["basis"],
+        other_draws=others,
+        trace=trace,
+        agreement=agreement,
+        scalars={**run_figures(plan, run, apart, seconds), **judged},
+        binary=binary,
         versions=versions,
+        approximation=approximation or {},
     )
 
 

@@ -15,7 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels.entry_blocks import EntryBlocks, entry_blocks
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf_density import PMFDensity, check_density
-from bmfjax.outcome import most_probable, run_figures, thinning
+from bmfjax.outcome import after_warmup, fit_of, most_probable, thinning
 from bmfjax.pmf_cells import LINKS, with_effects
 from bmfjax.pmf_factors import principal_draws
 from bmfjax.request import Plan, Request
@@ -180,29 +180,23 @@ def _pair(name, value):
 
 
 def _assemble(plan, run, versions, seconds) -> Fit:
-    data, settings, trace = plan.data, plan.settings, run.trace()
+    data, trace = plan.data, run.trace()
     drawn = principal_draws(run.draws(), most_probable(run, trace))
-    usage, basis = drawn.pop("usage"), drawn.pop("basis")
-    agreeing, apart = agreement(usage.mean(1), basis.mean(1)), solutions(basis, signed=False)
+    usage, basis = drawn["usage"], drawn["basis"]
+    agreeing = agreement(usage.mean(1), basis.mean(1))
     sides = np.arange(data.num_rows), np.arange(data.num_columns)
-    after = {n: values[:, run.num_warmup :] for n, values in trace.items()}
-    return Fit(
-        data=data,
-        model=settings["model"],
-        sampler=settings["sampler"],
-        settings=settings,
-        usage_draws=usage,
-        basis_draws=basis,
-        other_draws=drawn,
+    judged = pmf_trust.assess(
+        data, *with_effects(usage, basis, drawn, *sides), agreeing, after_warmup(run, trace),
+        drawn.get("cutpoints"),
+    )  # fmt: skip
+    return fit_of(
+        plan,
+        run,
+        drawn,
+        seconds,
+        versions,
         trace=trace,
         agreement=agreeing,
-        scalars={
-            **run_figures(plan, run, apart, seconds),
-            **pmf_trust.assess(
-                data, *with_effects(usage, basis, drawn, *sides), agreeing, after,
-                drawn.get("cutpoints"),
-            ),
-        },
-        binary=None,
-        versions=versions,
-    )  # fmt: skip
+        apart=solutions(basis, signed=False),
+        judged=judged,
+    )

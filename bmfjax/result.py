@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bmfjax import logistic_entries, pmf_cells
-from bmfjax import posterior as entries
+from bmfjax import pmf_cells, reconstruction
 from bmfjax.boolean import rounded
-from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import Binarized
-from bmfjax.selection import is_all, positions, selected
+from bmfjax.data import InputError
+from bmfjax.factor_draws import FactorDraws
+from bmfjax.selection import positions, selected
 
 
-@dataclass(frozen=True, repr=False)
-class Fit:
+class Fit(FactorDraws):
     """A fitted factorisation: draws of aligned factors and what follows from them.
 
     Returned by `bmfjax.fit` and `Fit.load`.
@@ -72,109 +69,6 @@ class Fit:
     (1, 2)
     """
 
-    data: BinaryMatrix
-    model: str
-    sampler: str
-    settings: Mapping[str, Any]
-    usage_draws: np.ndarray
-    basis_draws: np.ndarray
-    trace: Mapping[str, np.ndarray]
-    agreement: np.ndarray
-    scalars: Mapping[str, Any]
-    binary: Binarized | None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
-    approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def precision_draws(self) -> np.ndarray | None:
-        """Draws of the noise precision, (chain, draw), where it was learned."""
-        return self.other_draws.get("precision")
-
-    @property
-    def rate_draws(self) -> np.ndarray | None:
-        """Draws of the rates of the prior "ard", (chain, draw, rank): high where the data do not
-        need a factor."""
-        return self.other_draws.get("rate")
-
-    @property
-    def is_boolean(self) -> bool:
-        """Whether the factors are binary, and their product Boolean."""
-        return self.usage_draws.dtype == bool
-
-    @property
-    def is_real(self) -> bool:
-        """Whether factors are real numbers that are not rounded to 0 and 1."""
-        return self.binary is None
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether factors have either sign, of which a product tells nothing."""
-        return self.is_real and self.model != "nmf"
-
-    @property
-    def usage_binary(self) -> np.ndarray:
-        """The most probable Boolean factors, (rows, rank) bool; see `binarize`."""
-        return self._rounded().usage
-
-    @property
-    def basis_binary(self) -> np.ndarray:
-        """The same, (columns, rank) bool."""
-        return self._rounded().basis
-
-    def _rounded(self):
-        if self.is_real:
-            raise InputError(
-                f"model {self.model!r} has real factors, which are not rounded to 0 and 1; use "
-                "usage and basis, probability() or predict()"
-            )
-        return self.binary
-
-    @property
-    def rank(self) -> int:
-        """Number of factors."""
-        return self.usage_draws.shape[-1]
-
-    @property
-    def num_chains(self) -> int:
-        """Number of chains."""
-        return self.usage_draws.shape[0]
-
-    @functools.cached_property
-    def usage(self) -> np.ndarray:
-        """Posterior means, (rows, rank) float64."""
-        return self._moments("usage")[0]
-
-    @functools.cached_property
-    def basis(self) -> np.ndarray:
-        """Posterior means, (columns, rank) float64."""
-        return self._moments("basis")[0]
-
-    @functools.cached_property
-    def usage_sd(self) -> np.ndarray:
-        """Posterior standard deviations, (rows, rank) float64."""
-        return self._moments("usage")[1]
-
-    @functools.cached_property
-    def basis_sd(self) -> np.ndarray:
-        """Posterior standard deviations, (columns, rank) float64."""
-        return self._moments("basis")[1]
-
-    def _moments(self, name):
-        """Mean and standard deviation of a factor matrix; known without draws where approximate."""
-        if self.approximation:
-            mean, sd = logistic_entries.mixture(
-                self.approximation[f"{name}_mean"], self.approximation[f"{name}_variance"]
-            )
-            return mean[:, : self.rank], sd[:, : self.rank]
-        draws = self.usage_draws if name == "usage" else self.basis_draws
-        return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
-
-    def draws(self) -> dict[str, np.ndarray]:
-        """Aligned draws, ``{site: (chain, draw, ...)}``."""
-        factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
-        return factors | dict(self.other_draws)
-
     # ---- entries of the matrix -----------------------------------------------------------
 
     def probability(
@@ -210,29 +104,9 @@ class Fit:
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        i, j = selected(self.data, rows, columns)
-        if self.model == "nmf":
-            raise InputError(
-                "model 'nmf' is of numbers, which have no probability of a one; use predict()"
-            )
-        if self.model == "logistic" and not noisy:
-            return logistic_entries.probability(self.approximation, i, j)
-        if self.model in pmf_cells.LINKS and self.model != "probit":
-            raise InputError(
-                f"model {self.model!r} is of ratings, which have no probability of a one; use "
-                "predict()"
-            )
-        if self.model == "probit" and not noisy:
-            return self.predict(rows, columns)
-        if noisy and "flip_rate" not in self.other_draws:
-            instead = "probability() is that of an observation already"
-            if self.model not in ("logistic", "probit"):
-                instead = "use predict() for its reconstruction"
-            raise InputError(f"model {self.model!r} has no flip rates; {instead}")
-        usage, basis = self.product_draws(i, j)
-        if not noisy:
-            return entries.exceedance(usage, basis, level=0.5)
-        return entries.predictive(usage, basis, self.other_draws["flip_rate"])
+        entries = reconstruction.of(self)
+        chance = entries.noisy_probability if noisy else entries.probability
+        return chance(*selected(self.data, rows, columns))
 
     def predict(
         self,
@@ -261,21 +135,7 @@ class Fit:
         (rows, columns) float64, or (2, rows, columns) for "interval"
             Of the noise-free reconstruction, not of a noisy observation.
         """
-        i, j = selected(self.data, rows, columns)
-        if self.model in pmf_cells.LINKS:
-            cells = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
-            found = pmf_cells.predict_cells(self, *cells, kind, level)
-            return found.reshape(*found.shape[:-1], len(i), len(j))
-        if self.model == "logistic" and kind in ("mean", "sd"):
-            return logistic_entries.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
-        usage, basis = self.product_draws(i, j)
-        if kind == "mean":
-            return entries.moments(usage, basis)[0]
-        if kind == "sd":
-            return entries.moments(usage, basis)[1]
-        if kind == "interval":
-            return entries.interval(usage, basis, level)
-        raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+        return reconstruction.of(self).predict(*selected(self.data, rows, columns), kind, level)
 
     def predict_cells(
         self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
@@ -366,16 +226,7 @@ class Fit:
             The factors; of the logistic model with effects and bias, so that the product is the
             log odds.
         """
-        i, j = rows, columns
-        usage, basis = self.usage_draws, self.basis_draws
-        # Packed draws of the whole matrix stay packed, and are formed one at a time.
-        if not (is_all(i, self.data.num_rows) and is_all(j, self.data.num_columns)):
-            usage, basis = usage[:, :, i], basis[:, :, j]
-        if self.model == "logistic":
-            return logistic_entries.with_effects(usage, basis, self.other_draws, i, j)
-        if self.model in pmf_cells.LINKS:
-            return pmf_cells.with_effects(usage, basis, self.other_draws, i, j)
-        return usage, basis
+        return reconstruction.of(self).product_draws(rows, columns)
 
     def transform(self, new_rows) -> np.ndarray:
         r"""Usage of new rows, given the fitted basis.

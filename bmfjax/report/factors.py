@@ -26,7 +26,8 @@ def signed_cards(fit) -> list[dict]:
     list of dict
         `number`; `rows`, `columns`: how many differ from zero; `size`, `agreement`: text, as in
         `Fit.summary`; `first`, `more`: columns by falling distance from zero; `left_out`: how many
-        are not listed; `names`: a heading and rows, at either end, if rows have names.
+        are not listed; `names`: a heading and rows, at either end of a signed factor and at the
+        upper one of a nonnegative, if rows have names.
     """
     table, cards = fit.summary(), []
     for k in range(fit.rank):
@@ -66,7 +67,9 @@ def _ends(fit, k):
     order = np.argsort(-fit.usage[:, k], kind="stable")
     ends = {"Rows, highest usage first": order, "Rows, lowest usage first": order[::-1]}
     names = fit.data.row_names
-    return [(text, [names[i] for i in o[:FIRST_ROWS]]) for text, o in ends.items()]
+    found = [(text, [names[i] for i in o[:FIRST_ROWS]]) for text, o in ends.items()]
+    # Low usage is nothing of note where none is below zero.
+    return found if fit.is_signed else found[:1]
 
 
 def factor_cards(fit) -> list[dict]:
