@@ -296,68 +296,6 @@ def test_learned_rates_are_drawn_and_stored(product):
     assert np.isfinite(iasg.trace["log_joint"]).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
-        ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
-        ({"rank": "auto"}, "rank is 'auto'; give a whole number"),
-        ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, relaxed"),
-        ({"sampler": "nuts"}, "sampler is 'nuts'; model 'relaxed' has gibbs, iasg, thesis"),
-        ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
-        ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
-        ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
-        (
-            {**APPROXIMATE, "sampler_options": {"boundary": "reflect"}},
-            "reflected Newton steps do not settle",
-        ),
-        (
-            {**APPROXIMATE, "sampler_options": {"scale_likelihood": False}},
-            "does not fit the curvature",
-        ),
-        ({"max_time": -1.0}, "max_time is -1.0"),
-        ({"priors": "cauchy"}, "prior 'cauchy' of usage is unknown"),
-        ({"priors": {"noise": 1.0}}, "priors name 'noise'"),
-        ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
-        ({"sampler_options": {"speed": 1}}, "'speed', which sampler 'gibbs' does not have"),
-        ({"sampler_options": {"num_anneal": "10"}}, "num_anneal is '10'; give a whole number"),
-        ({"sampler_options": {"lowest": "low"}}, "lowest is 'low'; give a number above 0"),
-        ({"sampler_options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
-        ({"sampler_options": ["speed"]}, "give a mapping of names to values"),
-        ({"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}}, "has shape"),
-        ({"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}}, "give a Gamma prior"),
-        ({"sampler_options": {"num_anneal": 301}}, "num_anneal is 301 and num_warmup 300"),
-        ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
-        ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),
-        (
-            {**APPROXIMATE, "sampler_options": {"batch_size": {"rows": 3}}},
-            "must name 'rows' and 'columns'",
-        ),
-        ({"init": {"usage": np.zeros((40, 3))}}, "init must hold exactly"),
-        (
-            {"init": {"usage": np.zeros((4, 3)), "basis": np.zeros((24, 3))}},
-            r"init 'usage' has shape \(4, 3\); it must be \(40, 3\)",
-        ),
-        (
-            {"init": {"usage": np.full((40, 3), 2.0), "basis": np.zeros((24, 3))}},
-            "init 'usage' has values outside 0 to 1",
-        ),
-        ({"resume": True}, "resume needs a checkpoint folder"),
-    ],
-)
-def test_bad_options_are_refused_in_a_sentence(product, options, message):
-    arguments = {"rank": 3, **QUICK, **options}
-    with pytest.raises(InputError, match=message) as refused:
-        bmfjax.fit(product.data, arguments.pop("rank"), **arguments)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
-    monkeypatch.setattr("bmfjax.request._memory", lambda: 10_000)
-    with pytest.raises(InputError, match="keeps the matrix dense, which for 40 x 24"):
-        prepare(product.data, 2, model="relaxed")
-
-
 def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
     with pytest.raises(FloatingPointError, match="not finite after"):
         bmfjax.fit(

@@ -56,14 +56,7 @@ def to_arviz(
     posterior = {n: np.asarray(v) for n, v in mcmc.get_samples(group_by_chain=True).items()}
     args, kwargs = mcmc._args, mcmc._kwargs
     model = mcmc.sampler.model
-    dims, observed = {}, {}
-    if model is not None:
-        start = handlers.substitute(
-            handlers.seed(model, jax.random.key(0)), substitute_fn=init_to_sample
-        )
-        trace = handlers.trace(start).get_trace(*args, **kwargs)
-        dims = {n: d for n, s in trace.items() if (d := _dims(n, s))}
-        observed = {n: _observed(s) for n, s in trace.items() if _is_data(s)}
+    dims, observed = ({}, {}) if model is None else _sites(model, args, kwargs)
     likelihood = None
     if include_log_likelihood:
         flat = mcmc.get_samples()
@@ -80,6 +73,26 @@ def to_arviz(
         dims=dims,
         coords=coords,
     )
+
+
+def _sites(model, args, kwargs):
+    """Names of the sites' dimensions, and what is observed, masked entries NaN."""
+    dims = {}
+
+    @jax.jit  # one program; run as it stands, every operation of the model compiles alone
+    def observed():
+        start = handlers.substitute(
+            handlers.seed(model, jax.random.key(0)), substitute_fn=init_to_sample
+        )
+        trace = handlers.trace(start).get_trace(*args, **kwargs)
+        dims.update({n: d for n, s in trace.items() if (d := _dims(n, s))})
+        return {
+            n: (s["value"], getattr(s["fn"], "_mask", None))
+            for n, s in trace.items()
+            if _is_data(s)
+        }
+
+    return dims, {n: _observed(*v) for n, v in jax.device_get(observed()).items()}
 
 
 def _dims(name, site):
@@ -101,12 +114,10 @@ def _is_data(site):
     return site["type"] == "sample" and site["is_observed"]
 
 
-def _observed(site):
-    values = np.asarray(site["value"])
-    mask = getattr(site["fn"], "_mask", None)
+def _observed(values, mask):
     if mask is None:
         return values
-    return np.where(np.asarray(mask), values, np.float32(np.nan))
+    return np.where(mask, values, np.float32(np.nan))
 
 
 def _statistics(mcmc):

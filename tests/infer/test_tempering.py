@@ -1,13 +1,11 @@
 """Tempering: exact targets by quadrature and enumeration, and what runs are made of."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 from jax import lax, random
 
 from bmfjax.data import InputError
@@ -16,48 +14,25 @@ from bmfjax.infer import ChainRun, tempering
 from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
 from bmfjax.infer.tempering import (
     AnnealedState,
-    ParallelTemperingState,
     annealed,
     parallel_tempering,
 )
 from bmfjax.kernels import Algorithm
-from bmfjax.kernels.iasg import Block, iasg
+from tests.infer.targets import (
+    CENTRES,
+    DATA,
+    WIDTH,
+    metropolis,
+    observed_steps,
+    still,
+    two_modes,
+)
 
 SIGMAS = 4.5  # of a Monte Carlo standard error that a check allows
 
 # ---- a target with two modes -------------------------------------------------------------------
 
-CENTRES, WIDTH = np.array([-4.0, 4.0]), 0.5
-DATA = jnp.log(jnp.array([0.3, 0.7]))  # log weights of the modes
 LADDER = (1.0, 0.35, 0.12, 0.04, 0.0)
-
-
-def log_prior(x):
-    return -0.5 * (x / 4.0) ** 2
-
-
-def two_modes(x, log_weights):
-    centres = jnp.asarray(CENTRES, log_weights.dtype)
-    return jax.nn.logsumexp(log_weights - 0.5 * ((x - centres) / WIDTH) ** 2)
-
-
-def metropolis(log_likelihood=two_modes, log_prior=log_prior, scale=1.5):
-    """A random walk: from one mode to the other it would have to jump by five of its scales."""
-
-    def init(key, position, data):
-        return 4.0 * random.normal(key) if position is None else position
-
-    def step(key, x, data, inverse_temperature=1.0):
-        key_move, key_accept = random.split(key)
-        y = x + scale * random.normal(key_move, x.shape, x.dtype)
-
-        def log_target(z):
-            return log_prior(z) + inverse_temperature * log_likelihood(z, data)
-
-        accept = jnp.log(random.uniform(key_accept, dtype=x.dtype)) < log_target(y) - log_target(x)
-        return jnp.where(accept, y, x), accept
-
-    return Algorithm(init, step, lambda x, info: {"x": x, "accepted": info})
 
 
 @functools.cache
@@ -203,270 +178,6 @@ def test_a_stopped_run_resumes_and_one_compilation_serves_it(compilations):
     assert not np.array_equal(whole.draws()["x"][0], whole.draws()["x"][2])
 
 
-# ---- the swap alone, on a target that can be enumerated ----------------------------------------
-
-PRIOR = np.array([0.5, 0.3, 0.2])
-LIKELIHOOD = np.array([1.0, 0.1, 4.0])
-BETAS = (1.0, 0.6, 0.3, 0.0)
-REPEATS = 400
-JOINT = np.array(list(itertools.product(range(3), repeat=4)))  # every state of the ladder
-
-
-def still():
-    """States that do not move: what is left is the swap."""
-    return Algorithm(
-        init=lambda key, position, data: jnp.zeros(()),
-        step=lambda key, state, data, inverse_temperature=1.0: (state, inverse_temperature),
-        observe=lambda state, info: {"x": state},
-    )
-
-
-def observed_steps(algorithm, count):
-    """(states, observed) of the first steps."""
-
-    def body(state, key):
-        state, info = algorithm.step(key, state, None)
-        return state, (state, algorithm.observe(state, info))
-
-    def run(key):
-        return lax.scan(body, algorithm.init(key, None, None), random.split(key, count))[1]
-
-    return jax.jit(run)(random.key(1))
-
-
-def joint_target(power):
-    tempered = PRIOR[:, None] * LIKELIHOOD[:, None] ** (power * np.array(BETAS))
-    weights = np.prod(tempered[JOINT, np.arange(4)], axis=1)
-    return weights / weights.sum()
-
-
-def swaps_from_every_state():
-    """``(parity, power) -> (state, info)`` after one step from each of the 81 states.
-
-    With `REPEATS` keys each. Compiled once, with the swap probability of the moment.
-    """
-    table = jnp.log(jnp.asarray(LIKELIHOOD))
-    algorithm = parallel_tempering(still(), lambda x, data: data[x], BETAS)
-
-    def one(key, x, parity, power):
-        state = ParallelTemperingState(x, jnp.arange(4, dtype=jnp.int32), parity)
-        return algorithm.step(key, state, table, power)
-
-    keys = random.split(random.key(5), (len(JOINT), REPEATS))
-    every = jax.vmap(jax.vmap(one, (0, None, None, None)), (0, 0, None, None))
-    return functools.partial(jax.jit(every), keys, jnp.asarray(JOINT, jnp.int32))
-
-
-swaps_as_they_are = functools.cache(swaps_from_every_state)
-
-
-def transition_matrix(parity, probability):
-    """Of one round of swaps in which pair k is exchanged with ``probability[state, k]``."""
-    row = {tuple(s): i for i, s in enumerate(JOINT)}
-    matrix = np.zeros((len(JOINT), len(JOINT)))
-    pairs = [k for k in range(3) if k % 2 == parity]
-    for i, state in enumerate(JOINT):
-        for accepted in itertools.product((False, True), repeat=len(pairs)):
-            after, mass = state.copy(), 1.0
-            for k, yes in zip(pairs, accepted, strict=True):
-                mass *= probability[i, k] if yes else 1 - probability[i, k]
-                if yes:
-                    after[[k, k + 1]] = after[[k + 1, k]]
-            matrix[i, row[tuple(after)]] += mass
-    return matrix
-
-
-def imbalance(info, parity, power):
-    """How far the round is from detailed balance with the product of the tempered posteriors."""
-    probability = np.asarray(info.swap_probability, float)[:, 0]
-    assert np.isnan(probability[:, 1 - parity :: 2]).all()
-    assert not np.isnan(probability[:, parity::2]).any()
-    flow = joint_target(power)[:, None] * transition_matrix(parity, probability)
-    np.testing.assert_allclose(flow.sum(1), joint_target(power), rtol=1e-6)
-    assert np.trace(flow) < 0.95, "something moves"
-    return np.abs(flow - flow.T).max()
-
-
-def test_swaps_are_in_detailed_balance(monkeypatch):
-    rounds = list(itertools.product((0, 1), (1.0, 0.4)))
-    swaps = swaps_as_they_are()
-    assert max(imbalance(swaps(*of)[1], *of) for of in rounds) < 1e-7
-    right = tempering._swap_probability
-    monkeypatch.setattr(tempering, "_swap_probability", lambda beta, ll: right(beta, -ll))
-    swaps = swaps_from_every_state()
-    assert min(imbalance(swaps(*of)[1], *of) for of in rounds) > 1e-4
-
-
-def test_swaps_happen_with_the_probability_reported_and_exchange_whole_states():
-    swaps = swaps_as_they_are()
-    for parity in (0, 1):
-        state, info = swaps(parity, 1.0)
-        x, replica = np.asarray(state.inner), np.asarray(state.replica)
-        np.testing.assert_array_equal(x, np.take_along_axis(JOINT[:, None], replica, -1))
-        np.testing.assert_array_equal(info.replica, replica)
-        np.testing.assert_allclose(info.log_likelihood, np.log(LIKELIHOOD)[x], rtol=1e-6)
-        swapped = (replica[..., :-1] == np.arange(1, 4)) & (replica[..., 1:] == np.arange(3))
-        assert not swapped[..., 1 - parity :: 2].any()
-        p = np.asarray(info.swap_probability, float)[:, 0, parity::2]
-        rate = swapped[..., parity::2].mean(1)
-        assert (np.abs(rate - p) <= SIGMAS * np.sqrt(p * (1 - p) / REPEATS)).all()
-        assert (p == 1).any() and (p < 0.5).any()
-        # Pairs are decided apart: all of a round at once as often as by chance.
-        both, chance = swapped[..., parity::2].all(-1).mean(1), p.prod(1)
-        assert (np.abs(both - chance) <= SIGMAS * np.sqrt(chance * (1 - chance) / REPEATS)).all()
-
-
-def test_impossible_states_sink_to_the_prior_and_never_rise():
-    cold = np.array([0.0, -np.inf, -np.inf, 0.0])
-    hot = np.array([-np.inf, 0.0, -np.inf, np.nan])
-    found = tempering._swap_probability(np.array([1.0, 0.0]), jnp.array([cold, hot]))
-    np.testing.assert_array_equal(found, [[0, 1, 0, 0]])
-
-
-def test_even_and_odd_pairs_take_turns():
-    """And two equal likelihoods always swap, which moves a replica by one place a round."""
-    flat = parallel_tempering(still(), lambda x, data: jnp.zeros(()), BETAS, swap_every=3)
-    _, observed = observed_steps(flat, 36)
-    rounds = slice(2, None, 3)
-    expected = np.full((36, 3), np.nan)
-    expected[rounds][0::2, [0, 2]] = 1
-    expected[rounds][1::2, 1] = 1
-    np.testing.assert_array_equal(observed["swap_probability"], expected)
-    # Deterministic: all are back after eight rounds.
-    replica = observed["replica"]
-    there = [[1, 0, 3, 2], [1, 3, 0, 2], [3, 1, 2, 0], [3, 2, 1, 0]]
-    np.testing.assert_array_equal(replica[rounds][:4], there)
-    np.testing.assert_array_equal(replica[rounds][7], [0, 1, 2, 3])
-    np.testing.assert_array_equal(replica[rounds][8:], there)
-    assert (replica[:2] == np.arange(4)).all()
-
-
-# ---- a Gaussian likelihood, where the mean swap probability is known ---------------------------
-
-DIMENSION, PRIOR_PRECISION = 6, 0.2
-
-
-def exact_gauss():
-    """Prior N(0, 1 / 0.2), likelihood exp(-|x|^2 / 2); a draw forgets the one before."""
-
-    def step(key, x, data, inverse_temperature=1.0):
-        return random.normal(key, x.shape) / (PRIOR_PRECISION + inverse_temperature) ** 0.5, None
-
-    return Algorithm(lambda key, position, data: jnp.zeros(DIMENSION), step, lambda x, _: {"x": x})
-
-
-def test_mean_swap_probability_of_gaussians():
-    r"""2 P(E_i >= E_j), with E_k Gamma(d / 2) over the precision at temperature k.
-
-    min(1, r) has twice the mean of 1(r >= 1): exchanging the states turns r into 1 / r.
-    """
-    ladder, powers = (1.0, 0.5, 0.1, 0.0), np.array([1.0, 0.3])
-    algorithm = parallel_tempering(exact_gauss(), lambda x, data: -0.5 * jnp.sum(x**2), ladder)
-
-    def run(power, key):
-        def body(state, key):
-            state, info = algorithm.step(key, state, None, power)
-            return state, info.swap_probability
-
-        return lax.scan(body, algorithm.init(key, None, None), random.split(key, 8000))[1]
-
-    p = np.asarray(jax.jit(jax.vmap(run))(jnp.array(powers), random.split(random.key(1))))
-    precision = PRIOR_PRECISION + powers[:, None] * np.array(ladder)
-    share = precision[:, 1:] / (precision[:, 1:] + precision[:, :-1])
-    expected = 2 * scipy.special.betainc(DIMENSION / 2, DIMENSION / 2, share)
-    # Independent from step to step.
-    error = np.nanstd(p, axis=1) / np.sqrt((~np.isnan(p)).sum(1))
-    assert (error < 0.01).all()
-    assert (np.abs(expected[0] - expected[1]) > 10 * error).all()
-    assert (np.abs(swap_rates(p) - expected) < SIGMAS * error).all()
-
-
-# ---- annealing ---------------------------------------------------------------------------------
-
-
-def schedule(num_steps, count, *, power=1.0, **options):
-    algorithm = annealed(still(), num_steps, **options)
-    key = random.key(0)
-
-    def body(state, _):
-        state, info = algorithm.step(key, state, None, power)
-        # The inner info is the inverse temperature that the inner step was given.
-        return state, (info.inner, algorithm.observe(state, info)["inverse_temperature"])
-
-    state, (given, seen) = lax.scan(body, algorithm.init(key, None, None), length=count)
-    np.testing.assert_array_equal(given, seen)
-    assert int(state.step) == count
-    return np.asarray(seen)
-
-
-@pytest.mark.parametrize(("num_steps", "lowest"), [(7, 0.02), (49, 0.3), (1, 0.5), (5, 1.0)])
-def test_the_schedule_is_geometric_and_then_exactly_one(num_steps, lowest):
-    found = schedule(num_steps, 60, lowest=lowest)
-    expected = lowest ** (1 - np.arange(num_steps) / num_steps)
-    np.testing.assert_allclose(found[:num_steps], expected, rtol=1e-5)
-    assert (found[num_steps:] == 1.0).all()
-    np.testing.assert_allclose(
-        schedule(num_steps, 60, lowest=lowest, power=0.25), 0.25 * found, rtol=1e-6
-    )
-
-
-def test_no_steps_are_no_annealing():
-    assert (schedule(0, 5) == 1.0).all()
-    assert schedule(4, 1)[0] == pytest.approx(0.02)
-
-
-def langevin():
-    """Sums of prior and tempered likelihood, in which a compiler could round differently."""
-
-    def step(key, x, data, inverse_temperature=1.0):
-        drift = jax.grad(log_prior)(x) + inverse_temperature * jax.grad(two_modes)(x, data)
-        return x + 0.01 * drift + 0.1 * random.normal(key), None
-
-    return metropolis()._replace(step=step)
-
-
-def mean_by_iasg():
-    cases = 1.0 + random.normal(random.key(1), (20,))
-    block = Block(
-        ("mu",),
-        {"cases": (20, 5)},
-        lambda p, i, data, power: {"mu": power * 4.0 * jnp.sum(cases[i["cases"]] - p["mu"])},
-    )
-    return iasg(
-        lambda p, data, power: -0.5 * power * jnp.sum((cases - p["mu"]) ** 2),
-        [block],
-        initial=lambda key, data: {"mu": random.normal(key)},
-        step_size={"mu": 0.03},
-        window=4,
-        bounds={},
-    )
-
-
-@pytest.mark.parametrize("make", [langevin, mean_by_iasg])
-def test_after_annealing_the_steps_are_those_of_the_plain_algorithm(make):
-    """Bit for bit, each compiled in its own loop."""
-    plain, num_steps = make(), 10
-    algorithm = annealed(plain, num_steps)
-
-    def steps(algorithm):
-        def body(state, key):
-            return (state := algorithm.step(key, state, DATA)[0]), state
-
-        return jax.jit(lambda state, keys: lax.scan(body, state, keys)[1])
-
-    keys = random.split(random.key(2), num_steps + 40)
-    start = jax.jit(algorithm.init)(random.key(1), None, DATA)
-    found = jax.tree.map(np.asarray, steps(algorithm)(start, keys).inner)
-    at = jax.tree.map(lambda a: a[num_steps - 1], found)
-    plain_steps = steps(plain)
-    expected = plain_steps(at, keys[num_steps:])
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[num_steps:], b), found, expected)
-    # A run that was not annealed is somewhere else by then.
-    never = plain_steps(start.inner, keys[:40])
-    unlike = jax.tree.map(lambda a, b: np.any(a[num_steps - 1] != b[num_steps - 1]), found, never)
-    assert any(jax.tree.leaves(unlike))
-
-
 # ---- as algorithms: starts, nesting, dtypes, compilations, checkpoints -------------------------
 
 
@@ -525,60 +236,6 @@ def test_the_dtype_of_the_states_is_kept_under_x64(dtype, x64):
     jax.tree.map(lambda a, b: np.testing.assert_equal(a.dtype, b.dtype), state, after)
     assert after.inner.inner.dtype == dtype
     assert info.inner.swap_probability.dtype == dtype
-
-
-# ---- ladders, trips, rates ---------------------------------------------------------------------
-
-
-def test_the_ladder_has_equal_ratios_and_its_ends_exactly():
-    for lowest, number in ((0.01, 7), (0.3, 2)):
-        ladder = geometric_ladder(lowest, number)
-        assert (len(ladder), ladder[0], ladder[-1]) == (number, 1.0, lowest)
-        np.testing.assert_allclose(np.diff(np.log(ladder)), np.log(lowest) / (number - 1))
-        parallel_tempering(metropolis(), two_modes, ladder)
-
-
-def trips_one_by_one(replica):
-    """The definition, walked through step by step."""
-    count = 0
-    last = replica.shape[1] - 1
-    for r in range(replica.shape[1]):
-        stage = "new"
-        for at in np.argmax(replica == r, axis=1):
-            if at == 0:
-                count += stage == "hot"
-                stage = "cold"
-            elif at == last and stage == "cold":
-                stage = "hot"
-    return count
-
-
-def test_round_trips():
-    def trips(*rows):
-        return round_trips(np.array([rows])).tolist()
-
-    assert trips([0, 1, 2]) == [0]
-    assert trips([0, 1, 2], [1, 0, 2], [1, 2, 0]) == [0], "there only"
-    assert trips([0, 1, 2], [1, 0, 2], [0, 1, 2]) == [0], "not as far as the hot end"
-    # 0 and 2 change places twice: replica 2 began hot and was not cold before.
-    assert trips([0, 1, 2], [2, 1, 0], [0, 1, 2]) == [1]
-    assert trips([0, 1, 2], [2, 1, 0], [0, 1, 2], [2, 1, 0]) == [2]
-    assert trips([0], [0], [0]) == [0]
-    assert round_trips(np.zeros((2, 0, 3), int)).tolist() == [0, 0]
-
-    rng = np.random.default_rng(4)
-    replica = rng.permuted(np.broadcast_to(np.arange(4), (3, 200, 4)), axis=2)
-    expected = [trips_one_by_one(chain) for chain in replica]
-    assert min(expected) > 20 and len(set(expected)) > 1
-    assert round_trips(replica).tolist() == expected
-
-
-def test_swap_rates_ignore_what_was_not_proposed():
-    nan = np.nan
-    p = [[[0.2, nan, nan], [0.4, 1.0, nan]], [[nan, 0.0, nan], [0.5, 0.5, nan]]]
-    np.testing.assert_allclose(swap_rates(p), [[0.3, 1.0, nan], [0.5, 0.25, nan]])
-    assert swap_rates(np.float32(p)).dtype == np.float64
-    assert np.isnan(swap_rates(np.zeros((1, 0, 2)))).all()
 
 
 # ---- refusals ----------------------------------------------------------------------------------

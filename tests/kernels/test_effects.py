@@ -26,7 +26,7 @@ from bmfjax.kernels.effects_density import (
     log_likelihood,
     log_prior,
 )
-from bmfjax.kernels.observed_entries import line_sums, num_chunks, observed_entries
+from bmfjax.kernels.observed_entries import observed_entries
 from bmfjax.models.ormachine_effects import ormachine_effects as model
 from tests.kernels.exactness import choose, fast_jit
 
@@ -339,31 +339,6 @@ def test_the_ranks_show_a_fault():
     assert calibration_p_values(1.0, 2.0)[INVARIANT.index("dispersion")] < 1e-6
 
 
-# ---- lists of entries --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fill", [None, 3])
-def test_the_lists_hold_every_entry_once_on_either_side(fill):
-    r = np.random.default_rng(0)
-    seen = r.random((90, 50)) < 0.3
-    seen[7] = False
-    values = r.integers(0, 2, seen.shape)
-    rows, columns = r.permutation(np.argwhere(seen)).T
-    chunks = fill and (num_chunks(rows) + fill, num_chunks(columns) + fill)
-    data = observed_entries(rows, columns, values[rows, columns], seen.shape, chunks=chunks)
-    signs = np.where(seen, 2.0 * values - 1.0, 0.0)
-    for lists, dense in ((data.by_row, signs), (data.by_column, signs.T)):
-        found = np.zeros(dense.shape)
-        line = np.broadcast_to(np.asarray(lists.line)[:, None], lists.other.shape)
-        np.add.at(found, (line, np.asarray(lists.other)), np.asarray(lists.sign))
-        np.testing.assert_array_equal(found, dense)
-        np.testing.assert_array_equal(line_sums(lists, lists.sign), dense.sum(1))
-        assert np.all(np.diff(lists.line) >= 0)
-        assert int(lists.count.sum()) == seen.sum() == int((lists.sign != 0).sum())
-    if fill:
-        assert len(data.by_row.line) == chunks[0]
-
-
 @pytest.mark.parametrize("rank", [1, 32, 33])
 def test_covered_entries_are_those_of_the_boolean_product(rank):
     data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
@@ -392,28 +367,7 @@ def test_a_step_promotes_no_types():
         assert {x.dtype for x in info} == {jnp.dtype("float32")}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.0, 1.0], [0, 1], [0, 1]), "rows are float64"),
-        (([0, 1], [0.5, 1], [0, 1]), "columns are float64"),
-        (([0, -1], [0, 1], [0, 1]), r"rows\[1\] is -1"),
-        (([0, 1], [0, 3], [0, 1], (2, 3)), r"columns\[1\] is 3; give indices from 0 to 2"),
-        (([0, 1], [0, 1], [0, 2]), r"values\[1\] is 2"),
-        (([0, 1], [0, 1], [0, np.nan]), r"values\[1\] is nan"),
-        (([0, 1, 0], [0, 1, 0], [0, 1, 1]), "row 0, column 0 is given twice, again at 2"),
-        (([], [], []), "no observed entries"),
-        (([0, 1], [0], [1]), "same length"),
-    ],
-)
-def test_bad_entries_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
-        observed_entries(*arguments)
-
-
-def test_too_few_chunks_and_bad_ranks_are_refused():
-    with pytest.raises(InputError, match="chunks is 1 and the entries fill 2"):
-        observed_entries([0, 1], [0, 1], [0, 1], chunks=(1, 2))
+def test_bad_ranks_are_refused():
     for make in (
         ormachine_effects,
         lambda rank, effects=True: draw_joint(random.key(0), rank, effects),
