@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data.errors import InputError
+from bmfjax.infer.compiling import jit_once
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
 
@@ -114,7 +115,7 @@ class ChainRun:
         self._step = jax.vmap(jax.jit(algorithm.step), in_axes=(0, 0, None))
         self._observe = jax.vmap(algorithm.observe)
         init = jax.vmap(algorithm.init, in_axes=(0, None if position is None else 0, None))
-        state = jax.jit(init)(start_keys, position, data)
+        state = jit_once(init)(start_keys, position, data)
         observed = jax.eval_shape(lambda s: self._observe(*self._step(self._keys, s, data)), state)
         self._check_names(observed)
         self._host = {
