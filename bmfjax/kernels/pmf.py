@@ -19,10 +19,11 @@ A sweep draws, at inverse temperature :math:`\beta` of the likelihood,
        h_i = P m + \beta\tau\sum_j f_j (z_{ij} - \mu - b_j),
 
     with mean m and precision P of its prior (Salakhutdinov, Mnih 2008, equations 11 to 13); the
-    same, latent values included, of the columns; the intercept, or the cut points by Metropolis
-    steps with the latent values summed out (as Cowles 1996 proposes, but with one normal proposal
-    for all of them); a translation between these and either kind of effects; the noise precision
-    where it is learned; means, precision matrices and the effects' precisions.
+    same, latent values included, of the columns; the intercept, of the other links together with
+    the cut points and the scale of the fits by a Metropolis-Hastings step with the latent values
+    summed out (as Cowles 1996 proposes of the cut points, see `bmfjax.kernels.pmf_cuts`); a
+    translation between level and either kind of effects; the noise precision where it is learned;
+    means, precision matrices and the effects' precisions.
 
 What it leaves invariant
     The posterior, exactly (to the accuracy of the floating point numbers). Links other than the
@@ -56,7 +57,7 @@ from bmfjax.kernels.pmf_density import (
     noise_precision,
 )
 from bmfjax.kernels.pmf_levels import draw_levels
-from bmfjax.kernels.pmf_links import cut_information, level_of, log_probabilities
+from bmfjax.kernels.pmf_links import level_of, log_probabilities
 from bmfjax.kernels.pmf_sides import draw_side, entry_fits
 
 
@@ -67,12 +68,9 @@ class PMFState(NamedTuple):
     ----------
     position : dict
         The sites of `PMFDensity.sites`.
-    cut_information : (categories - 1, categories - 1) float
-        Of "ordered", see `bmfjax.kernels.pmf_links`; else empty.
     """
 
     position: dict
-    cut_information: jax.Array
 
 
 class PMFInfo(NamedTuple):
@@ -82,7 +80,7 @@ class PMFInfo(NamedTuple):
     ----------
     log_joint, log_likelihood : at the draw, the likelihood untempered in the latter
     residual : sum of squared differences between values and fit; 0 where the link is another
-    cut_acceptance : share of the cut points' steps that were accepted; 1 without cut points
+    cut_acceptance : 1 where the step of cut points and scale was accepted, or there is none; else 0
     """
 
     log_joint: jax.Array
@@ -115,7 +113,8 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
     Salakhutdinov, Mnih (2008), "Bayesian probabilistic matrix factorization using Markov chain
     Monte Carlo", ICML. Albert, Chib (1993), "Bayesian analysis of binary and polychotomous
     response data", JASA 88. Cowles (1996), "Accelerating Monte Carlo Markov chain convergence for
-    cumulative-link generalized linear models", Statistics and Computing 6.
+    cumulative-link generalized linear models", Statistics and Computing 6. Gamerman (1997),
+    "Sampling from the posterior distribution in generalized linear mixed models", the same 7.
 
     Examples
     --------
@@ -136,10 +135,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
 
     def init(key, position, data):
         start = random_position(key, data, density) if position is None else position
-        information = jnp.zeros((0, 0))
-        if density.link == "ordered":
-            information = cut_information(category_counts(data, density.categories))
-        return PMFState({n: jnp.asarray(start[n]) for n in density.sites}, information)
+        return PMFState({n: jnp.asarray(start[n]) for n in density.sites})
 
     def step(key, state, data, inverse_temperature=1.0):
         if density.link != "identity" and inverse_temperature != 1.0:
@@ -152,7 +148,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
             position |= draw_side(k, side, position, data, density, inverse_temperature)
         fit = entry_fits("column", position, data.by_column, density)
         position, fit, accepted = draw_levels(
-            keys[2], position, fit, state.cut_information, data, density, inverse_temperature
+            keys[2], position, fit, data, density, inverse_temperature
         )
         gammas = draw_gammas(keys[4], data, density, inverse_temperature)
         position |= draw_shared(keys[3], position, gammas, density)
@@ -168,7 +164,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
         joint = inverse_temperature * likelihood + log_prior(density, position)
         info = PMFInfo(joint, likelihood, residual, accepted)
-        return PMFState(position, state.cut_information), info
+        return PMFState(position), info
 
     def observe(state, info):
         return {**state.position, **info._asdict()}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 
 from bmfjax.kernels.entry_blocks import flat_values
+from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, noise_precision
-from bmfjax.kernels.pmf_links import latent, log_probabilities
-from bmfjax.kernels.small_cholesky import back_substitute
-
-#: Metropolis steps of the cut points in a sweep, in units of the best step for a normal.
-CUT_STEPS = (1.0, 0.4)
 
 
-def draw_levels(key, position, fit, information, data, density: PMFDensity, inverse_temperature):
-    """Draw the intercept or the cut points, then translate them against the effects.
+def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperature):
+    """Draw the level, of other links than the identity with the scale; trade it with the effects.
 
     Parameters
     ----------
@@ -23,7 +19,6 @@ def draw_levels(key, position, fit, information, data, density: PMFDensity, inve
     position : dict
     fit : (entry,) float
         As of `bmfjax.kernels.pmf_sides.entry_fits`.
-    information : (categories - 1, categories - 1) float
     data : EntryBlocks
     density : PMFDensity
     inverse_temperature : float
@@ -33,23 +28,22 @@ def draw_levels(key, position, fit, information, data, density: PMFDensity, inve
     position : dict
     fit : (entry,) float
     accepted : () float
-        Share of the cut points' steps that were accepted, 1 without.
+        1 where the step of level and scale was accepted, or none was needed; else 0.
     """
     key_level, *keys = random.split(key, 3)
     accepted = jnp.ones((), fit.dtype)
     value, seen = flat_values(data.by_column)
     if density.link == "ordered":
-        cuts, accepted = _draw_cutpoints(
-            key_level, position["cutpoints"], value, seen, fit, information, density
+        position, fit, accepted = draw_cuts_and_scale(
+            key_level, position, fit, value, seen, density
         )
-        position = position | {"cutpoints": cuts}
+    elif density.link == "probit":
+        position, fit, accepted = _draw_threshold(key_level, position, fit, value, seen, density)
     else:
-        key_latent, key_level = random.split(key_level)
-        z = latent(key_latent, density.link, value, fit)
         weight = inverse_temperature * noise_precision(position, density)
         mean, sd = density.level
         # The residuals, the old intercept put back to what is explained.
-        total = jnp.sum(jnp.where(seen, z - fit, 0.0))
+        total = jnp.sum(jnp.where(seen, value - fit, 0.0))
         old, number = position["intercept"], jnp.sum(data.by_row.count)
         precision = sd**-2 + weight * number
         best = (mean / sd**2 + weight * (total + number * old)) / precision
@@ -63,32 +57,16 @@ def draw_levels(key, position, fit, information, data, density: PMFDensity, inve
     return position, fit, accepted
 
 
-def _draw_cutpoints(key, cuts, value, seen, fit, information, density):
-    """Metropolis steps on the cut points, without the latent values."""
-    mean, sd = density.level
-
-    def log_density(cuts):
-        terms = log_probabilities("ordered", value, fit, cutpoints=cuts)
-        prior = -0.5 * jnp.sum(((cuts - mean) / sd) ** 2)
-        likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
-        return jnp.where(jnp.all(jnp.diff(cuts) > 0), likelihood + prior, -jnp.inf)
-
-    def step(carry, at):
-        cuts, here, accepted = carry
-        size, key = at
-        key_move, key_accept = random.split(key)
-        noise = random.normal(key_move, (cuts.shape[0], 1), cuts.dtype)
-        move = back_substitute(information[..., None], noise)[:, 0]
-        proposed = cuts + size * 2.4 / cuts.shape[0] ** 0.5 * move
-        there = log_density(proposed)
-        accept = jnp.log(random.uniform(key_accept, (), cuts.dtype)) < there - here
-        cuts = jnp.where(accept, proposed, cuts)
-        return (cuts, jnp.where(accept, there, here), accepted + accept), None
-
-    sizes = jnp.asarray(CUT_STEPS, cuts.dtype)
-    start = cuts, log_density(cuts), jnp.zeros((), cuts.dtype)
-    (cuts, _, accepted), _ = lax.scan(step, start, (sizes, random.split(key, len(CUT_STEPS))))
-    return cuts, accepted / len(CUT_STEPS)
+def _draw_threshold(key, position, fit, value, seen, density):
+    """Intercept and scale of a probit, whose intercept is minus the one cut point of two stars."""
+    level, (mean, sd) = position["intercept"], density.level
+    others = {n: v for n, v in position.items() if n != "intercept"}
+    others, fit, accepted = draw_cuts_and_scale(
+        key, others | {"cutpoints": -level[None]}, fit - level, (value > 0).astype(value.dtype),
+        seen, density._replace(level=(-mean, sd)),
+    )  # fmt: skip
+    level = -others.pop("cutpoints")[0]
+    return others | {"intercept": level}, fit + level, accepted
 
 
 def _translate(key, side, position, density):

@@ -18,9 +18,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import random
 from jax.scipy.special import log_ndtr, ndtri
-from jax.scipy.stats import norm
 
-from bmfjax.kernels.small_cholesky import factor
 from bmfjax.kernels.truncated_normal import truncated_normal_quantile
 
 LINKS = ("identity", "probit", "ordered")
@@ -120,27 +118,3 @@ def level_of(link: str, counts):
     below = jnp.cumsum(counts + 0.5)
     cuts = ndtri(below[:-1] / below[-1])
     return -cuts[0] if link == "probit" else cuts
-
-
-def cut_information(counts):
-    r"""Upper Cholesky factor of the information that counts hold on the cut points, without a fit.
-
-    With category probabilities p and densities :math:`\varphi_k` at the cut points the information
-    is tridiagonal, :math:`n\varphi_k^2(1/p_k + 1/p_{k+1})` and
-    :math:`-n\varphi_k\varphi_{k+1}/p_{k+1}`. It never changes along a chain, so that proposals of
-    this shape are symmetric.
-
-    Parameters
-    ----------
-    counts : (categories,) float
-
-    Returns
-    -------
-    (categories - 1, categories - 1) float
-    """
-    p = (counts + 0.5) / jnp.sum(counts + 0.5)
-    density = norm.pdf(ndtri(jnp.cumsum(p)[:-1]))
-    information = jnp.diag(density**2 * (1.0 / p[:-1] + 1.0 / p[1:]))
-    beside = -density[:-1] * density[1:] / p[1:-1]
-    information = information + jnp.diag(beside, 1) + jnp.diag(beside, -1)
-    return factor(jnp.sum(counts + 0.5) * information)

@@ -1,0 +1,267 @@
+r"""Cut points of an ordered probit and the scale of its fits, drawn together without latent values.
+
+The noise of the latent values is one, so that cut points :math:`c` and the scale of the fits
+:math:`e` are known by each other alone: drawn one given the other, both wander slowly. Here a step
+proposes new cut points and a factor :math:`s = e^t` for effects and factors at once,
+
+.. math::
+
+   c \to c', \quad (u, a, b) \to s\,(u, a, b), \quad m_U \to s\,m_U, \quad
+   (\Lambda_U, \tau_a, \tau_b) \to s^{-2}(\Lambda_U, \tau_a, \tau_b),
+
+under which the densities of vectors and effects given their means and precisions only gain what the
+Jacobian takes. The proposal is that of a Newton step from where the chain is,
+
+.. math::
+
+   x' \sim t_\nu\big(x + H^{-1} g, H^{-1}\big), \qquad x = (c_0, \log(c_1 - c_0), \dots, t),
+
+with gradient g and curvature H of the log density there (Gamerman 1997, "Sampling from the
+posterior distribution in generalized linear mixed models", Statistics and Computing 7, with tails
+that let a chain come in from afar), and accepted as Metropolis and Hastings have it. In c and s the
+likelihood is log-concave; in logarithms of the distances no proposal is out of order, and a
+category without entries is no trouble.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+
+from bmfjax.kernels.pmf_density import FACTORS, PMFDensity
+from bmfjax.kernels.pmf_links import bounds, log_interval
+from bmfjax.kernels.small_cholesky import back_substitute, cholesky
+
+#: Entries looked at in one go; degrees of freedom of the proposal.
+CHUNK, FREEDOM = 32_768, 8
+
+
+class Slopes(NamedTuple):
+    """What a proposal needs to know of the log likelihood at some cut points and fits.
+
+    Attributes
+    ----------
+    terms : (entry,) float
+        Of the entries.
+    gain : () float
+        Sum over the entries of what their terms exceed those given by.
+    gradient : (categories,) float
+        In the cut points and, last, the logarithm of the scale.
+    information : (categories, categories) float
+        Minus the second derivatives in the cut points and the scale.
+    """
+
+    terms: jax.Array
+    gain: jax.Array
+    gradient: jax.Array
+    information: jax.Array
+
+
+def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
+    """One step.
+
+    Parameters
+    ----------
+    key : jax.Array
+    position : dict
+    fit : (entry,) float
+        Effects and factors at the entries.
+    value : (entry,) float
+        Categories from 0.
+    seen : (entry,) bool
+        False for padding.
+    density : PMFDensity
+
+    Returns
+    -------
+    position : dict
+    fit : (entry,) float
+    accepted : () float
+        1 where the step was accepted, else 0.
+    """
+    key_move, key_accept = random.split(key)
+    cuts = position["cutpoints"]
+    here = slopes(cuts, fit, value, seen, jnp.zeros_like(fit))
+    step, upper = _newton(cuts, here, position, density)
+    draws = random.normal(key_move, (cuts.size + 1 + FREEDOM,), cuts.dtype)
+    noise, others = jnp.split(draws, [cuts.size + 1])
+    noise = noise / jnp.sqrt(jnp.mean(others**2))
+    move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
+
+    proposed = _moved(cuts, move[:-1])
+    log_scale = move[-1]
+    scaled = scaled_position(position, jnp.exp(log_scale)) | {"cutpoints": proposed}
+    new_fit = jnp.exp(log_scale) * fit
+    there = slopes(proposed, new_fit, value, seen, here.terms)
+    step_back, upper_back = _newton(proposed, there, scaled, density)
+    mean, sd = density.level
+    gain = (
+        there.gain
+        - 0.5 * jnp.sum((proposed - cuts) * (proposed + cuts - 2.0 * mean)) / sd**2
+        + jnp.sum(move[1:-1])  # the Jacobian of the logarithms of the distances
+        + log_prior_gain(position, log_scale, density)
+        + _log_proposal(upper_back, upper_back @ (-move - step_back))
+        - _log_proposal(upper, noise)
+    )
+    # What is no number is not accepted.
+    accept = jnp.log(random.uniform(key_accept, (), cuts.dtype)) < gain
+    position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)
+    return position, jnp.where(accept, new_fit, fit), accept.astype(fit.dtype)
+
+
+def scaled_position(position, scale) -> dict:
+    """The position with effects and usage times a scale, and what they are drawn from to suit."""
+    powers = {"usage": 1, "usage_mean": 1, "usage_precision": -2}
+    for side in FACTORS:
+        powers |= {f"{side}_effect": 1, f"{side}_precision": -2}
+    return position | {n: position[n] * scale**p for n, p in powers.items() if n in position}
+
+
+def log_prior_gain(position, log_scale, density: PMFDensity):
+    """What `scaled_position` adds to the log density of all but the cut points, with its Jacobian.
+
+    Parameters
+    ----------
+    position : dict
+    log_scale : () float
+    density : PMFDensity
+
+    Returns
+    -------
+    () float
+    """
+    linear, rate = _scale_terms(position, density)
+    return -linear * log_scale - rate * jnp.expm1(-2.0 * log_scale)
+
+
+def _scale_terms(position, density):
+    """Two numbers a, b with which the log density is -a t - b exp(-2 t), t the log scale."""
+    linear = rate = jnp.zeros(())
+    if density.effects:
+        shape, own_rate = density.effect_gamma
+        linear += 2.0 * shape * len(FACTORS)
+        rate += own_rate * sum(position[f"{side}_precision"] for side in FACTORS)
+    if density.rank:
+        degrees = density.rank if density.factors.degrees is None else density.factors.degrees
+        linear += density.rank * degrees
+        rate += 0.5 * jnp.trace(position["usage_precision"]) / density.factors.scale
+    return linear, rate
+
+
+def slopes(cuts, fit, value, seen, before) -> Slopes:
+    """Terms, their sum and derivatives, in the memory of a chunk of entries beside the terms.
+
+    Parameters
+    ----------
+    cuts : (categories - 1,) float
+    fit, value : (entry,) float
+    seen : (entry,) bool
+    before : (entry,) float
+        What is subtracted of each term before they are summed: a sum of many terms would not
+        keep the digits in which two of them differ.
+
+    Returns
+    -------
+    Slopes
+
+    Examples
+    --------
+    >>> none = jnp.zeros(2), jnp.array([0.0, 1.0]), jnp.array([True, True]), jnp.zeros(2)
+    >>> at = slopes(jnp.zeros(1), *none)
+    >>> round(float(at.gain), 3), abs(at.gradient).tolist()
+    (-1.386, [0.0, 0.0])
+    """
+    entries, categories = fit.shape[0], cuts.shape[0] + 1
+    size = min(CHUNK, entries)
+    chunks = -(-entries // size)
+
+    def cut_up(x):
+        return jnp.pad(x, (0, chunks * size - entries)).reshape(chunks, size)
+
+    def of_chunk(total, at):
+        fit, value, seen, before = at
+        terms, features = _features(cuts, fit, value)
+        which = value[:, None] == jnp.arange(categories, dtype=value.dtype)
+        sums = features @ (which & seen[:, None]).astype(fit.dtype)
+        gain = jnp.sum(jnp.where(seen, terms - before, 0.0))
+        return (total[0] + sums, total[1] + gain), terms
+
+    start = jnp.zeros((9, categories), fit.dtype), jnp.zeros((), fit.dtype)
+    parts = tuple(cut_up(x) for x in (fit, value, seen, before))
+    (sums, gain), terms = lax.scan(of_chunk, start, parts)
+    return Slopes(terms.ravel()[:entries], gain, *_assembled(sums))
+
+
+def _features(cuts, fit, value):
+    """Log probabilities, (entry,), and what their derivatives are made of, (9, entry)."""
+    low, high = (end - fit for end in bounds(value, cuts))
+    terms = log_interval(low, high)
+    # Hazards of the two ends; an end at infinity has none.
+    below, above = (
+        jnp.exp(-0.5 * end**2 - 0.5 * math.log(2.0 * math.pi) - terms) for end in (low, high)
+    )
+    low, high = (jnp.where(jnp.isinf(end), 0.0, end) for end in (low, high))
+    apart = above - below
+    with_high, with_low = above * (apart + high), -below * (apart + low)
+    return terms, jnp.stack(
+        [
+            above,
+            below,
+            above * (above + high),
+            below * (below - low),
+            above * below,
+            fit * with_high,
+            fit * with_low,
+            fit * apart,
+            fit**2 * (apart**2 + high * above - low * below),
+        ]
+    )
+
+
+def _assembled(sums):
+    """Gradient and information from sums over the entries of every category, (9, categories)."""
+    upper, lower = sums[:, :-1], sums[:, 1:]  # categories below and above each cut point
+    gradient = jnp.append(upper[0] - lower[1], -jnp.sum(sums[7]))
+    beside = -sums[4, 1:-1]
+    cuts = jnp.diag(upper[2] + lower[3]) + jnp.diag(beside, 1) + jnp.diag(beside, -1)
+    cross = -(upper[5] + lower[6])
+    last = jnp.append(cross, jnp.sum(sums[8]))
+    return gradient, jnp.concatenate([jnp.c_[cuts, cross], last[None]])
+
+
+def _moved(cuts, move):
+    """Cut points whose lowest is moved, and whose distances are multiplied."""
+    distances = jnp.diff(cuts) * jnp.exp(move[1:])
+    return jnp.cumsum(jnp.append(cuts[0] + move[0], distances))
+
+
+def _newton(cuts, at: Slopes, position, density):
+    """A Newton step of the log density in c_0, log distances and log scale; the factor of H."""
+    mean, sd = density.level
+    linear, rate = _scale_terms(position, density)
+    number = cuts.size
+    gradient = at.gradient.at[:-1].add(-(cuts - mean) / sd**2).at[-1].add(2.0 * rate - linear)
+    prior = jnp.append(jnp.full(number, sd**-2.0), 4.0 * rate)
+    curvature = at.information + jnp.diag(prior)
+    # From cut points to the lowest and the distances, each of which moves all above it.
+    jacobian = jnp.tril(jnp.ones((number, number), cuts.dtype))
+    jacobian = jacobian.at[:, 1:].multiply(jnp.diff(cuts))
+    jacobian = jnp.pad(jacobian, (0, 1)).at[-1, -1].set(1.0)
+    gradient, curvature = jacobian.T @ gradient, jacobian.T @ curvature @ jacobian
+    # The second derivative of the exponential, where it helps, and the Jacobian's one.
+    bend = jnp.maximum(-gradient[1:-1], 1.0)
+    curvature = curvature + jnp.diag(jnp.pad(bend, 1))
+    gradient = gradient.at[1:-1].add(1.0)
+    solved = cholesky(jnp.c_[curvature, gradient][..., None])[..., 0]
+    upper = solved[:, :-1]
+    return back_substitute(upper[..., None], solved[:, -1:])[:, 0], upper
+
+
+def _log_proposal(upper, white):
+    """Log density of the t distribution, up to a constant, at whitened distances from its mean."""
+    spread = jnp.log1p(jnp.sum(white**2) / FREEDOM)
+    return jnp.sum(jnp.log(jnp.diagonal(upper))) - 0.5 * (FREEDOM + white.size) * spread

@@ -1,0 +1,157 @@
+"""Cut points and scale of an ordered probit: derivatives, exactness, digits."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax, random
+from scipy.special import ndtr
+
+from bmfjax.kernels.normal_wishart import NormalWishart
+from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale, log_prior_gain, scaled_position, slopes
+from bmfjax.kernels.pmf_density import PMFDensity, log_prior
+from tests.kernels.exactness import fast_jit, moment_scores
+
+DENSITY = PMFDensity(
+    2, "ordered", categories=3, effect_gamma=(3.0, 2.0), factors=NormalWishart(2.0, 5.0, 0.4),
+    level=(0.3, 1.5),
+)  # fmt: skip
+CUTS = np.array([-0.6, 0.4])
+RNG = np.random.default_rng(0)
+FIT = RNG.normal(size=14) * 1.2
+VALUE = (FIT[:, None] + RNG.normal(size=(14, 1)) > CUTS).sum(1).astype(float)
+SEEN = np.arange(14) != 5
+
+
+def the_position():
+    sizes = {"usage": (4, 2), "basis": (3, 2), "row_effect": (4,), "column_effect": (3,)}
+    position = {n: jnp.asarray(RNG.normal(size=s), jnp.float32) for n, s in sizes.items()}
+    for name in ("usage", "basis"):
+        position |= {f"{name}_mean": jnp.array([0.3, -0.2]), f"{name}_precision": jnp.diag(
+            jnp.array([1.5, 3.0]))}  # fmt: skip
+    precisions = {"row_precision": jnp.float32(1.4), "column_precision": jnp.float32(0.6)}
+    return position | precisions | {"cutpoints": jnp.asarray(CUTS, jnp.float32)}
+
+
+def log_likelihood(cuts, fit, value, seen):
+    ends = np.concatenate([[-np.inf], cuts, [np.inf]])
+    which = value.astype(int)
+    terms = np.log(ndtr(ends[which + 1] - fit) - ndtr(ends[which] - fit))
+    return terms[seen].sum()
+
+
+def dimension(position):
+    """Of what is scaled, and how the volume changes: the power of the scale."""
+    (n, k), m = position["usage"].shape, position["basis"].shape[0]
+    return n * k + k - k * (k + 1) + n + m - 2 * 2
+
+
+def test_the_density_changes_by_what_the_move_says():
+    position = the_position()
+    density = fast_jit(log_prior, static_argnums=0)
+    before = density(DENSITY, position)
+    for t in (-0.7, 0.2, 0.9):
+        after = density(DENSITY, scaled_position(position, jnp.exp(t)))
+        gain = float(log_prior_gain(position, jnp.float32(t), DENSITY))
+        assert gain == pytest.approx(float(after - before) + dimension(position) * t, abs=1e-4)
+
+
+def test_derivatives_are_those_of_the_likelihood():
+    value = np.where(np.arange(14) == 3, 2.0, VALUE)
+    found = slopes(*(jnp.asarray(a) for a in (CUTS, FIT, value, SEEN)), jnp.zeros(14))
+    x, step = np.append(CUTS, 0.0), 1e-3
+
+    def at(x):
+        return log_likelihood(x[:-1], np.exp(x[-1]) * FIT, value, SEEN)
+
+    def linear(x):  # in the scale itself
+        return log_likelihood(x[:-1], (1 + x[-1]) * FIT, value, SEEN)
+
+    each = step * np.eye(3)
+    gradient = [(at(x + e) - at(x - e)) / (2 * step) for e in each]
+    corners = list(itertools.product((1, -1), (1, -1)))
+    second = [
+        [sum(s * r * linear(x + s * a + r * b) for s, r in corners) / (4 * step**2) for a in each]
+        for b in each
+    ]
+    assert float(found.gain) == pytest.approx(at(x), rel=1e-5)
+    np.testing.assert_allclose(found.gradient, gradient, atol=1e-4)
+    np.testing.assert_allclose(found.information, -np.array(second), atol=1e-3)
+
+
+def exact_moments(position):
+    """Means of cut points and log scale, and of their squares, by quadrature."""
+    c, t = np.linspace(-4.5, 4.5, 91), np.linspace(-4.0, 2.5, 66)
+    gain = np.array([float(log_prior_gain(position, jnp.float32(s), DENSITY)) for s in t])
+    ends = ndtr(c[:, None, None] - np.exp(t)[None, :, None] * FIT)  # (cut, scale, entry)
+    seen = [SEEN & (k == VALUE) for k in range(3)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low = np.log(ends[..., seen[0]]).sum(-1) - 0.5 * ((c[:, None] - 0.3) / 1.5) ** 2
+        high = np.log1p(-ends[..., seen[2]]).sum(-1) - 0.5 * ((c[:, None] - 0.3) / 1.5) ** 2
+        between = np.log(ends[None, ..., seen[1]] - ends[:, None][..., seen[1]]).sum(-1)
+    logs = np.where(c[:, None] < c, 0.0, -np.inf)[..., None] + low[:, None] + high[None]
+    logs = logs + np.nan_to_num(between, nan=-np.inf) + gain
+    mass = np.exp(logs - logs.max())
+    mass /= mass.sum()
+    grids = np.meshgrid(c, c, t, indexing="ij")
+    return np.array([[(mass * g**p).sum() for g in grids] for p in (1, 2)])
+
+
+def test_draws_are_those_of_the_conditional():
+    """Of cut points and scale given the shape of the fits, whose posterior is three-dimensional."""
+    position, chains, draws = the_position(), 40, 1_000
+    fit, value = jnp.asarray(FIT, jnp.float32), jnp.asarray(VALUE, jnp.float32)
+    start = np.log(float(position["row_effect"][0]) ** 2) / 2
+
+    @fast_jit
+    def many(keys):
+        def step(carry, key):
+            position, fit, accepted = draw_cuts_and_scale(key, *carry, value, SEEN, DENSITY)
+            scale = jnp.log(jnp.abs(position["row_effect"][0])) - start
+            return (position, fit), (jnp.append(position["cutpoints"], scale), accepted)
+
+        def chain(key):
+            return lax.scan(step, (position, fit), random.split(key, draws + 30))[1]
+
+        return jax.vmap(chain)(keys)
+
+    found, accepted = many(random.split(random.key(0), chains))
+    scores, size = moment_scores(np.asarray(found)[:, 30:], exact_moments(position))
+    assert np.abs(scores).max() < 4.2  # of six
+    assert accepted.mean() > 0.5 and size.min() > 0.15 * chains * draws
+
+
+def test_a_start_far_away_is_left_at_once():
+    """Cut points and scale a hundred standard deviations off, as they are while chains warm up."""
+    rng = np.random.default_rng(1)
+    fit = rng.normal(size=100_000)
+    cuts = np.array([-1.0, -0.5, 0.8])
+    value = (fit[:, None] + rng.normal(size=(fit.size, 1)) > cuts).sum(1)
+    density = DENSITY._replace(categories=4)
+    seen = jnp.ones(fit.size, bool)
+    step = fast_jit(draw_cuts_and_scale, static_argnums=5)
+    position = the_position() | {"cutpoints": jnp.asarray(0.4 * cuts, jnp.float32)}
+    fit, value = jnp.asarray(0.4 * fit, jnp.float32), jnp.asarray(value, jnp.float32)
+    for key in random.split(random.key(0), 12):
+        position, fit, _ = step(key, position, fit, value, seen, density)
+    np.testing.assert_allclose(position["cutpoints"], cuts, atol=0.05)
+    assert float(jnp.std(fit)) == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_sum_over_millions_of_entries_keeps_its_digits():
+    rng = np.random.default_rng(2)
+    number, cuts = 2_000_000, np.array([-1.5, -0.7, -0.3, 0.4, 1.2])
+    fit = np.float32(np.sort(rng.normal(size=number)))  # as columns come, like with like
+    value = (fit[:, None] + rng.normal(size=(number, 1)) > cuts).sum(1)
+    seen = np.ones(number, bool)
+    moved, scale = np.float32(cuts) + np.float32(1e-3), np.float32(1.0007)
+    one = np.float32(cuts), jnp.asarray(fit)
+    two = moved, scale * jnp.asarray(fit)
+    rest = jnp.asarray(value, jnp.float32), seen
+    sums = jax.jit(slopes)
+    before = sums(*one, *rest, jnp.zeros(number)).terms
+    gain = float(sums(*two, *rest, before).gain)
+    exact = [log_likelihood(np.float64(c), np.float64(f), value, seen) for c, f in (one, two)]
+    assert gain == pytest.approx(exact[1] - exact[0], abs=0.02)
