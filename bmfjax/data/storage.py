@@ -59,7 +59,8 @@ class Truth(NamedTuple):
 def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     """Write a matrix, and its true factors where they are known, to one compressed ``.npz`` file.
 
-    The file appears whole or not at all. `bmfjax.data.load` and `load_truth` read it.
+    The file appears whole or not at all. What reads it back: `bmfjax.data.load` a binary matrix,
+    `load_real` one of real numbers, `load_ratings` ratings, and `load_truth` the true factors.
 
     Parameters
     ----------
@@ -128,7 +129,10 @@ def read_matrix(arrays, name):
     if str(arrays["kind"]) == "real" and "values" in arrays:
         return _read_real(arrays, name)
     if "ratings" in str(arrays["kind"]):
-        raise InputError("it holds ratings, not a binary matrix; threshold them into one first")
+        raise InputError(
+            "it holds ratings, not a binary matrix; read it by bmfjax.load_ratings, and threshold "
+            "them for a matrix of ones and zeros"
+        )
     if str(arrays["kind"]) != "binary" or "shape" not in arrays:
         raise InputError("it holds no binary matrix; give a file written by bmfjax.data.save")
     _check_version(arrays)

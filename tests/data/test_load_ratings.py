@@ -1,8 +1,9 @@
 """Files of ratings: their separators and headers, and what is refused."""
 
+import numpy as np
 import pytest
 
-from bmfjax.data import InputError, load_ratings
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load_ratings, save
 
 
 def written(folder, text, name="films.csv"):
@@ -27,6 +28,11 @@ def test_files_of_all_separators_are_read(tmp_path, separator, header):
         ("user,item,rating\n", "a header alone"),
         ("1,2,3\n1,3\n", "line 2: 2 fields; give row, column and value"),
         ("1,2,3\n1,3,good\n", "line 2: 'good' is no number"),
+        ("a,b,c\n\n1,2,3\n\n\n1,3,good\n", "line 6: 'good' is no number"),
+        ("a::b::c\n\n1::2::3\n\n1::3\n", "line 5: 2 fields"),
+        ('1,"2\n3",4\n\n1,3\n', "line 4: 2 fields"),
+        ("1,2,3\n1,,3\n", "line 2: the column is empty"),
+        ('1,2,3\n1,"3,3\n', "line 2: unexpected end of data; close every double quote"),
         ("1,2,3\n1,2,4\n", r"row 1 \('1'\), column 1 \('2'\) .* is rated twice"),
         ("1,2,9\n", "outside the scale"),
     ],
@@ -39,3 +45,47 @@ def test_bad_files_are_refused(tmp_path, text, message):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load_ratings(tmp_path / "none.csv")
+
+
+def test_names_in_quotes_may_hold_what_separates(tmp_path):
+    text = 'user;film;stars\n"ann; x";"Crouching ""Tiger"", Hidden";5\nbob;7" disk;4\n'
+    ratings = load_ratings(written(tmp_path, text))
+    assert ratings.row_names == ("ann; x", "bob")
+    assert ratings.column_names == ('Crouching "Tiger", Hidden', '7" disk')
+
+
+def test_columns_stand_in_the_order_that_is_asked_for(tmp_path):
+    path, names = written(tmp_path, "ann,b,5\nann,a,3\n"), ("a", "none", "b")
+    ratings = load_ratings(path, column_names=names)
+    assert ratings.column_names == names and ratings.shape == (1, 3)
+    assert ratings.dense()[0, [0, 2]].tolist() == [3, 5]
+    with pytest.raises(InputError, match="column 'b' is not among the column names"):
+        load_ratings(path, column_names=["a"])
+
+
+def test_saved_ratings_are_read_again(tmp_path):
+    made = Ratings(
+        ["bob", "ann"], ["y", "x"], [2, 5], scale=(1, 5), row_labels=["left", ""], name="films"
+    )
+    path = save(tmp_path / "r.npz", made)
+    assert load_ratings(path).fingerprint() == made.fingerprint()
+    assert load_ratings(path).row_labels == made.row_labels and load_ratings(path).name == "films"
+    other = load_ratings(path, scale=(0, 9), row_names=["ann", "bob", "eve"], name="other")
+    assert other.row_labels == ("", "left", "") and other.scale == (0, 9) and other.name == "other"
+    np.testing.assert_array_equal(other.dense(missing=0), [[0, 5], [2, 0], [0, 0]])
+    bare = Ratings([0, 1], [2, 0], [2, 5], shape=(2, 4))
+    path = save(tmp_path / "bare.npz", bare)
+    assert load_ratings(path).shape == (2, 4) and load_ratings(path).name == "bare"
+    assert load_ratings(path, column_names=list("abcd")).column_names == tuple("abcd")
+
+
+@pytest.mark.parametrize("matrix", [BinaryMatrix(np.eye(2)), RealMatrix(np.eye(2))])
+def test_other_saved_tables_are_refused(tmp_path, matrix):
+    path = save(tmp_path / "m.npz", matrix)
+    with pytest.raises(InputError, match=r"m.npz: its kind is .*; give ratings"):
+        load_ratings(path)
+    with pytest.raises(InputError, match="header is for text files"):
+        load_ratings(path, header=False)
+    path.write_text("no archive")
+    with pytest.raises(InputError, match=r"no \.npz archive"):
+        load_ratings(path)
