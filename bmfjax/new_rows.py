@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bmfjax import posterior
-from bmfjax.data import BinaryMatrix, InputError, RealMatrix
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.infer.new_rows import usage_of_new_rows
 from bmfjax.pmf_cells import LINKS
 from bmfjax.pmf_new import given_new
@@ -40,18 +40,20 @@ def usage_of(fit: Fit, new_rows) -> np.ndarray:
 
 
 def check_columns(fitted, new) -> None:
+    of_ratings = isinstance(new, Ratings)
+    hint = ", by column_names=fit.data.column_names" if of_ratings else ""
     if new.num_columns != fitted.num_columns:
         raise InputError(
             f"the new rows have {new.num_columns} columns and the fitted matrix "
-            f"{fitted.num_columns}; give the same columns in the same order"
+            f"{fitted.num_columns}; give the same columns in the same order{hint}"
         )
     ours, theirs = fitted.column_names, new.column_names
     if fitted.has_column_names and new.has_column_names and ours != theirs:
         at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
         raise InputError(
             f"column {at} of the new rows is {theirs[at]!r}, and of the fitted matrix "
-            f"{ours[at]!r}; give the same columns in the same order, of a data frame "
-            "new[list(fit.data.column_names)]"
+            f"{ours[at]!r}; give the same columns in the same order"
+            + (hint or ", of a data frame new[list(fit.data.column_names)]")
         )
 
 

@@ -180,15 +180,22 @@ def run_figures(plan, run, apart, seconds: float) -> dict:
     dict
     """
     return {
-        "coverage_largest": apart.largest,
-        "coverage_mean": apart.mean,
         "num_warmup": plan.settings["num_warmup"],
         "num_draws": run.num_draws,
         "thinning": plan.settings["thinning"],
         "complete": run.steps_done == run.num_steps,
         "seconds": seconds,
-        "rows_without_information": len(plan.data.empty_rows),
-        "columns_without_information": len(plan.data.empty_columns),
+        **data_figures(plan.data, apart),
+    }
+
+
+def data_figures(data, apart) -> dict:
+    """What every fit says of its data and of how far apart its solutions are."""
+    return {
+        "coverage_largest": apart.largest,
+        "coverage_mean": apart.mean,
+        "rows_without_information": len(data.empty_rows),
+        "columns_without_information": len(data.empty_columns),
     }
 
 

@@ -10,16 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from bmfjax import pmf_trust
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.diagnostics import agreement
 from bmfjax.kernels.pmf_density import FACTORS
 from bmfjax.kernels.pmf_sides import draw_side
+from bmfjax.outcome import data_figures
 from bmfjax.pmf_cells import LINKS
 from bmfjax.pmf_plan import blocks_of, density_of
+from bmfjax.solutions import solutions
 
 if TYPE_CHECKING:
     from bmfjax.result import Fit
 
 SIDES = {"rows": "row", "columns": "column"}
+#: How often the first draw of a chain is visited before those that are kept.
+SETTLE = 20
 
 
 def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0) -> Fit:
@@ -33,14 +39,32 @@ def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0
     new = _matrix(new, fit.model)
     _check_other_side(fit.data, new, side)
     drawn = _drawn(fit, new, SIDES[side], 1 if fit.model == "pmf" else sweeps, seed)
-    usage, basis = (drawn.pop(n, None) for n in FACTORS.values())
-    return dataclasses.replace(
+    usage, basis = drawn.pop("usage", fit.usage_draws), drawn.pop("basis", fit.basis_draws)
+    found = dataclasses.replace(
         fit,
         data=new,
-        usage_draws=fit.usage_draws if usage is None else usage,
-        basis_draws=fit.basis_draws if basis is None else basis,
+        usage_draws=usage,
+        basis_draws=basis,
         other_draws=dict(fit.other_draws) | drawn,
+        agreement=agreement(usage.mean(1), basis.mean(1)),
     )
+    return dataclasses.replace(found, scalars=_scalars(fit, found, side))
+
+
+def _scalars(fit, found, side) -> dict:
+    """Figures of the new lines; what is said of the run itself stays."""
+    # What a line that was fitted is like is known from the fit, also where no new line has it.
+    lines = pmf_trust.informed(fit.data) | {side: pmf_trust.informed(found.data)[side]}
+    sides = np.arange(found.data.num_rows), np.arange(found.data.num_columns)
+    after = {n: t[:, fit.scalars["num_warmup"] :] for n, t in fit.trace.items()}
+    return {
+        **fit.scalars,
+        **data_figures(found.data, solutions(found.basis_draws, signed=False)),
+        **pmf_trust.assess(
+            lines, *found.product_draws(*sides), found.agreement, after,
+            found.other_draws.get("cutpoints"), exact=found.model == "pmf",
+        ),
+    }  # fmt: skip
 
 
 def _matrix(new, model):
@@ -57,18 +81,22 @@ def _check_other_side(fitted, new, side):
     elif new.num_rows != fitted.num_rows:
         raise InputError(
             f"the new columns have {new.num_rows} rows and the fitted matrix {fitted.num_rows}; "
-            "give the same rows in the same order"
+            f"give the same rows in the same order{_hint(new)}"
         )
     elif fitted.has_row_names and new.has_row_names and fitted.row_names != new.row_names:
         raise InputError(
             "the new columns name other rows than the fitted matrix, or in another order; give "
-            "row_names=fit.data.row_names, or rows in that order"
+            f"rows in that order{_hint(new)}"
         )
+
+
+def _hint(new):
+    return ", by row_names=fit.data.row_names" if isinstance(new, Ratings) else ""
 
 
 def _drawn(fit, new, side, sweeps, seed) -> dict:
     """Draws of the new lines' factors and effects, (chain, draw, ...)."""
-    settings, chains, kept = fit.settings, *fit.usage_draws.shape[:2]
+    settings, chains = fit.settings, fit.num_chains
     link = LINKS[fit.model]
     stars = settings["stars"]
     values = [0.0] if stars is None else stars
@@ -76,21 +104,29 @@ def _drawn(fit, new, side, sweeps, seed) -> dict:
     data, own = blocks_of(new, link, stars if link == "ordered" else None), FACTORS[side]
     size = new.num_rows if side == "row" else new.num_columns
     known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}
-    known = {n: np.asarray(v).reshape(chains * kept, *v.shape[2:]) for n, v in known.items()}
     start = {own: jnp.zeros((size, fit.rank))}
     if density.effects:
         start[f"{side}_effect"] = jnp.zeros(size)
+    settle = 0 if link == "identity" else SETTLE
 
     @jax.jit
-    def one(key, known, data):
-        def sweep(drawn, key):
-            return draw_side(key, side, known | drawn, data, density), None
+    def chain(key, known, data):
+        def draw(drawn, at):
+            key, known = at
 
-        return lax.scan(sweep, start, random.split(key, sweeps))[0]
+            def sweep(drawn, key):
+                return draw_side(key, side, known | drawn, data, density), None
+
+            # From where the draw before ended, which is a draw given nearly the same.
+            drawn, _ = lax.scan(sweep, drawn, random.split(key, sweeps))
+            return drawn, drawn
+
+        known = {n: jnp.concatenate([jnp.repeat(v[:1], settle, 0), v]) for n, v in known.items()}
+        keys = random.split(key, len(next(iter(known.values()))))
+        return lax.scan(draw, start, (keys, known))[1]
 
     found = []
-    for d, key in enumerate(random.split(random.key(seed), chains * kept)):
-        found.append(jax.device_get(one(key, {n: v[d] for n, v in known.items()}, data)))
-    return {
-        n: np.stack([f[n] for f in found]).reshape(chains, kept, *found[0][n].shape) for n in start
-    }
+    for c, key in enumerate(random.split(random.key(seed), chains)):
+        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
+        found.append({n: v[settle:] for n, v in drawn.items()})
+    return {n: np.stack([f[n] for f in found]) for n in start}

@@ -186,8 +186,8 @@ def _assemble(plan, run, versions, seconds) -> Fit:
     agreeing = agreement(usage.mean(1), basis.mean(1))
     sides = np.arange(data.num_rows), np.arange(data.num_columns)
     judged = pmf_trust.assess(
-        data, *with_effects(usage, basis, drawn, *sides), agreeing, after_warmup(run, trace),
-        drawn.get("cutpoints"),
+        pmf_trust.informed(data), *with_effects(usage, basis, drawn, *sides), agreeing,
+        after_warmup(run, trace), drawn.get("cutpoints"),
     )  # fmt: skip
     return fit_of(
         plan,

@@ -11,12 +11,21 @@ from bmfjax.trust import ESS_PER_CHAIN, NUM_ENTRIES, RHAT_GOOD, RHAT_USABLE
 CUTS = "rhat_cutpoints"
 
 
-def assess(data, usage, basis, agreeing, trace, cutpoints=None) -> dict:
+def informed(data) -> dict:
+    """Positions of the `rows` and `columns` of which something is observed, (line,) int each."""
+    return {
+        "rows": np.setdiff1d(np.arange(data.num_rows), data.empty_rows),
+        "columns": np.setdiff1d(np.arange(data.num_columns), data.empty_columns),
+    }
+
+
+def assess(lines, usage, basis, agreeing, trace, cutpoints=None, *, exact: bool = True) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
     ----------
-    data : Ratings, RealMatrix or BinaryMatrix
+    lines : dict
+        `rows` and `columns` between which fits are looked at, as of `informed`.
     usage, basis : (chain, draw, rows or columns, width) float
         Draws whose products are the fits, effects included.
     agreeing : (rank,) float
@@ -25,6 +34,8 @@ def assess(data, usage, basis, agreeing, trace, cutpoints=None) -> dict:
         (chain, step) without the warm-up.
     cutpoints : (chain, draw, categories - 1) float, optional
         Of "ordered-probit": they count as well, with their distances.
+    exact : bool
+        Whether the draws are from the posterior itself.
 
     Returns
     -------
@@ -36,15 +47,11 @@ def assess(data, usage, basis, agreeing, trace, cutpoints=None) -> dict:
         prediction depends on, such as how the scale is shared by the factors, and does not count.
     """
     chains = usage.shape[0]
-    informed = {
-        "rows": np.setdiff1d(np.arange(data.num_rows), data.empty_rows),
-        "columns": np.setdiff1d(np.arange(data.num_columns), data.empty_columns),
-    }
-    fits = posterior.sampled_entries(usage, basis, NUM_ENTRIES, **informed)
+    fits = posterior.sampled_entries(usage, basis, NUM_ENTRIES, **lines)
     rhat, size = split_rhat(fits), ess_bulk(fits)
     precision = trace.get("precision")
     figures = {
-        "exact": True,
+        "exact": exact,
         "rhat_product": float(np.quantile(rhat, 0.99)),
         "rhat_product_worst": float(rhat.max()),
         "ess_product": float(np.quantile(size, 0.01)),
@@ -88,5 +95,10 @@ def verdict(figures, num_chains: int, rank: int) -> str:
         mixed += f"; the factors behind them are less sure, {found} of {rank} found by {chains}"
     if not figures["converged"]:
         return f"Do not rely on this run yet: {mixed}; take more draws."
+    if not figures["exact"]:
+        return (
+            "Usable: chains that agree, and new lines drawn from nearly what each draw says of "
+            f"them; {mixed}."
+        )
     word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
     return f"{word}: an exact sampler, and chains that agree; {mixed}."

@@ -199,14 +199,15 @@ class Fit(FactorDraws):
             its rows.
         side : {"rows", "columns"}
         sweeps : int
-            Of the probit models, whose latent values are drawn in turn with the vectors, from zero
-            for every draw: approximate, and closer the more sweeps.
+            Of the probit models, whose latent values are drawn in turn with the vectors, from where
+            the draw before ended: nearly exact. Against 100 sweeps, means of simulated rows were
+            off by .03 standard deviations (as two seeds are), and by .05 where 98 % were ones.
         seed : int
 
         Returns
         -------
         Fit
-            Its data are `new`; `predict` and `predict_cells` speak of them.
+            Its data are `new`, of which `predict`, `predict_cells` and the verdict speak.
         """
         from bmfjax.pmf_new import given_new  # JAX only where it is used
 
@@ -237,13 +238,15 @@ class Fit(FactorDraws):
         rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
         model the same without the upper bound. For the
         logistic model the mean of the variational posterior, averaged over the starts (zero,
-        that of the prior, for a row of which nothing is observed).
+        that of the prior, for a row of which nothing is observed). Of "pmf" and the probit models
+        the posterior mean, from `given_new`, which has its spread and predictions as well.
 
         Parameters
         ----------
         new_rows : BinaryMatrix, array, or what the model was fitted to
             As for `BinaryMatrix`; the same columns in the same order, which names are
-            compared for. Missing entries are left out.
+            compared for (of `Ratings` by ``column_names=fit.data.column_names``). Missing entries
+            are left out.
 
         Returns
         -------

@@ -1,13 +1,16 @@
 """bmfjax.fit of ratings: predictions, new lines, files and the page; what it refuses."""
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 
 import bmfjax
 from bmfjax.data import InputError
 from bmfjax.pmf_factors import principal_draws
+from tests.kernels.exactness import moment_scores
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
 SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
@@ -134,6 +137,44 @@ def test_new_lines_are_predicted_given_the_other_side(model, side):
     assert given.data.shape == new.shape
 
 
+def test_new_lines_are_drawn_from_what_a_draw_says_of_them():
+    """All draws of the fit alike: quadrature over the two factors and the effect of a new row."""
+    fit = fitted("probit")
+    one = {n: np.repeat(v[:1, :1], 400, 1).repeat(4, 0) for n, v in fit.draws().items()}
+    usage, basis = one.pop("usage"), one.pop("basis")
+    alike = dataclasses.replace(fit, usage_draws=usage, basis_draws=basis, other_draws=one)
+    row = np.ones((1, COLUMNS))  # nearly all ones: latent values follow the fits slowly
+    row[0, ::9] = 0.0
+    found = alike.given_new(bmfjax.BinaryMatrix(row), sweeps=10)
+    drawn = np.concatenate([found.usage_draws[:, :, 0], found.other_draws["row_effect"]], -1)
+
+    grid = np.linspace(-6.0, 6.0, 45)
+    w = np.stack([g.ravel() for g in np.meshgrid(grid, grid, grid)], -1)
+    known = {n: v[0, 0].astype(float) for n, v in one.items()}
+    fits = known["intercept"] + known["column_effect"] + w[:, :2] @ basis[0, 0].T + w[:, 2:]
+    apart = w[:, :2] - known["usage_mean"]
+    logs = log_ndtr(np.where(row > 0, fits, -fits)).sum(1)
+    logs -= 0.5 * np.einsum("gi,ij,gj->g", apart, known["usage_precision"], apart)
+    logs -= 0.5 * known["row_precision"] * w[:, 2] ** 2
+    mass = np.exp(logs - logs.max())
+    exact = [mass @ w**p / mass.sum() for p in (1, 2)]
+    scores, size = moment_scores(drawn, exact)
+    assert np.abs(scores).max() < 4 and size.min() > 100
+
+
+def test_figures_of_new_lines_are_their_own():
+    fit = fitted("probit")
+    values = np.full((3, COLUMNS), np.nan)
+    values[0, :20], values[2, 5:9] = 1.0, 0.0
+    found = fit.given_new(bmfjax.BinaryMatrix(values), sweeps=2)
+    assert found.scalars["rows_without_information"] == 1
+    assert fit.scalars["rows_without_information"] == 0
+    assert found.scalars["num_draws"] == fit.scalars["num_draws"]
+    assert found.scalars["rhat_product"] != fit.scalars["rhat_product"]
+    assert fit.scalars["exact"] and not found.scalars["exact"]
+    assert "new lines" in found.verdict or not found.scalars["converged"]
+
+
 @pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
 def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
     fit = fitted(model)
@@ -180,8 +221,12 @@ def test_bad_options_are_refused(data, model, options, message):
 def test_ratings_have_no_probability_of_a_one():
     with pytest.raises(InputError, match="use predict"):
         fitted().probability([0], [0])
-    with pytest.raises(InputError, match="columns and the fitted matrix 40"):
+    with pytest.raises(
+        InputError, match=r"fitted matrix 40; .* by column_names=fit\.data\.column_"
+    ):
         fitted().given_new(bmfjax.Ratings([0], [0], [1.0]))
+    with pytest.raises(InputError, match=r"by row_names=fit\.data\.row_names"):
+        fitted().given_new(bmfjax.Ratings(["x"], ["new"], [1.0]), "columns")
     with pytest.raises(InputError, match="choose 'rows' or 'columns'"):
         fitted().given_new(problem()[0], "users")
 
