@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -126,10 +125,11 @@ def _add_models(parser) -> None:
     relaxed.add_argument(
         "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
     )
-    logistic = parser.add_argument_group("the logistic model")
-    logistic.add_argument(
-        "--effects", choices=["rows", "columns", "both"],
-        help="rows or columns have biases of their own (none where not given)",
+    real = parser.add_argument_group("real factors")
+    real.add_argument(
+        "--effects", choices=["rows", "columns", "both", "none"],
+        help="rows or columns have biases of their own (where not given: none of the logistic "
+        "model; both of pmf, probit and ordered-probit, which have both or none)",
     )  # fmt: skip
 
 
@@ -159,6 +159,7 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
+    from bmfjax.cli_model import priors, sampler_options
     from bmfjax.job import prepare
     from bmfjax.storage import CHECKPOINT, check_free, save_fit
 
@@ -173,12 +174,12 @@ def _fit(options) -> int:
         options.rank,
         model=options.model,
         sampler=options.sampler,
-        priors=_priors(options),
+        priors=priors(options),
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.samples,
         seed=options.seed,
-        sampler_options=_sampler_options(options),
+        sampler_options=sampler_options(options),
     )
     # Now: everything given has been checked, and a directory that cannot be made should be
     # known before the sampling. A fit that is there stays until the new one replaces it.
@@ -192,48 +193,6 @@ def _fit(options) -> int:
     save_fit(result, output, overwrite=True, probability=options.probability)
     result.report(output / "report.html", overwrite=True)
     return _tell(result, output, checkpoint, options.max_time)
-
-
-def _priors(options) -> dict:
-    """Priors by name, of which the chosen model has those that were given."""
-    own = {
-        "flip_rates": ("ormachine",),
-        "prior": ("relaxed",),
-        "batch_size": ("relaxed",),
-        "precision": ("relaxed", "nmf", "pmf"),
-        "effects": ("logistic",),
-    }
-    for name, models in own.items():
-        if options.model not in models and getattr(options, name) is not None:
-            raise InputError(
-                f"--{name.replace('_', '-')} belongs to the {models[0]} model"
-                f"{''.join(f' and to {m}' for m in models[1:])}; leave it out, or give --model "
-                f"{models[0]}"
-            )
-    given = {
-        "num_rates": options.flip_rates,
-        "usage": options.prior,
-        "basis": options.prior,
-        "precision": options.precision,
-    }
-    if options.effects is not None:
-        given["row_effects"] = options.effects in ("rows", "both")
-        given["column_effects"] = options.effects in ("columns", "both")
-    return {n: v for n, v in given.items() if v is not None}
-
-
-def _sampler_options(options) -> dict:
-    """What --batch-size and --option name; numbers and lists are read as such."""
-    found = {} if options.batch_size is None else {"batch_size": options.batch_size}
-    for given in options.option:
-        name, sign, value = given.partition("=")
-        if not sign or not name:
-            raise InputError(f"--option {given} has no name and value; give --option NAME=VALUE")
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:  # a plain word
-            found[name] = value
-    return found
 
 
 def _read(options):

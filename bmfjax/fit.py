@@ -80,10 +80,11 @@ def fit(
         default as `bmfjax.models.priors_by_scale` has them. "pmf" and the probit models:
         `effects` (bool, default True), `strength`, `degrees` and `scale` of the Normal-Wishart
         prior (2, the rank, 1), `effect_gamma` (shape and rate of the prior of the effects'
-        precisions), and of "pmf" `precision` (fixes the noise precision; 2 in the paper) or
-        `precision_gamma`; they suit values that spread by about one, as stars do. The
-        intercept of "pmf" has a normal prior around the mean of the values with standard
-        deviation 10.
+        precisions; 1 and 1), `level` (mean and standard deviation of a normal prior: of the
+        intercept of "pmf", by default the mean of the values and 10; of the intercept of "probit",
+        0 and 1; of every cut point of "ordered-probit" before they are put in order, 0 and 2), and
+        of "pmf" `precision` (fixes the noise precision; 2 in the paper) or `precision_gamma` (1 and
+        1); they suit values that spread by about one, as stars do.
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and

@@ -99,8 +99,7 @@ def _drawn(fit, new, side, sweeps, seed) -> dict:
     settings, chains = fit.settings, fit.num_chains
     link = LINKS[fit.model]
     stars = settings["stars"]
-    values = [0.0] if stars is None else stars
-    density = density_of(fit.rank, link, settings["priors"], values, stars)
+    density = density_of(fit.rank, link, settings["priors"], stars)
     data, own = blocks_of(new, link, stars if link == "ordered" else None), FACTORS[side]
     size = new.num_rows if side == "row" else new.num_columns
     known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}

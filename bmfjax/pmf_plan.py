@@ -23,11 +23,13 @@ from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
 from bmfjax.solutions import solutions
 
-#: What `priors` may name, and what holds where it does not.
+#: What `priors` may name, and what holds where it does not; None where that takes a word more.
 PRIORS = {
     "precision": None, "precision_gamma": (1.0, 1.0), "effects": True, "effect_gamma": (1.0, 1.0),
-    "strength": 2.0, "degrees": None, "scale": 1.0,
+    "strength": 2.0, "degrees": None, "scale": 1.0, "level": None,
 }  # fmt: skip
+#: Mean and standard deviation of the levels, in standard deviations of the latent values' noise.
+LEVELS = {"probit": (0.0, 1.0), "ordered": (0.0, 2.0)}
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 
@@ -35,13 +37,13 @@ MAX_STARS = 100
 def pmf_plan(request: Request) -> Plan:
     """Chains of a matrix factorisation."""
     data, link = request.data, LINKS[request.model]
-    priors = _priors(request.priors, link)
     if request.sampler_options:
         raise InputError(f"sampler_options is {request.sampler_options!r}; this sampler has none")
     if request.init is not None:
         raise InputError(f"model {request.model!r} finds its start itself; leave init out")
     rows, columns, values, stars = observed(data, link)
-    density = density_of(request.rank, link, priors, values, stars)
+    priors = resolve_priors(request.priors, link, values)
+    density = density_of(request.rank, link, priors, stars)
     check_density(density)
     lines = data.num_rows + data.num_columns
     every = thinning(4 * request.num_chains * density.width * lines, request.num_samples)
@@ -59,7 +61,6 @@ def pmf_plan(request: Request) -> Plan:
     )
     settings = request.settings() | {
         "priors": priors,
-        "level": list(density.level),
         "stars": None if stars is None else stars.tolist(),
         "scale": None if (scale := getattr(data, "scale", None)) is None else list(scale),
         "thinning": every,
@@ -67,11 +68,8 @@ def pmf_plan(request: Request) -> Plan:
     return Plan(data, settings, lambda resume: run, _assemble)
 
 
-def density_of(rank, link, priors, values, stars) -> PMFDensity:
-    """The model's density for these values, as `bmfjax.models.pmf` has it."""
-    # Ratings have a level of their own; that of a probit is in standard deviations of its noise.
-    level = (float(np.mean(values)), 10.0) if link == "identity" else (0.0, 1.0)
-    level = (0.0, 2.0) if link == "ordered" else level
+def density_of(rank, link, priors, stars) -> PMFDensity:
+    """The model's density, as `bmfjax.models.pmf` has it."""
     return PMFDensity(
         rank,
         link,
@@ -81,7 +79,7 @@ def density_of(rank, link, priors, values, stars) -> PMFDensity:
         precision_gamma=tuple(priors["precision_gamma"]),
         effect_gamma=tuple(priors["effect_gamma"]),
         factors=NormalWishart(priors["strength"], priors["degrees"], priors["scale"]),
-        level=level,
+        level=tuple(priors["level"]),
     )
 
 
@@ -146,7 +144,26 @@ def blocks_of(data, link, stars=None) -> EntryBlocks:
     return entry_blocks(rows, columns, values, data.shape)
 
 
-def _priors(given, link) -> dict:
+def resolve_priors(given, link, values) -> dict:
+    """All priors by name: those given, checked, and what holds of the others.
+
+    Parameters
+    ----------
+    given : mapping or None
+        As of `bmfjax.fit`.
+    link : {"identity", "probit", "ordered"}
+    values : (entry,) float
+        Ratings, which have a level of their own.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> resolve_priors(None, "identity", [1.0, 4.0])["level"]
+    [2.5, 10.0]
+    """
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"priors is {given!r}; give a mapping of any of {', '.join(PRIORS)}")
     names = [n for n in PRIORS if link == "identity" or not n.startswith("precision")]
@@ -156,8 +173,19 @@ def _priors(given, link) -> dict:
     found = PRIORS | dict(given or {})
     if not isinstance(found["effects"], bool):
         raise InputError(f"prior 'effects' is {found['effects']!r}; give True or False")
-    for name in ("precision_gamma", "effect_gamma"):
+    for name, instead, unused in (
+        ("precision_gamma", "precision", found["precision"] is not None),
+        ("effect_gamma", "effects", not found["effects"]),
+    ):
+        if unused and name in (given or {}):
+            raise InputError(
+                f"prior {name!r} has no say where {instead!r} is {found[instead]}; leave one of "
+                "them out"
+            )
         found[name] = _pair(name, found[name])
+    if found["level"] is None:
+        found["level"] = LEVELS.get(link, (float(np.mean(values)), 10.0))
+    found["level"] = _level(found["level"])
     for name in ("precision", "strength", "degrees", "scale"):
         value = found[name]
         if value is None and PRIORS[name] is None:
@@ -177,6 +205,18 @@ def _pair(name, value):
     if not (0 < shape < math.inf and 0 < rate < math.inf):
         raise InputError(f"prior {name!r} is {value!r}; give a positive shape and rate")
     return [shape, rate]
+
+
+def _level(value):
+    try:
+        mean, sd = map(float, value)
+    except (TypeError, ValueError):
+        mean = sd = math.nan
+    if not (math.isfinite(mean) and 0 < sd < math.inf):
+        raise InputError(
+            f"prior 'level' is {value!r}; give a mean and a positive standard deviation"
+        )
+    return [mean, sd]
 
 
 def _assemble(plan, run, versions, seconds) -> Fit:

@@ -10,6 +10,7 @@ from scipy.special import log_ndtr
 import bmfjax
 from bmfjax.data import InputError
 from bmfjax.pmf_factors import principal_draws
+from bmfjax.pmf_plan import density_of, resolve_priors
 from tests.kernels.exactness import moment_scores
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
@@ -188,13 +189,29 @@ def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
-    data, options = problem()[0], SMALL | {"num_warmup": 6, "num_samples": 8}
+    level = {"level": (7.0, 1e-3)}
+    data, options = problem()[0], SMALL | {"num_warmup": 6, "num_samples": 8, "priors": level}
     one = bmfjax.fit(data, rank=1, model="pmf", **options)
     folder = tmp_path / "checkpoint"
     two = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, **options)
     again = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, resume=True, **options)
     for other in (two, again):
         np.testing.assert_array_equal(one.basis_draws, other.basis_draws)
+    np.testing.assert_allclose(one.other_draws["intercept"], 7.0, atol=0.01)
+    stored = bmfjax.Fit.load(one.save(tmp_path / "fit"))
+    assert stored.settings["priors"] == one.settings["priors"]
+    assert stored.settings["priors"]["level"] == [7.0, 1e-3]
+
+
+@pytest.mark.parametrize(
+    ("link", "level"),
+    [("identity", [2.25, 10.0]), ("probit", [0.0, 1.0]), ("ordered", [0.0, 2.0])],
+)
+def test_levels_have_priors_of_their_own(link, level):
+    values, stars = np.array([1.0, 2.0, 2.0, 4.0]), np.arange(3.0) if link == "ordered" else None
+    assert resolve_priors(None, link, values)["level"] == level
+    priors = resolve_priors({"level": (1, 3)}, link, values)
+    assert density_of(1, link, priors, stars).level == (1.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +226,25 @@ def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effect_gamma": 3}}, "give shape and rate"),
         ([[1, 0], [0, 1]], "probit", {"priors": {"precision": 1}}, "priors name 'precision'"),
+        (
+            [[1, 0], [0, 1]],
+            "probit",
+            {"priors": {"level": (0, 0)}},
+            "a positive standard deviation",
+        ),
+        ([[1, 0], [0, 1]], "probit", {"priors": {"level": 1}}, "'level' is 1; give a mean and"),
+        (
+            [[1.0, 2.0], [3.0, 4.0]],
+            "pmf",
+            {"priors": {"precision": 2, "precision_gamma": (1, 1)}},
+            "'precision_gamma' has no say where 'precision' is 2; leave one of them out",
+        ),
+        (
+            [[1, 0], [0, 1]],
+            "probit",
+            {"priors": {"effects": False, "effect_gamma": (1, 1)}},
+            "'effect_gamma' has no say where 'effects' is False",
+        ),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"init": {}}, "leave init out"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"sampler_options": {"a": 1}}, "this sampler has none"),
     ],
@@ -268,3 +304,18 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
     assert "--missing means nothing for lines of ratings" in capsys.readouterr().err
     assert main(["fit", "house-votes", "--model", "pmf"]) == 2
     assert "house-votes is no file" in capsys.readouterr().err
+    assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
+    assert "--effects rows is for the logistic model" in capsys.readouterr().err
+
+
+def test_effects_are_switched_off_on_the_command_line():
+    from bmfjax.cli import build_parser
+    from bmfjax.cli_model import priors
+
+    def of(model, *words):
+        return priors(build_parser().parse_args(["fit", "--model", model, *words]))
+
+    assert of("pmf", "--effects", "none") == {"effects": False}
+    assert of("probit", "--effects", "both") == {"effects": True} and of("pmf") == {}
+    none = {"row_effects": False, "column_effects": False}
+    assert of("logistic", "--effects", "none") == none

@@ -16,7 +16,7 @@ from bmfjax.kernels.entry_blocks import entry_blocks
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf import pmf_gibbs
 from bmfjax.kernels.pmf_density import PMFDensity
-from bmfjax.models.pmf import pmf
+from bmfjax.models.pmf import pmf, resolve_categories
 from bmfjax.models.relaxed import resolve_precision
 
 
@@ -124,24 +124,14 @@ def pmf_density(arguments: dict, values) -> PMFDensity:
     InputError
         For priors that are not Gamma, or values that the link does not have.
     """
-    link, categories = arguments["link"], arguments["categories"]
-    counts = (values == np.round(values)).all() and values.min(initial=0) >= 0
-    if (link != "identity" and not counts) or (link == "probit" and values.max(initial=0) > 1):
-        have = "zeros and ones" if link == "probit" else "categories counted from 0"
-        raise InputError(f"data of link {link!r} are {have}; others were given")
-    highest = int(values.max(initial=0))
-    if link == "ordered" and categories is None:
-        categories = highest + 1
-    if link == "ordered" and highest >= categories:
-        raise InputError(
-            f"data hold category {highest} and categories is {categories}; they are counted from 0"
-        )
+    link = arguments["link"]
+    categories = resolve_categories(values, link, arguments["categories"])
     precision = resolve_precision(arguments["precision"])
     learned = isinstance(precision, dist.Distribution)
     return PMFDensity(
         arguments["rank"],
         link,
-        categories=2 if categories is None else categories,
+        categories=categories,
         effects=arguments["effects"],
         precision=None if learned else precision,
         precision_gamma=_gamma(precision, "precision") if learned else (1.0, 1.0),

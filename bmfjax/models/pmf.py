@@ -2,7 +2,9 @@ r"""Bayesian matrix factorisation of ratings, stars or binary entries, as a NumP
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import log_ndtr, ndtr
@@ -63,7 +65,7 @@ def pmf(
         Number of factors.
     link : {"identity", "probit", "ordered"}
     categories : int, optional
-        Of "ordered"; default as many as the data have.
+        Of "ordered"; default as many as the data have, which must not be traced then.
     effects : bool
         Whether rows and columns have effects of their own.
     precision : float or numpyro.distributions.Distribution, optional
@@ -81,8 +83,9 @@ def pmf(
     Raises
     ------
     InputError
-        For a rank below 1, an unknown link, values that the link does not have, or neither data
-        nor shape.
+        For a rank below 1, an unknown link, neither data nor shape, values that the link does not
+        have (where the data are traced, as by ``jit_model_args=True``, they are not looked at), or
+        "ordered" with neither `categories` nor data that can be counted.
 
     Notes
     -----
@@ -106,14 +109,12 @@ def pmf(
     if data is None and shape is None:
         raise InputError("pmf needs data, or shape=(rows, columns) to simulate some")
     rows, columns = shape if data is None else jnp.shape(data)
+    categories = resolve_categories(_concrete(data, observed), link, categories)
     values, seen = split_missing(data, observed)
     degrees = float(rank if degrees is None else degrees)
     level = dist.Normal(level_mean, level_scale)
     if link == "ordered":
-        if categories is None and values is None:
-            raise InputError("pmf needs categories, the number of them, to simulate stars")
-        number = int(jnp.max(values)) + 1 if categories is None else categories
-        cuts = numpyro.sample("cutpoints", OrderedNormal(number - 1, level_mean, level_scale))
+        cuts = numpyro.sample("cutpoints", OrderedNormal(categories - 1, level_mean, level_scale))
         intercept = 0.0
     else:
         intercept = numpyro.sample("intercept", level)
@@ -144,6 +145,65 @@ def pmf(
         if link == "ordered" and obs is not None:
             obs = obs.astype(jnp.int32)
         numpyro.sample("data", noise, obs=obs)
+
+
+def resolve_categories(values, link, categories):
+    """The number of categories, after a look at the observed values.
+
+    Parameters
+    ----------
+    values : (entry,) array or None
+        None where there are none, or they are not known yet.
+    link : str
+    categories : int or None
+
+    Returns
+    -------
+    int
+        2 of other links than "ordered".
+
+    Raises
+    ------
+    InputError
+        For values that the link does not have, or where nothing tells the number.
+
+    Examples
+    --------
+    >>> resolve_categories(np.array([0.0, 3.0]), "ordered", None)
+    4
+    """
+    if link == "identity":
+        return 2
+    highest = 0
+    if values is not None:
+        highest = int(values.max(initial=0))
+        counts = (values == np.round(values)).all() and values.min(initial=0) >= 0
+        if not counts or (link == "probit" and highest > 1):
+            have = "zeros and ones" if link == "probit" else "categories counted from 0"
+            raise InputError(f"data of link {link!r} are {have}; others were given")
+    if link == "probit":
+        return 2
+    if categories is None and values is None:
+        raise InputError(
+            "pmf needs categories, the number of them, to simulate stars or where data are traced"
+        )
+    number = highest + 1 if categories is None else categories
+    if highest >= number:
+        raise InputError(
+            f"data hold category {highest} and categories is {number}; they are counted from 0"
+        )
+    if number < 2:
+        raise InputError(f"categories is {number}; give at least 2")
+    return number
+
+
+def _concrete(data, observed):
+    """The observed values, or None while a program is traced that gets them later."""
+    if data is None or any(isinstance(a, jax.core.Tracer) for a in (data, observed)):
+        return None
+    values = np.asarray(data, np.float64)
+    seen = ~np.isnan(values)
+    return values[seen if observed is None else seen & np.asarray(observed, bool)]
 
 
 def category_probabilities(fit, cutpoints):

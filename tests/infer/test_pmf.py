@@ -3,10 +3,12 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from jax import random
+from numpyro import handlers
 from numpyro.infer import MCMC
 from numpyro.infer.util import log_density
 
@@ -73,3 +75,27 @@ def test_mcmc_collects_its_draws():
 def test_what_it_cannot_sample_is_refused(make, message):
     with pytest.raises(bmfjax.InputError, match=message):
         make()
+
+
+def test_categories_are_counted_and_values_checked_while_a_program_is_traced():
+    """As NUTS does; but not where the data themselves are traced."""
+
+    def traced(data, **options):
+        model = functools.partial(models.pmf, rank=1, **options)
+
+        def cuts(key):
+            sites = handlers.trace(handlers.seed(model, key)).get_trace(data)
+            return sites.get("cutpoints", sites["usage"])["value"]
+
+        return jax.eval_shape(cuts, random.key(0)).shape
+
+    assert traced(STARS, link="ordered") == (3,)
+    assert traced(STARS, link="ordered", categories=6) == (5,)
+    for link, message in (("probit", "zeros and ones"), ("ordered", "categories counted from 0")):
+        with pytest.raises(bmfjax.InputError, match=message):
+            traced(STARS + 0.5, link=link)
+    with pytest.raises(bmfjax.InputError, match=r"needs categories, .* or where data are traced"):
+        jax.eval_shape(lambda data: jnp.zeros(traced(data, link="ordered")), STARS)
+    jax.eval_shape(lambda data: jnp.zeros(traced(data, link="ordered", categories=4)), STARS)
+    with pytest.raises(bmfjax.InputError, match="categories is 1; give at least 2"):
+        traced(np.zeros((2, 2)), link="ordered")

@@ -1,0 +1,59 @@
+"""What options of the command line say of a model: its priors, and options of its sampler."""
+
+from __future__ import annotations
+
+import json
+
+from bmfjax.data.errors import InputError
+
+#: Models with effects of rows and of columns that come together.
+FACTORISATIONS = ("pmf", "probit", "ordered-probit")
+
+
+def priors(options) -> dict:
+    """Priors by name, of which the chosen model has those that were given."""
+    own = {
+        "flip_rates": ("ormachine",),
+        "prior": ("relaxed",),
+        "batch_size": ("relaxed",),
+        "precision": ("relaxed", "nmf", "pmf"),
+        "effects": ("logistic", *FACTORISATIONS),
+    }
+    for name, models in own.items():
+        if options.model not in models and getattr(options, name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} belongs to the {models[0]} model"
+                f"{''.join(f' and to {m}' for m in models[1:])}; leave it out, or give --model "
+                f"{models[0]}"
+            )
+    given = {
+        "num_rates": options.flip_rates,
+        "usage": options.prior,
+        "basis": options.prior,
+        "precision": options.precision,
+    }
+    if options.effects is not None and options.model in FACTORISATIONS:
+        if options.effects not in ("both", "none"):
+            raise InputError(
+                f"--effects {options.effects} is for the logistic model; model {options.model!r} "
+                "has both or none"
+            )
+        given["effects"] = options.effects == "both"
+    elif options.effects is not None:
+        given["row_effects"] = options.effects in ("rows", "both")
+        given["column_effects"] = options.effects in ("columns", "both")
+    return {n: v for n, v in given.items() if v is not None}
+
+
+def sampler_options(options) -> dict:
+    """What --batch-size and --option name; numbers and lists are read as such."""
+    found = {} if options.batch_size is None else {"batch_size": options.batch_size}
+    for given in options.option:
+        name, sign, value = given.partition("=")
+        if not sign or not name:
+            raise InputError(f"--option {given} has no name and value; give --option NAME=VALUE")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:  # a plain word
+            found[name] = value
+    return found
