@@ -12,7 +12,7 @@ from bmfjax.data import InputError
 #: Models with a factorisation of this kind, and the link of each (`bmfjax.models.pmf`).
 LINKS = {"pmf": "identity", "probit": "probit", "ordered-probit": "ordered"}
 KINDS = ("mean", "sd", "interval")
-#: Draws x cells formed at once.
+#: Numbers formed at once: draws times cells, and the factors of both sides for them.
 BLOCK = 4_000_000
 
 
@@ -62,9 +62,13 @@ def predict_cells(
 
 def cell_draws(fit, rows, columns) -> np.ndarray:
     """Draws of the fits of some cells, effects included: (draw of all chains, cell) float."""
-    u, v = fit.usage_draws[:, :, rows], fit.basis_draws[:, :, columns]
-    fits = np.einsum("cdik,cdik->cdi", u, v)
-    other = fit.other_draws
+    usage, basis, other = fit.usage_draws, fit.basis_draws, fit.other_draws
+    fits = np.empty((*usage.shape[:2], len(rows)), usage.dtype)
+    step = max(1, BLOCK // (usage.shape[0] * usage.shape[1] * 2 * fit.rank))
+    for i in range(0, len(rows), step):
+        some = slice(i, i + step)
+        u, v = usage[:, :, rows[some]], basis[:, :, columns[some]]
+        fits[..., some] = np.einsum("cdik,cdik->cdi", u, v)
     if "intercept" in other:
         fits = fits + other["intercept"][..., None]
     if "row_effect" in other:

@@ -43,6 +43,7 @@ def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0
     found = dataclasses.replace(
         fit,
         data=new,
+        settings=dict(fit.settings) | {"given_new": side},
         usage_draws=usage,
         basis_draws=basis,
         other_draws=dict(fit.other_draws) | drawn,

@@ -207,7 +207,8 @@ class Fit(FactorDraws):
         Returns
         -------
         Fit
-            Its data are `new`, of which `predict`, `predict_cells` and the verdict speak.
+            Its data are `new`, of which `predict`, `predict_cells` and the verdict speak;
+            ``settings["given_new"]`` is `side`.
         """
         from bmfjax.pmf_new import given_new  # JAX only where it is used
 

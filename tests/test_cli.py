@@ -2,11 +2,13 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from bmfjax.storage import FILES
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
 
+README = Path(__file__).parents[1] / "README.md"
 RELAXED = ["fit", "davis", "--model", "relaxed"]
 
 
@@ -50,17 +53,20 @@ def test_command_line_and_python_give_the_same_draws(fitted):
     np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
 
 
-def test_ratings_are_read_line_by_line(tmp_path, capsys):
-    path = tmp_path / "films.csv"
-    path.write_text("user,film,stars\n" + "".join(f"{k},{k % 3},{k % 4}\n" for k in range(12)))
-    fit = ["fit", path, "--model", "pmf", *QUICK]
-    assert run(*fit, "--scale", 1, 5, "--output", tmp_path / "out") == 2
-    assert "outside the scale from 1 to 5" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-    assert run(*fit, "--scale", 0, 5, "--output", tmp_path / "out") == 0
-    assert "pmf model, rank 2" in capsys.readouterr().out
-    fit = bmfjax.Fit.load(tmp_path / "out")
-    assert fit.data.scale == (0, 5) and fit.data.has_row_names
+def test_ratings_are_read_line_by_line_as_the_readme_has_them(tmp_path, capsys, monkeypatch):
+    lines = [line.strip() for line in README.read_text().splitlines()]
+    write = next(line for line in lines if line.startswith("printf"))
+    fit = next(line for line in lines if line.startswith("bmfjax fit films.csv"))
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["sh", "-c", write], check=True)
+    words = [*shlex.split(fit)[1:], *QUICK[2:]]
+    assert run(*words, "--scale", 1, 3) == 2
+    assert "outside the scale from 1 to 3" in capsys.readouterr().err
+    assert not (tmp_path / "films").exists()
+    assert run(*words) == 0
+    assert "pmf model, rank 1" in capsys.readouterr().out
+    fit = bmfjax.Fit.load(tmp_path / "films")
+    assert fit.data.scale == (1, 5) and fit.data.column_names == ("Heat", "Me, Myself", "Alien")
     assert run("fit", "davis", *QUICK, "--scale", 0, 1, "--output", tmp_path / "no") == 2
     assert "--scale belongs to models of ratings" in capsys.readouterr().err
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import tracemalloc
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from scipy.special import log_ndtr
 
 import bmfjax
 from bmfjax.data import InputError
+from bmfjax.pmf_cells import cell_draws
 from bmfjax.pmf_factors import principal_draws
 from bmfjax.pmf_plan import density_of, resolve_priors
 from tests.kernels.exactness import moment_scores
@@ -185,6 +188,8 @@ def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
     assert again.verdict == fit.verdict and again.data.row_names == fit.data.row_names
     page = fit.report(tmp_path / "page.html").read_text()
     assert "How well are entries predicted?" in page and "starts" not in page
+    assert "entries that are not observed" in page
+    assert ("R-hat of cut points" in page) == (model == "ordered-probit")
     assert "usage_mean" in fit.idata["posterior"]
 
 
@@ -279,6 +284,39 @@ def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
         names = fit.data.row_names[::-1]
         column = bmfjax.Ratings([0], [0], [5], shape=(ROWS, 1), row_names=names)
         fit.given_new(column, "columns")
+
+
+def test_the_expected_error_is_of_cells_that_no_chain_has_seen():
+    from bmfjax.report.ratings import error_figure, unseen_cells
+
+    seen = np.random.default_rng(0).random((70, 30)) < 0.6
+    with mock.patch("bmfjax.report.ratings.LISTED", 0):
+        drawn = unseen_cells(*np.nonzero(seen), seen.shape, 50)
+    for i, j in (unseen_cells(*np.nonzero(seen), seen.shape, 10**5), drawn):
+        assert len(i) == len(set(zip(i.tolist(), j.tolist(), strict=True)))
+        assert not seen[i, j].any() and len(i) in (50, (~seen).sum())
+    fit = fitted()
+    assert len(error_figure(fit).axes) == 2
+    new = dataclasses.replace(fit, settings=fit.settings | {"given_new": "rows"})
+    assert [a.get_xlabel() for a in error_figure(new).axes] == ["observed entries of the row"]
+    whole = bmfjax.RealMatrix(np.ones((ROWS, COLUMNS)))
+    assert error_figure(dataclasses.replace(fit, data=whole)) is None
+
+
+def test_predictions_take_no_more_memory_than_a_block():
+    """However many factors there are: here each of two is there eight times."""
+    fit, cells = fitted(), np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
+    many = {n: np.tile(getattr(fit, n), 8) for n in ("usage_draws", "basis_draws")}
+    fit = dataclasses.replace(fit, **many)
+    whole = cell_draws(fit, *cells)
+    with mock.patch("bmfjax.pmf_cells.BLOCK", 20_000):
+        tracemalloc.start()
+        parts = cell_draws(fit, *cells)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
+    # The result and what adding effects makes of it; the factors would be 32 times as much.
+    assert peak < 6 * whole.nbytes and whole.shape == (400, ROWS * COLUMNS)
 
 
 def test_cut_points_count_in_the_verdict():

@@ -63,6 +63,8 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     if fit.model == "pmf":
         sd = noise_sd(fit)
         rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
+    if "cutpoints" in other:
+        rows.append(_cut_points(fit))
     if "replica" in fit.trace:
         least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
         trips = int(round_trips(fit.trace["replica"]).sum())
@@ -86,6 +88,17 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
         for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
         if name in other
     ]
+
+
+def _cut_points(fit) -> tuple[str, str, str]:
+    """Whether the chains agree on what lies between the stars."""
+    scalars, trace = fit.scalars, fit.trace["cut_acceptance"][:, int(fit.scalars["num_warmup"]) :]
+    return (
+        "R-hat of cut points",
+        _number(scalars["rhat_cutpoints"]),
+        f"and of their distances, the worst; at least {_number(scalars['ess_cutpoints'], 0)} "
+        f"effective draws; {trace.mean():.0%} of their steps were accepted",
+    )
 
 
 def _of_starts(fit) -> list[tuple[str, str, str]]:

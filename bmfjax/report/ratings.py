@@ -9,35 +9,37 @@ from bmfjax.pmf_cells import LINKS, cell_draws, expected, noise_sd
 from bmfjax.pmf_plan import observed
 from bmfjax.report.style import COLOURS, INK, new_figure, tidy
 
-#: Observed entries and unobserved cells looked at, at most.
-MAX_CELLS = 4000
+#: Observed entries and unobserved cells looked at, at most; cells of a table that is listed.
+MAX_CELLS, LISTED = 4000, 4_000_000
 LEVELS = np.arange(0.05, 1.0, 0.05)
 
 
-def error_figure(fit) -> Figure:
-    """Expected error of a hidden entry, by how many entries of its row and column are observed.
+def error_figure(fit) -> Figure | None:
+    """Expected error of cells that are not observed, by what is observed of their row and column.
 
     By the posterior itself: the root mean square of what it leaves open, noise included.
 
     Parameters
     ----------
     fit : Fit
+        Of new lines (`Fit.given_new`) their entries alone are counted.
 
     Returns
     -------
-    matplotlib.figure.Figure
+    matplotlib.figure.Figure or None
+        None where all cells are observed.
     """
-    rng = np.random.default_rng(0)
     rows, columns, _, _ = observed(fit.data, "identity")
-    i = rng.integers(0, fit.data.num_rows, MAX_CELLS)
-    j = rng.integers(0, fit.data.num_columns, MAX_CELLS)
+    i, j = unseen_cells(rows, columns, fit.data.shape, MAX_CELLS)
+    if not len(i):
+        return None
     variance = predictive_variance(fit, i, j)
-    figure = new_figure(10, 3.0)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, line, of, size, what in (
-        (panels[0], i, rows, fit.data.num_rows, "row"),
-        (panels[1], j, columns, fit.data.num_columns, "column"),
-    ):
+    sides = {"row": (i, rows, fit.data.num_rows), "column": (j, columns, fit.data.num_columns)}
+    new = fit.settings.get("given_new")
+    sides = {n: s for n, s in sides.items() if new in (None, f"{n}s")}
+    figure = new_figure(5 * len(sides), 3.0)
+    panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
+    for axes, (what, (line, of, size)) in zip(panels, sides.items(), strict=True):
         count = np.bincount(of, minlength=size)[line]
         edges = np.unique(np.quantile(count, np.linspace(0, 1, 9)).astype(int))
         place = np.clip(np.searchsorted(edges, count, side="right") - 1, 0, len(edges) - 1)
@@ -52,6 +54,34 @@ def error_figure(fit) -> Figure:
         tidy(axes, "y")
     panels[0].set_ylabel("expected error", fontsize=9.5, color=INK)
     return figure
+
+
+def unseen_cells(rows, columns, shape, most: int):
+    """Rows and columns of cells that are not observed, drawn at random, (cell,) int each.
+
+    Parameters
+    ----------
+    rows, columns : (entry,) int
+        Of the observed ones.
+    shape : (int, int)
+    most : int
+        So many at most; fewer where there are fewer, or where next to none are.
+
+    Examples
+    --------
+    >>> [x.tolist() for x in unseen_cells(np.array([0, 0, 1]), np.array([0, 1, 1]), (2, 2), 10)]
+    [[1], [0]]
+    """
+    total, seen = shape[0] * shape[1], np.asarray(rows) * shape[1] + np.asarray(columns)
+    rng = np.random.default_rng(0)
+    if total <= LISTED:
+        unseen = np.setdiff1d(np.arange(total), seen, assume_unique=True)
+        chosen = rng.choice(unseen, min(most, len(unseen)), replace=False)
+    else:
+        # Of so large a table a few are hit at random, unless it is all but full.
+        drawn = np.unique(rng.integers(0, total, 8 * most))
+        chosen = rng.permutation(np.setdiff1d(drawn, seen, assume_unique=True))[:most]
+    return np.divmod(chosen, shape[1])
 
 
 def predictive_variance(fit, rows, columns) -> np.ndarray:
