@@ -6,6 +6,7 @@ processor time: on a machine that others use, too, the latter is the one to comp
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
     python benchmarks/pmf_speed.py
+    python benchmarks/pmf_speed.py --threads 2    # both programs; a record of its own
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def smurff(options):
 def measure(options) -> dict:
     """Milliseconds a sweep after the first two, of wall clock and of processor time."""
     if hasattr(os, "sched_setaffinity"):
+        # Before either is loaded: JAX makes as many threads as there are cores to run on.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.threads :])
     sweep = {"bmfjax": ours, "smurff": smurff}[options.program](options)
     found = []
@@ -85,11 +87,10 @@ def measure(options) -> dict:
     }
 
 
-def in_a_process(options, program, rank, threads) -> dict:
+def in_a_process(options, program, rank) -> dict:
     """The same in a process of its own: what was loaded before has no say."""
     words = [sys.executable, __file__, "--program", program, "--rank", str(rank)]
-    words += ["--threads", str(threads)]
-    words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps")]
+    words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         return {"failed": done.stderr.strip().split("\n")[-1]}
@@ -101,37 +102,35 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--columns", type=int, default=5_000)
     parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
-    parser.add_argument("--cores", type=int, nargs="+", default=[1])
+    parser.add_argument("--threads", type=int, default=1, help="of either program, and cores")
     parser.add_argument("--sweeps", type=int, default=20)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.program:
         print(json.dumps(measure(options)))
         return
     from record import write_record
 
+    if not 1 <= options.threads <= (os.cpu_count() or 1):
+        parser.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
     figures = {
         "rows": options.rows, "columns": options.columns, "observed_percent": 1,
-        "sweeps": options.sweeps, "milliseconds_a_sweep": {},
+        "sweeps": options.sweeps, "threads": options.threads, "milliseconds_a_sweep": {},
     }  # fmt: skip
-    for cores in options.cores:
-        for rank in options.ranks:
-            found = {
-                program: in_a_process(options, program, rank, cores)
-                for program in ("bmfjax", "smurff")
-            }
-            figures["milliseconds_a_sweep"][f"rank {rank}, {cores} core(s)"] = found
-            print(rank, cores, found, flush=True)
+    for rank in options.ranks:
+        found = {n: in_a_process(options, n, rank) for n in ("bmfjax", "smurff")}
+        figures["milliseconds_a_sweep"][f"rank {rank}, {options.threads} core(s)"] = found
+        print(rank, found, flush=True)
     try:
         from importlib.metadata import version
 
         figures["smurff_version"] = version("smurff")
     except ImportError:
         figures["smurff_version"] = "not installed"
-    print(write_record("pmf_speed", figures, options.output))
+    name = "pmf_speed" + ("" if options.threads == 1 else f"_{options.threads}_threads")
+    print(write_record(name, figures, options.output))
 
 
 if __name__ == "__main__":
