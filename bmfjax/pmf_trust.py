@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bmfjax import posterior
@@ -42,9 +44,10 @@ def assess(lines, usage, basis, agreeing, trace, cutpoints=None, *, exact: bool 
     dict
         `rhat_product`, `rhat_product_worst`, `ess_product`: R-hat and effective draws that 99 % of
         up to 1,000 fits keep to; `rhat_log_joint`, `ess_log_joint`, and `rhat_precision` of a
-        learned noise precision; `factors_agreeing`; `exact`; `rhat`, the worst of fits and
-        precision; `converged`; `noise_free`; `verdict`. The log joint density has parts that no
-        prediction depends on, such as how the scale is shared by the factors, and does not count.
+        learned noise precision; `rhat_cutpoints` and `ess_cutpoints` of "ordered-probit";
+        `factors_agreeing`; `exact`; `rhat`, the worst of fits, precision and cut points;
+        `converged`; `noise_free`; `verdict`. The log joint density has parts that no prediction
+        depends on, such as how the scale is shared by the factors, and does not count.
     """
     chains = usage.shape[0]
     fits = posterior.sampled_entries(usage, basis, NUM_ENTRIES, **lines)
@@ -86,9 +89,14 @@ def verdict(figures, num_chains: int, rank: int) -> str:
         f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
         "effective draws"
     )
-    for name, what in ((CUTS, "cut points and their distances"), ("rhat_precision", "noise")):
-        if figures.get(name, 0.0) > RHAT_GOOD:
-            mixed += f"; the {what} have one of {figures[name]:.2f}"
+    if figures.get("rhat_precision", 0.0) > RHAT_GOOD:
+        mixed += f"; the noise has one of {figures['rhat_precision']:.2f}"
+    few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * num_chains
+    if few or figures.get(CUTS, 0.0) > RHAT_GOOD:
+        mixed += (
+            f"; the cut points and their distances have one of {figures[CUTS]:.2f} with at least "
+            f"{figures['ess_cutpoints']:.0f}"
+        )
     found = round(figures["factors_agreeing"] * rank)
     chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"
     if found < rank:

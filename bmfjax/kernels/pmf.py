@@ -22,8 +22,9 @@ A sweep draws, at inverse temperature :math:`\beta` of the likelihood,
     same, latent values included, of the columns; the intercept, of the other links together with
     the cut points and the scale of the fits by a Metropolis-Hastings step with the latent values
     summed out (as Cowles 1996 proposes of the cut points, see `bmfjax.kernels.pmf_cuts`); a
-    translation between level and either kind of effects; the noise precision where it is learned;
-    means, precision matrices and the effects' precisions.
+    translation between level and either kind of effects, and one between the mean of either factor
+    matrix and the other side's effects; the noise precision where it is learned; means, precision
+    matrices and the effects' precisions.
 
 What it leaves invariant
     The posterior, exactly (to the accuracy of the floating point numbers). Links other than the

@@ -1,4 +1,4 @@
-"""The level of the fits: the intercept, or the cut points, and its trade with the effects."""
+"""The level of the fits: the intercept, or the cut points, and what effects share with others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from jax import random
 from bmfjax.kernels.entry_blocks import flat_values
 from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, noise_precision
+from bmfjax.kernels.small_cholesky import back_substitute, cholesky
 
 
 def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperature):
-    """Draw the level, of other links than the identity with the scale; trade it with the effects.
+    """Draw the level, of other links than the identity with the scale; translate the effects.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
     accepted : () float
         1 where the step of level and scale was accepted, or none was needed; else 0.
     """
-    key_level, *keys = random.split(key, 3)
+    key_level, *keys = random.split(key, 5)
     accepted = jnp.ones((), fit.dtype)
     value, seen = flat_values(data.by_column)
     if density.link == "ordered":
@@ -50,10 +51,12 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
         new = best + random.normal(key_level, (), fit.dtype) / jnp.sqrt(precision)
         position, fit = position | {"intercept": new}, fit + (new - old)
     if density.effects:
-        for side, k in zip(FACTORS, keys, strict=True):
+        for side, k, k_mean in zip(FACTORS, keys[:2], keys[2:], strict=True):
             position, moved = _translate(k, side, position, density)
             # Cut points move along with the fits, an intercept against the effects.
             fit = fit + moved
+            if density.rank:
+                position = _translate_mean(k_mean, side, position, density)
     return position, fit, accepted
 
 
@@ -82,3 +85,25 @@ def _translate(key, side, position, density):
     t = linear / precision + random.normal(key, (), effect.dtype) / jnp.sqrt(precision)
     moved = position | {site: level + t, name: effect + sign * t}
     return moved, (t if density.link == "ordered" else 0.0)
+
+
+def _translate_mean(key, side, position, density):
+    r"""Move a side's factors and their mean by d, and the other side's effects so that no fit does.
+
+    :math:`(u_i + d)^\top v_j + (b_j - d^\top v_j)`: the density is normal along d, and without this
+    move a mean times a mean is told from effects by slow steps alone.
+    """
+    mine, other = FACTORS[side], "column" if side == "row" else "row"
+    mean, precision = position[f"{mine}_mean"], position[f"{mine}_precision"]
+    theirs, effect = position[FACTORS[other]], position[f"{other}_effect"]
+    weight = position[f"{other}_precision"]
+    system = density.factors.strength * precision + weight * theirs.T @ theirs
+    linear = weight * theirs.T @ effect - density.factors.strength * precision @ mean
+    solved = cholesky(jnp.c_[system, linear][..., None], panel=density.rank)
+    noise = random.normal(key, (density.rank, 1), mean.dtype)
+    d = back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0]
+    return position | {
+        mine: position[mine] + d,
+        f"{mine}_mean": mean + d,
+        f"{other}_effect": effect - theirs @ d,
+    }
