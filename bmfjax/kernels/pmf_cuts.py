@@ -84,33 +84,39 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
         1 where the step was accepted, else 0.
     """
     key_move, key_accept = random.split(key)
-    cuts = position["cutpoints"]
-    here = slopes(cuts, fit, value, seen, jnp.zeros_like(fit))
-    step, upper = _newton(cuts, here, position, density)
-    draws = random.normal(key_move, (cuts.size + 1 + FREEDOM,), cuts.dtype)
-    noise, others = jnp.split(draws, [cuts.size + 1])
-    noise = noise / jnp.sqrt(jnp.mean(others**2))
-    move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
-
-    proposed = _moved(cuts, move[:-1])
-    log_scale = move[-1]
-    scaled = scaled_position(position, jnp.exp(log_scale)) | {"cutpoints": proposed}
-    new_fit = jnp.exp(log_scale) * fit
-    there = slopes(proposed, new_fit, value, seen, here.terms)
-    step_back, upper_back = _newton(proposed, there, scaled, density)
     mean, sd = density.level
+    size = position["cutpoints"].size + 1
+    noise, others = jnp.split(random.normal(key_move, (size + FREEDOM,), fit.dtype), [size])
+    noise = noise / jnp.sqrt(jnp.mean(others**2))
+    linear, rate = _scale_terms(position, density)
+
+    def look(carry, _):
+        cuts, log_scale, before = carry
+        at = slopes(cuts, jnp.exp(log_scale) * fit, value, seen, before)
+        at_scale = linear, rate * jnp.exp(-2.0 * log_scale)
+        step, upper = _newton(cuts, at, at_scale, density)
+        move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
+        proposal = _moved(cuts, move[:-1]), log_scale + move[-1], at.terms
+        return proposal, (cuts, log_scale, at.gain, step, upper, move)
+
+    # At the cut points and at those proposed there, which is one program to compile.
+    start = position["cutpoints"], jnp.zeros((), fit.dtype), jnp.zeros_like(fit)
+    both = lax.scan(look, start, length=2)[1]
+    (cuts, proposed), (_, log_scale), (_, gain), (_, back), uppers, (move, _) = both
     gain = (
-        there.gain
+        gain
         - 0.5 * jnp.sum((proposed - cuts) * (proposed + cuts - 2.0 * mean)) / sd**2
         + jnp.sum(move[1:-1])  # the Jacobian of the logarithms of the distances
         + log_prior_gain(position, log_scale, density)
-        + _log_proposal(upper_back, upper_back @ (-move - step_back))
-        - _log_proposal(upper, noise)
+        + _log_proposal(uppers[1], uppers[1] @ (-move - back))
+        - _log_proposal(uppers[0], noise)
     )
     # What is no number is not accepted.
-    accept = jnp.log(random.uniform(key_accept, (), cuts.dtype)) < gain
+    accept = jnp.log(random.uniform(key_accept, (), fit.dtype)) < gain
+    scale = jnp.exp(log_scale)
+    scaled = scaled_position(position, scale) | {"cutpoints": proposed}
     position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)
-    return position, jnp.where(accept, new_fit, fit), accept.astype(fit.dtype)
+    return position, jnp.where(accept, scale * fit, fit), accept.astype(fit.dtype)
 
 
 def scaled_position(position, scale) -> dict:
@@ -239,11 +245,9 @@ def _moved(cuts, move):
     return jnp.cumsum(jnp.append(cuts[0] + move[0], distances))
 
 
-def _newton(cuts, at: Slopes, position, density):
+def _newton(cuts, at: Slopes, scale_terms, density):
     """A Newton step of the log density in c_0, log distances and log scale; the factor of H."""
-    mean, sd = density.level
-    linear, rate = _scale_terms(position, density)
-    number = cuts.size
+    (mean, sd), (linear, rate), number = density.level, scale_terms, cuts.size
     gradient = at.gradient.at[:-1].add(-(cuts - mean) / sd**2).at[-1].add(2.0 * rate - linear)
     prior = jnp.append(jnp.full(number, sd**-2.0), 4.0 * rate)
     curvature = at.information + jnp.diag(prior)
