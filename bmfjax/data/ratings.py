@@ -95,14 +95,14 @@ class Ratings(NamedTable):
             array.flags.writeable = False
 
     @classmethod
-    def from_frame(cls, frame, *, scale=None, name=None):
+    def from_frame(cls, frame, *, row_names=None, column_names=None, scale=None, name=None):
         """Ratings of a data frame with three columns: row, column and value, in this order.
 
         Parameters
         ----------
         frame : pandas.DataFrame
             Further columns, such as a time, are left out.
-        scale, name
+        row_names, column_names, scale, name
             As for the class.
 
         Examples
@@ -116,7 +116,8 @@ class Ratings(NamedTable):
                 f"the table has {frame.shape[1]} columns; give three: row, column and value"
             )
         ids = [_names_of_ids(frame.iloc[:, k], side) for k, side in enumerate(("row", "column"))]
-        return cls(*ids, frame.iloc[:, 2], scale=scale, name=name)
+        names = {"row_names": row_names, "column_names": column_names}
+        return cls(*ids, frame.iloc[:, 2], **names, scale=scale, name=name)
 
     def _check_values(self, rows, columns, values):
         for wrong, what, cure in (

@@ -49,6 +49,8 @@ def test_a_table_of_three_columns_is_read():
     frame = pd.DataFrame({"user": [7, 9, 7], "film": ["f", "f", "g"], "stars": [1, 2, 3], "t": 0})
     ratings = Ratings.from_frame(frame, scale=(1, 5))
     assert ratings.row_names == ("7", "9") and ratings.values.tolist() == [1, 3, 2]
+    films = list(reversed(ratings.column_names))
+    assert Ratings.from_frame(frame, column_names=films).column_names == tuple(films)
     with pytest.raises(InputError, match="2 columns; give three"):
         Ratings.from_frame(frame.iloc[:, :2])
     with pytest.raises(InputError, match="line 2 has no row"):
