@@ -92,6 +92,11 @@ def _add_fit(commands) -> None:
         help="a further option of the sampler, such as moves=birth, sampling=uniform with "
         "--sampler svi, or walls=[1000,30,2] with --model nmf; may be given again",
     )  # fmt: skip
+    fit.add_argument(
+        "--prior-value", action="append", default=[], metavar="NAME=VALUE",
+        help="a value of the model's priors, by its name in bmfjax.fit, such as scale=2 of the "
+        "logistic model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
+    )  # fmt: skip
     fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")

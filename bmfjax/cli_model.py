@@ -42,16 +42,28 @@ def priors(options) -> dict:
     elif options.effects is not None:
         given["row_effects"] = options.effects in ("rows", "both")
         given["column_effects"] = options.effects in ("columns", "both")
-    return {n: v for n, v in given.items() if v is not None}
+    given = {n: v for n, v in given.items() if v is not None}
+    named = _named("prior-value", options.prior_value)
+    for name in sorted(given.keys() & named.keys()):
+        raise InputError(f"--prior-value {name} is given by another option as well; leave one out")
+    return given | named
 
 
 def sampler_options(options) -> dict:
-    """What --batch-size and --option name; numbers and lists are read as such."""
-    found = {} if options.batch_size is None else {"batch_size": options.batch_size}
-    for given in options.option:
-        name, sign, value = given.partition("=")
+    """What --batch-size and --option name."""
+    batch = {} if options.batch_size is None else {"batch_size": options.batch_size}
+    return batch | _named("option", options.option)
+
+
+def _named(option, given) -> dict:
+    """Of every NAME=VALUE the value; numbers, lists, true and false are read as such."""
+    found = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise InputError(f"--option {given} has no name and value; give --option NAME=VALUE")
+            raise InputError(f"--{option} {pair} has no name and value; give --{option} NAME=VALUE")
+        if name in found:
+            raise InputError(f"--{option} {name} is given twice; leave one out")
         try:
             found[name] = json.loads(value)
         except json.JSONDecodeError:  # a plain word

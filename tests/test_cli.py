@@ -74,11 +74,13 @@ def test_ratings_are_read_line_by_line_as_the_readme_has_them(tmp_path, capsys, 
 def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys):
     model = ["--model", "logistic", "--sampler", "svi", "--effects", "columns"]
     option = ["--option", "sampling=uniform", "--option", "step_entries=3000"]
+    option += ["--prior-value", "scale=0.5"]
     assert run("fit", "davis", *QUICK, *model, *option, "--output", tmp_path / "out") == 0
     assert "logistic model, rank 2" in capsys.readouterr().out
     settings = json.loads((tmp_path / "out" / "summary.json").read_text())["settings"]
     assert settings["sampler_options"] == {"sampling": "uniform", "step_entries": 4096}
     assert settings["priors"]["column_effects"] and not settings["priors"]["row_effects"]
+    assert settings["priors"]["scale"] == 0.5
 
 
 def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
@@ -154,6 +156,13 @@ def test_a_csv_with_marks_and_labels(tmp_path):
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
         (["fit", "davis", "--option", "moves=jump"], "moves is 'jump'"),
         (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
+        (["fit", "davis", "--option", "x=1", "--option", "x=2"], "x is given twice"),
+        (["fit", "davis", "--prior-value", "scale"], "--prior-value scale has no name and value"),
+        (["fit", "davis", "--prior-value", "scale=2"], "priors name 'scale'; the Boolean"),
+        (
+            ["fit", "davis", "--flip-rates", "2", "--prior-value", "num_rates=1"],
+            "--prior-value num_rates is given by another option as well",
+        ),
         (["fit", "bad.csv"], "2"),
         (["fit", "empty.csv"], "empty.csv"),
         (["fit", "cut.npz"], "cut.npz"),
