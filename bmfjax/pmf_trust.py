@@ -95,7 +95,7 @@ def verdict(figures, num_chains: int, rank: int) -> str:
     if few or figures.get(CUTS, 0.0) > RHAT_GOOD:
         mixed += (
             f"; the cut points and their distances have one of {figures[CUTS]:.2f} with at least "
-            f"{figures['ess_cutpoints']:.0f}"
+            f"{figures['ess_cutpoints']:.0f} effective draws"
         )
     found = round(figures["factors_agreeing"] * rank)
     chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"
