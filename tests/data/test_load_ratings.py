@@ -52,6 +52,9 @@ def test_names_in_quotes_may_hold_what_separates(tmp_path):
     ratings = load_ratings(written(tmp_path, text))
     assert ratings.row_names == ("ann; x", "bob")
     assert ratings.column_names == ('Crouching "Tiger", Hidden', '7" disk')
+    # What stands in quotes does not tell what separates.
+    ratings = load_ratings(written(tmp_path, '"ann; x",Heat,5\nbob,Heat,4\n'))
+    assert ratings.row_names == ("ann; x", "bob")
 
 
 def test_columns_stand_in_the_order_that_is_asked_for(tmp_path):
