@@ -142,7 +142,8 @@ def _add_ratings(parser) -> None:
     ratings = parser.add_argument_group("ratings (pmf, ordered-probit)")
     ratings.add_argument(
         "--scale", type=float, nargs=2, metavar=("LOW", "HIGH"),
-        help="lowest and highest rating that there can be; predictions are held inside",
+        help="lowest and highest rating that there can be; predictions are held inside (the stars "
+        "of ordered-probit are those that occur)",
     )  # fmt: skip
 
 
@@ -209,10 +210,18 @@ def _read(options):
                 raise InputError(
                     f"--{name.replace('_', '-')} means nothing for lines of ratings; leave it out"
                 )
+        if options.probability:
+            raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
             raise InputError(f"{options.data} is no file; give one of lines of row, column, rating")
         header = "auto" if options.header is None else options.header
-        return load_ratings(options.data, scale=options.scale, header=header)
+        found = load_ratings(options.data, scale=options.scale, header=header)
+        low, high = found.range
+        print(
+            f"{options.data}: {len(found.values):,} ratings from {low:g} to {high:g}, of "
+            f"{found.num_rows:,} rows and {found.num_columns:,} columns"
+        )
+        return found
     if options.scale is not None:
         raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
     reading = {

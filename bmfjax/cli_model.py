@@ -23,8 +23,7 @@ def priors(options) -> dict:
         if options.model not in models and getattr(options, name) is not None:
             raise InputError(
                 f"--{name.replace('_', '-')} belongs to the {models[0]} model"
-                f"{''.join(f' and to {m}' for m in models[1:])}; leave it out, or give --model "
-                f"{models[0]}"
+                f"{''.join(f' and to {m}' for m in models[1:])}; leave it out"
             )
     given = {
         "num_rates": options.flip_rates,

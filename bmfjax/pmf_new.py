@@ -24,21 +24,29 @@ if TYPE_CHECKING:
     from bmfjax.result import Fit
 
 SIDES = {"rows": "row", "columns": "column"}
+#: Of latent values and vectors, between two draws that are kept.
+SWEEPS = 25
 #: How often the first draw of a chain is visited before those that are kept.
 SETTLE = 20
 
 
-def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0) -> Fit:
+def given_new(fit: Fit, new, side: str = "rows", sweeps: int | None = None, seed: int = 0) -> Fit:
     """The fit of `Fit.given_new`."""
     if fit.model not in LINKS:
         raise InputError(f"model {fit.model!r} has no given_new; use transform()")
     if side not in SIDES:
         raise InputError(f"side is {side!r}; choose 'rows' or 'columns'")
+    if fit.model == "pmf":
+        if sweeps is not None:
+            raise InputError(f"sweeps is {sweeps}; model 'pmf' draws at once, leave it out")
+        sweeps = 1
+    sweeps = SWEEPS if sweeps is None else sweeps
     if sweeps < 1:
         raise InputError(f"sweeps is {sweeps}; give at least 1")
-    new = _matrix(new, fit.model)
+    new = _matrix(new, fit, side)
     _check_other_side(fit.data, new, side)
-    drawn = _drawn(fit, new, SIDES[side], 1 if fit.model == "pmf" else sweeps, seed)
+    _check_scale(fit.settings["scale"], new)
+    drawn = _drawn(fit, new, SIDES[side], sweeps, seed)
     usage, basis = drawn.pop("usage", fit.usage_draws), drawn.pop("basis", fit.basis_draws)
     found = dataclasses.replace(
         fit,
@@ -55,12 +63,15 @@ def given_new(fit: Fit, new, side: str = "rows", sweeps: int = 25, seed: int = 0
 def _scalars(fit, found, side) -> dict:
     """Figures of the new lines; what is said of the run itself stays."""
     # What a line that was fitted is like is known from the fit, also where no new line has it.
+    other = f"{'columns' if side == 'rows' else 'rows'}_without_information"
     lines = pmf_trust.informed(fit.data) | {side: pmf_trust.informed(found.data)[side]}
     sides = np.arange(found.data.num_rows), np.arange(found.data.num_columns)
     after = {n: t[:, fit.scalars["num_warmup"] :] for n, t in fit.trace.items()}
     return {
         **fit.scalars,
         **data_figures(found.data, solutions(found.basis_draws, signed=False)),
+        # The lines of the other side were learned in the fit, whatever the new ones have of them.
+        other: fit.scalars[other],
         **pmf_trust.assess(
             lines, *found.product_draws(*sides), found.agreement, after,
             found.other_draws.get("cutpoints"), exact=found.model == "pmf",
@@ -68,10 +79,28 @@ def _scalars(fit, found, side) -> dict:
     }  # fmt: skip
 
 
-def _matrix(new, model):
+def _matrix(new, fit, side):
+    """An array has the names of the fit's lines on the side that stays."""
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
         return new
-    return BinaryMatrix(new) if model == "probit" else RealMatrix(new)
+    kind = BinaryMatrix if fit.model == "probit" else RealMatrix
+    bare, fitted = kind(new), fit.data
+    if side == "rows" and fitted.has_column_names and bare.num_columns == fitted.num_columns:
+        return kind(new, column_names=fitted.column_names)
+    if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
+        return kind(new, row_names=fitted.row_names)
+    return bare
+
+
+def _check_scale(scale, new):
+    if scale is None:
+        return
+    low, high = new.range
+    if low < scale[0] or high > scale[1]:
+        raise InputError(
+            f"new ratings are from {low:g} to {high:g}, outside of the scale that was fitted, "
+            f"{scale[0]:g} to {scale[1]:g}; give them on that scale"
+        )
 
 
 def _check_other_side(fitted, new, side):
@@ -110,6 +139,7 @@ def _drawn(fit, new, side, sweeps, seed) -> dict:
     settle = 0 if link == "identity" else SETTLE
 
     @jax.jit
+    @jax.default_matmul_precision("highest")
     def chain(key, known, data):
         def draw(drawn, at):
             key, known = at
@@ -117,7 +147,7 @@ def _drawn(fit, new, side, sweeps, seed) -> dict:
             def sweep(drawn, key):
                 return draw_side(key, side, known | drawn, data, density), None
 
-            # From where the draw before ended, which is a draw given nearly the same.
+            # From where the draw before ended: its sides are like these, up to a rotation.
             drawn, _ = lax.scan(sweep, drawn, random.split(key, sweeps))
             return drawn, drawn
 

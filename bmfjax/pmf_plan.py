@@ -15,6 +15,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels.entry_blocks import EntryBlocks, entry_blocks
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf_density import PMFDensity, check_density
+from bmfjax.models.pmf import LEVEL_SCALES
 from bmfjax.outcome import after_warmup, fit_of, most_probable, thinning
 from bmfjax.pmf_cells import LINKS, with_effects
 from bmfjax.pmf_factors import principal_draws
@@ -28,8 +29,6 @@ PRIORS = {
     "precision": None, "precision_gamma": (1.0, 1.0), "effects": True, "effect_gamma": (1.0, 1.0),
     "strength": 2.0, "degrees": None, "scale": 1.0, "level": None,
 }  # fmt: skip
-#: Mean and standard deviation of the levels, in standard deviations of the latent values' noise.
-LEVELS = {"probit": (0.0, 1.0), "ordered": (0.0, 2.0)}
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 
@@ -184,7 +183,8 @@ def resolve_priors(given, link, values) -> dict:
             )
         found[name] = _pair(name, found[name])
     if found["level"] is None:
-        found["level"] = LEVELS.get(link, (float(np.mean(values)), 10.0))
+        mean = float(np.mean(values)) if link == "identity" else 0.0
+        found["level"] = mean, LEVEL_SCALES[link]
     found["level"] = _level(found["level"])
     for name in ("precision", "strength", "degrees", "scale"):
         value = found[name]
@@ -214,7 +214,8 @@ def _level(value):
         mean = sd = math.nan
     if not (math.isfinite(mean) and 0 < sd < math.inf):
         raise InputError(
-            f"prior 'level' is {value!r}; give a mean and a positive standard deviation"
+            f"prior 'level' is {value!r}; give a mean and a positive standard "
+            "deviation, such as [3.5, 2]"
         )
     return [mean, sd]
 

@@ -67,15 +67,18 @@ def assess(lines, usage, basis, agreeing, trace, cutpoints=None, *, exact: bool 
     if cutpoints is not None:
         # What a star is worth shows in their distances.
         gaps = np.concatenate([cutpoints, np.diff(cutpoints, axis=-1)], -1)
-        figures["rhat_cutpoints"] = float(split_rhat(gaps).max())
-        figures["ess_cutpoints"] = float(ess_bulk(gaps).min())
+        # One that never changes says nothing of the others; it has not been seen to move.
+        rounding = 4 * np.finfo(np.float32).eps * max(1.0, np.abs(cutpoints).max())
+        stuck = np.ptp(gaps, axis=(0, 1)) <= rounding
+        figures["rhat_cutpoints"] = float(np.nanmax(np.where(stuck, np.inf, split_rhat(gaps))))
+        figures["ess_cutpoints"] = float(np.nanmin(np.where(stuck, 0.0, ess_bulk(gaps))))
     doubts = [figures.get(n, float("nan")) for n in ("rhat_product", "rhat_precision", CUTS)]
     figures["rhat"] = float(np.nanmax(doubts))
     figures["converged"] = bool(
         chains > 1
         and figures["rhat"] <= RHAT_USABLE
         and figures["ess_product"] >= ESS_PER_CHAIN * chains
-        and not figures.get("ess_cutpoints", np.inf) < ESS_PER_CHAIN * chains
+        and figures.get("ess_cutpoints", np.inf) >= ESS_PER_CHAIN * chains
     )
     return figures | {"verdict": verdict(figures, chains, len(agreeing))}
 
@@ -90,12 +93,12 @@ def verdict(figures, num_chains: int, rank: int) -> str:
         "effective draws"
     )
     if figures.get("rhat_precision", 0.0) > RHAT_GOOD:
-        mixed += f"; the noise has one of {figures['rhat_precision']:.2f}"
+        mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
     few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * num_chains
     if few or figures.get(CUTS, 0.0) > RHAT_GOOD:
         mixed += (
-            f"; the cut points and their distances have one of {figures[CUTS]:.2f} with at least "
-            f"{figures['ess_cutpoints']:.0f} effective draws"
+            f"; the cut points and their distances have an R-hat of {figures[CUTS]:.2f} with at "
+            f"least {figures['ess_cutpoints']:.0f} effective draws"
         )
     found = round(figures["factors_agreeing"] * rank)
     chains = "both chains" if num_chains == 2 else f"all {num_chains} chains"

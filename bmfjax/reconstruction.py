@@ -96,12 +96,21 @@ class LogOdds(Reconstruction):
         return super().predict(i, j, kind, level)
 
 
-class ExpectedRating(Reconstruction):
-    """Expected ratings, effects included: normal noise and stars."""
+class Cells(Reconstruction):
+    """What is expected of the cells of a matrix factorisation, effects included."""
 
     def product_draws(self, i, j):
         usage, basis = super().product_draws(i, j)
         return pmf_cells.with_effects(usage, basis, self.fit.other_draws, i, j)
+
+    def predict(self, i, j, kind, level):
+        cells = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
+        found = pmf_cells.predict_cells(self.fit, *cells, kind, level)
+        return found.reshape(*found.shape[:-1], len(i), len(j))
+
+
+class ExpectedRating(Cells):
+    """Expected ratings: normal noise and stars."""
 
     def probability(self, i, j):
         raise InputError(
@@ -112,22 +121,14 @@ class ExpectedRating(Reconstruction):
     def noisy_probability(self, i, j):
         return self.probability(i, j)
 
-    def predict(self, i, j, kind, level):
-        cells = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
-        found = pmf_cells.predict_cells(self.fit, *cells, kind, level)
-        return found.reshape(*found.shape[:-1], len(i), len(j))
 
-
-class ChanceBehindProbit(ExpectedRating):
+class ChanceBehindProbit(Cells):
     """Probabilities of a one behind a probit."""
 
     no_flips = "probability() is that of an observation already"
 
     def probability(self, i, j):
         return self.predict(i, j, "mean", 0.9)
-
-    def noisy_probability(self, i, j):
-        return Reconstruction.noisy_probability(self, i, j)
 
 
 _KINDS = {

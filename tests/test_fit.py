@@ -1,5 +1,6 @@
 """`bmfjax.fit`: the answer, its reproducibility, and the refusals."""
 
+import dataclasses
 import itertools
 import types
 
@@ -302,6 +303,12 @@ def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
             product.data, rank=2, priors={"precision": 1e37},
             **QUICK,
         )  # fmt: skip
+
+
+def test_a_fit_is_not_changed(fitted):
+    for name in ("usage", "usage_draws", "anything"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(fitted, name, 1)
 
 
 def test_saved_and_loaded_again(tmp_path, fitted):

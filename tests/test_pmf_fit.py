@@ -10,6 +10,7 @@ import pytest
 from scipy.special import log_ndtr
 
 import bmfjax
+from bmfjax import pmf_trust
 from bmfjax.data import InputError
 from bmfjax.pmf_cells import cell_draws
 from bmfjax.pmf_factors import principal_draws
@@ -172,6 +173,8 @@ def test_figures_of_new_lines_are_their_own():
     values[0, :20], values[2, 5:9] = 1.0, 0.0
     found = fit.given_new(bmfjax.BinaryMatrix(values), sweeps=2)
     assert found.scalars["rows_without_information"] == 1
+    # Columns were learned in the fit, also those of which the new rows have nothing.
+    assert found.scalars["columns_without_information"] == 0
     assert fit.scalars["rows_without_information"] == 0
     assert found.scalars["num_draws"] == fit.scalars["num_draws"]
     assert found.scalars["rhat_product"] != fit.scalars["rhat_product"]
@@ -270,6 +273,8 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(bmfjax.Ratings(["x"], ["new"], [1.0]), "columns")
     with pytest.raises(InputError, match="choose 'rows' or 'columns'"):
         fitted().given_new(problem()[0], "users")
+    with pytest.raises(InputError, match="model 'pmf' draws at once"):
+        fitted().given_new(problem()[0], sweeps=3)
 
 
 def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
@@ -317,6 +322,30 @@ def test_predictions_take_no_more_memory_than_a_block():
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
     # The result and what adding effects makes of it; the factors would be 32 times as much.
     assert peak < 6 * whole.nbytes and whole.shape == (400, ROWS * COLUMNS)
+
+
+def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
+    data = problem()[0]
+    values = np.where(np.arange(COLUMNS) % 3 == 0, 4.0, np.nan)[None]
+    assert fitted().given_new(values).data.shape == (1, COLUMNS)
+    column = fitted().given_new(np.full((ROWS, 1), 3.0), "columns")
+    assert column.data.row_names == data.row_names
+    scaled = dataclasses.replace(fitted(), settings=fitted().settings | {"scale": [1, 5]})
+    with pytest.raises(InputError, match="from 3 to 6, outside of the scale that was fitted, 1 to"):
+        scaled.given_new(np.where(np.arange(COLUMNS) == 2, 6.0, 3.0)[None])
+
+
+def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
+    fit, rng = fitted("ordered-probit"), np.random.default_rng(0)
+    cuts = np.sort(rng.normal(size=(2, 100, 4)), -1)
+    cuts[..., 3] = cuts[..., 2] + 0.25
+    lines = pmf_trust.informed(fit.data)
+    everything = np.arange(ROWS), np.arange(COLUMNS)
+    judged = pmf_trust.assess(
+        lines, *fit.product_draws(*everything), fit.agreement,
+        {"log_joint": rng.normal(size=(2, 100))}, cuts,
+    )  # fmt: skip
+    assert not judged["converged"] and "cut points" in judged["verdict"]
 
 
 def test_cut_points_count_in_the_verdict():

@@ -13,6 +13,8 @@ from bmfjax.data.files import opened_npz, reading
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.storage import RATINGS, read_saved
 
+#: What the third field of a header may be called, and others may not.
+RATING_NAMES = ("rating", "ratings", "stars", "score", "value")
 #: What separates the fields, in the order in which it is looked for.
 SEPARATORS = ("::", "\t", ";", ",", " ")
 
@@ -30,8 +32,8 @@ def load_ratings(path, *, scale=None, header="auto", row_names=None, column_name
     scale : (float, float), optional
         Lowest and highest rating that there can be; of a .npz default as it was saved.
     header : {"auto", True, False}
-        Whether the first line of a text file holds names of the fields; "auto": if its value is no
-        number.
+        Whether the first line of a text file holds names of the fields; "auto": if a word stands
+        where its value would.
     row_names, column_names : sequence of str, optional
         All names of the rows or columns, in the order that they are to have, such as
         ``fit.data.column_names`` for new rows of a fit. Default: those of the file, in the order in
@@ -59,6 +61,8 @@ def load_ratings(path, *, scale=None, header="auto", row_names=None, column_name
     ('Crouching Tiger, Hidden Dragon',)
     """
     path = Path(os.fspath(path))
+    if header not in ("auto", True, False):
+        raise InputError(f"header is {header!r}; give True, False or 'auto'")
     given = {"scale": scale, "row_names": row_names, "column_names": column_names, "name": name}
     if path.suffix.lower() == ".npz":
         if header != "auto":
@@ -109,7 +113,10 @@ def _renamed(found, stem, *, scale, row_names, column_names, name):
 def _triples(path, header):
     """Names of rows, names of columns and values."""
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = err.object[: err.start].count(b"\n") + 1
+        raise InputError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from err
     except OSError as err:
         raise InputError(f"{path} cannot be read: {err.strerror or err}; give another") from err
     first = next((line for line in io.StringIO(text) if line.strip()), None)
@@ -124,7 +131,8 @@ def _triples(path, header):
                 f"{path}, line {number}: {len(fields)} fields; give row, column and value, "
                 f"separated by {separator!r} as in the first line"
             )
-    if header is True or (header == "auto" and _number(table[0][1][2]) is None):
+    if header is True or (header == "auto" and _is_header(*(fields for _, fields in table[:2]))):
+        _check_order(path, table[0][1])
         table = table[1:]
     if not table:
         raise InputError(f"{path} has a header alone; give a line for each rating")
@@ -134,7 +142,11 @@ def _triples(path, header):
             if not fields[k]:
                 raise InputError(f"{path}, line {number}: the {what} is empty; name every {what}")
         if value is None:
-            raise InputError(f"{path}, line {number}: {fields[2]!r} is no number; give one")
+            names = header == "auto" and number == table[0][0]
+            raise InputError(
+                f"{path}, line {number}: {fields[2]!r} is no number; give one"
+                f"{', or header=True if the line names the fields' if names else ''}"
+            )
     rows, columns = ([fields[k] for _, fields in table] for k in range(2))
     return rows, columns, values
 
@@ -151,7 +163,7 @@ def _fields(path, text, separator):
     began = 1
     try:
         for fields in reader:
-            if any(field.strip() for field in fields):
+            if len(fields) > 1 or any(field.strip() for field in fields):
                 yield began, [field.strip() for field in fields]
             began = reader.line_num + 1
     except csv.Error as err:
@@ -160,7 +172,29 @@ def _fields(path, text, separator):
         ) from err
 
 
+def _is_header(first, second=None):
+    """A word where a rating would stand; what holds a digit, or nothing, is a rating gone wrong.
+
+    So is a line with more or fewer fields than the next.
+    """
+    field = first[2]
+    word = bool(field) and _number(field) is None and not any(c.isdigit() for c in field)
+    return word and (second is None or len(first) == len(second))
+
+
+def _check_order(path, names):
+    """A header may say that another field is the rating."""
+    at = [k for k, name in enumerate(names) if name.lower() in RATING_NAMES]
+    if at and 2 not in at:
+        raise InputError(
+            f"{path}: the header has {names[at[0]]!r} as field {at[0] + 1}, and the third is read "
+            "as the rating; put row, column and rating first, in this order"
+        )
+
+
 def _number(field):
+    if "_" in field:  # which Python takes for digits apart
+        return None
     try:
         return float(field)
     except ValueError:

@@ -16,7 +16,7 @@ from bmfjax.kernels.entry_blocks import entry_blocks
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf import pmf_gibbs
 from bmfjax.kernels.pmf_density import PMFDensity
-from bmfjax.models.pmf import pmf, resolve_categories
+from bmfjax.models.pmf import pmf, resolve_categories, resolve_level_scale
 from bmfjax.models.relaxed import resolve_precision
 
 
@@ -137,7 +137,7 @@ def pmf_density(arguments: dict, values) -> PMFDensity:
         precision_gamma=_gamma(precision, "precision") if learned else (1.0, 1.0),
         effect_gamma=_gamma(arguments["effect_precision"], "effect_precision"),
         factors=NormalWishart(arguments["strength"], arguments["degrees"], arguments["scale"]),
-        level=(arguments["level_mean"], arguments["level_scale"]),
+        level=(arguments["level_mean"], resolve_level_scale(arguments["level_scale"], link)),
     )
 
 

@@ -77,22 +77,30 @@ def to_arviz(
 
 def _sites(model, args, kwargs):
     """Names of the sites' dimensions, and what is observed, masked entries NaN."""
-    dims = {}
+    dims, given = {}, {}
 
     @jax.jit  # one program; run as it stands, every operation of the model compiles alone
-    def observed():
+    def computed():
         start = handlers.substitute(
             handlers.seed(model, jax.random.key(0)), substitute_fn=init_to_sample
         )
         trace = handlers.trace(start).get_trace(*args, **kwargs)
         dims.update({n: d for n, s in trace.items() if (d := _dims(n, s))})
-        return {
-            n: (s["value"], getattr(s["fn"], "_mask", None))
+        parts = {
+            n: {"value": s["value"], "mask": getattr(s["fn"], "_mask", None)}
             for n, s in trace.items()
             if _is_data(s)
         }
+        # What the model was given stays as it is, in its own dtype and out of the program.
+        given.update({n: {k: v for k, v in p.items() if not _traced(v)} for n, p in parts.items()})
+        return {n: {k: v for k, v in p.items() if _traced(v)} for n, p in parts.items()}
 
-    return dims, {n: _observed(*v) for n, v in jax.device_get(observed()).items()}
+    found = jax.device_get(computed())
+    return dims, {n: _observed(**given[n], **found[n]) for n in found}
+
+
+def _traced(value):
+    return isinstance(value, jax.core.Tracer)
 
 
 def _dims(name, site):
@@ -114,10 +122,11 @@ def _is_data(site):
     return site["type"] == "sample" and site["is_observed"]
 
 
-def _observed(values, mask):
+def _observed(value, mask):
+    value = np.asarray(value)
     if mask is None:
-        return values
-    return np.where(mask, values, np.float32(np.nan))
+        return value
+    return np.where(np.asarray(mask), value, np.float32(np.nan))
 
 
 def _statistics(mcmc):

@@ -138,6 +138,8 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         start = random_position(key, data, density) if position is None else position
         return PMFState({n: jnp.asarray(start[n]) for n in density.sites})
 
+    # Some accelerators round the factors of a float32 product to 10 bits.
+    @jax.default_matmul_precision("highest")
     def step(key, state, data, inverse_temperature=1.0):
         if density.link != "identity" and inverse_temperature != 1.0:
             raise InputError(

@@ -9,8 +9,8 @@ proposes new cut points and a factor :math:`s = e^t` for effects and factors at 
    c \to c', \quad (u, a, b) \to s\,(u, a, b), \quad m_U \to s\,m_U, \quad
    (\Lambda_U, \tau_a, \tau_b) \to s^{-2}(\Lambda_U, \tau_a, \tau_b),
 
-under which the densities of vectors and effects given their means and precisions only gain what the
-Jacobian takes. The proposal is that of a Newton step from where the chain is,
+under which the densities of vectors and effects given their means and precisions only lose what the
+Jacobian gives. The proposal is that of a Newton step from where the chain is,
 
 .. math::
 
@@ -19,8 +19,9 @@ Jacobian takes. The proposal is that of a Newton step from where the chain is,
 with gradient g and curvature H of the log density there (Gamerman 1997, "Sampling from the
 posterior distribution in generalized linear mixed models", Statistics and Computing 7, with tails
 that let a chain come in from afar), and accepted as Metropolis and Hastings have it. In c and s the
-likelihood is log-concave; in logarithms of the distances no proposal is out of order, and a
-category without entries is no trouble.
+likelihood is log-concave; in logarithms of the distances no proposal is out of order. Cut points
+that floating point numbers could not keep apart (`bmfjax.kernels.pmf_links.are_apart`) are outside
+of the support: a category that is hardly ever given, among millions, would fall to no width.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity
-from bmfjax.kernels.pmf_links import bounds, log_interval
+from bmfjax.kernels.pmf_links import are_apart, bounds, log_interval
 from bmfjax.kernels.small_cholesky import back_substitute, cholesky
 
 #: Entries looked at in one go; degrees of freedom of the proposal.
@@ -48,7 +49,7 @@ class Slopes(NamedTuple):
     terms : (entry,) float
         Of the entries.
     gain : () float
-        Sum over the entries of what their terms exceed those given by.
+        Sum over the entries of their terms less `before`.
     gradient : (categories,) float
         In the cut points and, last, the logarithm of the scale.
     information : (categories, categories) float
@@ -97,22 +98,26 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
         step, upper = _newton(cuts, at, at_scale, density)
         move = step + back_substitute(upper[..., None], noise[:, None])[:, 0]
         proposal = _moved(cuts, move[:-1]), log_scale + move[-1], at.terms
-        return proposal, (cuts, log_scale, at.gain, step, upper, move)
+        return proposal, (cuts, log_scale, at.gain, step, upper)
 
     # At the cut points and at those proposed there, which is one program to compile.
     start = position["cutpoints"], jnp.zeros((), fit.dtype), jnp.zeros_like(fit)
     both = lax.scan(look, start, length=2)[1]
-    (cuts, proposed), (_, log_scale), (_, gain), (_, back), uppers, (move, _) = both
+    (cuts, proposed), (_, log_scale), (_, gain), (ahead, back), uppers = both
+    # What the proposal has become in floating point numbers.
+    stretch = jnp.log(jnp.diff(proposed)) - jnp.log(jnp.diff(cuts))
+    move = jnp.concatenate([proposed[:1] - cuts[:1], stretch, log_scale[None]])
     gain = (
         gain
         - 0.5 * jnp.sum((proposed - cuts) * (proposed + cuts - 2.0 * mean)) / sd**2
-        + jnp.sum(move[1:-1])  # the Jacobian of the logarithms of the distances
+        + jnp.sum(stretch)  # the Jacobian of the logarithms of the distances
         + log_prior_gain(position, log_scale, density)
         + _log_proposal(uppers[1], uppers[1] @ (-move - back))
-        - _log_proposal(uppers[0], noise)
+        - _log_proposal(uppers[0], uppers[0] @ (move - ahead))
     )
     # What is no number is not accepted.
     accept = jnp.log(random.uniform(key_accept, (), fit.dtype)) < gain
+    accept &= are_apart(proposed)
     scale = jnp.exp(log_scale)
     scaled = scaled_position(position, scale) | {"cutpoints": proposed}
     position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)
@@ -120,7 +125,17 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
 
 
 def scaled_position(position, scale) -> dict:
-    """The position with effects and usage times a scale, and what they are drawn from to suit."""
+    """The position with effects and usage times a scale, and what they are drawn from to suit.
+
+    Parameters
+    ----------
+    position : dict
+    scale : () float
+
+    Returns
+    -------
+    dict
+    """
     powers = {"usage": 1, "usage_mean": 1, "usage_precision": -2}
     for side in FACTORS:
         powers |= {f"{side}_effect": 1, f"{side}_precision": -2}
@@ -258,7 +273,9 @@ def _newton(cuts, at: Slopes, scale_terms, density):
     gradient, curvature = jacobian.T @ gradient, jacobian.T @ curvature @ jacobian
     # The second derivative of the exponential, where it helps, and the Jacobian's one.
     bend = jnp.maximum(-gradient[1:-1], 1.0)
-    curvature = curvature + jnp.diag(jnp.pad(bend, 1))
+    # And of the scale, of which the step would be far too long from below.
+    up = jnp.maximum(gradient[-1:], 0.0)
+    curvature = curvature + jnp.diag(jnp.concatenate([jnp.zeros(1), bend, up]))
     gradient = gradient.at[1:-1].add(1.0)
     solved = cholesky(jnp.c_[curvature, gradient][..., None])[..., 0]
     upper = solved[:, :-1]

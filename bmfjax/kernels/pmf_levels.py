@@ -8,11 +8,12 @@ from jax import random
 from bmfjax.kernels.entry_blocks import flat_values
 from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale
 from bmfjax.kernels.pmf_density import FACTORS, PMFDensity, noise_precision
+from bmfjax.kernels.pmf_links import are_apart
 from bmfjax.kernels.small_cholesky import back_substitute, cholesky
 
 
 def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperature):
-    """Draw the level, of other links than the identity with the scale; translate the effects.
+    """Draw the level, behind a probit together with the scale of the fits; translate the effects.
 
     Parameters
     ----------
@@ -83,8 +84,10 @@ def _translate(key, side, position, density):
     precision = level.size / sd**2 + effect.shape[0] * effect_precision
     linear = -jnp.sum(level - mean) / sd**2 - sign * effect_precision * jnp.sum(effect)
     t = linear / precision + random.normal(key, (), effect.dtype) / jnp.sqrt(precision)
-    moved = position | {site: level + t, name: effect + sign * t}
-    return moved, (t if density.link == "ordered" else 0.0)
+    if density.link != "ordered":
+        return position | {site: level + t, name: effect - t}, 0.0
+    t = jnp.where(are_apart(level + t), t, 0.0)
+    return position | {site: level + t, name: effect + t}, t
 
 
 def _translate_mean(key, side, position, density):

@@ -16,7 +16,7 @@ JASA 88, equations 3 and 13).
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 from jax.scipy.special import log_ndtr, ndtri
 
 from bmfjax.kernels.truncated_normal import truncated_normal_quantile
@@ -96,6 +96,21 @@ def log_interval(low, high):
     return top + jnp.log1p(-jnp.exp(drop))
 
 
+def are_apart(cutpoints):
+    """Whether cut points keep to the distances that floating point numbers can tell: () bool.
+
+    Nearer ones would meet when all of them are moved, and would never part again.
+
+    Examples
+    --------
+    >>> near = jnp.array([0.93, 0.93 + 1e-6], jnp.float32)
+    >>> bool(are_apart(near)), bool(are_apart(near * jnp.array([1.0, 1.001])))
+    (False, True)
+    """
+    ends = jnp.maximum(1.0, jnp.max(jnp.abs(cutpoints), initial=0.0))
+    return jnp.all(jnp.diff(cutpoints) > 64 * jnp.finfo(cutpoints.dtype).eps * ends)
+
+
 def level_of(link: str, counts):
     """Levels that give these shares: a fit of a probit, or the cut points.
 
@@ -116,5 +131,10 @@ def level_of(link: str, counts):
     """
     # Half a count more: a category that does not occur has its place too.
     below = jnp.cumsum(counts + 0.5)
-    cuts = ndtri(below[:-1] / below[-1])
-    return -cuts[0] if link == "probit" else cuts
+    tiny = jnp.finfo(counts.dtype).eps
+    cuts = ndtri(jnp.clip(below[:-1] / below[-1], tiny, 1.0 - tiny))
+    if link == "probit":
+        return -cuts[0]
+    # Of rare categories among many entries the ends would round to one number.
+    least = 1e-3 * jnp.arange(cuts.shape[0], dtype=cuts.dtype)
+    return lax.cummax(cuts - least) + least

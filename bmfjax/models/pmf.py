@@ -16,6 +16,8 @@ from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.relaxed import resolve_precision
 
 LINKS = ("identity", "probit", "ordered")
+#: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
+LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
 
 
 def pmf(
@@ -32,7 +34,7 @@ def pmf(
     degrees=None,
     scale=1.0,
     level_mean=0.0,
-    level_scale=10.0,
+    level_scale=None,
     shape=None,
 ):
     r"""Real factors with a mean and a precision matrix of their own, which are learned.
@@ -76,7 +78,8 @@ def pmf(
         :math:`\beta_0`, :math:`\nu_0` (default: the rank) and w.
     level_mean, level_scale : float
         Mean and standard deviation of the normal prior of the intercept, or of every cut point
-        before they are put in order.
+        before they are put in order. Default: 0, and 10 for "identity", 1 for "probit" and 2 for
+        "ordered" (`LEVEL_SCALES`).
     shape : (int, int), optional
         Rows and columns where `data` is None.
 
@@ -112,6 +115,7 @@ def pmf(
     categories = resolve_categories(_concrete(data, observed), link, categories)
     values, seen = split_missing(data, observed)
     degrees = float(rank if degrees is None else degrees)
+    level_scale = resolve_level_scale(level_scale, link)
     level = dist.Normal(level_mean, level_scale)
     if link == "ordered":
         cuts = numpyro.sample("cutpoints", OrderedNormal(categories - 1, level_mean, level_scale))
@@ -147,6 +151,11 @@ def pmf(
         numpyro.sample("data", noise, obs=obs)
 
 
+def resolve_level_scale(scale, link) -> float:
+    """The standard deviation of the level's prior: that given, or the link's own."""
+    return LEVEL_SCALES[link] if scale is None else scale
+
+
 def resolve_categories(values, link, categories):
     """The number of categories, after a look at the observed values.
 
@@ -177,6 +186,11 @@ def resolve_categories(values, link, categories):
     highest = 0
     if values is not None:
         highest = int(values.max(initial=0))
+        if link == "ordered" and categories is None and values.size and values.min() >= 1:
+            raise InputError(
+                f"the lowest category of data is {values.min():g} and they are counted from 0; "
+                "subtract it, or give categories="
+            )
         counts = (values == np.round(values)).all() and values.min(initial=0) >= 0
         if not counts or (link == "probit" and highest > 1):
             have = "zeros and ones" if link == "probit" else "categories counted from 0"

@@ -31,14 +31,16 @@ def _of_data(data) -> list[tuple[str, str, str]]:
         ("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns"),
         entries,
         ("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed"),
-        ("Without information", mute, "nothing observed, so nothing learned"),
+        ("Without information", mute, "nothing observed of them here"),
     ]
 
 
 def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     """Of a matrix factorisation by Gibbs sampling."""
     scalars, other, kept = fit.scalars, fit.other_draws, fit.usage_draws.shape[1]
-    rows = [
+    given = fit.settings.get("given_new")
+    rows = [("Given a fit", f"new {given}", "drawn given its draws; what is said of these is its")]
+    rows = (rows if given else []) + [
         (
             "Draws",
             f"{fit.num_chains} x {int(scalars['num_draws']):,}",
@@ -64,6 +66,8 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
         sd = noise_sd(fit)
         rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
     if "cutpoints" in other:
+        cuts = other["cutpoints"].mean((0, 1))
+        rows.append(("Cut points", ", ".join(f"{c:.2f}" for c in cuts), "between the stars, means"))
         rows.append(_cut_points(fit))
     if "replica" in fit.trace:
         least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
@@ -83,7 +87,8 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
         (
             f"{what} effects",
             f"± {other[name].mean((0, 1)).std():.2f}",
-            f"spread of what {what.lower()}s add to all of their fits",
+            f"spread of their means, which {what.lower()}s add to all of their fits; factors may "
+            "hold a part of it",
         )
         for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
         if name in other
@@ -161,7 +166,9 @@ def _of_chains(fit) -> list[tuple[str, str, str]]:
     scalars, kept = fit.scalars, fit.usage_draws.shape[1]
     seen = fit.data.num_ones + fit.data.num_zeros
     which = "uncertain" if fit.is_boolean else "reconstructed"
-    rows = [
+    given = fit.settings.get("given_new")
+    rows = [("Given a fit", f"new {given}", "drawn given its draws; what is said of these is its")]
+    rows = (rows if given else []) + [
         (
             "Draws",
             f"{fit.num_chains} x {int(scalars['num_draws']):,}",

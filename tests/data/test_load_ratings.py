@@ -35,11 +35,26 @@ def test_files_of_all_separators_are_read(tmp_path, separator, header):
         ('1,2,3\n1,"3,3\n', "line 2: unexpected end of data; close every double quote"),
         ("1,2,3\n1,2,4\n", r"row 1 \('1'\), column 1 \('2'\) .* is rated twice"),
         ("1,2,9\n", "outside the scale"),
+        ("1,2,\n1,3,4\n", "line 1: '' is no number"),
+        ("a;b;3,5\na;c;4,5\n", "line 1: '3,5' is no number; give one, or header=True"),
+        ("ann,Me, Myself and Irene,5\nbob,Heat,4\n", "line 1: 'Myself and Irene' is no number"),
+        ("1,2,3\n,,\n", "line 2: the row is empty"),
+        ("1,2,1_0\n", "'1_0' is no number"),
+        ("user,time,film,Rating\n1,2,3,4\n", "has 'Rating' as field 4, and the third is read"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         load_ratings(written(tmp_path, text), scale=(1, 5))
+
+
+def test_other_encodings_are_refused(tmp_path):
+    path = tmp_path / "latin.csv"
+    path.write_bytes("1,Heat,3\n2,Léon,4\n".encode("latin-1"))
+    with pytest.raises(InputError, match="line 2: not UTF-8"):
+        load_ratings(path)
+    with pytest.raises(InputError, match="header is 'no'"):
+        load_ratings(path, header="no")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -91,6 +91,10 @@ def test_categories_are_counted_and_values_checked_while_a_program_is_traced():
 
     assert traced(STARS, link="ordered") == (3,)
     assert traced(STARS, link="ordered", categories=6) == (5,)
+    with pytest.raises(
+        bmfjax.InputError, match="lowest category of data is 1 and they are counted"
+    ):
+        traced(STARS + 1.0, link="ordered")
     for link, message in (("probit", "zeros and ones"), ("ordered", "categories counted from 0")):
         with pytest.raises(bmfjax.InputError, match=message):
             traced(STARS + 0.5, link=link)

@@ -87,6 +87,19 @@ def test_what_is_masked_is_missing():
     np.testing.assert_array_equal(observed.values, np.where(OBSERVED, VALUES, np.nan))
 
 
+def test_what_is_observed_keeps_its_digits():
+    y = np.array([0.1, 2.0**25 + 1, 3.0])
+
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal())
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        numpyro.sample("doubled", dist.Normal(mean, 1.0), obs=2 * jnp.asarray(y))
+
+    idata = to_arviz(finished(model, {"mean": np.zeros((1, 5))}, {}, (y,)))
+    np.testing.assert_array_equal(idata["observed_data"]["y"].values, y)
+    np.testing.assert_allclose(idata["observed_data"]["doubled"].values, 2 * y, rtol=1e-6)
+
+
 def test_no_pointwise_likelihood_unless_asked_for():
     assert groups(converted()) == {"posterior", "sample_stats", "observed_data"}
     asked = to_arviz(finished(), include_log_likelihood=True)

@@ -1,5 +1,6 @@
 """Cut points and scale of an ordered probit: derivatives, exactness, digits."""
 
+import functools
 import itertools
 
 import jax
@@ -12,6 +13,7 @@ from scipy.special import ndtr
 from bmfjax.kernels.normal_wishart import NormalWishart
 from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale, log_prior_gain, scaled_position, slopes
 from bmfjax.kernels.pmf_density import PMFDensity, log_prior
+from bmfjax.kernels.pmf_links import are_apart, level_of
 from tests.kernels.exactness import fast_jit, moment_scores
 
 DENSITY = PMFDensity(
@@ -123,21 +125,53 @@ def test_draws_are_those_of_the_conditional():
     assert accepted.mean() > 0.5 and size.min() > 0.15 * chains * draws
 
 
-def test_a_start_far_away_is_left_at_once():
-    """Cut points and scale a hundred standard deviations off, as they are while chains warm up."""
+@pytest.mark.parametrize("off", [0.03, 0.3, 3.0])
+@pytest.mark.parametrize("cuts_too", [True, False])
+def test_a_start_far_away_is_left_at_once(off, cuts_too):
+    """Scale, and cut points or not, many standard deviations off, as while chains warm up."""
     rng = np.random.default_rng(1)
-    fit = rng.normal(size=100_000)
+    fit = rng.normal(size=20_000)
     cuts = np.array([-1.0, -0.5, 0.8])
     value = (fit[:, None] + rng.normal(size=(fit.size, 1)) > cuts).sum(1)
     density = DENSITY._replace(categories=4)
-    seen = jnp.ones(fit.size, bool)
-    step = fast_jit(draw_cuts_and_scale, static_argnums=5)
-    position = the_position() | {"cutpoints": jnp.asarray(0.4 * cuts, jnp.float32)}
-    fit, value = jnp.asarray(0.4 * fit, jnp.float32), jnp.asarray(value, jnp.float32)
-    for key in random.split(random.key(0), 12):
-        position, fit, _ = step(key, position, fit, value, seen, density)
-    np.testing.assert_allclose(position["cutpoints"], cuts, atol=0.05)
-    assert float(jnp.std(fit)) == pytest.approx(1.0, abs=0.03)
+    start = jnp.asarray(off * cuts if cuts_too else cuts, jnp.float32)
+    fit, value = jnp.asarray(off * fit, jnp.float32), jnp.asarray(value, jnp.float32)
+    position, fit = far_steps(the_position() | {"cutpoints": start}, fit, value, density)
+    np.testing.assert_allclose(position["cutpoints"], cuts, atol=0.1)
+    assert float(jnp.std(fit)) == pytest.approx(1.0, abs=0.06)
+
+
+@functools.partial(fast_jit, static_argnums=3)
+def far_steps(position, fit, value, density):
+    def step(carry, key):
+        return draw_cuts_and_scale(key, *carry, value, seen, density)[:2], None
+
+    seen = jnp.ones(value.shape, bool)
+    return lax.scan(step, (position, fit), random.split(random.key(0), 25))[0]
+
+
+def test_cut_points_never_meet():
+    """Of a category that does not occur, so far from zero that its width is a few roundings."""
+    rng, far = np.random.default_rng(3), 300.0
+    density = DENSITY._replace(level=(far, 1.0))
+    fit = jnp.asarray(far + rng.normal(size=2_000), jnp.float32)
+    value = jnp.where(fit + jnp.asarray(rng.normal(size=2_000)) > far, 2.0, 0.0)
+    cuts = jnp.array([far - 0.01, far + 0.01], jnp.float32)
+    seen = jnp.ones(value.size, bool)
+
+    @fast_jit
+    def many(position, fit, keys):
+        def step(carry, key):
+            position, fit, accepted = draw_cuts_and_scale(key, *carry, value, seen, density)
+            return (position, fit), (position["cutpoints"], accepted)
+
+        return lax.scan(step, (position, fit), keys)[1]
+
+    keys = random.split(random.key(0), 400)
+    found, accepted = many(the_position() | {"cutpoints": cuts}, fit, keys)
+    assert bool(jax.vmap(are_apart)(found).all())
+    # Some steps would have gone further.
+    assert 0.05 < float(accepted.mean()) < 0.95
 
 
 def test_a_sum_over_millions_of_entries_keeps_its_digits():
@@ -155,3 +189,8 @@ def test_a_sum_over_millions_of_entries_keeps_its_digits():
     gain = float(sums(*two, *rest, before).gain)
     exact = [log_likelihood(np.float64(c), np.float64(f), value, seen) for c, f in (one, two)]
     assert gain == pytest.approx(exact[1] - exact[0], abs=0.02)
+
+
+def test_cut_points_start_apart_among_millions():
+    counts = jnp.array([4e7, 0.0, 1.0, 4e7, 0.0], jnp.float32)
+    assert bool(are_apart(level_of("ordered", counts)))

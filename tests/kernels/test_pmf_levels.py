@@ -1,0 +1,113 @@
+"""What effects share with the level and with the factors' means."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from bmfjax.kernels.normal_wishart import NormalWishart
+from bmfjax.kernels.pmf_density import PMFDensity, log_prior
+from bmfjax.kernels.pmf_levels import _translate, _translate_mean
+from bmfjax.kernels.pmf_links import are_apart
+from tests.kernels.exactness import fast_jit
+
+LINKS = ("identity", "probit", "ordered")
+
+
+def density_of(link):
+    factors = NormalWishart(2.0, 4.0, 0.4)
+    return PMFDensity(2, link, categories=3, factors=factors, level=(0.3, 1.5))
+
+
+def the_position(link):
+    r = np.random.default_rng(0)
+    sizes = {"usage": (5, 2), "basis": (4, 2), "row_effect": (5,), "column_effect": (4,)}
+    position = {n: jnp.asarray(r.normal(size=s), jnp.float32) for n, s in sizes.items()}
+    position |= {f"{n}_mean": jnp.array([0.3, -0.2]) for n in ("usage", "basis")}
+    precision = jnp.array([[1.5, 0.4], [0.4, 3.0]])
+    position |= {f"{n}_precision": precision for n in ("usage", "basis")}
+    position |= {"row_precision": jnp.float32(1.4), "column_precision": jnp.float32(0.6)}
+    if link == "ordered":
+        return position | {"cutpoints": jnp.array([-0.5, 0.4])}
+    level = {"intercept": jnp.float32(0.7)}
+    return position | level | ({"precision": jnp.float32(1.0)} if link == "identity" else {})
+
+
+def fits(position):
+    plain = position["row_effect"][:, None] + position["column_effect"]
+    return position.get("intercept", 0.0) + plain + position["usage"] @ position["basis"].T
+
+
+def assert_normal_along(move, at_distance, zero, link):
+    """Draws of a move's distance are those of the normal that the density is along it."""
+    position = the_position(link)
+
+    def log_density(d):
+        return log_prior(density_of(link), at_distance(position, d))
+
+    gradient, hessian = fast_jit(lambda d: (jax.grad(log_density)(d), jax.hessian(log_density)(d)))(
+        zero
+    )
+    precision = -np.asarray(hessian).reshape(zero.size, zero.size)
+    mean = np.linalg.solve(precision, np.ravel(gradient))
+    draws = fast_jit(jax.vmap(lambda key: move(key, position)))
+    moved = draws(random.split(random.key(0), 20_000))
+    found = np.asarray(moved, float).reshape(20_000, zero.size)
+    covariance = np.linalg.inv(precision)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.abs(found.mean(0) - mean).max() < 4.5 * sd.max() / 20_000**0.5
+    scale = np.outer(sd, sd)
+    np.testing.assert_allclose(np.cov(found.T).reshape(precision.shape) / scale,
+                               covariance / scale, atol=4.5 * (2 / 20_000) ** 0.5)  # fmt: skip
+
+
+@pytest.mark.parametrize("side", ["row", "column"])
+def test_a_mean_moves_against_effects_by_its_conditional(side):
+    mine, theirs = ("usage", "basis") if side == "row" else ("basis", "usage")
+    other = "column" if side == "row" else "row"
+
+    def at_distance(position, d):
+        return position | {
+            mine: position[mine] + d,
+            f"{mine}_mean": position[f"{mine}_mean"] + d,
+            f"{other}_effect": position[f"{other}_effect"] - position[theirs] @ d,
+        }
+
+    def move(key, position):
+        moved = _translate_mean(key, side, position, density_of("identity"))
+        return moved[f"{mine}_mean"] - position[f"{mine}_mean"]
+
+    assert_normal_along(move, at_distance, jnp.zeros(2), "identity")
+    position = the_position("identity")
+    moved = _translate_mean(random.key(1), side, position, density_of("identity"))
+    np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
+    assert float(jnp.abs(moved[mine] - position[mine]).min()) > 1e-3
+
+
+@pytest.mark.parametrize("side", ["row", "column"])
+@pytest.mark.parametrize("link", LINKS)
+def test_a_level_moves_against_effects_by_its_conditional(link, side):
+    site, sign = ("cutpoints", 1.0) if link == "ordered" else ("intercept", -1.0)
+
+    def at_distance(position, d):
+        effect = position[f"{side}_effect"] + sign * d
+        return position | {site: position[site] + d, f"{side}_effect": effect}
+
+    def move(key, position):
+        moved, _ = _translate(key, side, position, density_of(link))
+        return jnp.ravel(moved[site] - position[site])[0]
+
+    assert_normal_along(move, at_distance, jnp.zeros(()), link)
+
+
+def test_cut_points_that_would_meet_stay():
+    position = the_position("ordered")
+    position |= {"cutpoints": jnp.array([0.93, 0.93 + 1.5e-5], jnp.float32)}
+    density = density_of("ordered")._replace(level=(0.0, 100.0))
+    position |= {"row_precision": jnp.float32(1e-3)}  # long steps
+    move = jax.vmap(lambda key: _translate(key, "row", position, density))
+    moved, by = move(random.split(random.key(0), 200))
+    assert bool(are_apart(position["cutpoints"])) and bool(jax.vmap(are_apart)(
+        moved["cutpoints"]).all())  # fmt: skip
+    assert 0 < int((by == 0).sum()) < 200
