@@ -6,7 +6,8 @@ processor time: on a machine that others use, too, the latter is the one to comp
 program, https://github.com/ExaScience/smurff) is not needed by the library: pip install smurff.
 
     python benchmarks/pmf_speed.py
-    python benchmarks/pmf_speed.py --threads 2    # both programs; a record of its own
+    python benchmarks/pmf_speed.py --threads 2              # both programs; a record of its own
+    python benchmarks/pmf_speed.py --threads 2 --undivided  # our loops are not parted among threads
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+#: Loops over small blocks take longer parted among threads than by one of them.
+UNDIVIDED = "--xla_disable_hlo_passes=cpu-parallel-task-assigner"
 
 
 def problem(options):
@@ -91,7 +95,10 @@ def in_a_process(options, program, rank) -> dict:
     """The same in a process of its own: what was loaded before has no say."""
     words = [sys.executable, __file__, "--program", program, "--rank", str(rank)]
     words += [f"--{n}={getattr(options, n)}" for n in ("rows", "columns", "sweeps", "threads")]
-    done = subprocess.run(words, capture_output=True, text=True)
+    environment = dict(os.environ)
+    if options.undivided:
+        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {UNDIVIDED}".strip()
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode:
         return {"failed": done.stderr.strip().split("\n")[-1]}
     return json.loads(done.stdout.strip().split("\n")[-1])
@@ -103,6 +110,9 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=5_000)
     parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
     parser.add_argument("--threads", type=int, default=1, help="of either program, and cores")
+    parser.add_argument(
+        "--undivided", action="store_true", help=f"with XLA_FLAGS={UNDIVIDED}; ours alone"
+    )
     parser.add_argument("--sweeps", type=int, default=20)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
@@ -117,7 +127,8 @@ def main() -> None:
         parser.error(f"--threads is {options.threads}; give 1 to {os.cpu_count()}, the cores here")
     figures = {
         "rows": options.rows, "columns": options.columns, "observed_percent": 1,
-        "sweeps": options.sweeps, "threads": options.threads, "milliseconds_a_sweep": {},
+        "sweeps": options.sweeps, "threads": options.threads, "undivided": options.undivided,
+        "milliseconds_a_sweep": {},
     }  # fmt: skip
     for rank in options.ranks:
         found = {n: in_a_process(options, n, rank) for n in ("bmfjax", "smurff")}
@@ -130,6 +141,7 @@ def main() -> None:
     except ImportError:
         figures["smurff_version"] = "not installed"
     name = "pmf_speed" + ("" if options.threads == 1 else f"_{options.threads}_threads")
+    name += "_undivided" if options.undivided else ""
     print(write_record(name, figures, options.output))
 
 
