@@ -147,7 +147,8 @@ class Fit(FactorDraws):
         Parameters
         ----------
         rows, columns : (cell,) sequences of int or str
-            Positions or names, one each a cell.
+            Positions or names, one each a cell. Integers are positions, also where names are
+            numbers: give those as str.
         kind : {"mean", "sd", "interval"}
         level : float
             Probability of the central interval.
