@@ -25,7 +25,7 @@ import pandas as pd
 import bmfjax
 
 # Small enough for a test; the defaults of `fit` are 1000 and 3000.
-size = {"num_warmup": 300, "num_samples": 300} if os.environ.get("BMFJAX_QUICK") else {}
+size = {"num_warmup": 200, "num_samples": 150} if os.environ.get("BMFJAX_QUICK") else {}
 
 votes = bmfjax.load("house-votes")
 votes
