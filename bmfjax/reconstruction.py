@@ -64,17 +64,23 @@ class BooleanProduct(Reconstruction):
         return posterior.predictive(*self.product_draws(i, j), self.fit.other_draws["flip_rate"])
 
 
-class NumbersProduct(Reconstruction):
-    """The product of nonnegative factors, of numbers that are not zero or one."""
+class _WithoutOnes:
+    """Entries that are no zeros and ones refuse to tell their probability."""
+
+    what = "numbers"
 
     def probability(self, i, j):
         raise InputError(
-            f"model {self.fit.model!r} is of numbers, which have no probability of a one; use "
+            f"model {self.fit.model!r} is of {self.what}, which have no probability of a one; use "
             "predict()"
         )
 
     def noisy_probability(self, i, j):
         return self.probability(i, j)
+
+
+class NumbersProduct(_WithoutOnes, Reconstruction):
+    """The product of nonnegative factors, of numbers that are not zero or one."""
 
 
 class LogOdds(Reconstruction):
@@ -109,17 +115,10 @@ class Cells(Reconstruction):
         return found.reshape(*found.shape[:-1], len(i), len(j))
 
 
-class ExpectedRating(Cells):
+class ExpectedRating(_WithoutOnes, Cells):
     """Expected ratings: normal noise and stars."""
 
-    def probability(self, i, j):
-        raise InputError(
-            f"model {self.fit.model!r} is of ratings, which have no probability of a one; use "
-            "predict()"
-        )
-
-    def noisy_probability(self, i, j):
-        return self.probability(i, j)
+    what = "ratings"
 
 
 class ChanceBehindProbit(Cells):

@@ -372,7 +372,11 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
     assert main(["fit", "house-votes", "--model", "pmf"]) == 2
     assert "house-votes is no file" in capsys.readouterr().err
     assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
-    assert "--effects rows is for the logistic model" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "--effects rows is for the logistic model" in told.err
+    assert "r.csv: 2 ratings from 3 to 5, of 2 rows and 1 columns" in told.out
+    assert main(["fit", str(path), "--model", "pmf", "--probability"]) == 2
+    assert "--probability is for models of ones and zeros" in capsys.readouterr().err
 
 
 def test_effects_are_switched_off_on_the_command_line():

@@ -39,7 +39,7 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     """Of a matrix factorisation by Gibbs sampling."""
     scalars, other, kept = fit.scalars, fit.other_draws, fit.usage_draws.shape[1]
     given = fit.settings.get("given_new")
-    rows = [("Given a fit", f"new {given}", "drawn given its draws; what is said of these is its")]
+    rows = [("Given a fit", f"new {given}", "drawn given its kept draws; steps, time and noise are its")]
     rows = (rows if given else []) + [
         (
             "Draws",
@@ -167,7 +167,7 @@ def _of_chains(fit) -> list[tuple[str, str, str]]:
     seen = fit.data.num_ones + fit.data.num_zeros
     which = "uncertain" if fit.is_boolean else "reconstructed"
     given = fit.settings.get("given_new")
-    rows = [("Given a fit", f"new {given}", "drawn given its draws; what is said of these is its")]
+    rows = [("Given a fit", f"new {given}", "drawn given its kept draws; steps, time and noise are its")]
     rows = (rows if given else []) + [
         (
             "Draws",
