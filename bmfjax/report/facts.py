@@ -39,8 +39,9 @@ def _of_factorisation(fit) -> list[tuple[str, str, str]]:
     """Of a matrix factorisation by Gibbs sampling."""
     scalars, other, kept = fit.scalars, fit.other_draws, fit.usage_draws.shape[1]
     given = fit.settings.get("given_new")
-    rows = [("Given a fit", f"new {given}", "drawn given its kept draws; steps, time and noise are its")]
-    rows = (rows if given else []) + [
+    whose = "drawn given its kept draws; steps, time and noise are its"
+    rows = [("Given a fit", f"new {given}", whose)] if given else []
+    rows += [
         (
             "Draws",
             f"{fit.num_chains} x {int(scalars['num_draws']):,}",
@@ -166,9 +167,7 @@ def _of_chains(fit) -> list[tuple[str, str, str]]:
     scalars, kept = fit.scalars, fit.usage_draws.shape[1]
     seen = fit.data.num_ones + fit.data.num_zeros
     which = "uncertain" if fit.is_boolean else "reconstructed"
-    given = fit.settings.get("given_new")
-    rows = [("Given a fit", f"new {given}", "drawn given its kept draws; steps, time and noise are its")]
-    rows = (rows if given else []) + [
+    rows = [
         (
             "Draws",
             f"{fit.num_chains} x {int(scalars['num_draws']):,}",
