@@ -46,7 +46,7 @@ def boolean_plan(request: Request) -> Plan:
         replicas = request.num_chains * len(options.get("inverse_temperatures") or (1.0,))
         numbers = 20.0 * replicas * 2**rank / min(data.shape)
         check_memory(data, numbers, f"the update 'collapsed' weighs {2**rank} states of every line")
-    every = thinning(request.num_chains * rank * lines, request.num_samples, MAX_KEPT)
+    every, most_kept = thinning(request.num_chains * rank * lines, request.num_samples, MAX_KEPT)
 
     def start(resume: bool) -> ChainRun:
         key = jax.random.key(request.seed)
@@ -60,6 +60,7 @@ def boolean_plan(request: Request) -> Plan:
             num_samples=request.num_samples,
             position=None if from_prior else positions(key, resume),
             draws=dict.fromkeys(sites_of(arguments), every),
+            most_kept=most_kept,
             trace=dict.fromkeys(traced, 1),
         )
 

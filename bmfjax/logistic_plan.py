@@ -55,7 +55,7 @@ def logistic_plan(request: Request) -> Plan:
         sampled = jax.numpy.asarray(dense == 1.0), jax.numpy.asarray(~np.isnan(dense))
         algorithm = make(*arguments)
     lines = data.num_rows + data.num_columns
-    every = thinning(4 * request.num_chains * prior.width * lines, request.num_samples)
+    every, most_kept = thinning(4 * request.num_chains * prior.width * lines, request.num_samples)
     effects = [n for n in ("row_effect", "column_effect") if priors[f"{n}s"]]
     position = _given_start(request)
     run = ChainRun(
@@ -67,6 +67,7 @@ def logistic_plan(request: Request) -> Plan:
         num_samples=request.num_samples,
         position=position,
         draws=dict.fromkeys(("usage", "basis", "bias", *effects), every),
+        most_kept=most_kept,
         trace=dict.fromkeys(sampler_of(request).trace, 1),
     )
     settings = request.settings() | {

@@ -37,7 +37,7 @@ def nmf_plan(request: Request) -> Plan:
     each = 4 + (rank // 2 if data.num_missing else 0)
     copies = request.num_chains * (1 + len(options.get("walls") or ()))
     check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
-    every = thinning(
+    every, most_kept = thinning(
         4 * request.num_chains * rank * (data.num_rows + data.num_columns), request.num_samples
     )
     learned = () if isinstance(arguments["precision"], float) else ("precision",)
@@ -53,6 +53,7 @@ def nmf_plan(request: Request) -> Plan:
         num_samples=request.num_samples,
         position=position,
         draws=dict.fromkeys(("usage", "basis", *learned), every),
+        most_kept=most_kept,
         trace=dict.fromkeys(("log_joint", "residual", *learned, *replicas), 1),
     )
     settings = request.settings() | {

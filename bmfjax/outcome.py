@@ -11,6 +11,7 @@ from bmfjax import trust
 from bmfjax.boolean import boolean_factors
 from bmfjax.data import packed
 from bmfjax.diagnostics import Alignment, Binarized, agreement
+from bmfjax.infer.intervals import regular_interval
 from bmfjax.result import Fit
 from bmfjax.solutions import solutions
 
@@ -18,8 +19,8 @@ from bmfjax.solutions import solutions
 MAX_KEPT, MAX_KEPT_BYTES = 250, 512 * 2**20
 
 
-def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> int:
-    """Draws from one that is kept to the next.
+def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int, int]:
+    """Return how far kept draws are apart, and how many are kept at most.
 
     Parameters
     ----------
@@ -27,19 +28,24 @@ def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> int:
         Bytes that one kept draw of all chains takes where it is looked at.
     num_samples : int
     most : int
-        Draws of a chain that are kept at most.
+        Draws of a chain that a complete run keeps at most.
 
     Returns
     -------
-    int
+    every : int
+        Of how many draws a complete run keeps one, with no prime factor but 2 and 3.
+    most_kept : int
+        Draws of a chain that a run keeps at most on its way: half as many again if memory allows,
+        so that at least half of `most` are left where it goes on to three times the interval.
 
     Examples
     --------
     >>> thinning(1000, 3000), thinning(2**27, 3000)
-    (12, 375)
+    ((12, 375), (384, 8))
     """
-    keep = min(most, max(8, MAX_KEPT_BYTES // entries))
-    return math.ceil(num_samples / keep) if num_samples > keep else 1
+    room = max(8, MAX_KEPT_BYTES // entries)
+    every = regular_interval(math.ceil(num_samples / min(most, room)))
+    return every, min(most + most // 2, room)
 
 
 def most_probable(run, trace) -> tuple[int, int]:
@@ -182,8 +188,9 @@ def run_figures(plan, run, apart, seconds: float) -> dict:
     return {
         "num_warmup": plan.settings["num_warmup"],
         "num_draws": run.num_draws,
-        "thinning": plan.settings["thinning"],
+        "thinning": run.thinning("usage"),
         "complete": run.steps_done == run.num_steps,
+        "timed_out": run.timed_out,
         "seconds": seconds,
         **data_figures(plan.data, apart),
     }

@@ -45,7 +45,7 @@ def pmf_plan(request: Request) -> Plan:
     density = density_of(request.rank, link, priors, stars)
     check_density(density)
     lines = data.num_rows + data.num_columns
-    every = thinning(4 * request.num_chains * density.width * lines, request.num_samples)
+    every, most_kept = thinning(4 * request.num_chains * density.width * lines, request.num_samples)
     sampler = sampler_of(request)
     traced = ("precision",) if density.learns_precision else ()
     run = ChainRun(
@@ -56,6 +56,7 @@ def pmf_plan(request: Request) -> Plan:
         num_warmup=request.num_warmup,
         num_samples=request.num_samples,
         draws=dict.fromkeys(density.sites, every),
+        most_kept=most_kept,
         trace=dict.fromkeys((*sampler.trace, *traced), 1),
     )
     settings = request.settings() | {

@@ -30,7 +30,7 @@ def relaxed_plan(request: Request) -> Plan:
     arguments = model_arguments(request.priors, request.sampler)
     model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
     kernel, options = make_kernel(request, model)
-    every = thinning(
+    every, most_kept = thinning(
         4 * request.num_chains * rank * (data.num_rows + data.num_columns), request.num_samples
     )
     position = given_start(request.init, data, rank, request.num_chains, arguments)
@@ -44,6 +44,7 @@ def relaxed_plan(request: Request) -> Plan:
         num_samples=request.num_samples,
         position=position,
         draws={n: every for n in sampled_sites(arguments)},
+        most_kept=most_kept,
         trace=dict.fromkeys(_traced(request, arguments, options), 1),
     )
     settings = request.settings() | {

@@ -15,6 +15,7 @@ from bmfjax.data import BinaryMatrix, InputError, save
 from bmfjax.data.storage import read_saved
 from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
 from bmfjax.draws import PackedDraws
+from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.result import Fit
 from bmfjax.selection import MAX_ENTRIES
 
@@ -27,7 +28,12 @@ FACTORS = ("usage", "basis")
 def holds_fit(directory: str | os.PathLike) -> bool:
     """Whether a directory holds a fit, finished or not."""
     folder = Path(directory)
-    return (folder / "summary.json").exists() or (folder / CHECKPOINT / "state.npz").exists()
+    return (folder / "summary.json").exists() or holds_checkpoint(folder / CHECKPOINT)
+
+
+def holds_checkpoint(folder: Path) -> bool:
+    """Whether a folder holds a state to resume from, the newest or the one before it."""
+    return Checkpoint(folder, {}).exists()
 
 
 def check_free(directory: str | os.PathLike, overwrite: bool) -> None:

@@ -1,23 +1,45 @@
 """Store a run on disk so that it continues with the same draws, also after a kill.
 
-A folder holds numbered parts (recorded draws and traces, appended) and one
-`state.npz`, replaced in one move, that says how many parts belong to it. A part
-that was being written when the process died is not counted and is overwritten.
+A folder holds numbered parts (recorded draws and traces, appended) and two states: `state.npz` and
+the one before it, `previous.npz`. A state names its parts and their checksums. Every file is
+written beside, synced, read back and checked before it takes its place; parts that neither state
+names are removed. If the newest state or its last part is damaged, a run continues from the state
+before it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.driver import ChainRun
+
+NEWEST, PREVIOUS = "state.npz", "previous.npz"
+
+
+class _Part(NamedTuple):
+    """What steps `first` to `last` recorded."""
+
+    number: int
+    first: int
+    last: int
+    checksum: str
+
+
+class _Damaged(Exception):
+    """A file that is missing or is not as it was written."""
 
 
 class Checkpoint:
@@ -58,61 +80,105 @@ class Checkpoint:
     def __init__(self, folder: str | os.PathLike, identity: Mapping):
         self.folder = Path(folder)
         self.identity = json.loads(json.dumps(dict(identity)))
-        self._parts: list[tuple[int, int]] = []
+        self._parts: list[_Part] = []
+        # Which states are known to be whole and of this run.
+        self._whole: set[str] = set()
+        self._steps_done: int | None = None
 
     def exists(self) -> bool:
         """Whether there is a state to continue from."""
-        return (self.folder / "state.npz").is_file()
+        return any((self.folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
     def write(self, run: ChainRun) -> None:
-        """Append what was recorded since the last write, then replace the state."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        first = self._parts[-1][1] if self._parts else 0
-        if not self._parts:
-            # The state of an earlier run must not be read with the parts of this one.
-            (self.folder / "state.npz").unlink(missing_ok=True)
+        """Store what was recorded since the last write, then the state; keep the one before."""
+        if run.steps_done == self._steps_done:
+            return  # Two states that share their last part would be damaged together.
+        if not self._whole:
+            # States of an earlier run must not be read with the parts of this one.
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name in (NEWEST, PREVIOUS):
+                (self.folder / name).unlink(missing_ok=True)
+            _sync(self.folder.parent)
+        old, parts = self._parts, self._parts
+        if parts and run.intervals(parts[-1].last) != run.intervals():
+            parts = []  # Written again with the draws that are still kept, which are fewer.
+        first = parts[-1].last if parts else 0
         if run.steps_done > first:
+            number = old[-1].number + 1 if old else 0
             arrays = _flat(run.recorded_between(first, run.steps_done))
-            self._replace(self._part(len(self._parts)), arrays)
-            self._parts.append((first, run.steps_done))
+            checksum = _put(self._part(number), arrays)
+            parts = [*parts, _Part(number, first, run.steps_done, checksum)]
         leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(run.snapshot()))}
-        about = {"identity": self.identity, "parts": self._parts, "steps_done": run.steps_done}
-        self._replace(self.folder / "state.npz", {"about": np.array(json.dumps(about)), **leaves})
+        about = {"identity": self.identity, "parts": parts, "steps_done": run.steps_done}
+        newest, previous = self.folder / NEWEST, self.folder / PREVIOUS
+        replaces = previous if NEWEST in self._whole else None
+        _put(newest, {"about": np.array(json.dumps(about)), **leaves}, replaces)
+        self._whole.add(NEWEST)
+        self._parts, self._steps_done = parts, run.steps_done
+        self._tidy({part.number for part in (*old, *parts)})
 
     def read(self, run: ChainRun) -> None:
         """Bring a fresh run of the same settings to where the stored one stopped.
 
+        Where the newest state is damaged, to where the state before it was stored, with a warning.
+
         Raises
         ------
         InputError
-            Where nothing is stored, a file is damaged, or the identity differs.
+            Where nothing is stored, both states are damaged, or the identity differs.
         """
         if not self.exists():
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
-        state = self._load(self.folder / "state.npz")
+        try:
+            self._parts = self._restore(NEWEST, run)
+            self._whole, self._steps_done = {NEWEST}, run.steps_done
+        except _Damaged as newest:
+            try:
+                self._parts = self._restore(PREVIOUS, run)
+            except _Damaged as previous:
+                raise self._lost(newest, previous) from previous
+            self._whole = {PREVIOUS}
+            warnings.warn(
+                f"{newest} is missing or damaged; the fit goes on from the checkpoint before it, "
+                f"{run.steps_done} of {run.num_steps} steps, with the same draws",
+                stacklevel=2,
+            )
+
+    def _restore(self, name: str, run: ChainRun) -> list[_Part]:
+        """Bring a run to one of the states; return its parts."""
+        state = _load(self.folder / name)
         if "about" not in state:
-            raise self._damaged(self.folder / "state.npz")
+            raise _Damaged(self.folder / name)
         about = json.loads(str(state["about"]))
         self._compare(about["identity"])
         leaves, structure = jax.tree.flatten(run.snapshot())
         stored = [state.get(f"leaf-{i}") for i in range(len(leaves))]
         if [np.shape(a) for a in stored] != [np.shape(a) for a in leaves]:
-            raise self._damaged(self.folder / "state.npz")
+            raise _Damaged(self.folder / name)
+        parts = [_Part(*part) for part in about["parts"]]
         recorded: dict[str, dict[str, list]] = {"draws": {}, "trace": {}}
-        for i, (first, last) in enumerate(about["parts"]):
-            part = self._load(self._part(i))
-            expected = _flat(run.recorded_between(first, last))
-            if {n: a.shape for n, a in part.items()} != {n: a.shape for n, a in expected.items()}:
-                raise self._damaged(self._part(i))
-            for key, array in part.items():
-                kind, name = key.split("/", 1)
-                recorded[kind].setdefault(name, []).append(array)
+        for part in parts:
+            arrays = _load(self._part(part.number), part.checksum)
+            for key, array in arrays.items():
+                kind, site = key.split("/", 1)
+                recorded[kind].setdefault(site, []).append(array)
         joined = {
-            kind: {name: np.concatenate(arrays, axis=1) for name, arrays in named.items()}
+            kind: {site: np.concatenate(arrays, axis=1) for site, arrays in named.items()}
             for kind, named in recorded.items()
         }
         run.restore(jax.tree.unflatten(structure, stored), about["steps_done"], joined)
-        self._parts = [tuple(part) for part in about["parts"]]
+        return parts
+
+    def _lost(self, newest: _Damaged, previous: _Damaged) -> InputError:
+        files = dict.fromkeys(Path(str(damaged)).name for damaged in (newest, previous))
+        there = [name for name in files if (self.folder / name).exists()]
+        what = " and ".join(there or files)
+        return InputError(
+            f"the checkpoint in {self.folder} cannot be resumed: {what} "
+            f"{'are' if len(there or files) > 1 else 'is'} missing or damaged, and no earlier "
+            "checkpoint is whole; start the fit anew (--overwrite in place of --resume, or "
+            "resume=False)"
+        )
 
     def _compare(self, stored: dict) -> None:
         for name in sorted(set(stored) | set(self.identity)):
@@ -123,33 +189,76 @@ class Checkpoint:
                     f"there and {here} here; resume with the same data, options and versions"
                 )
 
-    def _part(self, i: int) -> Path:
-        return self.folder / f"part-{i:05d}.npz"
+    def _part(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.npz"
 
-    @staticmethod
-    def _replace(path: Path, arrays: dict) -> None:
-        """Write beside, then move: a reader sees the old file or the new one, never half."""
-        beside = path.with_suffix(".tmp")
-        with open(beside, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+    def _tidy(self, needed: set[int]) -> None:
+        """Remove parts that neither state names, and what was left half written."""
+        names = {self._part(number).name for number in needed}
+        for path in self.folder.glob("*"):
+            part = path.name.startswith("part-") and path.name not in names
+            if part or path.suffix == ".tmp":
+                path.unlink(missing_ok=True)
 
-    @staticmethod
-    def _load(path: Path) -> dict:
+
+def _put(path: Path, arrays: dict, moved_to: Path | None = None) -> str:
+    """Write beside, check, then move: a reader sees the old file or the new one, never half.
+
+    The old file is moved to `moved_to`, if given. Returns the checksum of the new one.
+    """
+    beside = path.with_suffix(".tmp")
+    with open(beside, "wb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    checksum = _checked(beside)
+    if moved_to is not None:
+        os.replace(path, moved_to)
+    os.replace(beside, path)
+    _sync(path.parent)
+    return checksum
+
+
+def _checked(path: Path) -> str:
+    """Read a file back and compare it with the checksums of what was to be written."""
+    with open(path, "rb") as file:
         try:
-            # Opened here: NumPy leaves a damaged file open.
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise Checkpoint._damaged(path) from error
+            with zipfile.ZipFile(file) as stored:
+                whole = stored.testzip() is None
+        except zipfile.BadZipFile:
+            whole = False
+        if not whole:
+            raise OSError(errno.EIO, "it could not be read back as it was written", str(path))
+        return _checksum(file)
 
-    @staticmethod
-    def _damaged(path: Path) -> InputError:
-        return InputError(
-            f"{path} is missing or damaged, so that the fit cannot be resumed; start it anew"
-        )
+
+def _checksum(file) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder last, too; some systems cannot."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def _load(path: Path, checksum: str | None = None) -> dict:
+    """The arrays of a file; its checksum is compared where it is known."""
+    try:
+        # Opened here: NumPy leaves a damaged file open.
+        with open(path, "rb") as file:
+            if checksum is not None and _checksum(file) != checksum:
+                raise _Damaged(path)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+    except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise _Damaged(path) from error
 
 
 def _flat(recorded: dict) -> dict:

@@ -12,6 +12,7 @@ size, on other chains, or on whether the run was interrupted and resumed.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -25,8 +26,12 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.compiling import jit_once
+from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
+
+#: Draws on the device between two returns to the host take at most so many bytes, or one draw.
+DEVICE_BYTES = 64 * 2**20
 
 
 class _Carry(NamedTuple):
@@ -50,6 +55,10 @@ class ChainRun:
         Draws of the warm-up are not recorded as draws and enter no reducer.
     draws : mapping, optional
         ``{name: every}``: record every so many draws of that observed array.
+    most_kept : int, optional
+        Until the run is complete, keep draws at the smallest interval at which they are at most so
+        many, or as many as a complete run keeps; see `bmfjax.infer.intervals`. Default: keep every
+        so many draws from the start.
     trace : mapping, optional
         The same for scalars that are wanted from the warm-up too.
     reducers : mapping, optional
@@ -89,6 +98,7 @@ class ChainRun:
         num_warmup: int = 0,
         num_samples: int,
         draws: Mapping[str, int] | None = None,
+        most_kept: int | None = None,
         trace: Mapping[str, int] | None = None,
         reducers: Mapping[str, Reducer] | None = None,
         position: Any = None,
@@ -99,13 +109,15 @@ class ChainRun:
             ("num_warmup", num_warmup, 0),
             ("num_samples", num_samples, 1),
             ("chunk_size", chunk_size, 1),
+            ("most_kept", 1 if most_kept is None else most_kept, 1),
         ):
             if value < least:
                 raise InputError(f"{name} is {value}; give at least {least}")
         self.num_chains, self.num_warmup, self.num_samples = num_chains, num_warmup, num_samples
         self.num_steps = num_warmup + num_samples
         self.steps_done = 0
-        self._data, self._chunk = data, chunk_size
+        self.timed_out = False
+        self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
         chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
@@ -122,6 +134,8 @@ class ChainRun:
             kind: {n: self._allocate(kind, n, observed[n]) for n in every}
             for kind, every in self._every.items()
         }
+        self._lent = False
+        self._slots = self._device_slots(observed)
         self._groups = _groups(num_chains)
         self._carries = self._split(self._initial_carry(state, observed))
         self._advance = None
@@ -143,21 +157,32 @@ class ChainRun:
             buffers = {
                 kind: {
                     # One slot more than can be kept in a chunk takes what is thinned away.
-                    n: jnp.zeros(
-                        (self._most(kind) // every + 2, *observed[n].shape), observed[n].dtype
-                    )
-                    for n, every in self._every[kind].items()
+                    n: jnp.zeros((number + 1, *observed[n].shape), observed[n].dtype)
+                    for n, number in slots.items()
                 }
-                for kind in ("draws", "trace")
+                for kind, slots in self._slots.items()
             }
             return _Carry(state, reducers, buffers["draws"], buffers["trace"])
 
         # Donation refuses leaves that share a buffer, which compiled outputs never do.
         return jax.jit(start)(state)
 
-    def _most(self, kind):
-        """Records of one site in a chunk, if none is thinned away."""
-        return min(self._chunk, self.num_steps - self._offset(kind))
+    def _device_slots(self, observed) -> dict[str, dict[str, int]]:
+        """Records of every site that the device holds, {kind: {name: number}}."""
+        steps = {
+            "draws": min(self._chunk, self.num_samples),
+            "trace": min(self._chunk, self.num_steps),
+        }
+        finest = {"draws": self.intervals(0), "trace": self._every["trace"]}
+        slots = {
+            kind: {n: steps[kind] // every + 1 for n, every in finest[kind].items()}
+            for kind in steps
+        }
+        size = sum(
+            math.prod(observed[n].shape) * observed[n].dtype.itemsize for n in finest["draws"]
+        )
+        most = max(1, DEVICE_BYTES // max(size, 1))
+        return slots | {"draws": {n: min(number, most) for n, number in slots["draws"].items()}}
 
     def _split(self, carry):
         """Of every group of chains: their axis is the first, in buffers the second."""
@@ -178,7 +203,9 @@ class ChainRun:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
-        steps = jnp.int32(first), jnp.int32(last)
+        # Arguments too, so that other intervals are not compiled again.
+        apart = {n: jnp.int32(every) for n, every in self.intervals(first).items()}
+        steps = jnp.int32(first), jnp.int32(last), apart
         keys = [self._keys[g] for g in self._groups]
         if self._advance is None:
             # Compiled once for all groups, and before there are threads: those know nothing of
@@ -199,7 +226,7 @@ class ChainRun:
             with ThreadPoolExecutor(len(keys)) as threads:
                 list(threads.map(one, range(len(keys))))
 
-    def _run_chunk(self, carry, first, last, chain_keys, data):
+    def _run_chunk(self, carry, first, last, apart, chain_keys, data):
         def body(t, carry):
             keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
             state, info = self._step(keys, carry.state, data)
@@ -212,15 +239,15 @@ class ChainRun:
                 lambda r: r,
                 carry.reducers,
             )
-            draws = self._record(carry.draws, "draws", observed, t, first)
-            trace = self._record(carry.trace, "trace", observed, t, first)
+            draws = self._record(carry.draws, "draws", apart, observed, t, first)
+            trace = self._record(carry.trace, "trace", self._every["trace"], observed, t, first)
             return _Carry(state, reducers, draws, trace)
 
         return lax.fori_loop(first, last, body, carry)
 
-    def _record(self, buffers, kind, observed, t, first):
+    def _record(self, buffers, kind, apart, observed, t, first):
         out = {}
-        for name, every in self._every[kind].items():
+        for name, every in apart.items():
             buffer = buffers[name]
             draw = t - self._offset(kind)
             slot = (draw + 1) // every - 1 - self._kept(kind, every, first)
@@ -246,6 +273,8 @@ class ChainRun:
         if every < 1:
             raise InputError(f"{kind} keeps every {every} of {name!r}; give at least 1")
         count = self._kept(kind, every, self.num_steps)
+        if kind == "draws" and self._most_kept is not None:
+            count = max(count, min(self._most_kept, self.num_samples))
         return np.empty((shape.shape[0], count, *shape.shape[1:]), shape.dtype)
 
     def _check_names(self, observed):
@@ -260,23 +289,48 @@ class ChainRun:
     # ---- for the caller ----------------------------------------------------------------
 
     def advance(self, num_steps: int | None = None) -> int:
-        """Take up to `num_steps` steps (at most `chunk_size`); return how many were taken."""
+        """Take up to `num_steps` steps (at most `chunk_size`); return how many were taken.
+
+        Fewer are taken where the draws of so many would not fit into `DEVICE_BYTES`.
+        """
         first = self.steps_done
         most = self._chunk if num_steps is None else min(num_steps, self._chunk)
-        last = min(first + most, self.num_steps)
+        room = [self._slots["draws"][n] * every for n, every in self.intervals(first).items()]
+        fitting = max(first, self.num_warmup) + min(room, default=self.num_steps)
+        last = min(first + most, fitting, self.num_steps)
         if last == first:
             return 0
         self._advance_groups(first, last)
-        for kind, named in self._every.items():
-            for name, every in named.items():
-                low, high = self._kept(kind, every, first), self._kept(kind, every, last)
-                if high > low:
-                    for group, carry in zip(self._groups, self._carries, strict=True):
-                        # Cut on the host: on the device every new length would be compiled.
-                        new = np.asarray(getattr(carry, kind)[name])[: high - low]
-                        self._host[kind][name][group, low:high] = np.moveaxis(new, 0, 1)
+        for name, every in self._every["trace"].items():
+            self._fetch("trace", name, every, every, first, last)
+        after = self.intervals(last)
+        for name, every in self.intervals(first).items():
+            if after[name] > every:
+                self._thin(name, after[name] // every, self._kept("draws", after[name], first))
+            self._fetch("draws", name, every, after[name], first, last)
         self.steps_done = last
         return last - first
+
+    def _fetch(self, kind, name, recorded, wanted, first, last):
+        """Take records from the device that are `recorded` steps apart there, `wanted` here."""
+        low, high = self._kept(kind, wanted, first), self._kept(kind, wanted, last)
+        if high == low:
+            return
+        step = wanted // recorded
+        slot = step * (low + 1) - self._kept(kind, recorded, first) - 1
+        for group, carry in zip(self._groups, self._carries, strict=True):
+            # Cut on the host: on the device every new length would be compiled.
+            new = np.asarray(getattr(carry, kind)[name])[slot::step][: high - low]
+            self._host[kind][name][group, low:high] = np.moveaxis(new, 0, 1)
+
+    def _thin(self, name, step, count):
+        """Keep every `step`-th of the draws on the host, `count` of them."""
+        old = self._host["draws"][name]
+        # In place, one by one, since memory may not suffice for both; but not what was handed out.
+        new = np.empty_like(old) if self._lent else old
+        for i in range(count):
+            new[:, i] = old[:, (i + 1) * step - 1]
+        self._host["draws"][name] = new
 
     def finish(
         self,
@@ -298,6 +352,7 @@ class ChainRun:
         """
         start = None
         size = 1
+        self.timed_out = False
         while self.steps_done < self.num_steps:
             began = time.monotonic()
             taken = self.advance(size)
@@ -309,6 +364,7 @@ class ChainRun:
             if on_chunk is not None and on_chunk(self):
                 return
             if max_time is not None and now - start >= max_time:
+                self.timed_out = self.steps_done < self.num_steps
                 return
 
     @property
@@ -317,8 +373,19 @@ class ChainRun:
         return max(self.steps_done - self.num_warmup, 0)
 
     def thinning(self, name: str) -> int:
-        """Of how many draws of `name` one is recorded."""
-        return self._every["draws"][name]
+        """Of how many draws of `name` one is recorded, as things stand."""
+        return self.intervals()[name]
+
+    def intervals(self, steps_done: int | None = None) -> dict[str, int]:
+        """`thinning` of every site, after so many steps (default: now)."""
+        steps = self.steps_done if steps_done is None else steps_done
+        if self._most_kept is None or steps >= self.num_steps:
+            return dict(self._every["draws"])
+        drawn = max(steps - self.num_warmup, 0)
+        return {
+            n: interval_after(drawn, every, max(self._most_kept, self.num_samples // every))
+            for n, every in self._every["draws"].items()
+        }
 
     def last_trace(self, name: str) -> np.ndarray:
         """The newest recorded values of a trace, one a chain, shape (chain, ...)."""
@@ -326,17 +393,12 @@ class ChainRun:
 
     def draws(self) -> dict[str, np.ndarray]:
         """Recorded draws so far: ``{name: (chain, draw, ...)}``."""
-        return self._recorded("draws")
+        self._lent = True
+        return self.recorded_between(0, self.steps_done)["draws"]
 
     def trace(self) -> dict[str, np.ndarray]:
         """Recorded traces so far, warm-up included: ``{name: (chain, step, ...)}``."""
-        return self._recorded("trace")
-
-    def _recorded(self, kind):
-        return {
-            n: self._host[kind][n][:, : self._kept(kind, every, self.steps_done)]
-            for n, every in self._every[kind].items()
-        }
+        return self.recorded_between(0, self.steps_done)["trace"]
 
     def reduced(self) -> dict[str, dict]:
         """Values of the reducers so far, with a leading axis of chains."""
@@ -350,8 +412,15 @@ class ChainRun:
 
     # ---- what a checkpoint stores ------------------------------------------------------
 
-    def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
-        """What steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``."""
+    def recorded_between(
+        self, first: int, last: int, steps_done: int | None = None
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """What steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``.
+
+        With the draws that are kept after `steps_done` steps (default: now); the arrays are the
+        run's own.
+        """
+        apart = {"draws": self.intervals(steps_done), "trace": self._every["trace"]}
         return {
             kind: {
                 n: self._host[kind][n][
@@ -359,7 +428,7 @@ class ChainRun:
                 ]
                 for n, every in named.items()
             }
-            for kind, named in self._every.items()
+            for kind, named in apart.items()
         }
 
     def snapshot(self) -> Any:
@@ -375,7 +444,7 @@ class ChainRun:
             As `snapshot` returned it, from a run with the same settings.
         steps_done : int
         recorded : mapping
-            ``{"draws": {name: array}, "trace": ...}`` as recorded until then.
+            ``{"draws": {name: array}, "trace": ...}``, what was kept then.
         """
         for i, group in enumerate(self._groups):
             own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)

@@ -64,8 +64,8 @@ def written(folder, *steps):
     return run
 
 
-def resumed(folder, **identity):
-    run = new()
+def resumed(folder, options=None, **identity):
+    run = new(**(options or {}))
     store = Checkpoint(folder, IDENTITY | identity)
     store.read(run)
     return run, store
@@ -97,6 +97,7 @@ def test_a_resumed_run_is_the_unbroken_one(folder):
         "part-00000.npz",
         "part-00001.npz",
         "part-00002.npz",
+        "previous.npz",
         "state.npz",
     ]
     for continued in (run, again):
@@ -122,7 +123,7 @@ def test_a_run_without_a_draw_is_resumed_too(tmp_path, steps):
 def test_writing_twice_adds_nothing(folder):
     run, store = resumed(folder)
     store.write(run)
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(folder.iterdir())) == 4
     again, _ = resumed(folder)
     again.finish()
     assert_same(again, unbroken())
@@ -135,6 +136,7 @@ def test_a_part_that_no_state_counts_is_ignored_and_overwritten(folder):
     run.finish()
     assert_same(run, unbroken())
     store.write(run)
+    assert not list(folder.glob("*.tmp"))
     again, _ = resumed(folder)
     assert_same(again, unbroken())
 
@@ -145,7 +147,7 @@ def killed_in_the_middle(folder):
 
     def die_at_the_third_state(source, target):
         calls.append(target)
-        if len(calls) == 6:
+        if len(calls) == 7:
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
 
@@ -178,23 +180,53 @@ def test_a_run_begun_anew_leaves_no_state_that_fits_other_parts(folder, monkeypa
     assert not Checkpoint(folder, IDENTITY).exists()
 
 
-# ---- refusals ----------------------------------------------------------------------------------
+# ---- draws that lie closer while the run is under way --------------------------------------------
 
-DAMAGED = r"is missing or damaged, so that the fit cannot be resumed; start it anew"
-
-
-def test_nothing_to_resume(tmp_path):
-    assert not Checkpoint(tmp_path / "none", IDENTITY).exists()
-    with pytest.raises(InputError, match=r"none holds no checkpoint to resume from"):
-        resumed(tmp_path / "none")
+#: Of 30 draws 5 are kept, until then at most 8: 1, 3 and 6 draws apart.
+CLOSE = {"draws": {"x": 6}, "most_kept": 8}
 
 
-@pytest.mark.parametrize("name", ["state.npz", "part-00000.npz", "part-00001.npz"])
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "array", "other"])
-def test_damage_is_refused(folder, name, damage):
-    path = folder / name
+@functools.cache
+def unbroken_close():
+    run = new(**CLOSE)
+    run.finish()
+    np.testing.assert_array_equal(run.draws()["x"], unbroken().draws()["x"][:, 2::3])
+    return run
+
+
+def test_resumed_anywhere_the_draws_are_those_of_an_unbroken_run(tmp_path):
+    """Written after every three steps; resumed there, and from the checkpoint before."""
+    run, store = new(**CLOSE), Checkpoint(tmp_path, IDENTITY)
+    apart = []
+    while run.advance(3):
+        store.write(run)
+        apart.append(run.thinning("x"))
+        kept = run.recorded_between(0, run.steps_done)
+        again, _ = resumed(tmp_path, CLOSE)
+        jax.tree.map(np.testing.assert_array_equal, again.recorded_between(0, run.steps_done), kept)
+        if run.steps_done in (9, 15, 30):  # one, three and six draws apart
+            (tmp_path / "state.npz").write_bytes(b"")
+            with pytest.warns(UserWarning, match=f"{run.steps_done - 3} of 34 steps"):
+                run, store = resumed(tmp_path, CLOSE)
+            assert run.advance(3) == 3
+            store.write(run)
+        if run.steps_done in (12, 30):
+            again.finish()
+            assert_same(again, unbroken_close())
+    assert set(apart) == {1, 3, 6}
+    assert_same(run, unbroken_close())
+    # What neither state needs is gone: the last one was written whole at the last interval.
+    assert len(list(tmp_path.glob("part-*.npz"))) < len(apart) / 2
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def damaged(path, damage):
     whole = path.read_bytes()
-    if damage == "array":
+    if damage == "missing":
+        path.unlink()
+    elif damage == "array":
         with open(path, "wb") as file:
             np.save(file, np.ones(3))
     elif damage == "other":
@@ -207,24 +239,90 @@ def test_damage_is_refused(folder, name, damage):
         flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
         kinds = {"empty": b"", "cut": whole[:-40], "flipped": flipped, "text": b"not a zip file"}
         path.write_bytes(kinds[damage])
-    with pytest.raises(InputError, match=rf"{name} {DAMAGED}"):
-        resumed(folder)
 
 
-def test_a_missing_part_is_refused(folder):
-    (folder / "part-00000.npz").unlink()
-    with pytest.raises(InputError, match=rf"part-00000.npz {DAMAGED}"):
-        resumed(folder)
+def fallen_back(folder, name):
+    with pytest.warns(UserWarning, match=rf"{name} is missing or damaged; the fit goes on .* 7 of"):
+        return resumed(folder)
 
 
-def test_a_part_of_another_length_is_refused(folder):
+@pytest.mark.parametrize("name", ["state.npz", "part-00001.npz"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "array", "other", "missing"])
+def test_a_damaged_checkpoint_leaves_the_one_before_it(folder, name, damage):
+    damaged(folder / name, damage)
+    run, _ = fallen_back(folder, name)
+    assert run.steps_done == 7
+    if damage == "flipped":
+        run.finish()
+        assert_same(run, unbroken())
+
+
+def test_a_part_of_another_run_is_damage_too(folder):
     shutil.copy(folder / "part-00000.npz", folder / "part-00001.npz")
-    with pytest.raises(InputError, match=DAMAGED):
+    fallen_back(folder, "part-00001.npz")
+
+
+def test_after_damage_the_whole_checkpoint_stays_until_there_are_two(folder):
+    damaged(folder / "state.npz", "cut")
+    run, store = fallen_back(folder, "state.npz")
+    run.advance(2)
+    store.write(run)
+    assert resumed(folder)[0].steps_done == 9
+    damaged(folder / "state.npz", "cut")
+    run, _ = fallen_back(folder, "state.npz")
+    run.finish()
+    assert_same(run, unbroken())
+
+
+def test_what_is_not_read_back_as_written_replaces_nothing(folder, monkeypatch):
+    """A disk that loses bytes after they were written."""
+    run, store = resumed(folder)
+    run.advance(3)
+    monkeypatch.setattr(os, "fsync", lambda file: os.truncate(file, 100))
+    with pytest.raises(OSError, match="could not be read back as it was written"):
+        store.write(run)
+    monkeypatch.undo()
+    assert resumed(folder)[0].steps_done == 16
+    store.write(run)  # goes on where there is room again
+    assert resumed(folder)[0].steps_done == 19
+
+
+# ---- refusals ----------------------------------------------------------------------------------
+
+LOST = r"(is|are) missing or damaged, and no earlier checkpoint is whole; start the fit anew"
+
+
+def test_nothing_to_resume(tmp_path):
+    assert not Checkpoint(tmp_path / "none", IDENTITY).exists()
+    with pytest.raises(InputError, match=r"none holds no checkpoint to resume from"):
+        resumed(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("part-00000.npz",), ("state.npz", "previous.npz"), ("part-00001.npz", "previous.npz")],
+)
+@pytest.mark.parametrize("damage", ["cut", "missing"])
+def test_damage_to_both_is_refused(folder, names, damage):
+    for name in names:
+        damaged(folder / name, damage)
+    if names == ("state.npz", "previous.npz") and damage == "missing":
+        names, message = (), "holds no checkpoint"
+    else:
+        message = rf"cannot be resumed: {' and '.join(names)} {LOST}"
+    with pytest.raises(InputError, match=message):
         resumed(folder)
+
+
+def test_damage_to_the_only_one_is_refused(tmp_path):
+    written(tmp_path, 7)
+    damaged(tmp_path / "state.npz", "flipped")
+    with pytest.raises(InputError, match=rf"cannot be resumed: state.npz {LOST}"):
+        resumed(tmp_path)
 
 
 def test_a_run_of_another_shape_is_refused(folder):
-    with pytest.raises(InputError, match=DAMAGED):
+    with pytest.raises(InputError, match=LOST):
         Checkpoint(folder, IDENTITY).read(new(num_chains=3))
 
 

@@ -185,6 +185,66 @@ def test_what_was_handed_out_does_not_change_later():
     jax.tree.map(np.testing.assert_array_equal, out, kept)
 
 
+# ---- draws of runs that are stopped early -------------------------------------------------------
+
+#: Kept by a complete run every 12 draws; until then at most six, 1, 3 and 6 draws apart.
+STOPPED = {"draws": {"x": 12}, "most_kept": 6, "trace": {"x": 1}}
+
+
+@pytest.mark.parametrize("chunk_size", [1, 5, 64])
+def test_draws_are_kept_close_until_they_are_many(chunk_size):
+    run = start(chunk_size, **STOPPED)
+    every = run.trace  # of all steps
+    for drawn, apart in ((1, 1), (6, 1), (7, 3), (20, 3), (21, 6), (42, 12), (49, 12)):
+        while run.num_draws < drawn:
+            run.advance(WARMUP + drawn - run.steps_done)
+        assert run.thinning("x") == apart
+        expected = every()["x"][:, WARMUP:][:, apart - 1 :: apart]
+        assert min(drawn, 2) <= expected.shape[1] <= 6
+        np.testing.assert_array_equal(run.draws()["x"], expected)
+    run.finish()
+    # The planned draws, whatever was kept on the way.
+    assert run.thinning("x") == 12
+    np.testing.assert_array_equal(run.draws()["x"], every()["x"][:, WARMUP + 11 :: 12])
+    np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, 3::4])
+
+
+def test_the_last_step_gives_up_what_only_an_earlier_stop_would_keep():
+    run = start(draws={"x": 2}, most_kept=100)
+    run.advance(WARMUP + SAMPLES - 1)
+    assert (run.thinning("x"), run.draws()["x"].shape[1]) == (1, SAMPLES - 1)
+    run.finish()
+    assert (run.thinning("x"), run.draws()["x"].shape[1]) == (2, SAMPLES // 2)
+
+
+def test_what_was_handed_out_stays_when_draws_are_given_up():
+    run = start(**STOPPED)
+    run.advance(WARMUP + 6)
+    out = run.draws()["x"]
+    kept = out.copy()
+    run.finish()
+    np.testing.assert_array_equal(out, kept)
+
+
+def test_other_intervals_are_not_compiled_again(compilations):
+    run = start(chunk_size=8, **STOPPED)
+    run.advance(1)
+    compilations()
+    run.finish()
+    assert run.thinning("x") == 12 and compilations() == 0
+
+
+def test_draws_on_the_device_are_bounded(monkeypatch):
+    """Two chains of two floats: four draws are 64 bytes, and the chunk is cut."""
+    monkeypatch.setattr(driver, "DEVICE_BYTES", 4 * 16)
+    run = start(chunk_size=32, **STOPPED)
+    assert run._carries[0].draws["x"].shape[0] == 4 + 1
+    # Warm-up and four draws; four; then at three draws apart twelve.
+    assert [run.advance(), run.advance(), run.advance()] == [WARMUP + 4, 4, 12]
+    run.finish()
+    np.testing.assert_array_equal(run.draws()["x"], finished().draws()["x"][:, 3::4])
+
+
 # ---- groups of chains, each in a thread ---------------------------------------------------------
 
 
@@ -291,6 +351,7 @@ def test_the_caller_may_take_any_number_of_steps_and_look_in_between():
         ({"num_warmup": -1}, r"num_warmup is -1; give at least 0"),
         ({"num_samples": 0}, r"num_samples is 0; give at least 1"),
         ({"chunk_size": 0}, r"chunk_size is 0; give at least 1"),
+        ({"most_kept": 0}, r"most_kept is 0; give at least 1"),
         ({"draws": {"y": 1}}, r"draws asks for 'y'.*choose from total, x"),
         ({"trace": {"z": 1}}, r"trace asks for 'z'.*choose from total, x"),
         ({"draws": {"x": 0}}, r"draws keeps every 0 of 'x'; give at least 1"),
