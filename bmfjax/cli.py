@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from bmfjax.data.errors import InputError
+from bmfjax.infer.interrupt import Terminated, exit_when_terminated
 
 INTERRUPTED = 130
+#: Where a fit may be stopped, besides the sampling.
+BEFORE, AFTER = "before the sampling", "before all results were written"
 #: Models whose data are ratings.
 OF_RATINGS = ("pmf", "ordered-probit")
 
@@ -41,20 +47,67 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code: 0, 2 for bad input, 130 when interrupted."""
+    """Run the command line.
+
+    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = build_parser().parse_args(arguments)
+    options.again = _resuming(arguments)
     try:
-        return options.run(options)
+        with exit_when_terminated(), _plain_warnings():
+            return options.run(options)
     except (InputError, FloatingPointError) as error:
         print(f"bmfjax: {error}", file=sys.stderr)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         print(f"bmfjax: cannot use{where}: {error.strerror or error}", file=sys.stderr)
-    except KeyboardInterrupt as interrupt:
-        why = str(interrupt) or "before anything was drawn"
-        print(f"bmfjax: interrupted: {why}", file=sys.stderr)
-        return INTERRUPTED
+    except (KeyboardInterrupt, Terminated) as stop:
+        terminated = isinstance(stop, Terminated)
+        print(f"bmfjax: {_stopped(stop, options)}", file=sys.stderr)
+        return stop.code if terminated else INTERRUPTED
     return 2
+
+
+def _resuming(arguments) -> str:
+    """The command that continues the fit of these arguments."""
+
+    def old(given):  # as argparse reads it, abbreviated or not
+        return len(given) > 3 and any(o.startswith(given) for o in ("--overwrite", "--resume"))
+
+    rest = [a for a in arguments if not old(a)]
+    return shlex.join(["bmfjax", *rest[:1], "--resume", *rest[1:]])
+
+
+def _stopped(stop, options) -> str:
+    """One line: what ended the command, how far it was, and how to continue."""
+    from bmfjax.storage import holds_checkpoint
+
+    when = str(stop) or getattr(options, "stage", "before anything was done")
+    said = f"{'terminated' if isinstance(stop, Terminated) else 'interrupted'} {when}"
+    checkpoint = getattr(options, "checkpoint", None)
+    if checkpoint is None or not holds_checkpoint(checkpoint):
+        return said
+    # Before a new fit is sampled, what is there belongs to the fit that it will replace.
+    if when == BEFORE and not options.resume:
+        return said
+    return f"{said}; to continue: {options.again}"
+
+
+@contextlib.contextmanager
+def _plain_warnings():
+    """Print warnings of this package as lines of its own, without a place in the code."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message, category, *place, **more):
+            if category is UserWarning:
+                print(f"bmfjax: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 # ---- fit --------------------------------------------------------------------------------
@@ -167,12 +220,12 @@ def _add_reading(parser) -> None:
 def _fit(options) -> int:
     from bmfjax.cli_model import priors, sampler_options
     from bmfjax.job import prepare
-    from bmfjax.storage import CHECKPOINT, check_free, save_fit
+    from bmfjax.storage import CHECKPOINT, check_free, holds_checkpoint, save_fit
 
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
-    if options.resume and not (checkpoint / "state.npz").is_file():
+    if options.resume and not holds_checkpoint(checkpoint):
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
     check_free(output, options.overwrite or options.resume)
     job = prepare(
@@ -190,15 +243,17 @@ def _fit(options) -> int:
     # Now: everything given has been checked, and a directory that cannot be made should be
     # known before the sampling. A fit that is there stays until the new one replaces it.
     checkpoint.mkdir(parents=True, exist_ok=True)
+    options.checkpoint, options.stage = checkpoint, BEFORE
     result = job.finish(
         max_time=options.max_time,
         progress=not options.quiet,
         checkpoint=checkpoint,
         resume=options.resume,
     )
+    options.stage = AFTER
     save_fit(result, output, overwrite=True, probability=options.probability)
     result.report(output / "report.html", overwrite=True)
-    return _tell(result, output, checkpoint, options.max_time)
+    return _tell(result, output, checkpoint, options.again)
 
 
 def _read(options):
@@ -237,7 +292,7 @@ def _read(options):
     return load(options.data, binarize=options.binarize, **reading)
 
 
-def _tell(result, output, checkpoint, stop_after) -> int:
+def _tell(result, output, checkpoint, again) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
@@ -247,11 +302,11 @@ def _tell(result, output, checkpoint, stop_after) -> int:
     if result.scalars["complete"]:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return 0
-    timed_out = stop_after is not None and result.scalars["seconds"] >= stop_after
+    timed_out = result.scalars["timed_out"]
     print(
-        f"bmfjax: stopped after {result.scalars['num_draws']} of "
-        f"{result.settings['num_samples']} draws a chain; what was drawn is kept, and the same "
-        "command with --resume continues",
+        f"bmfjax: {'stopped by --max-time' if timed_out else 'interrupted'} after "
+        f"{result.scalars['num_draws']:,} of {result.settings['num_samples']:,} draws a chain; "
+        f"the results in {output} are from these; to continue: {again}",
         file=sys.stderr,
     )
     return 0 if timed_out else INTERRUPTED

@@ -112,9 +112,11 @@ def fit(
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).
     checkpoint : path, optional
-        Folder in which the run is stored every ten seconds and when interrupted.
+        Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
+        before that.
     resume : bool
-        Continue from `checkpoint`: the draws are those of an unbroken run.
+        Continue from `checkpoint`: the draws are those of an unbroken run. If the newest
+        checkpoint is damaged, a warning says so and the run continues from the one before it.
 
     Returns
     -------
@@ -133,8 +135,18 @@ def fit(
     byte an entry, half where entries are missing. Missing entries are left out of every
     likelihood.
 
-    Ctrl-C stops after the step that runs; draws taken so far make the result. With
-    none yet, KeyboardInterrupt is raised, after the checkpoint is written.
+    Ctrl-C stops after the steps that run, about half a second; draws taken so far make the
+    result. With fewer than four of each chain, KeyboardInterrupt is raised, after the checkpoint
+    is written.
+
+    SIGTERM, by which clusters end a job, stops likewise while chains run in the main thread. The
+    checkpoint is written, no result is made, and SystemExit(143) is raised. A handler of your own
+    is called instead; if it returns, the fit ends as after Ctrl-C. Before and after the sampling,
+    and in other threads, SIGTERM does what it does without `fit`.
+
+    A complete run keeps up to 250 evenly spaced draws of each chain (500 of Boolean factors), fewer
+    if they are large. Until then draws are kept at smaller intervals, so that a run that was
+    stopped early has enough of them; ``scalars["thinning"]`` is the interval that was used.
 
     Examples
     --------

@@ -25,7 +25,7 @@ from bmfjax.data import (
     load_real,
 )
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.infer.interrupt import interrupt_requests
+from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.logistic_plan import logistic_plan
 from bmfjax.nmf_plan import nmf_plan
 from bmfjax.pmf_plan import pmf_plan
@@ -47,6 +47,8 @@ OF_NUMBERS = ("nmf", *OF_RATINGS)
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
+#: Kept draws of each chain below which nothing can be said of them.
+LEAST_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,11 @@ class Job:
         run = self.plan.start(resume)
         if resume:
             store.read(run)
-        _sample(run, self.plan.objective, store, max_time, progress)
-        return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
+        try:
+            _sample(run, self.plan.objective, store, max_time, progress)
+            return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
+        except (KeyboardInterrupt, Terminated) as stop:
+            raise type(stop)(str(stop) or _so_far(run, store)) from None
 
 
 def prepare(
@@ -182,9 +187,9 @@ def versions_in_use() -> dict[str, str]:
 
 
 def _sample(run, objective, store, max_time, progress) -> None:
-    """Run to the end, storing now and then; Ctrl-C stops after the chunk that runs."""
+    """Run to the end, storing now and then; Ctrl-C and SIGTERM stop after the chunk that runs."""
     stored = time.monotonic()
-    with interrupt_requests() as interrupt, progress_bar(run, progress, objective) as show:
+    with interrupt_requests() as interrupt:
 
         def on_chunk(run):
             nonlocal stored
@@ -201,14 +206,32 @@ def _sample(run, objective, store, max_time, progress) -> None:
                 stored = time.monotonic()
             return interrupt.requested
 
-        run.finish(max_time=max_time, on_chunk=on_chunk)
-    if store is not None:
-        store.write(run)
-    if run.num_draws < 4 * max(run.thinning("usage"), 1):
-        kept = ""
+        with progress_bar(run, progress, objective) as show:
+            run.finish(max_time=max_time, on_chunk=on_chunk)
         if store is not None:
-            kept = f"; they are kept in {store.folder}, and --resume (resume=True) continues"
-        message = f"{run.steps_done} of {run.num_steps} steps are too few for a result{kept}"
-        if max_time is not None and not interrupt.requested:
-            message += f"; max_time is {max_time}, give more seconds or a smaller num_warmup"
-        raise (KeyboardInterrupt if interrupt.requested else InputError)(message)
+            store.write(run)
+    if interrupt.terminated:
+        # Whoever sent it will not wait for a result.
+        pass_on_termination(_so_far(run, store))
+    if run.num_draws // run.thinning("usage") < LEAST_KEPT:
+        if interrupt.requested:
+            raise KeyboardInterrupt(_so_far(run, store))
+        more = "give more seconds or a smaller num_warmup"
+        if store is not None:
+            more += ", or continue with resume=True (--resume)"
+        raise InputError(
+            f"max_time is {max_time}, which was up {_so_far(run, store)}: too few for a result; "
+            f"{more}"
+        )
+
+
+def _so_far(run, store) -> str:
+    """How far a run has come, and where that is kept."""
+    said = f"after {run.num_draws:,} of {run.num_samples:,} draws a chain"
+    if not run.num_draws:
+        said = f"after {run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
+    if store is None or store.steps_done is None:
+        return said
+    if store.steps_done < run.steps_done:  # the second Ctrl-C does not wait
+        said += f", the first {store.steps_done:,} of {run.num_steps:,} steps"
+    return f"{said}, kept in {store.folder}"

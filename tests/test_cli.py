@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -198,7 +199,9 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys):
     arguments = ["--rank", 2, "--chains", 2, "--warmup", 0, "--samples", 20_000, "--quiet"]
     assert run("fit", "davis", *arguments, "--max-time", 1, "--output", out) == 0
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["scalars"]["complete"] or "--resume continues" in capsys.readouterr().err
+    scalars = summary["scalars"]
+    said = f"stopped by --max-time after {scalars['num_draws']:,} of 20,000 draws a chain"
+    assert scalars["complete"] or said in capsys.readouterr().err
 
 
 def test_help_names_every_command(capsys):
@@ -243,7 +246,8 @@ def wait_for_parts(folder, process, number):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read()
-        if (folder / "checkpoint" / f"part-{number:05d}.npz").exists():
+        parts = [int(p.stem[5:]) for p in (folder / "checkpoint").glob("part-*.npz")]
+        if max(parts, default=-1) >= number:
             return
         time.sleep(0.02)
     raise AssertionError("no checkpoint was written in time")
@@ -276,10 +280,12 @@ def test_ctrl_c_keeps_what_was_drawn(tmp_path, unbroken, capsys):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
-    assert "what was drawn is kept" in error and "--resume" in error
+    assert "bmfjax: interrupted after" in error and f"results in {folder}" in error
     partial = bmfjax.Fit.load(folder)
     drawn = partial.scalars["num_draws"]
+    assert f"{drawn:,} of 2,000 draws a chain" in error
     assert 4 <= drawn < 2000 and partial.scalars["complete"] is False
+    assert partial.usage_draws.shape[1] >= min(drawn, 125)
     trace = unbroken.trace["log_joint"][:, : 50 + drawn]
     np.testing.assert_array_equal(partial.trace["log_joint"], trace)
     # Another matrix cannot continue it, and its files stay.
@@ -288,3 +294,35 @@ def test_ctrl_c_keeps_what_was_drawn(tmp_path, unbroken, capsys):
     assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
     found = bmfjax.Fit.load(folder)
     np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
+
+
+@pytest.mark.filterwarnings("default")  # the command line prints what is an error in tests
+def test_sigterm_says_how_to_go_on_and_damage_costs_one_checkpoint(tmp_path, unbroken, capsys):
+    folder = tmp_path / "out"
+    process = start(folder)
+    wait_for_parts(folder, process, 8)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 143, error
+    assert {path.name for path in folder.iterdir()} == {"checkpoint"}
+    line = error.splitlines()[-1]
+    assert re.search(r"^bmfjax: terminated after [\d,]+ of 2,000 draws a chain, kept in ", line)
+    command = shlex.split(line.partition("to continue: ")[2])
+    state = folder / "checkpoint" / "state.npz"
+    state.write_bytes(state.read_bytes()[:-40])
+    assert command[:2] == ["bmfjax", "fit"] and main(command[1:]) == 0
+    assert f"bmfjax: {state} is missing or damaged; the fit goes on from" in capsys.readouterr().err
+    np.testing.assert_array_equal(bmfjax.Fit.load(folder).usage_draws, unbroken.usage_draws)
+
+
+def test_sigterm_before_the_sampling_is_one_line_too(tmp_path, capsys, monkeypatch):
+    def terminated(*args, **kwargs):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("bmfjax.job.Checkpoint", terminated)
+    given = ["fit", "davis", *QUICK, "--over", "--output", tmp_path / "out"]
+    assert run(*given) == 143
+    assert capsys.readouterr().err == "bmfjax: terminated before the sampling\n"
+    monkeypatch.setattr("bmfjax.cli._read", terminated)
+    assert run(*given) == 143
+    assert capsys.readouterr().err == "bmfjax: terminated before anything was done\n"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import signal
 import types
 
 import numpy as np
@@ -13,6 +14,8 @@ import bmfjax
 from bmfjax.boolean import boolean_factors
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product
+from bmfjax.infer import ChainRun
+from bmfjax.infer.interrupt import Terminated
 from bmfjax.job import prepare
 
 APPROXIMATE = {"sampler": "iasg"}
@@ -213,8 +216,59 @@ def test_stops_in_time_with_what_there_is(product, monkeypatch):
         progress=False,
     )
     assert 4 <= found.scalars["num_draws"] < 4000
-    assert not found.scalars["complete"]
+    assert not found.scalars["complete"] and found.scalars["timed_out"]
+    assert found.usage_draws.shape[1] >= min(found.scalars["num_draws"], 125)
     assert found.verdict.startswith("Not checked: one chain")
+
+
+@pytest.fixture
+def signal_after(monkeypatch):
+    """Send a signal to this process when so many draws of a chain are there."""
+    advance = ChainRun.advance
+
+    def send(which, draws):
+        def patched(run, num_steps=None):
+            left = draws + run.num_warmup - run.steps_done
+            taken = advance(run, min(num_steps, left) if left > 0 else num_steps)
+            if run.num_draws == draws:
+                signal.raise_signal(which)
+            return taken
+
+        monkeypatch.setattr(ChainRun, "advance", patched)
+
+    return send
+
+
+PLANNED = QUICK | {"num_warmup": 20, "num_samples": 3000}
+
+
+def test_a_run_that_is_stopped_early_keeps_its_draws(product, signal_after):
+    signal_after(signal.SIGINT, 100)
+    found = bmfjax.fit(product.data, rank=2, **PLANNED)
+    assert (found.settings["thinning"], found.scalars["thinning"]) == (12, 1)
+    assert found.usage_draws.shape[1] == found.scalars["num_draws"] == 100
+    assert not found.scalars["complete"] and not found.scalars["timed_out"]
+    lp = found.idata["sample_stats"]["lp"].values
+    np.testing.assert_array_equal(lp, found.trace["log_joint"][:, 20:])
+
+
+def test_sigterm_leaves_a_checkpoint_and_no_result(product, signal_after, tmp_path):
+    signal_after(signal.SIGTERM, 400)
+    path, before = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated, match=r"after 400 of 3,000 draws a chain, kept in .*run") as end:
+        bmfjax.fit(product.data, rank=2, checkpoint=path, **PLANNED)
+    assert end.value.code == 143 and signal.getsignal(signal.SIGTERM) is before
+    # It goes on from there, to be stopped again under a handler of the user's own, which returns.
+    signal_after(signal.SIGTERM, 500)
+    seen = []
+    signal.signal(signal.SIGTERM, lambda signum, frame: seen.append(signum))
+    try:
+        found = bmfjax.fit(product.data, rank=2, checkpoint=path, resume=True, **PLANNED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]
+    assert (found.scalars["num_draws"], found.scalars["thinning"]) == (500, 3)
+    assert found.usage_draws.shape[1] == 500 // 3
 
 
 def test_the_verdict_doubts_chains_that_disagree(product):

@@ -53,6 +53,11 @@ class Checkpoint:
         What must be the same for the draws to be the same: settings, fingerprint
         of the data, versions. Strings and numbers.
 
+    Attributes
+    ----------
+    steps_done : int or None
+        Of the state that was written or read last.
+
     Examples
     --------
     >>> import tempfile, jax.numpy as jnp
@@ -83,7 +88,7 @@ class Checkpoint:
         self._parts: list[_Part] = []
         # Which states are known to be whole and of this run.
         self._whole: set[str] = set()
-        self._steps_done: int | None = None
+        self.steps_done: int | None = None
 
     def exists(self) -> bool:
         """Whether there is a state to continue from."""
@@ -91,7 +96,7 @@ class Checkpoint:
 
     def write(self, run: ChainRun) -> None:
         """Store what was recorded since the last write, then the state; keep the one before."""
-        if run.steps_done == self._steps_done:
+        if run.steps_done == self.steps_done:
             return  # Two states that share their last part would be damaged together.
         if not self._whole:
             # States of an earlier run must not be read with the parts of this one.
@@ -114,7 +119,7 @@ class Checkpoint:
         replaces = previous if NEWEST in self._whole else None
         _put(newest, {"about": np.array(json.dumps(about)), **leaves}, replaces)
         self._whole.add(NEWEST)
-        self._parts, self._steps_done = parts, run.steps_done
+        self._parts, self.steps_done = parts, run.steps_done
         self._tidy({part.number for part in (*old, *parts)})
 
     def read(self, run: ChainRun) -> None:
@@ -131,7 +136,7 @@ class Checkpoint:
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
         try:
             self._parts = self._restore(NEWEST, run)
-            self._whole, self._steps_done = {NEWEST}, run.steps_done
+            self._whole, self.steps_done = {NEWEST}, run.steps_done
         except _Damaged as newest:
             try:
                 self._parts = self._restore(PREVIOUS, run)

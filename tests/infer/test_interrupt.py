@@ -1,11 +1,24 @@
-"""Ctrl-C: the first is a request, the second is not, and outside nothing is changed."""
+"""Ctrl-C and SIGTERM: the first is a request, a second Ctrl-C not; outside nothing is changed."""
 
 import signal
 import threading
 
 import pytest
 
-from bmfjax.infer.interrupt import interrupt_requests
+from bmfjax.infer.interrupt import (
+    Terminated,
+    exit_when_terminated,
+    interrupt_requests,
+    pass_on_termination,
+)
+
+
+@pytest.fixture
+def handler():
+    """Install a handler of SIGTERM until the end of the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda new: signal.signal(signal.SIGTERM, new)
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_the_first_is_a_request_and_the_second_interrupts():
@@ -45,3 +58,41 @@ def test_in_another_thread_nothing_is_caught():
     thread.start()
     thread.join()
     assert seen == [(False, True)]
+
+
+# ---- SIGTERM -----------------------------------------------------------------------------------
+
+
+def test_termination_is_a_request_however_often_it_comes():
+    before = signal.getsignal(signal.SIGTERM)
+    with interrupt_requests() as interrupt:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            assert interrupt.requested and interrupt.terminated
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_termination_that_is_ignored_stays_ignored(handler):
+    handler(signal.SIG_IGN)
+    with exit_when_terminated(), interrupt_requests() as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert not interrupt.requested
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def test_termination_is_passed_on_to_what_was_there(handler):
+    handler(signal.SIG_DFL)
+    with pytest.raises(Terminated, match="after 3 draws") as exit:
+        pass_on_termination("after 3 draws")
+    assert exit.value.code == 143 and isinstance(exit.value, SystemExit)
+    with exit_when_terminated():
+        with pytest.raises(Terminated, match=r"^$"):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Terminated, match="after 3 draws"):
+            pass_on_termination("after 3 draws")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    seen = []
+    handler(lambda signum, frame: seen.append(signum))
+    with exit_when_terminated():  # leaves a handler of the user's own alone
+        pass_on_termination("after 3 draws")
+    assert seen == [signal.SIGTERM]
