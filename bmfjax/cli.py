@@ -326,8 +326,8 @@ def _add_predict(commands) -> None:
     predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
     predict.add_argument(
         "--noisy", action="store_true",
-        help="predict an observation, with its noise or flips; columns that it does not have are "
-        "left out",
+        help="predict observations, noise or flips included; the table then leaves out what an "
+        "observation does not have, such as the interval of a zero or one",
     )  # fmt: skip
     _add_table(predict)
     predict.set_defaults(run=_predict)
@@ -342,7 +342,9 @@ def _add_transform(commands) -> None:
         "the fitted data in the same order (ratings: columns of the same names).",
     )
     transform.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
-    transform.add_argument("new", metavar="NEW", help="a file like the one that was fitted")
+    transform.add_argument(
+        "new", metavar="NEW", help="new rows, in a file of the kind that was fitted"
+    )
     _add_table(transform)
     _add_reading(transform)
     transform.set_defaults(run=_transform)
