@@ -1,4 +1,4 @@
-"""The command line: ``bmfjax fit | generate | report | datasets``."""
+"""The command line: ``bmfjax fit | predict | transform | generate | report | datasets``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands)
+    _add_predict(commands)
+    _add_transform(commands)
     _add_generate(commands)
     _add_report(commands)
     datasets = commands.add_parser("datasets", help="list the matrices that ship with bmfjax")
@@ -260,17 +262,12 @@ def _read(options):
     from bmfjax.data import load, load_ratings, load_real
 
     if options.model in OF_RATINGS:
-        for name in ("missing", "binarize", "row_names", "label_column"):
-            if getattr(options, name) not in (None, []):
-                raise InputError(
-                    f"--{name.replace('_', '-')} means nothing for lines of ratings; leave it out"
-                )
+        _refuse_for_ratings(options)
         if options.probability:
             raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
             raise InputError(f"{options.data} is no file; give one of lines of row, column, rating")
-        header = "auto" if options.header is None else options.header
-        found = load_ratings(options.data, scale=options.scale, header=header)
+        found = load_ratings(options.data, scale=options.scale, header=_guessed(options.header))
         low, high = found.range
         print(
             f"{options.data}: {len(found.values):,} ratings from {low:g} to {high:g}, of "
@@ -279,17 +276,51 @@ def _read(options):
         return found
     if options.scale is not None:
         raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
-    reading = {
+    if options.model == "nmf" and Path(options.data).is_file():
+        _refuse_binarize(options)
+        return load_real(options.data, **_reading(options))
+    return load(options.data, binarize=options.binarize, **_reading(options))
+
+
+def _read_new(options, fitted):
+    """Rows for a fit, read as its own data are."""
+    from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
+    from bmfjax.predictions import matched_ratings
+
+    if isinstance(fitted, Ratings):
+        _refuse_for_ratings(options)
+        return matched_ratings(load_ratings(options.new, header=_guessed(options.header)), fitted)
+    if isinstance(fitted, RealMatrix):
+        _refuse_binarize(options)
+        return load_real(options.new, **_reading(options))
+    return load(options.new, binarize=options.binarize, **_reading(options))
+
+
+def _reading(options) -> dict:
+    """How a table is read, whatever its numbers are."""
+    return {
         "missing": options.missing,
-        "header": "auto" if options.header is None else options.header,
-        "row_names": "auto" if options.row_names is None else options.row_names,
+        "header": _guessed(options.header),
+        "row_names": _guessed(options.row_names),
         "label_column": options.label_column,
     }
-    if options.model == "nmf" and Path(options.data).is_file():
-        if options.binarize is not None:
-            raise InputError("--binarize is for models of ones and zeros; leave it out")
-        return load_real(options.data, **reading)
-    return load(options.data, binarize=options.binarize, **reading)
+
+
+def _guessed(given):
+    return "auto" if given is None else given
+
+
+def _refuse_for_ratings(options) -> None:
+    for name in ("missing", "binarize", "row_names", "label_column"):
+        if getattr(options, name) not in (None, []):
+            raise InputError(
+                f"--{name.replace('_', '-')} means nothing for lines of ratings; leave it out"
+            )
+
+
+def _refuse_binarize(options) -> None:
+    if options.binarize is not None:
+        raise InputError("--binarize is for models of ones and zeros; leave it out")
 
 
 def _tell(result, output, checkpoint, again) -> int:
@@ -324,6 +355,101 @@ def _print_table(frame, title) -> None:
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
     Console().print(table)
+
+
+# ---- predict, transform ----------------------------------------------------------------------
+
+
+def _add_predict(commands) -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="predict cells with a fit",
+        formatter_class=_Help,
+        description="Predict cells with a fit: the mean, standard deviation and central interval "
+        "of each; also the probability of a one, or of every star, where the model has it.",
+    )
+    predict.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
+    predict.add_argument(
+        "--cells", type=Path, required=True, metavar="FILE",
+        help="lines that begin with the names of row and column, such as held-out ratings; further "
+        "fields are left out",
+    )  # fmt: skip
+    predict.add_argument(
+        "--header", action=argparse.BooleanOptionalAction,
+        help="first line names the fields (where not given: if it names no row and no column)",
+    )  # fmt: skip
+    predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
+    predict.add_argument(
+        "--noisy", action="store_true",
+        help="predict observations, noise or flips included; the table then leaves out what an "
+        "observation does not have, such as the interval of a zero or one",
+    )  # fmt: skip
+    _add_table(predict)
+    predict.set_defaults(run=_predict)
+
+
+def _add_transform(commands) -> None:
+    transform = commands.add_parser(
+        "transform",
+        help="find the factors of new rows with a fit",
+        formatter_class=_Help,
+        description="Find the usage of new rows, given the basis of a fit. NEW has the columns of "
+        "the fitted data in the same order (ratings: columns of the same names).",
+    )
+    transform.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
+    transform.add_argument(
+        "new", metavar="NEW", help="new rows, in a file of the kind that was fitted"
+    )
+    _add_table(transform)
+    _add_reading(transform)
+    transform.set_defaults(run=_transform)
+
+
+def _add_table(parser) -> None:
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE",
+        help=".csv or .parquet to write (where not given: a .csv to the standard output)",
+    )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+
+
+def _predict(options) -> int:
+    from bmfjax.predictions import predictions_table, read_cells
+    from bmfjax.storage import load_fit
+
+    _check_output(options, options.cells)
+    fit = load_fit(options.directory)
+    cells = read_cells(options.cells, fit.data, _guessed(options.header))
+    table = predictions_table(fit, *cells, options.level, options.noisy)
+    return _give(table, options.output, "cells")
+
+
+def _transform(options) -> int:
+    from bmfjax.predictions import usage_table
+    from bmfjax.storage import load_fit
+
+    _check_output(options, options.new)
+    fit = load_fit(options.directory)
+    return _give(usage_table(fit, _read_new(options, fit.data)), options.output, "rows")
+
+
+def _check_output(options, source) -> None:
+    from bmfjax.predictions import check_place
+
+    if options.output is not None:
+        check_place(options.output, options.overwrite, source)
+
+
+def _give(table, path, what) -> int:
+    """Write a table to its file, or to the standard output."""
+    from bmfjax.predictions import FLOAT_FORMAT, write_table
+
+    if path is None:
+        table.to_csv(sys.stdout, index=False, float_format=FLOAT_FORMAT)
+        return 0
+    write_table(table, path)
+    print(f"{path}: {len(table):,} {what}")
+    return 0
 
 
 # ---- generate, report, datasets --------------------------------------------------------------

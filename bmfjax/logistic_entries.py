@@ -42,8 +42,7 @@ def probability(approximation: Mapping[str, np.ndarray], rows, columns) -> np.nd
     total = np.zeros((len(rows), len(columns)))
     starts = len(approximation["bias_mean"])
     for start in range(starts):
-        mean, variance = log_odds(approximation, start, rows, columns)
-        total += expit(mean / np.sqrt(1.0 + 0.125 * np.pi * variance))
+        total += probability_of_a_one(*log_odds(approximation, start, rows, columns))
     return total / starts
 
 
@@ -56,6 +55,21 @@ def log_odds(approximation, start: int, rows, columns) -> tuple[np.ndarray, np.n
     mean = usage @ basis.T + bias
     variance = usage**2 @ basis_variance.T + usage_variance @ (basis**2 + basis_variance).T
     return mean, variance + bias_variance
+
+
+def cell_log_odds(approximation, rows, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the log odds of single cells: (start, cell) float64 each."""
+    u, du = (np.asarray(approximation[f"usage_{m}"][:, rows], np.float64) for m in MOMENTS)
+    v, dv = (np.asarray(approximation[f"basis_{m}"][:, columns], np.float64) for m in MOMENTS)
+    bias, bias_variance = (np.asarray(approximation[f"bias_{m}"], np.float64) for m in MOMENTS)
+    mean = np.einsum("sik,sik->si", u, v) + bias[:, None]
+    variance = np.einsum("sik,sik->si", u**2, dv) + np.einsum("sik,sik->si", du, v**2 + dv)
+    return mean, variance + bias_variance[:, None]
+
+
+def probability_of_a_one(mean, variance) -> np.ndarray:
+    """Of normal log odds, by the approximation that `probability` tells."""
+    return expit(mean / np.sqrt(1.0 + 0.125 * np.pi * variance))
 
 
 def mixture(mean, variance) -> tuple[np.ndarray, np.ndarray]:
@@ -111,15 +125,7 @@ def sampled_rhat(approximation, data, number: int) -> np.ndarray:
     entries = len(rows) * len(columns)
     chosen = np.random.default_rng(0).choice(entries, min(number, entries), replace=False)
     i, j = np.divmod(chosen, len(columns))
-    i, j = rows[i], columns[j]
-    u, v, z = (
-        [np.asarray(approximation[f"{n}_{m}"], np.float64) for m in MOMENTS]
-        for n in ("usage", "basis", "bias")
-    )
-    (u, du), (v, dv) = ([a[:, i] for a in u], [a[:, j] for a in v])
-    mean = (u * v).sum(-1) + z[0][:, None]
-    variance = (u**2 * dv + du * (v**2 + dv)).sum(-1) + z[1][:, None]
-    return rhat(mean, variance)
+    return rhat(*cell_log_odds(approximation, rows[i], columns[j]))
 
 
 def with_effects(usage, basis, others: Mapping, rows, columns) -> tuple[np.ndarray, np.ndarray]:

@@ -51,9 +51,8 @@ def check_columns(fitted, new) -> None:
     if fitted.has_column_names and new.has_column_names and ours != theirs:
         at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
         raise InputError(
-            f"column {at} of the new rows is {theirs[at]!r}, and of the fitted matrix "
-            f"{ours[at]!r}; give the same columns in the same order"
-            + (hint or ", of a data frame new[list(fit.data.column_names)]")
+            f"column {at + 1} (counted from 1) of the new rows is {theirs[at]!r}, and of the "
+            f"fitted matrix {ours[at]!r}; give the same columns in the same order{hint}"
         )
 
 

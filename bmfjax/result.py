@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bmfjax import pmf_cells, reconstruction
+from bmfjax import reconstruction
 from bmfjax.boolean import rounded
-from bmfjax.data import InputError
 from bmfjax.factor_draws import FactorDraws
 from bmfjax.selection import positions, selected
 
@@ -122,7 +121,7 @@ class Fit(FactorDraws):
         That of the Boolean model is 0 or 1, and its mean is `probability`; that of the
         logistic model is the log odds, effects and bias included. Of "pmf" it is the expected
         rating, effects included, and so it is of "ordered-probit"; of "probit" the probability of
-        a one. See `predict_cells` for single cells and for ratings with their noise.
+        a one. See `predict_cells` for single cells, and for observations with their noise.
 
         Parameters
         ----------
@@ -142,52 +141,55 @@ class Fit(FactorDraws):
     def predict_cells(
         self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
     ) -> np.ndarray:
-        """Predictions of single cells of a matrix factorisation ("pmf" and the probit models).
+        """Predictions of single cells, such as those that were held out.
+
+        The same as `predict` and `probability` have for these entries. Memory grows with the
+        cells alone; time with cells x draws x rank.
 
         Parameters
         ----------
         rows, columns : (cell,) sequences of int or str
             Positions or names, one each a cell. Integers are positions, also where names are
             numbers: give those as str.
-        kind : {"mean", "sd", "interval"}
+        kind : {"mean", "sd", "interval", "probability"}
+            "probability" is of a one, for models of ones and zeros, and of every star for
+            "ordered-probit".
         level : float
             Probability of the central interval.
         noisy : bool
-            Of a rating itself, noise included, as for judging hidden ratings; else of its
-            expectation.
+            Of an observation of the cell, for judging hidden ones; else of what is expected of
+            it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
+            precision; for "ordered-probit" stars are drawn. For "ormachine" flips are included,
+            and there are "mean" and "probability", which are the same. Not for "logistic" and
+            "probit", whose "probability" is that of an observation already.
 
         Returns
         -------
-        (cell,) float64, or (2, cell) for "interval"
-            Held inside of the ratings' scale where they declare one.
+        (cell,) float64, (2, cell) for "interval", (cell, star) for "probability" of stars
+            Ratings are held inside of their scale where they declare one. Stars are in the order
+            of ``settings["stars"]``, and their probabilities sum to 1.
 
         Raises
         ------
         InputError
-            For other models, and cells that there are not.
+            For cells that there are not, lists of different lengths, and kinds that the model
+            does not have.
 
         Examples
         --------
         >>> import bmfjax
-        >>> ratings = bmfjax.Ratings([0, 0, 1, 2], [0, 1, 1, 0], [5, 3, 4, 4], scale=(1, 5))
         >>> fit = bmfjax.fit(
-        ...     ratings,
-        ...     rank=1,
-        ...     model="pmf",
-        ...     num_chains=2,
-        ...     num_warmup=50,
-        ...     num_samples=50,
-        ...     progress=False,
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
         ... )
-        >>> low, high = fit.predict_cells([1], [0], "interval", noisy=True)
-        >>> bool(1 <= low[0] < high[0] <= 5)
+        >>> rows, columns = ["Laura Mandeville", "Evelyn Jefferson"], [0, 13]
+        >>> bool((fit.predict_cells(rows, columns, "probability") <= 1).all())
         True
+        >>> fit.predict_cells(rows, columns, "interval").shape
+        (2, 2)
         """
-        if self.model not in pmf_cells.LINKS:
-            raise InputError(f"model {self.model!r} has no single cells; use predict()")
         i = positions(rows, self.data.row_names, "row")
         j = positions(columns, self.data.column_names, "column")
-        return pmf_cells.predict_cells(self, i, j, kind, level, noisy)
+        return reconstruction.of(self).of_cells(i, j, (kind,), level, noisy)[kind]
 
     def given_new(
         self, new, side: str = "rows", *, sweeps: int | None = None, seed: int = 0
@@ -251,8 +253,8 @@ class Fit(FactorDraws):
         ----------
         new_rows : BinaryMatrix, array, or what the model was fitted to
             As for `BinaryMatrix`; the same columns in the same order, which names are
-            compared for (of `Ratings` by ``column_names=fit.data.column_names``). Missing entries
-            are left out.
+            compared for (of a data frame ``new[list(fit.data.column_names)]``, of `Ratings` by
+            ``column_names=fit.data.column_names``). Missing entries are left out.
 
         Returns
         -------

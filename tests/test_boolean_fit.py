@@ -61,7 +61,7 @@ def test_new_rows_with_columns_in_another_order_are_refused(fitted):
     assert fitted.transform(frame).shape == (2, 3)
     named = replace(fitted, data=BinaryMatrix(fitted.data.dense(), column_names=frame.columns))
     assert named.transform(frame).shape == (2, 3)
-    with pytest.raises(InputError, match="column 0 of the new rows is 'c39', and of the fitted"):
+    with pytest.raises(InputError, match=r"column 1 \(counted from 1\) of the new rows is 'c39'"):
         named.transform(frame.iloc[:, ::-1])
 
 

@@ -11,8 +11,8 @@ from scipy.special import log_ndtr
 
 import bmfjax
 from bmfjax import pmf_trust
+from bmfjax.cells import cell_draws
 from bmfjax.data import InputError
-from bmfjax.pmf_cells import cell_draws
 from bmfjax.pmf_factors import principal_draws
 from bmfjax.pmf_plan import density_of, resolve_priors
 from tests.kernels.exactness import moment_scores
@@ -314,7 +314,7 @@ def test_predictions_take_no_more_memory_than_a_block():
     many = {n: np.tile(getattr(fit, n), 8) for n in ("usage_draws", "basis_draws")}
     fit = dataclasses.replace(fit, **many)
     whole = cell_draws(fit, *cells)
-    with mock.patch("bmfjax.pmf_cells.BLOCK", 20_000):
+    with mock.patch("bmfjax.cells.BLOCK", 20_000):
         tracemalloc.start()
         parts = cell_draws(fit, *cells)
         peak = tracemalloc.get_traced_memory()[1]

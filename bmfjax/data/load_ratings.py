@@ -112,25 +112,7 @@ def _renamed(found, stem, *, scale, row_names, column_names, name):
 
 def _triples(path, header):
     """Names of rows, names of columns and values."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as err:
-        line = err.object[: err.start].count(b"\n") + 1
-        raise InputError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from err
-    except OSError as err:
-        raise InputError(f"{path} cannot be read: {err.strerror or err}; give another") from err
-    first = next((line for line in io.StringIO(text) if line.strip()), None)
-    if first is None:
-        raise InputError(f"{path} is empty; give a line for each rating")
-    bare = re.sub('"[^"]*"', "", first)
-    separator = next((s for s in SEPARATORS if s in bare), ",")
-    table = list(_fields(path, text, separator))
-    for number, fields in table:
-        if len(fields) < 3:
-            raise InputError(
-                f"{path}, line {number}: {len(fields)} fields; give row, column and value, "
-                f"separated by {separator!r} as in the first line"
-            )
+    table = lines_of_fields(path, ("row", "column", "value"), "rating")
     if header is True or (header == "auto" and _is_header(*(fields for _, fields in table[:2]))):
         _check_order(path, table[0][1])
         table = table[1:]
@@ -149,6 +131,40 @@ def _triples(path, header):
             )
     rows, columns = ([fields[k] for _, fields in table] for k in range(2))
     return rows, columns, values
+
+
+def lines_of_fields(path, fields, of):
+    """(line number, fields) of every line that is not blank, of a text file with a line a rating.
+
+    Parameters
+    ----------
+    path : Path
+    fields : sequence of str
+        What every line begins with, for the message.
+    of : str
+        What a line is of, for the message.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = err.object[: err.start].count(b"\n") + 1
+        raise InputError(f"{path}, line {line}: not UTF-8; save the file in that encoding") from err
+    except OSError as err:
+        raise InputError(f"{path} cannot be read: {err.strerror or err}; give another") from err
+    first = next((line for line in io.StringIO(text) if line.strip()), None)
+    if first is None:
+        raise InputError(f"{path} is empty; give a line for each {of}")
+    bare = re.sub('"[^"]*"', "", first)
+    separator = next((s for s in SEPARATORS if s in bare), ",")
+    table = list(_fields(path, text, separator))
+    for number, found in table:
+        if len(found) < len(fields):
+            raise InputError(
+                f"{path}, line {number}: {len(found)} fields; give "
+                f"{', '.join(fields[:-1])} and {fields[-1]}, separated by {separator!r} as in the "
+                "first line"
+            )
+    return table
 
 
 def _fields(path, text, separator):

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from bmfjax.cells import noise_sd
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import round_trips, swap_rates
-from bmfjax.pmf_cells import LINKS, noise_sd
+from bmfjax.pmf_cells import LINKS
 
 
 def facts(fit) -> list[tuple[str, str, str]]:

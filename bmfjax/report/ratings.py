@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from bmfjax.pmf_cells import LINKS, cell_draws, expected, noise_sd
+from bmfjax.cells import cell_draws, noise_sd
+from bmfjax.pmf_cells import LINKS, expected, star_probabilities
 from bmfjax.pmf_plan import observed
 from bmfjax.report.style import COLOURS, INK, new_figure, tidy
 
@@ -93,23 +94,8 @@ def predictive_variance(fit, rows, columns) -> np.ndarray:
     if fit.model == "probit":
         share = mean.mean(0)
         return share * (1.0 - share)
-    return np.array([_star_variance(fit, f) for f in fits.T])
-
-
-def _star_variance(fit, fits):
-    p = star_probabilities(fit, fits[:, None])[0]
-    stars = np.asarray(fit.settings["stars"], float)
+    p, stars = star_probabilities(fit, fits), np.asarray(fit.settings["stars"], float)
     return p @ stars**2 - (p @ stars) ** 2
-
-
-def star_probabilities(fit, fits) -> np.ndarray:
-    """Probability of each star, averaged over draws: (cell, star) float from fits (draw, cell)."""
-    from scipy.special import ndtr
-
-    cuts = fit.other_draws["cutpoints"].reshape(len(fits), -1)
-    below = np.stack([ndtr(c[:, None] - fits).mean(0) for c in cuts.T])
-    ends = np.zeros((1, fits.shape[1])), np.ones((1, fits.shape[1]))
-    return np.diff(np.concatenate([ends[0], below, ends[1]]), axis=0).T
 
 
 def calibration_figure(fit) -> Figure:

@@ -1,0 +1,222 @@
+"""Tables of a fit for files: predictions of cells, and the usage of new rows."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bmfjax import cells, reconstruction
+from bmfjax.data import InputError, Ratings
+from bmfjax.data.load_ratings import lines_of_fields
+from bmfjax.selection import found_names, positions
+
+ENDINGS = (".csv", ".parquet")
+SIDES = ("row", "column")
+#: Numbers in a .csv: as many digits as float32 has.
+FLOAT_FORMAT = "%.7g"
+
+
+def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = False) -> pd.DataFrame:
+    """All that a fit predicts of some cells, a line each.
+
+    Parameters
+    ----------
+    fit : Fit
+    rows, columns, level, noisy
+        As for `bmfjax.Fit.predict_cells`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `row` and `column`, names; `mean`, `sd`, `lower` and `upper` (ends of the central
+        interval); `probability` of a one, for models of ones and zeros, or `probability_1`, ...
+        of every star. What an observation does not have is left out where `noisy` asks for it.
+
+    Raises
+    ------
+    InputError
+        As `bmfjax.Fit.predict_cells`.
+    """
+    i = positions(rows, fit.data.row_names, "row")
+    j = positions(columns, fit.data.column_names, "column")
+    entries = reconstruction.of(fit)
+    entries.check("mean", noisy)
+    has = set(entries.kinds) & set(entries.noisy_kinds) if noisy else entries.kinds
+    found = entries.of_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
+    table = {
+        side: _taken(names, at)
+        for side, names, at in zip(
+            SIDES, (fit.data.row_names, fit.data.column_names), (i, j), strict=True
+        )
+    }
+    for kind, values in found.items():
+        if kind == "interval":
+            table |= {"lower": values[0], "upper": values[1]}
+        elif values.ndim == 2:
+            stars = fit.settings["stars"]
+            table |= {f"{kind}_{s:g}": v for s, v in zip(stars, values.T, strict=True)}
+        else:
+            table[kind] = values
+    return pd.DataFrame(table)
+
+
+def _taken(names, at):
+    """Some of the names, each the same str however often it occurs."""
+    return np.array(names, object)[at]
+
+
+def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the cells that a text file names.
+
+    Parameters
+    ----------
+    path : str or path
+        Lines that begin with the names of row and column, separated as for
+        `bmfjax.load_ratings`; further fields are left out.
+    data : BinaryMatrix, RealMatrix or Ratings
+        Has the rows and columns.
+    header : {"auto", True, False}
+        Whether the first line names the fields; "auto": if it names neither a row nor a column.
+
+    Returns
+    -------
+    rows, columns : (cell,) int
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is empty, a line has fewer than two fields, or a name is
+        unknown.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bmfjax.data import BinaryMatrix
+    >>> data = BinaryMatrix([[1, 0]], row_names=["ann"], column_names=["Heat", "Alien"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "cells.csv")
+    ...     _ = path.write_text("user,film\\nann,Alien\\nann,Heat\\n")
+    ...     read_cells(path, data)
+    (array([0, 0]), array([1, 0]))
+    """
+    path = Path(path)
+    table = lines_of_fields(path, SIDES, "cell")
+    found = [
+        found_names([fields[k] for _, fields in table], names)
+        for k, names in enumerate((data.row_names, data.column_names))
+    ]
+    guessed = header == "auto" and all(places[0] < 0 for places in found)
+    if header is True or guessed:
+        table, found = table[1:], [places[1:] for places in found]
+    if not table:
+        raise InputError(f"{path} has a header alone; give a line for each cell")
+    for k, (side, places) in enumerate(zip(SIDES, found, strict=True)):
+        if (places < 0).any():
+            number, fields = table[int(np.argmax(places < 0))]
+            known = (data.row_names, data.column_names)[k]
+            listed = ", ".join(map(repr, known[:3])) + (", ..." if len(known) > 3 else "")
+            raise InputError(
+                f"{path}, line {number}: {side} {fields[k]!r} is not in the fitted matrix, whose "
+                f"{side}s are {listed}; write their names"
+            )
+    return found[0], found[1]
+
+
+def matched_ratings(new: Ratings, fitted: Ratings) -> Ratings:
+    """New rows of ratings with the columns of a fit, found by their names.
+
+    Raises
+    ------
+    InputError
+        For a column that was not fitted.
+
+    Examples
+    --------
+    >>> fitted = Ratings(["ann", "ann"], ["Heat", "Alien"], [5, 3])
+    >>> matched_ratings(Ratings(["bob"], ["Alien"], [4]), fitted).columns.tolist()
+    [1]
+    """
+    if not new.has_column_names:
+        return new
+    places = found_names(new.column_names, fitted.column_names)
+    if (places < 0).any():
+        name = new.column_names[int(np.argmax(places < 0))]
+        raise InputError(
+            f"the new rows rate {name!r}, which is no column of the fitted ratings; leave it out"
+        )
+    return Ratings(
+        new.rows, places[new.columns], new.values,
+        row_names=new.row_names if new.has_row_names else None,
+        column_names=fitted.column_names, shape=(new.num_rows, fitted.num_columns),
+        row_labels=new.row_labels, name=new.name,
+    )  # fmt: skip
+
+
+def usage_table(fit, new) -> pd.DataFrame:
+    """The usage of new rows, a line each.
+
+    Parameters
+    ----------
+    fit : Fit
+    new : BinaryMatrix, RealMatrix or Ratings
+        As for `bmfjax.Fit.transform`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `row`, the name, and `factor_1`, `factor_2`, ...; NaN where nothing is known of a row.
+    """
+    usage = fit.transform(new)
+    factors = {f"factor_{k}": values for k, values in enumerate(usage.T, 1)}
+    return pd.DataFrame({"row": list(new.row_names)} | factors)
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+
+def check_place(path, overwrite: bool, source) -> None:
+    """Refuse a table's file before any work is done: what cannot be written, or is there.
+
+    Parameters
+    ----------
+    path : path
+    overwrite : bool
+        Whether a file that exists may be replaced.
+    source : path
+        What is read, which is never replaced.
+    """
+    path, source = Path(path), Path(source)
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(f"{path} has the ending {path.suffix!r}; give {' or '.join(ENDINGS)}")
+    if path.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise InputError(
+            "writing .parquet needs the package pyarrow; run pip install 'bmfjax[parquet]', or "
+            "give a .csv"
+        )
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a file")
+    if path.exists() and source.exists() and path.samefile(source):
+        raise InputError(f"{path} is what is read; give another file for the output")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} already exists; give another file, or --overwrite")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it, or give another path")
+
+
+def write_table(table: pd.DataFrame, path) -> None:
+    """Write a .csv or .parquet, whole or not at all."""
+    path = Path(path)
+    draft = path.with_name(f".{path.stem}.{secrets.token_hex(6)}{path.suffix}")
+    try:
+        if path.suffix.lower() == ".csv":
+            table.to_csv(draft, index=False, float_format=FLOAT_FORMAT)
+        else:
+            table.to_parquet(draft, engine="pyarrow", index=False)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,221 @@
+"""`bmfjax predict` and `bmfjax transform`: tables of stored fits, one sentence for bad input."""
+
+import importlib.util
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.data import InputError
+from bmfjax.predictions import predictions_table
+from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
+
+FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
+CELLS = 'user,film,stars\nuser 3,"Me, Myself",4\n\nuser 0,Fargo,1\nuser 3,Heat,2\n'
+STARS = [f"probability_{k}" for k in range(1, 6)]
+AT = [3, 0, 3], [1, 3, 0]
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The directory of a fit that was put together and saved: stored(model)."""
+    found = {}
+
+    def of(model):
+        if model not in found:
+            found[model] = put_together(model).save(tmp_path_factory.mktemp("fit") / model)
+        return found[model]
+
+    return of
+
+
+@pytest.fixture
+def cells(tmp_path):
+    path = tmp_path / "cells.csv"
+    path.write_text(CELLS)
+    return path
+
+
+# ---- predict -----------------------------------------------------------------------------------
+
+
+def put_together(model):
+    return fit_of(model, data_of(model, len(FILMS), FILMS), columns=len(FILMS), draws=8)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_table_has_all_that_a_model_predicts(model):
+    fit = put_together(model)
+    table = predictions_table(fit, ["user 3", "user 0", "user 3"], AT[1], 0.5)
+    assert table["row"].tolist() == ["user 3", "user 0", "user 3"]
+    assert table["column"].tolist() == ["Me, Myself", "Fargo", "Heat"]
+    low, high = fit.predict_cells(*AT, "interval", 0.5)
+    known = {"mean": fit.predict_cells(*AT), "sd": fit.predict_cells(*AT, "sd")}
+    known |= {"lower": low, "upper": high}
+    if model in OF_ONES:
+        known["probability"] = fit.predict_cells(*AT, "probability")
+    if model == "ordered-probit":
+        stars = fit.predict_cells(*AT, "probability").T
+        known |= {f"probability_{k}": p for k, p in enumerate(stars, 1)}
+    assert table.columns.tolist() == ["row", "column", *known]
+    for name, values in known.items():
+        np.testing.assert_array_equal(table[name], values)
+
+
+def test_cells_of_a_file_are_predicted(stored, cells, capsys):
+    assert run("predict", stored("ormachine"), "--cells", cells, "--level", 0.5) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    known = predictions_table(bmfjax.Fit.load(stored("ormachine")), *AT, 0.5)
+    pd.testing.assert_frame_equal(table, known, check_dtype=False, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "columns"),
+    [
+        ("ormachine", ["mean", "probability"]),
+        ("relaxed", ["mean", "sd", "lower", "upper"]),
+        ("ordered-probit", ["mean", "sd", "lower", "upper", *STARS]),
+    ],
+)
+def test_observations_have_the_columns_that_they_can(model, columns):
+    fit = put_together(model)
+    table = predictions_table(fit, *AT, noisy=True)
+    assert table.columns.tolist() == ["row", "column", *columns]
+    np.testing.assert_array_equal(table["mean"], fit.predict_cells(*AT, noisy=True))
+
+
+@pytest.mark.parametrize("model", ["logistic", "probit"])
+def test_observations_of_models_without_noise_are_refused(model):
+    with pytest.raises(InputError, match="leave noisy out"):
+        predictions_table(put_together(model), *AT, noisy=True)
+
+
+def test_a_parquet_file_is_written(stored, cells, tmp_path, capsys):
+    out = tmp_path / "out.parquet"
+    assert run("predict", stored("nmf"), "--cells", cells, "--noisy", "--output", out) == 0
+    assert f"{out}: 3 cells" in capsys.readouterr().out
+    known = predictions_table(bmfjax.Fit.load(stored("nmf")), *AT, noisy=True)
+    pd.testing.assert_frame_equal(pd.read_parquet(out), known, check_dtype=False)
+
+
+def test_a_header_is_recognised_or_told(stored, tmp_path, capsys):
+    bare, folder = tmp_path / "bare.dat", stored("nmf")
+    bare.write_text("user 1::Alien\nuser 2::Heat\n")
+    for words, lines in (([], 3), (["--header"], 2), (["--no-header"], 3)):
+        assert run("predict", folder, "--cells", bare, *words) == 0
+        assert len(capsys.readouterr().out.splitlines()) == lines
+    bare.write_text("user,film\nuser 2,Heat\n")
+    assert run("predict", folder, "--cells", bare, "--no-header") == 2
+    assert "bare.dat, line 1: row 'user' is not in the fitted matrix" in capsys.readouterr().err
+
+
+def refused(capsys, message, *arguments):
+    assert run(*arguments) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("bmfjax: ") and told.err.count("\n") == 1 and not told.out
+    assert message in told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user 1,Heat\nuser 99,Heat\n", "line 2: row 'user 99' is not in the fitted matrix, whose "
+         "rows are 'user 0', 'user 1', 'user 2', ...; write their names"),
+        ("user,film\n\nuser 1,Cars\n", "line 3: column 'Cars' is not in the fitted matrix"),
+        ("user 1,Cars\n", "line 1: column 'Cars' is not in the fitted matrix"),
+        ("", "is empty; give a line for each cell"),
+        ("user,film\n", "has a header alone; give a line for each cell"),
+        ("user1\n", "line 1: 1 fields; give row and column, separated by"),
+    ],
+)  # fmt: skip
+def test_files_of_no_cells_are_refused(text, message, stored, cells, tmp_path, capsys):
+    cells.write_text(text)
+    out = tmp_path / "out.csv"
+    refused(capsys, message, "predict", stored("nmf"), "--cells", cells, "--output", out)
+    assert not out.exists()
+
+
+def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, capsys, monkeypatch):
+    def ask(message, output, *words, fit=tmp_path / "no fit"):
+        refused(capsys, message, "predict", fit, "--cells", cells, "--output", output, *words)
+
+    out = tmp_path / "out.csv"
+    ask("holds no fit", out)
+    ask("has the ending '.txt'; give .csv or .parquet", tmp_path / "out.txt")
+    ask("is not a directory; make it", tmp_path / "none" / "out.csv")
+    out.write_text("mine")
+    ask("already exists; give another file, or --overwrite", out)
+    ask("is what is read; give another file for the output", cells, "--overwrite")
+    ask("level is 2.0; give a probability", out, "--level", 2, "--overwrite", fit=stored("nmf"))
+    assert out.read_text() == "mine" and cells.read_text() == CELLS
+    words = ["--cells", cells, "--output", out, "--overwrite"]
+    assert run("predict", stored("nmf"), *words) == 0
+    assert f"{out}: 3 cells" in capsys.readouterr().out and len(pd.read_csv(out)) == 3
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    ask("needs the package pyarrow; run pip install 'bmfjax[parquet]'", tmp_path / "out.parquet")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.csv", "out.csv"]
+
+
+# ---- transform ---------------------------------------------------------------------------------
+
+
+def test_new_rows_of_ones_and_zeros_are_read_as_fitted_ones_are(stored, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text('name,party,Heat,"Me, Myself",Alien,Fargo\nzoe,x,1,0,?,1\nyan,y,?,?,?,?\n')
+    words = ["--missing", "?", "--label-column", "party"]
+    assert run("transform", stored("relaxed"), new, *words) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert table.columns.tolist() == ["row", "factor_1", "factor_2", "factor_3"]
+    assert table["row"].tolist() == ["zoe", "yan"]
+    usage = bmfjax.Fit.load(stored("relaxed")).transform(np.array([[1, 0, np.nan, 1]]))
+    np.testing.assert_allclose(table.iloc[0, 1:].astype(float), usage[0], rtol=1e-6)
+    assert table.iloc[1, 1:].isna().all()
+
+
+def test_new_rows_of_numbers_are_numbers(stored, tmp_path, capsys):
+    new, out = tmp_path / "new.csv", tmp_path / "usage.parquet"
+    new.write_text("2.5,0.1,3,0.5\n")
+    assert run("transform", stored("nmf"), new, "--output", out) == 0
+    assert f"{out}: 1 rows" in capsys.readouterr().out
+    usage = bmfjax.Fit.load(stored("nmf")).transform(np.array([[2.5, 0.1, 3, 0.5]]))
+    np.testing.assert_array_equal(pd.read_parquet(out).iloc[:, 1:], usage)
+    refused(capsys, "--binarize is for models", "transform", stored("nmf"), new, "--binarize", 1)
+
+
+def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        bmfjax.Fit, "transform", lambda fit, new: seen.append(new) or np.ones((2, 3))
+    )
+    new = tmp_path / "new.csv"
+    new.write_text("user,film,stars\nzoe,Fargo,5\nyan,Heat,3\nzoe,Alien,4\n")
+    assert run("transform", stored("pmf"), new) == 0
+    assert "zoe,1,1,1" in capsys.readouterr().out
+    assert seen[0].column_names == FILMS and seen[0].columns.tolist() == [2, 3, 0]
+    assert seen[0].values.tolist() == [4.0, 5.0, 3.0]
+    new.write_text("zoe,Cars,5\n")
+    message = "the new rows rate 'Cars', which is no column of the fitted ratings; leave it out"
+    refused(capsys, message, "transform", stored("pmf"), new)
+    refused(
+        capsys, "--missing means nothing for lines of ratings",
+        "transform", stored("pmf"), new, "--missing", "?",
+    )  # fmt: skip
+
+
+def test_new_rows_of_other_columns_are_refused(stored, tmp_path, capsys):
+    new, out = tmp_path / "new.csv", tmp_path / "usage.csv"
+    ask = ["transform", stored("relaxed"), new, "--output", out]
+    new.write_text("Heat,Alien\n1,0\n")
+    refused(capsys, "the new rows have 2 columns and the fitted matrix 4", *ask)
+    new.write_text('Heat,Alien,"Me, Myself",Fargo\n1,0,1,1\n')
+    message = "column 2 (counted from 1) of the new rows is 'Alien', and of the fitted matrix 'Me, "
+    refused(capsys, message, *ask)
+    refused(capsys, "is what is read", *ask[:3], "--output", new, "--overwrite")
+    assert not out.exists()
