@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -83,7 +82,7 @@ def _resuming(arguments) -> str:
 
 def _stopped(stop, options) -> str:
     """One line: what ended the command, how far it was, and how to continue."""
-    from bmfjax.storage import holds_checkpoint
+    from bmfjax.output import holds_checkpoint
 
     when = str(stop) or getattr(options, "stage", "before anything was done")
     said = f"{'terminated' if isinstance(stop, Terminated) else 'interrupted'} {when}"
@@ -156,7 +155,9 @@ def _add_fit(commands) -> None:
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
-    existing.add_argument("--overwrite", action="store_true", help="replace a fit that is there")
+    existing.add_argument(
+        "--overwrite", action="store_true", help="replace a fit that is there; files of others stay"
+    )
     existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
     fit.add_argument(
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
@@ -222,14 +223,24 @@ def _add_reading(parser) -> None:
 def _fit(options) -> int:
     from bmfjax.cli_model import priors, sampler_options
     from bmfjax.job import prepare
-    from bmfjax.storage import CHECKPOINT, check_free, holds_checkpoint, save_fit
+    from bmfjax.output import (
+        CHECKPOINT,
+        FILES,
+        PAGE,
+        check_files,
+        check_output,
+        hold,
+        holds_checkpoint,
+    )
 
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
+    replace = options.overwrite or options.resume
+    names = (*FILES, PAGE, CHECKPOINT)
+    check_output(output, replace, names, options.data)
     if options.resume and not holds_checkpoint(checkpoint):
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
-    check_free(output, options.overwrite or options.resume)
     job = prepare(
         data,
         options.rank,
@@ -242,20 +253,40 @@ def _fit(options) -> int:
         seed=options.seed,
         sampler_options=sampler_options(options),
     )
-    # Now: everything given has been checked, and a directory that cannot be made should be
-    # known before the sampling. A fit that is there stays until the new one replaces it.
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    options.checkpoint, options.stage = checkpoint, BEFORE
-    result = job.finish(
-        max_time=options.max_time,
-        progress=not options.quiet,
-        checkpoint=checkpoint,
-        resume=options.resume,
-    )
-    options.stage = AFTER
-    save_fit(result, output, overwrite=True, probability=options.probability)
-    result.report(output / "report.html", overwrite=True)
-    return _tell(result, output, checkpoint, options.again)
+    # Only now: everything given has been checked. A fit that is there stays until the new one
+    # replaces it.
+    with hold(output):
+        check_files(output, replace, names, options.data)
+        options.checkpoint, options.stage = checkpoint, BEFORE
+        result = job.finish(
+            max_time=options.max_time,
+            progress=not options.quiet,
+            checkpoint=checkpoint,
+            resume=options.resume,
+        )
+        options.stage = AFTER
+        _store(result, output, replace, options.probability)
+    return _tell(result, output, options.again)
+
+
+def _store(result, output, replace, probability) -> None:
+    """Write the fit and its page; only then is the checkpoint of a complete run deleted."""
+    from bmfjax.output import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint
+    from bmfjax.report.page import write_page
+    from bmfjax.storage import write_fit
+
+    try:
+        # Again: files may have come during the sampling.
+        check_files(output, replace, (*FILES, PAGE))
+        write_fit(result, output, probability=probability)
+        write_page(result, output / PAGE)
+    except InputError as error:
+        raise InputError(
+            f"{error}; the draws are kept in {output / CHECKPOINT}, and --resume (without "
+            "--overwrite) then writes the fit"
+        ) from error
+    if result.scalars["complete"]:
+        remove_checkpoint(output / CHECKPOINT)
 
 
 def _read(options):
@@ -323,7 +354,7 @@ def _refuse_binarize(options) -> None:
         raise InputError("--binarize is for models of ones and zeros; leave it out")
 
 
-def _tell(result, output, checkpoint, again) -> int:
+def _tell(result, output, again) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
@@ -331,7 +362,6 @@ def _tell(result, output, checkpoint, again) -> int:
     print(result.verdict)
     print(f"Results are in {output}; open {output / 'report.html'}")
     if result.scalars["complete"]:
-        shutil.rmtree(checkpoint, ignore_errors=True)
         return 0
     timed_out = result.scalars["timed_out"]
     print(
@@ -496,12 +526,14 @@ def _add_size(parser, rank) -> None:
     parser.add_argument("--rank", type=int, default=rank)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True, help="file to write (.npz)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file of bmfjax")
 
 
 def _generate(options) -> int:
     from bmfjax.data import generate_product, generate_tiles, save
+    from bmfjax.data.storage import check_place
 
+    check_place(options.output, options.overwrite)
     size = {"rows": options.rows, "columns": options.columns, "rank": options.rank}
     if options.kind == "tiles":
         made = generate_tiles(
@@ -536,14 +568,16 @@ def _add_report(commands) -> None:
     report = commands.add_parser("report", help="write report.html of a fit again")
     report.add_argument("directory", type=Path, help="a directory of bmfjax fit")
     report.add_argument("--output", type=Path, help="file (default: report.html there)")
-    report.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    report.add_argument("--overwrite", action="store_true", help="replace an existing page")
     report.set_defaults(run=_report)
 
 
 def _report(options) -> int:
+    from bmfjax.output import PAGE, check_page
     from bmfjax.storage import load_fit
 
-    path = options.output or options.directory / "report.html"
+    path = options.output or options.directory / PAGE
+    check_page(path, options.overwrite)
     print(load_fit(options.directory).report(path, overwrite=options.overwrite))
     return 0
 

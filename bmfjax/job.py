@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -28,6 +29,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.logistic_plan import logistic_plan
 from bmfjax.nmf_plan import nmf_plan
+from bmfjax.output import held_checkpoint
 from bmfjax.pmf_plan import pmf_plan
 from bmfjax.progress import progress_bar
 from bmfjax.relaxed_plan import relaxed_plan
@@ -89,14 +91,15 @@ class Job:
         identity = {"data": self.data.fingerprint(), **self.settings, **versions}
         store = None if checkpoint is None else Checkpoint(checkpoint, identity)
         began = time.monotonic()
-        run = self.plan.start(resume)
-        if resume:
-            store.read(run)
-        try:
-            _sample(run, self.plan.objective, store, max_time, progress)
-            return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
-        except (KeyboardInterrupt, Terminated) as stop:
-            raise type(stop)(str(stop) or _so_far(run, store)) from None
+        with contextlib.nullcontext() if store is None else held_checkpoint(checkpoint):
+            run = self.plan.start(resume)
+            if resume:
+                store.read(run)
+            try:
+                _sample(run, self.plan.objective, store, max_time, progress)
+                return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
+            except (KeyboardInterrupt, Terminated) as stop:
+                raise type(stop)(str(stop) or _so_far(run, store)) from None
 
 
 def prepare(

@@ -6,45 +6,23 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from bmfjax.data import BinaryMatrix, InputError, save
-from bmfjax.data.storage import read_saved
-from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data.files import OF_FIT, replacing_all
+from bmfjax.data.storage import matrix_fields, read_saved
+from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset
+from bmfjax.diagnostics.arviz import write_netcdf
 from bmfjax.draws import PackedDraws
-from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.output import FILES, PAGE, check_files, check_output, hold, is_of_fit
 from bmfjax.result import Fit
 from bmfjax.selection import MAX_ENTRIES
 
-#: What a fit's directory holds; `probability.npz` only for matrices of up to 10^7 entries.
-FILES = ("data.npz", "factors.npz", "posterior.nc", "probability.npz", "summary.json")
-CHECKPOINT = "checkpoint"
 FACTORS = ("usage", "basis")
-
-
-def holds_fit(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds a fit, finished or not."""
-    folder = Path(directory)
-    return (folder / "summary.json").exists() or holds_checkpoint(folder / CHECKPOINT)
-
-
-def holds_checkpoint(folder: Path) -> bool:
-    """Whether a folder holds a state to resume from, the newest or the one before it."""
-    return Checkpoint(folder, {}).exists()
-
-
-def check_free(directory: str | os.PathLike, overwrite: bool) -> None:
-    """Refuse a directory that holds another fit, before any work is done."""
-    folder = Path(directory)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; give a directory for the output")
-    if holds_fit(folder) and not overwrite:
-        raise InputError(
-            f"{folder} already holds a fit; give another directory, or --overwrite (overwrite=True)"
-        )
+#: Written first, so that a file that was cut is known too.
+MARK = {OF_FIT: np.array(True)}
 
 
 def save_fit(
@@ -58,7 +36,7 @@ def save_fit(
     directory : path
         Made where it does not exist.
     overwrite : bool
-        Replace a fit that is there.
+        Replace a fit that is there, its page included. Files that no fit wrote stay.
     probability : bool
         Write `probability.npz` also for more than 10^7 entries.
 
@@ -70,7 +48,8 @@ def save_fit(
     Raises
     ------
     InputError
-        Where the directory holds another fit.
+        Where the directory holds another fit, a file that no fit wrote is in the way, a run writes
+        to the directory, or it cannot be written to; an older fit then stays as it is.
 
     Examples
     --------
@@ -83,23 +62,33 @@ def save_fit(
     >>> bool((again.usage_draws[:] == fit.usage_draws[:]).all())
     True
     """
-    check_free(directory, overwrite)
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    _put(folder / "data.npz", lambda path: save(path, fit.data, overwrite=True))
-    _put(folder / "posterior.nc", lambda path: save_netcdf(fit.idata, path))
-    _put(folder / "factors.npz", lambda path: np.savez_compressed(path, **_factors(fit)))
-    small = fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES
-    if isinstance(fit.data, BinaryMatrix) and (probability or small):
-        whole = fit.probability(range(fit.data.num_rows), range(fit.data.num_columns))
-        values = {"probability": whole.astype(np.float32)}
-        _put(folder / "probability.npz", lambda path: np.savez_compressed(path, **values))
-    else:
-        (folder / "probability.npz").unlink(missing_ok=True)
-    # Last: a directory with a summary is a whole fit.
-    text = json.dumps(_plain(_summary(fit)), indent=1, allow_nan=False)
-    _put(folder / "summary.json", lambda path: path.write_text(text + "\n"))
+    check_output(directory, overwrite)
+    with hold(directory) as folder:
+        check_files(folder, overwrite)
+        write_fit(fit, folder, probability=probability)
     return folder
+
+
+def write_fit(fit: Fit, folder: Path, *, probability: bool = False) -> None:
+    """Write all files of a fit over those of an older one, or leave these as they are."""
+    small = fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES
+    whole = isinstance(fit.data, BinaryMatrix) and (probability or small)
+    names = [name for name in FILES if whole or name != "probability.npz"]
+    # The older fit goes whole, and its summary first: where there is one, files belong together.
+    older = [folder / "summary.json", folder / "probability.npz"]
+    if older[0].exists() and is_of_fit(folder / PAGE):
+        older.append(folder / PAGE)
+    with replacing_all([folder / name for name in names], discard=older) as drafts:
+        draft = dict(zip(names, drafts, strict=True))
+        np.savez_compressed(draft["data.npz"], **MARK, **matrix_fields(fit.data))
+        np.savez_compressed(draft["factors.npz"], **MARK, **_factors(fit))
+        write_netcdf(fit.idata, draft["posterior.nc"])
+        if whole:
+            found = fit.probability(range(fit.data.num_rows), range(fit.data.num_columns))
+            values = {"probability": found.astype(np.float32)}
+            np.savez_compressed(draft["probability.npz"], **MARK, **values)
+        text = json.dumps(_plain(_summary(fit)), indent=1, allow_nan=False)
+        draft["summary.json"].write_text(text + "\n")
 
 
 def load_fit(directory: str | os.PathLike) -> Fit:
@@ -201,14 +190,3 @@ def _plain(value):
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _put(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside, then move. The suffix stays last: some writers add their own."""
-    beside = path.with_name(f".unfinished-{path.name}")
-    beside.unlink(missing_ok=True)
-    try:
-        write(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

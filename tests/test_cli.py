@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import bmfjax
+from bmfjax import storage
 from bmfjax.cli import main
-from bmfjax.storage import FILES
+from bmfjax.output import FILES, LOCK
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
 
@@ -93,18 +94,25 @@ def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
     assert {p.name: p.stat().st_mtime_ns for p in fitted.iterdir()} == before
 
 
-def test_overwrite_replaces(tmp_path, fitted):
+def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
+    tmp_path, fitted, monkeypatch, capsys
+):
     out = shutil.copytree(fitted, tmp_path / "out")
-    assert run("fit", "davis", *QUICK, "--seed", 5, "--output", out, "--overwrite") == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    new = [*QUICK, "--seed", 5, "--output", out]
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "write_netcdf", full)
+        assert run("fit", "davis", *new, "--overwrite") == 2
+    error = capsys.readouterr().err
+    assert f"{out} cannot be written: No space left" in error and "--resume" in error
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+    assert run("fit", "davis", *new, "--resume") == 0
     assert json.loads((out / "summary.json").read_text())["settings"]["seed"] == 5
-
-
-def test_report_is_written_again_on_request(fitted, tmp_path, capsys):
-    page = tmp_path / "again.html"
-    assert run("report", fitted, "--output", page) == 0
-    assert "<html" in page.read_text()
-    assert run("report", fitted, "--output", page) == 2
-    assert "exists" in capsys.readouterr().err
+    assert {path.name for path in out.iterdir()} == set(before)
 
 
 def test_generated_files_hold_their_truth(tmp_path, capsys):
@@ -187,13 +195,6 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_sampling(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert run("fit", "davis", *QUICK, "--output", tmp_path / "file" / "sub") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("bmfjax: cannot use") and error.count("\n") == 1
-
-
 def test_running_out_of_time_is_no_failure(tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--rank", 2, "--chains", 2, "--warmup", 0, "--samples", 20_000, "--quiet"]
@@ -260,13 +261,18 @@ def unbroken():
     )
 
 
-def test_killed_in_the_middle_and_resumed_gives_the_same_draws(tmp_path, unbroken):
+def test_killed_in_the_middle_and_resumed_gives_the_same_draws(tmp_path, unbroken, capsys):
     folder = tmp_path / "out"
     process = start(folder)
     wait_for_parts(folder, process, 8)
+    for more in ([], ["--overwrite"], ["--resume"]):
+        assert run("fit", "davis", *LONG, "--output", folder, *more) == 2
+        assert f"{folder} is in use: process {process.pid} on" in capsys.readouterr().err
     process.kill()
     process.communicate()
-    assert not (folder / "summary.json").exists()
+    assert not (folder / "summary.json").exists() and (folder / LOCK).exists()
+    assert run("fit", "davis", *LONG, "--output", folder) == 2
+    assert "already holds an interrupted fit (checkpoint)" in capsys.readouterr().err
     assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
     found = bmfjax.Fit.load(folder)
     np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
@@ -281,6 +287,7 @@ def test_ctrl_c_keeps_what_was_drawn(tmp_path, unbroken, capsys):
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
     assert "bmfjax: interrupted after" in error and f"results in {folder}" in error
+    assert not (folder / LOCK).exists() and not (folder / "checkpoint" / LOCK).exists()
     partial = bmfjax.Fit.load(folder)
     drawn = partial.scalars["num_draws"]
     assert f"{drawn:,} of 2,000 draws a chain" in error

@@ -1,13 +1,22 @@
-"""What all readers of files share: one sentence for a broken file, and the threshold."""
+"""What readers and writers of files share: sentences for errors, whole files, the threshold."""
 
 import math
+import os
+import re
+import secrets
+import zipfile
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
+
+#: Array in the .npz files of a fit, by which they are known from a user's own.
+OF_FIT = "written_by_fit"
 
 
 @contextmanager
@@ -41,6 +50,84 @@ def opened_npz(path):
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
             yield arrays
+
+
+def npz_names(path):
+    """Return the names of the arrays in an .npz file; of one that was cut, the first.
+
+    None where it is a link or no such file.
+    """
+    path = Path(path)
+    if path.is_symlink() or not path.is_file():
+        return set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        # The table of names is at the end; each name stands before its array too.
+        with open(path, "rb") as file:
+            start = file.read(1000)
+        whole = start.startswith(b"PK\x03\x04")
+        length = int.from_bytes(start[26:28], "little") if whole else 0
+        names = [start[30 : 30 + length].decode(errors="replace")]
+    return {name.removesuffix(".npy") for name in names if name}
+
+
+@contextmanager
+def replacing(path):
+    """Yield a path to write to; once it is written, the file is moved to `path`."""
+    with replacing_all([path]) as (draft,):
+        yield draft
+
+
+@contextmanager
+def replacing_all(paths, discard=()):
+    """Yield a draft for each path; all are moved into place, in order, once all are whole.
+
+    A write that fails leaves every path as it was. Files in `discard` are deleted just before the
+    first move.
+    """
+    paths = [Path(path) for path in paths]
+    drafts = [_draft(path) for path in paths]
+    try:
+        yield drafts
+        for draft in drafts:
+            _flush(draft)
+        for path in discard:
+            path.unlink(missing_ok=True)
+        for draft, path in zip(drafts, paths, strict=True):
+            os.replace(draft, path)
+    except OSError as err:
+        where = paths[0] if len(paths) == 1 else paths[0].parent
+        raise InputError(
+            f"{where} cannot be written: {_reason(err)}; check permissions and disk space"
+        ) from err
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+
+
+def _draft(path):
+    """A new name beside `path`; drafts that killed processes left are deleted."""
+    pattern = re.compile(rf"\.unfinished-(\d+)-[0-9a-f]{{8}}-{re.escape(path.name)}")
+    if path.parent.is_dir():
+        for name in os.listdir(path.parent):
+            left = pattern.fullmatch(name)
+            if left and not psutil.pid_exists(int(left[1])):
+                path.with_name(name).unlink(missing_ok=True)
+    # The suffix stays last: some writers add their own.
+    return path.with_name(f".unfinished-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+
+
+def _reason(err):
+    """What the system says of a write that failed; HDF5 puts paragraphs around it."""
+    return os.strerror(err.errno) if err.errno else " ".join(str(err).split())[:200]
+
+
+def _flush(draft):
+    """Wait until a file is on the disk: over a network, only then is it known that it fits."""
+    with open(draft, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def check_threshold(binarize):

@@ -21,7 +21,6 @@ Nothing in it is a pickle, so that a file from a stranger can do no more than be
 """
 
 import os
-import secrets
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.files import OF_FIT, npz_names, replacing
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import check_labels, check_names
 from bmfjax.data.packed import product_on_host
@@ -72,7 +72,7 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     clean : bool or 0/1 array (rows, columns), optional
         The matrix without noise, where it is not the Boolean product of the factors.
     overwrite : bool
-        Whether a file that exists may be replaced.
+        Whether a file that `save` wrote may be replaced. Any other file stays.
 
     Returns
     -------
@@ -82,8 +82,8 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
     Raises
     ------
     InputError
-        If the file exists and `overwrite` is false, the folder does not exist or cannot be written
-        to, the ending is another, or the truth does not fit the matrix.
+        If the file exists and `overwrite` is false or `save` did not write it, the folder does not
+        exist or cannot be written to, the ending is another, or the truth does not fit the matrix.
     TypeError
         If `matrix` is none of these.
 
@@ -101,27 +101,38 @@ def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
         raise TypeError(
             f"matrix is a {type(matrix).__name__}; give a BinaryMatrix, RealMatrix or Ratings"
         )
+    path = check_place(path, overwrite)
+    fields = matrix_fields(matrix) | _truth_fields(matrix, usage, basis, clean)
+    with replacing(path) as draft, open(draft, "xb") as stream:
+        np.savez_compressed(stream, **fields)
+    return path
+
+
+def check_place(path, overwrite):
+    """Refuse a path where `save` may not write; return it as a `Path`."""
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path} does not end in .npz, the only format written; rename it")
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder; create it before {path.name} is written")
-    if path.is_dir() or (path.exists() and not overwrite):
+    if not os.path.lexists(path):
+        return path
+    if not _is_saved(path):
         raise InputError(
-            f"{path} exists; choose another path, or overwrite a file by overwrite=True"
+            f"{path} exists and was not written by bmfjax.save; move it away, or choose another "
+            "path"
         )
-    fields = _fields(matrix) | _truth_fields(matrix, usage, basis, clean)
-    # Written beside its place and then renamed, in one step for whoever reads it meanwhile.
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with open(draft, "xb") as stream:
-            np.savez_compressed(stream, **fields)
-        os.replace(draft, path)
-    except OSError as err:
-        raise InputError(f"{path} cannot be written: {err.strerror or err}; free the way") from err
-    finally:
-        draft.unlink(missing_ok=True)
+    if not overwrite:
+        raise InputError(
+            f"{path} exists; choose another path, or replace it by --overwrite (overwrite=True)"
+        )
     return path
+
+
+def _is_saved(path):
+    """Whether `save` wrote a file; the data file of a fit has one more array and is none."""
+    names = npz_names(path)
+    return names >= {"kind", "format_version", "shape"} and OF_FIT not in names
 
 
 def read_matrix(arrays, name):
@@ -217,7 +228,8 @@ def read_truth(arrays):
     return Truth(usage, basis, product_on_host(usage, basis))
 
 
-def _fields(matrix):
+def matrix_fields(matrix):
+    """Return the arrays of a matrix, by their names in the file."""
     kind = {RealMatrix: "real", Ratings: RATINGS}.get(type(matrix), "binary")
     fields = {
         "kind": np.array(kind),

@@ -8,7 +8,6 @@ through xarray, so that either version reads what the other wrote.
 ArviZ and xarray are imported inside the functions: they take seconds, and only some need them.
 """
 
-import os
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.files import replacing
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
 ENGINE = "h5netcdf"
@@ -159,7 +159,7 @@ def save_netcdf(idata, path):
 
     Raises
     ------
-    OSError
+    InputError
         The place cannot be written.
 
     Examples
@@ -170,17 +170,17 @@ def save_netcdf(idata, path):
     >>> float(posterior_dataset(load_netcdf(path))["noise"].mean())
     1.0
     """
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        for position, name in enumerate(_group_names(idata)):
-            dataset = group(idata, name)
-            packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
-            mode = "a" if position else "w"
-            dataset.to_netcdf(partial, mode=mode, group=name, engine=ENGINE, encoding=packed)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as draft:
+        write_netcdf(idata, draft)
+
+
+def write_netcdf(idata, path):
+    """Write all groups in turn; a write that fails leaves a broken file."""
+    for position, name in enumerate(_group_names(idata)):
+        dataset = group(idata, name)
+        packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
+        mode = "a" if position else "w"
+        dataset.to_netcdf(path, mode=mode, group=name, engine=ENGINE, encoding=packed)
 
 
 def load_netcdf(path):
@@ -222,6 +222,18 @@ def load_netcdf(path):
     if not groups:
         raise InputError(f"{path} holds no groups of draws; give a file written by ArviZ or bmfjax")
     return _container(groups)
+
+
+def posterior_attributes(path):
+    """Return the names of the posterior's attributes in a file; none where it is no such file."""
+    import h5netcdf
+
+    try:
+        with h5netcdf.File(path, "r") as file:
+            return set(file.groups["posterior"].attrs)
+    # As in `load_netcdf`.
+    except Exception:
+        return set()
 
 
 def summary(idata, var_names=None):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix
+from bmfjax.data.files import replacing
+from bmfjax.output import PAGE_MARK, check_page
 from bmfjax.pmf_cells import LINKS
 from bmfjax.report import checks, plots, ratings
 from bmfjax.report.factors import factor_cards, signed_cards
@@ -28,7 +29,7 @@ def write_report(fit, path, *, overwrite: bool = False) -> Path:
     path : path
         File to write, in a folder that exists.
     overwrite : bool
-        Replace an existing file.
+        Replace an existing page. A file that is no page of bmfjax stays.
 
     Returns
     -------
@@ -37,7 +38,8 @@ def write_report(fit, path, *, overwrite: bool = False) -> Path:
     Raises
     ------
     InputError
-        Where the file exists and may not be replaced, or cannot be a file at all.
+        Where the file exists and may not be replaced, cannot be a file at all, or a run writes to
+        its folder.
 
     Examples
     --------
@@ -49,20 +51,16 @@ def write_report(fit, path, *, overwrite: bool = False) -> Path:
     ...     write_report(fit, folder + "/davis.html").name
     'davis.html'
     """
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a file for the report")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} already exists; give another file, or overwrite to replace it")
-    if not path.parent.is_dir():
-        raise InputError(f"{path.parent} is not a directory; make it, or give another path")
-    beside = path.with_name(f".unfinished-{path.name}")
-    try:
-        beside.write_text(render(fit), encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    path = check_page(path, overwrite)
+    write_page(fit, path)
     return path
+
+
+def write_page(fit, path) -> None:
+    """Write the page over whatever is there."""
+    text = render(fit)
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def render(fit) -> str:
@@ -128,6 +126,7 @@ def context(fit) -> dict:
         figures["error"] = ratings.error_figure(fit)
         figures["calibration"] = ratings.calibration_figure(fit)
     return {
+        "mark": PAGE_MARK,
         "name": fit.data.name or _kind(fit),
         "fit": fit,
         "shade": _shade(fit),

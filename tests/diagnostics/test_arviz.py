@@ -99,7 +99,7 @@ def test_a_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(xarray.Dataset, "to_netcdf", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(InputError, match=r"posterior\.nc cannot be written: no space"):
         save_netcdf(_container(), path)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 

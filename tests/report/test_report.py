@@ -105,10 +105,10 @@ def test_writing(fit, tmp_path):
 def test_an_existing_file_is_refused(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "render", lambda _: "new")
     path = tmp_path / "page.html"
-    path.write_text("mine")
+    path.write_text(page.PAGE_MARK)
     with pytest.raises(bmfjax.InputError, match="already exists"):
         write_report(fit, path)
-    assert path.read_text() == "mine"
+    assert path.read_text() == page.PAGE_MARK
     assert write_report(fit, path, overwrite=True).read_text() == "new"
 
 
@@ -121,7 +121,7 @@ def test_places_that_cannot_be_written(fit, tmp_path):
 
 def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
     path = tmp_path / "page.html"
-    path.write_text("before")
+    path.write_text(page.PAGE_MARK)
 
     def broken(_):
         raise RuntimeError("template")
@@ -133,7 +133,7 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
     with pytest.raises(UnicodeEncodeError):
         write_report(fit, path, overwrite=True)
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
-    assert path.read_text() == "before"
+    assert path.read_text() == page.PAGE_MARK
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,402 @@
+"""No file of a user is lost: what may be replaced, by whom, and when."""
+
+import os
+import shutil
+import socket
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax import job, output, storage
+from bmfjax.cli import main
+from bmfjax.data.files import replacing, replacing_all
+from bmfjax.output import (
+    CHECKPOINT,
+    FILES,
+    LOCK,
+    PAGE,
+    PAGE_MARK,
+    check_output,
+    hold,
+    remove_checkpoint,
+)
+from bmfjax.report import page
+
+FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40"]
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def contents(folder):
+    """Every file below a folder and what is in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=60, num_samples=40, progress=False)
+
+
+@pytest.fixture(scope="module")
+def saved(fitted, tmp_path_factory):
+    folder = fitted.save(tmp_path_factory.mktemp("output") / "davis")
+    fitted.report(folder / PAGE)
+    return folder
+
+
+@pytest.fixture
+def quick_page(monkeypatch):
+    """Pages without figures; those of `saved` are whole."""
+    monkeypatch.setattr(page, "render", lambda _: f"<html><head>{PAGE_MARK}</head></html>")
+
+
+@pytest.fixture
+def sampled(monkeypatch, fitted, quick_page):
+    """The command line with a sampler that has its draws already; what it was asked for."""
+    calls = []
+
+    def finish(self, *, checkpoint, **_):
+        calls.append(checkpoint)
+        with output.held_checkpoint(checkpoint):
+            np.savez(checkpoint / "state.npz", about="{}")
+        return fitted
+
+    monkeypatch.setattr(job.Job, "finish", finish)
+    return calls
+
+
+@pytest.fixture
+def no_sampling(monkeypatch):
+    def finish(self, **_):
+        raise AssertionError("it sampled before it looked at the output")
+
+    monkeypatch.setattr(job.Job, "finish", finish)
+
+
+def foreign_files(folder):
+    """Files of a user under the names that a fit writes; each in a folder of its own."""
+    arrays = {"factors.npz": "usage", "probability.npz": "probability"}
+    for name in (*FILES, PAGE):
+        place = folder / name.replace(".", "-")
+        place.mkdir()
+        if name == "data.npz":
+            truth = bmfjax.data.generate_product(8, 6, 2)
+            bmfjax.save(place / name, truth.data, usage=truth.usage, basis=truth.basis)
+        elif name in arrays:
+            np.savez(place / name, **{arrays[name]: np.eye(3)})
+        else:
+            (place / name).write_text('{"model": "mine"}')
+        yield place, name
+
+
+# ---- what may be replaced ------------------------------------------------------------------
+
+
+def test_files_that_no_fit_wrote_stay_with_and_without_overwrite(
+    tmp_path, fitted, no_sampling, capsys
+):
+    for folder, name in foreign_files(tmp_path):
+        before = contents(folder)
+        for more in ([], ["--overwrite"]):
+            assert run(*FIT, "--output", folder, *more) == 2
+            error = capsys.readouterr().err
+            assert f"{folder / name} is in the way" in error and "move it away" in error
+            assert error.count("\n") == 1
+        if name in FILES:
+            for overwrite in (False, True):
+                with pytest.raises(bmfjax.InputError, match=f"{name} is in the way"):
+                    fitted.save(folder, overwrite=overwrite)
+        assert contents(folder) == before
+
+
+def test_links_and_directories_under_the_names_of_a_fit_stay(
+    tmp_path, saved, fitted, no_sampling, capsys
+):
+    for name in FILES:
+        link, directory = tmp_path / "link" / name, tmp_path / "directory" / name
+        for path in (link, directory):
+            shutil.rmtree(path.parent, ignore_errors=True)
+            path.parent.mkdir()
+        link.symlink_to(saved / name)
+        directory.mkdir()
+        for path in (link, directory):
+            assert run(*FIT, "--output", path.parent, "--overwrite") == 2
+            assert f"{path} is in the way" in capsys.readouterr().err
+            with pytest.raises(bmfjax.InputError, match="is in the way"):
+                fitted.save(path.parent, overwrite=True)
+        assert link.is_symlink() and directory.is_dir()
+    link.unlink()
+    link.symlink_to(tmp_path / "nothing")
+    assert run(*FIT, "--output", link.parent) == 2 and link.is_symlink()
+
+
+def test_a_fit_is_replaced_whole_when_told(tmp_path, saved, fitted, sampled, capsys):
+    out = shutil.copytree(saved, tmp_path / "out")
+    (out / "notes.txt").write_text("mine")
+    for name in (*FILES, PAGE):
+        assert output.is_of_fit(out / name), name
+    for name in ("data.npz", "factors.npz"):
+        (out / name).write_bytes((out / name).read_bytes()[:-100])
+        assert output.is_of_fit(out / name), f"{name}, cut short"
+    assert run(*FIT, "--output", out) == 2
+    assert "already holds a fit" in capsys.readouterr().err and not sampled
+    assert run(*FIT, "--output", out, "--overwrite") == 0 and sampled == [out / CHECKPOINT]
+    assert {path.name for path in out.iterdir()} == {*FILES, PAGE, "notes.txt"}
+    # From Python no page is written, and the one of the older fit does not stay beside the new.
+    fitted.save(out, overwrite=True)
+    assert {path.name for path in out.iterdir()} == {*FILES, "notes.txt"}
+
+
+def test_a_page_beside_no_fit_is_kept(tmp_path, fitted, quick_page):
+    path = fitted.report(tmp_path / PAGE)
+    fitted.save(tmp_path)
+    assert path.exists()
+
+
+def test_checkpoints_with_files_of_others(tmp_path, no_sampling, capsys):
+    folder = tmp_path / CHECKPOINT
+    folder.write_text("mine")
+    assert run(*FIT, "--output", tmp_path, "--overwrite") == 2
+    folder.unlink()
+    folder.mkdir()
+    np.savez(folder / "state.npz", weights=np.eye(2))
+    before = contents(tmp_path)
+    for more in ([], ["--overwrite"], ["--resume"]):
+        assert run(*FIT, "--output", tmp_path, *more) == 2
+        assert f"{folder} is in the way" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_from_python_a_checkpoint_replaces_only_checkpoints(tmp_path):
+    np.savez(tmp_path / "own.npz", weights=np.eye(2))
+    whole = (tmp_path / "own.npz").read_bytes()
+    for name in ("state.npz", "part-00000.npz", "part-one.txt", "notes.tmp"):
+        (tmp_path / name).write_bytes(whole[:-50])
+        before = contents(tmp_path)
+        with pytest.raises(bmfjax.InputError, match=f"{name} is in the way"):
+            bmfjax.fit("davis", rank=2, progress=False, checkpoint=tmp_path)
+        assert contents(tmp_path) == before
+        (tmp_path / name).unlink()
+
+
+def test_a_finished_checkpoint_goes_without_what_others_put_there(tmp_path):
+    np.savez(tmp_path / "state.npz", about="{}")
+    np.savez(tmp_path / "part-00000.npz", **{"draws/usage": np.eye(2)})
+    (tmp_path / "notes.txt").write_text("mine")
+    remove_checkpoint(tmp_path)
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+def test_an_interrupted_fit_is_kept_unless_told(tmp_path, sampled, capsys):
+    out = tmp_path / "out"
+    (out / CHECKPOINT).mkdir(parents=True)
+    # Before its first checkpoint a killed run has left nothing.
+    (out / CHECKPOINT / LOCK).write_text("1\nelsewhere\n")
+    check_output(out, overwrite=False)
+    state = out / CHECKPOINT / "state.npz"
+    np.savez(state, about="{}")
+    assert run(*FIT, "--output", out) == 2 and not sampled
+    assert "already holds an interrupted fit (checkpoint)" in capsys.readouterr().err
+    assert run(*FIT, "--output", out, "--resume") == 0
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"], ["--resume"]])
+def test_the_data_are_never_replaced(tmp_path, saved, no_sampling, capsys, more):
+    out = shutil.copytree(saved, tmp_path / "out")
+    before = contents(out)
+    (tmp_path / "link").symlink_to(out)
+    data = tmp_path / "link" / "data.npz"
+    assert run("fit", data, *FIT[2:], "--output", out, *more) == 2
+    assert f"{out / 'data.npz'} is the data" in capsys.readouterr().err
+    assert contents(out) == before
+
+
+def test_single_files_are_replaced_by_their_like(tmp_path, saved, fitted, quick_page, capsys):
+    mine, other, link = tmp_path / "a.html", tmp_path / "b.html", tmp_path / "c.html"
+    other.write_text("<html>mine</html>")
+    assert run("report", saved, "--output", mine) == 0
+    link.symlink_to(mine)
+    before = contents(tmp_path)
+    assert run("report", saved, "--output", mine) == 2
+    assert "or replace it by --overwrite" in capsys.readouterr().err
+    for path in (other, link, saved / "factors.npz"):
+        assert run("report", saved, "--output", path, "--overwrite") == 2
+        assert f"{path} already exists and is no page of bmfjax" in capsys.readouterr().err
+        with pytest.raises(bmfjax.InputError, match="is no page of bmfjax"):
+            fitted.report(path, overwrite=True)
+    assert contents(tmp_path) == before
+    assert run("report", saved, "--output", mine, "--overwrite") == 0
+
+
+def test_generated_matrices_replace_only_matrices(tmp_path, saved, monkeypatch, capsys):
+    make = ["generate", "product", "--rows", 8, "--columns", 6, "--rank", 2, "--output"]
+    mine, ours, link = (tmp_path / f"{name}.npz" for name in ("mine", "ours", "link"))
+    np.savez(mine, kind="binary", values=np.eye(2))
+    assert run(*make, ours) == 0
+    link.symlink_to(ours)
+    before = contents(tmp_path) | contents(saved)
+    with monkeypatch.context() as patched:
+        patched.setattr(bmfjax.data, "generate_product", lambda **_: pytest.fail("made first"))
+        for path in (mine, link, saved / "data.npz", saved / "factors.npz"):
+            assert run(*make, path, "--overwrite") == 2
+            assert f"{path} exists and was not written by bmfjax.save" in capsys.readouterr().err
+        assert run(*make, ours) == 2
+        assert run(*make, tmp_path / "none" / "x.npz") == 2
+    assert contents(tmp_path) | contents(saved) == before
+    assert run(*make, ours, "--overwrite", "--seed", 1) == 0
+    assert contents(tmp_path)["ours.npz"] != before["ours.npz"]
+
+
+def test_places_that_are_no_directories(tmp_path, fitted, no_sampling, capsys):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for place in ("file", "file/sub/sub", "link", "link/sub"):
+        assert run(*FIT, "--output", tmp_path / place) == 2
+        nearest = tmp_path / place.split("/")[0]
+        assert f"{nearest} is no directory" in capsys.readouterr().err
+        with pytest.raises(bmfjax.InputError, match="is no directory"):
+            fitted.save(tmp_path / place)
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_sampling(
+    tmp_path, no_sampling, monkeypatch, capsys
+):
+    def refuse(self, blocking):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(output.FileLock, "acquire", refuse)
+    assert run(*FIT, "--output", tmp_path / "new" / "out") == 2
+    error = capsys.readouterr().err
+    assert "cannot be written to: Permission denied" in error and error.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+# ---- who writes ---------------------------------------------------------------------------
+
+
+def test_one_run_at_a_time(tmp_path, saved, fitted, no_sampling, quick_page, capsys):
+    out = shutil.copytree(saved, tmp_path / "out")
+    (out / CHECKPOINT).mkdir()
+    np.savez(out / CHECKPOINT / "state.npz", about="{}")
+    before = contents(out)
+    who = f"in use: process {os.getpid()} on {socket.gethostname()}, since 20"
+    for held in (out, out / CHECKPOINT):
+        with hold(held):
+            for more in ([], ["--overwrite"], ["--resume"]):
+                assert run(*FIT, "--output", out, *more) == 2
+                error = capsys.readouterr().err
+                assert f"{held} is {who}" in error and "wait for it, stop it" in error
+            with pytest.raises(bmfjax.InputError, match=who):
+                fitted.save(out, overwrite=True)
+        assert contents(out) == before
+    with hold(out):
+        assert run("report", out, "--overwrite") == 2
+        assert who in capsys.readouterr().err
+        with pytest.raises(bmfjax.InputError, match=who):
+            fitted.report(out / PAGE, overwrite=True)
+    assert run("report", out, "--overwrite") == 0
+
+
+def test_two_python_runs_on_one_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_sample", lambda *_: pytest.fail("it sampled"))
+    with hold(tmp_path), pytest.raises(bmfjax.InputError, match="in use: process"):
+        bmfjax.fit("davis", rank=2, progress=False, checkpoint=tmp_path)
+
+
+def test_the_lock_goes_with_the_run(tmp_path):
+    for error in (None, ValueError, KeyboardInterrupt):
+        with pytest.raises(error or SystemExit), hold(tmp_path / "a" / "b"):
+            assert (tmp_path / "a" / "b" / LOCK).is_file()
+            raise error or SystemExit
+        assert os.listdir(tmp_path) == []
+
+
+def test_the_lock_of_a_dead_run_holds_nobody_and_a_file_of_a_user_is_none(tmp_path):
+    lock = tmp_path / LOCK
+    lock.write_text("123\nelsewhere\n")
+    check_output(tmp_path, overwrite=False)
+    with hold(tmp_path):
+        assert lock.read_text().startswith(f"{os.getpid()}\n")
+    assert not lock.exists()
+    lock.write_text("my notes")
+    for overwrite in (False, True):
+        with pytest.raises(bmfjax.InputError, match="is no lock of bmfjax; move it away"):
+            check_output(tmp_path, overwrite)
+    assert lock.read_text() == "my notes"
+
+
+# ---- writes that fail ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"]])
+def test_files_that_come_during_the_sampling_stay(
+    tmp_path, fitted, sampled, monkeypatch, capsys, more
+):
+    finish = job.Job.finish
+
+    def slow(self, **options):
+        np.savez(tmp_path / "factors.npz", mine=np.eye(2))
+        return finish(self, **options)
+
+    monkeypatch.setattr(job.Job, "finish", slow)
+    assert run(*FIT, "--output", tmp_path, *more) == 2
+    error = capsys.readouterr().err
+    assert "factors.npz is in the way" in error and "the draws are kept in" in error
+    assert "mine" in np.load(tmp_path / "factors.npz")
+    assert sorted(os.listdir(tmp_path)) == [CHECKPOINT, "factors.npz"]
+
+
+def full(*_, **__):
+    raise OSError(28, "HDF5 says a lot")
+
+
+@pytest.mark.parametrize("name", ["write_netcdf", "_summary"])
+def test_a_failed_write_leaves_the_older_fit_whole(
+    tmp_path, saved, fitted, sampled, monkeypatch, capsys, name
+):
+    out = shutil.copytree(saved, tmp_path / "out")
+    before = contents(out)
+    monkeypatch.setattr(storage, name, full)
+    with pytest.raises(bmfjax.InputError, match=r"out cannot be written: No space left"):
+        fitted.save(out, overwrite=True)
+    assert contents(out) == before
+    assert run(*FIT, "--output", out, "--overwrite") == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error and "--resume" in error
+    after = contents(out)
+    assert {name: after[name] for name in before} == before
+    assert set(after) == {*before, CHECKPOINT, f"{CHECKPOINT}/state.npz"}
+
+
+def test_files_are_replaced_together_or_not_at_all(tmp_path):
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    old = tmp_path / "old.txt"
+    for path in (*paths, old):
+        path.write_text("old")
+    failed = pytest.raises(bmfjax.InputError, match="cannot be written")
+    with failed, replacing_all(paths, discard=[old]) as drafts:
+        drafts[0].write_text("new")  # and no second one
+    assert {path.read_text() for path in (*paths, old)} == {"old"}
+    with replacing_all(paths, discard=[old]) as drafts:
+        for draft in drafts:
+            draft.write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "a.txt": "new",
+        "b.txt": "new",
+    }
+
+
+def test_drafts_of_killed_processes_are_deleted(tmp_path, monkeypatch):
+    dead, alive = (f".unfinished-{process}-0123abcd-a.txt" for process in (2**22 + 1, os.getppid()))
+    for name in (dead, alive, ".unfinished-mine-a.txt"):
+        (tmp_path / name).write_text("half")
+    with replacing(tmp_path / "a.txt") as draft:
+        draft.write_text("new")
+    assert set(os.listdir(tmp_path)) == {"a.txt", alive, ".unfinished-mine-a.txt"}
