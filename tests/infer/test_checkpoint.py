@@ -257,6 +257,13 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it(folder, name, damage):
         assert_same(run, unbroken())
 
 
+def test_two_states_never_share_their_last_part(folder):
+    run, store = resumed(folder)
+    store.write(run)
+    damaged(folder / "part-00001.npz", "cut")
+    assert fallen_back(folder, "part-00001.npz")[0].steps_done == 7
+
+
 def test_a_part_of_another_run_is_damage_too(folder):
     shutil.copy(folder / "part-00000.npz", folder / "part-00001.npz")
     fallen_back(folder, "part-00001.npz")
@@ -275,10 +282,10 @@ def test_after_damage_the_whole_checkpoint_stays_until_there_are_two(folder):
 
 
 def test_what_is_not_read_back_as_written_replaces_nothing(folder, monkeypatch):
-    """A disk that loses bytes after they were written."""
+    """A disk that changes a byte, here of the first array, after it was written."""
     run, store = resumed(folder)
     run.advance(3)
-    monkeypatch.setattr(os, "fsync", lambda file: os.truncate(file, 100))
+    monkeypatch.setattr(os, "fsync", lambda file: os.pwrite(file, b"?", 64))
     with pytest.raises(OSError, match="could not be read back as it was written"):
         store.write(run)
     monkeypatch.undo()
