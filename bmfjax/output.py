@@ -74,7 +74,7 @@ def check_files(
         if source is not None and _same_file(path, source):
             raise InputError(f"{path} is the data and would be replaced; give another directory")
         if not is_of_fit(path):
-            raise _in_the_way(path, "fit")
+            raise _in_the_way(_foreign(path), "fit")
     # A run that was killed before its first checkpoint has left nothing to lose.
     there = [path for path in there if path.is_file() or holds_checkpoint(path)]
     if there and not overwrite:
@@ -84,6 +84,13 @@ def check_files(
             f"{folder} already holds{interrupted} fit ({there[0].name}); give another directory"
             f"{resume}, or --overwrite (overwrite=True)"
         )
+
+
+def _foreign(path):
+    """What is in the way at a path: of a folder of checkpoints, the file inside."""
+    if path.name != CHECKPOINT or path.is_symlink() or not path.is_dir():
+        return path
+    return next(p for p in sorted(path.iterdir()) if not _is_of_checkpoint(p))
 
 
 def _in_the_way(path, writer):
@@ -99,7 +106,7 @@ def _same_file(path, other):
 
 def _check_folder(folder):
     """Refuse what is no directory and cannot become one."""
-    nearest = next(p for p in (folder, *folder.absolute().parents) if os.path.lexists(p))
+    nearest = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not nearest.is_dir():
         raise InputError(f"{nearest} is no directory; give a directory for the output")
 

@@ -119,8 +119,8 @@ def check_place(path, overwrite):
         return path
     if not _is_saved(path):
         raise InputError(
-            f"{path} exists and was not written by bmfjax.save; move it away, or choose another "
-            "path"
+            f"{path} exists and neither bmfjax.save nor bmfjax generate wrote it; move it away, or "
+            "choose another path"
         )
     if not overwrite:
         raise InputError(

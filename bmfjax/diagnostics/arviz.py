@@ -8,6 +8,7 @@ through xarray, so that either version reads what the other wrote.
 ArviZ and xarray are imported inside the functions: they take seconds, and only some need them.
 """
 
+import shutil
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -175,12 +176,27 @@ def save_netcdf(idata, path):
 
 
 def write_netcdf(idata, path):
-    """Write all groups in turn; a write that fails leaves a broken file."""
-    for position, name in enumerate(_group_names(idata)):
+    """Write all groups in turn; a write that fails leaves a broken file and raises OSError."""
+    path, names = Path(path), _group_names(idata)
+    _check_space(path.parent, [group(idata, name) for name in names])
+    for position, name in enumerate(names):
         dataset = group(idata, name)
         packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
         mode = "a" if position else "w"
         dataset.to_netcdf(path, mode=mode, group=name, engine=ENGINE, encoding=packed)
+    if set(_attributes(path)) != set(names):
+        raise OSError("it could not be read back as it was written")
+
+
+def _check_space(folder, datasets):
+    """Refuse a disk that is too full: HDF5 may crash there, or hide that a write has failed."""
+    arrays = [array for dataset in datasets for array in dataset.variables.values()]
+    # A bit is kept as a byte, and eight of them are compressed to little more than one.
+    bound = sum(array.nbytes // (4 if array.dtype == np.uint8 else 1) for array in arrays)
+    needed = bound + 100_000  # headers
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(f"it may take {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free")
 
 
 def load_netcdf(path):
@@ -226,14 +242,19 @@ def load_netcdf(path):
 
 def posterior_attributes(path):
     """Return the names of the posterior's attributes in a file; none where it is no such file."""
+    return _attributes(path).get("posterior", set())
+
+
+def _attributes(path):
+    """Names of the attributes of each group of a file; nothing where it is broken."""
     import h5netcdf
 
     try:
         with h5netcdf.File(path, "r") as file:
-            return set(file.groups["posterior"].attrs)
+            return {name: set(group.attrs) for name, group in file.groups.items()}
     # As in `load_netcdf`.
     except Exception:
-        return set()
+        return {}
 
 
 def summary(idata, var_names=None):

@@ -1,5 +1,7 @@
 """The container holds what was given, in memory and on disk, under either version of ArviZ."""
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -100,6 +102,30 @@ def test_a_failed_save_leaves_the_older_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(xarray.Dataset, "to_netcdf", full_disk)
     with pytest.raises(InputError, match=r"posterior\.nc cannot be written: no space"):
+        save_netcdf(_container(), path)
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_disk_that_is_full_is_known_before_and_after_the_writing(tmp_path, monkeypatch):
+    import xarray
+
+    path = tmp_path / "posterior.nc"
+    save_netcdf(_container(), path)
+    before = path.read_bytes()
+    write = xarray.Dataset.to_netcdf
+
+    def cut(dataset, target, **kwargs):  # HDF5 may close such a file without a word
+        write(dataset, target, **kwargs)
+        if kwargs["group"] == "observed_data":
+            os.truncate(target, target.stat().st_size - 100)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(xarray.Dataset, "to_netcdf", cut)
+        with pytest.raises(InputError, match="could not be read back as it was written"):
+            save_netcdf(_container(), path)
+    left = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+    with pytest.raises(InputError, match=r"it may take .* MB and 0\.0 MB are free"):
         save_netcdf(_container(), path)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
