@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bmfjax.data.declared import check_archive
 from bmfjax.data.errors import InputError
 
 
@@ -17,8 +18,13 @@ def reading(path):
         yield
     except InputError as err:
         raise InputError(f"{path}: {err}") from err
-    except (MemoryError, Warning):
+    except Warning:
         raise  # not the fault of the file
+    except MemoryError as err:
+        raise InputError(
+            f"{path} needs more memory than there is; give a smaller one, or use a machine with "
+            "more memory"
+        ) from err
     except Exception as err:
         # Broad with intent: on a file cut short, zipfile, zlib, h5py, pyarrow and scipy raise
         # errors of a dozen classes.
@@ -40,6 +46,7 @@ def opened_npz(path):
             )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
+            check_archive(arrays.zip)
             yield arrays
 
 

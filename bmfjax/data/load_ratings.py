@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bmfjax.data.declared import check_rating_lines
 from bmfjax.data.errors import InputError
 from bmfjax.data.files import opened_npz, reading
 from bmfjax.data.ratings import Ratings
@@ -69,6 +70,9 @@ def load_ratings(path, *, scale=None, header="auto", row_names=None, column_name
             raise InputError(f"header is for text files and {path} is none; leave it out")
         with reading(path):
             return _renamed(_saved(path), path.stem, **given)
+    if path.is_file():
+        with reading(path):
+            check_rating_lines(path)
     rows, columns, values = _triples(path, header)
     return Ratings(rows, columns, values, **given | {"name": path.stem if name is None else name})
 
