@@ -228,7 +228,7 @@ def test_levels_have_priors_of_their_own(link, level):
         ([[1.0, 2.0], [3.0, 4.0]], "probit", {}, "neither 0 nor 1"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "probit", {}, "'probit' is of ones and zeros"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "relaxed", {}, "data is a Ratings, and model"),
-        (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "there are 1 different"),
+        (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "every observed value is 2"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "priors name 'rate'"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "'precision' is -1"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
