@@ -130,8 +130,8 @@ class TextSize(NamedTuple):
     ----------
     num_bytes : int
         The file's size, which is known.
-    num_lines, num_cells : float
-        Lines, and cells between separators.
+    num_lines, num_cells, num_filled : float
+        Lines, cells between separators, and those of them that hold a text.
     strings : float
         Bytes that the cells take as Python strings in lists.
     """
@@ -139,6 +139,7 @@ class TextSize(NamedTuple):
     num_bytes: int
     num_lines: float
     num_cells: float
+    num_filled: float
     strings: float
 
 
@@ -151,10 +152,9 @@ def text_size(path) -> TextSize:
     cells = [cell for line in lines for cell in re.split("[,;\t ]", line)]
     # One character is a string that Python has already; of others it keeps a string each.
     strings = sum(8 + (sys.getsizeof(cell) if len(cell) > 1 else 0) for cell in cells)
+    counts = len(lines), len(cells), sum(map(bool, cells)), strings + 150 * len(lines)
     share = num_bytes / max(len(sample.encode()), 1)
-    return TextSize(
-        num_bytes, share * len(lines), share * len(cells), share * (strings + 150 * len(lines))
-    )
+    return TextSize(num_bytes, *(share * count for count in counts))
 
 
 def check_table_text(path, bytes_a_cell) -> None:
@@ -167,6 +167,14 @@ def check_table_text(path, bytes_a_cell) -> None:
     needed = max(size.strings + bytes_a_cell * size.num_cells, 3 * size.num_bytes)
     what = f"reading a table as text of {size.num_bytes:,} bytes"
     require_memory(needed, what, f"give it as .npz, .npy or .mtx, or {_SMALLER}")
+
+
+def check_rating_table(path) -> None:
+    """Refuse a table of ratings as text that does not fit; a cell without a rating is no rating."""
+    size = text_size(path)
+    needed = max(size.strings + RATING * size.num_filled, 3 * size.num_bytes)
+    what = f"reading a table of ratings as text of {size.num_bytes:,} bytes"
+    require_memory(needed, what, "give it as lines of row, column and rating, or fewer ratings")
 
 
 def check_rating_lines(path) -> None:

@@ -123,6 +123,15 @@ def _parts(path, cells, header, row_names, label_column):
             body = list(_lines(stream, path))
         except UnicodeDecodeError as err:
             raise InputError("the file is not UTF-8 text; save it as UTF-8") from err
+    body, sides = dissected(body, cells, header, row_names, label_column)
+    return body, sides | {"name": path.stem}
+
+
+def dissected(body, cells, header, row_names, label_column):
+    """Part the lines of a table, (line number, texts), from its header, row names and labels.
+
+    The options are those of `bmfjax.data.load`; the names come as arguments of a matrix.
+    """
     if not body:
         raise InputError("the file is empty; give a table with at least one row")
     names = None
@@ -136,9 +145,7 @@ def _parts(path, cells, header, row_names, label_column):
     _check_widths(names, body, width)
     labels = _take_labels(names, body, label_column)
     rows = _take_row_names(names, body, cells, row_names)
-    return body, {
-        "row_names": rows, "column_names": names, "row_labels": labels, "name": path.stem
-    }  # fmt: skip
+    return body, {"row_names": rows, "column_names": names, "row_labels": labels}
 
 
 def _lines(stream, path):
