@@ -130,7 +130,7 @@ def _add_fit(commands) -> None:
         "factors whose product is the log odds; nonnegative factors of a table of numbers; or real "
         "factors with learned priors, of ratings "
         "with normal noise (pmf), of ones and zeros (probit) or of stars (ordered-probit); the "
-        "data of pmf and ordered-probit are lines of row, column and rating",
+        "data of pmf and ordered-probit are lines of row, column and rating, or a table",
     )  # fmt: skip
     fit.add_argument(
         "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
@@ -196,6 +196,11 @@ def _add_models(parser) -> None:
 
 def _add_ratings(parser) -> None:
     ratings = parser.add_argument_group("ratings (pmf, ordered-probit)")
+    ratings.add_argument(
+        "--layout", choices=["auto", "triples", "table"], default="auto",
+        help="lines of row, column and rating, or a table with a rating in each cell; auto: told "
+        "by the file, where it is clear",
+    )  # fmt: skip
     ratings.add_argument(
         "--scale", type=float, nargs=2, metavar=("LOW", "HIGH"),
         help="lowest and highest rating that there can be; predictions are held inside (the stars "
@@ -290,7 +295,8 @@ def _store(result, output, replace, probability) -> None:
 
 
 def _read(options):
-    from bmfjax.data import load, load_ratings, load_real
+    from bmfjax.data import load, load_real
+    from bmfjax.data.load_ratings import read_ratings
 
     if options.model in OF_RATINGS:
         _refuse_for_ratings(options)
@@ -298,13 +304,16 @@ def _read(options):
             raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
             raise InputError(f"{options.data} is no file; give one of lines of row, column, rating")
-        found = load_ratings(options.data, scale=options.scale, header=_guessed(options.header))
-        low, high = found.range
-        print(
-            f"{options.data}: {len(found.values):,} ratings from {low:g} to {high:g}, of "
-            f"{found.num_rows:,} rows and {found.num_columns:,} columns"
+        found, layout = read_ratings(
+            options.data,
+            layout=options.layout,
+            scale=options.scale,
+            header=_guessed(options.header),
         )
+        print(f"{options.data}: {_read_as(found, layout)}")
         return found
+    if options.layout != "auto":
+        raise InputError("--layout belongs to models of ratings; leave it out, or give --model pmf")
     if options.scale is not None:
         raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
     if options.model == "nmf" and Path(options.data).is_file():
@@ -344,14 +353,22 @@ def _guessed(given):
 def _refuse_for_ratings(options) -> None:
     for name in ("missing", "binarize", "row_names", "label_column"):
         if getattr(options, name) not in (None, []):
-            raise InputError(
-                f"--{name.replace('_', '-')} means nothing for lines of ratings; leave it out"
-            )
+            raise InputError(f"--{name.replace('_', '-')} means nothing for ratings; leave it out")
 
 
 def _refuse_binarize(options) -> None:
     if options.binarize is not None:
         raise InputError("--binarize is for models of ones and zeros; leave it out")
+
+
+def _read_as(ratings, layout) -> str:
+    """Say what a file of ratings was read as, and how many it holds."""
+    held = "{:,} ratings from {:g} to {:g}".format(ratings.num_ratings, *ratings.range)
+    rows, columns = f"{ratings.num_rows:,} rows", f"{ratings.num_columns:,} columns"
+    if layout == "table":
+        return f"read as a table of {rows} x {columns} with {held}"
+    lines = "read as lines of row, column, rating: " if layout == "triples" else ""
+    return f"{lines}{held}, of {rows} and {columns}"
 
 
 def _tell(result, output, again) -> int:

@@ -120,6 +120,7 @@ def prepare(
     if model not in MODELS:
         raise InputError(f"model is {model!r}; choose from {', '.join(MODELS)}")
     data = _matrix(data, model)
+    _check_structure(data)
     sampler = default_sampler(model, data) if sampler is None else sampler
     request = Request(
         data, rank, model, sampler, priors, init,
@@ -158,6 +159,32 @@ def _matrix(data, model):
             "with NaN where a rating is missing"
         )
     return RealMatrix(data) if model in OF_NUMBERS else BinaryMatrix(data)
+
+
+def _check_structure(data):
+    """Refuse a matrix in which there is nothing to factorise, whatever the model.
+
+    Chains of such a fit do not agree, or agree on the prior, and neither says what the matter is.
+    """
+    for side, count in (("row", data.num_rows), ("column", data.num_columns)):
+        if count == 1:
+            raise InputError(
+                f"the matrix has one {side}, and factors are what {side}s have in common, so there "
+                f"is nothing to factorise; give at least two {side}s"
+            )
+    if isinstance(data, BinaryMatrix):
+        for name, number in (("ones", data.num_ones), ("zeros", data.num_zeros)):
+            if number == 0:
+                raise InputError(
+                    f"the matrix has no {name} among its observed entries, so there is nothing to "
+                    "factorise; look at what was read, and at the threshold (binarize) if there "
+                    "is one"
+                )
+    elif data.range[0] == data.range[1]:
+        raise InputError(
+            f"every observed value is {data.range[0]:g}, so there is nothing to factorise; look "
+            "at what was read"
+        )
 
 
 def _check(request):

@@ -21,7 +21,6 @@ from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
 from bmfjax.solutions import solutions
 from bmfjax.variational import LogisticPrior, entry_sampler, logistic
-from bmfjax.variational.entry_sampling import check_classes
 
 PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
 #: Entries that a step draws for each row and column.
@@ -38,7 +37,6 @@ def logistic_plan(request: Request) -> Plan:
             f"num_warmup is {request.num_warmup}; of the logistic model these are the steps of "
             "optimisation: give at least 2"
         )
-    check_classes(data.num_ones, data.num_zeros)
     priors = logistic_priors(request.priors)
     options = _options(request)
     prior = LogisticPrior(rank, **priors)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import secrets
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ import pandas as pd
 
 from bmfjax import cells, reconstruction
 from bmfjax.data import InputError, Ratings
-from bmfjax.data.load_ratings import lines_of_fields
+from bmfjax.data.files import reading, replacing
+from bmfjax.data.rating_text import read_lines
 from bmfjax.selection import found_names, positions
 
 ENDINGS = (".csv", ".parquet")
@@ -105,26 +105,36 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     (array([0, 0]), array([1, 0]))
     """
     path = Path(path)
-    table = lines_of_fields(path, SIDES, "cell")
-    found = [
-        found_names([fields[k] for _, fields in table], names)
-        for k, names in enumerate((data.row_names, data.column_names))
-    ]
-    guessed = header == "auto" and all(places[0] < 0 for places in found)
-    if header is True or guessed:
-        table, found = table[1:], [places[1:] for places in found]
-    if not table:
-        raise InputError(f"{path} has a header alone; give a line for each cell")
-    for k, (side, places) in enumerate(zip(SIDES, found, strict=True)):
-        if (places < 0).any():
-            number, fields = table[int(np.argmax(places < 0))]
-            known = (data.row_names, data.column_names)[k]
-            listed = ", ".join(map(repr, known[:3])) + (", ..." if len(known) > 3 else "")
-            raise InputError(
-                f"{path}, line {number}: {side} {fields[k]!r} is not in the fitted matrix, whose "
-                f"{side}s are {listed}; write their names"
-            )
-    return found[0], found[1]
+    sides = list(zip(SIDES, (data.row_names, data.column_names), strict=True))
+    places = [{name: i for i, name in enumerate(names)} for _, names in sides]
+    cells_at, first = (array("q"), array("q")), True
+    with reading(path):
+        for line, fields in read_lines(path, least=2)[1]:
+            if len(fields) < 2:
+                raise InputError(f"line {line}: {len(fields)} field; give row and column")
+            found = [place.get(field, -1) for place, field in zip(places, fields, strict=False)]
+            names_fields = header is True or (header == "auto" and max(found) < 0)
+            if first and names_fields:
+                first = False
+                continue
+            first = False
+            for at, here, field, (side, names) in zip(cells_at, found, fields, sides, strict=False):
+                if here < 0:
+                    raise _unknown(line, side, field, names)
+                at.append(here)
+        if first:
+            raise InputError("the file is empty; give a line for each cell")
+        if not cells_at[0]:
+            raise InputError("there is a header alone; give a line for each cell")
+    return tuple(np.array(at, int) for at in cells_at)
+
+
+def _unknown(line, side, field, names):
+    listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+    return InputError(
+        f"line {line}: {side} {field!r} is not in the fitted matrix, whose {side}s are {listed}; "
+        "write their names"
+    )
 
 
 def matched_ratings(new: Ratings, fitted: Ratings) -> Ratings:
@@ -211,12 +221,8 @@ def check_place(path, overwrite: bool, source) -> None:
 def write_table(table: pd.DataFrame, path) -> None:
     """Write a .csv or .parquet, whole or not at all."""
     path = Path(path)
-    draft = path.with_name(f".{path.stem}.{secrets.token_hex(6)}{path.suffix}")
-    try:
+    with replacing(path) as draft:
         if path.suffix.lower() == ".csv":
             table.to_csv(draft, index=False, float_format=FLOAT_FORMAT)
         else:
             table.to_parquet(draft, engine="pyarrow", index=False)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)

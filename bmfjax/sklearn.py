@@ -211,7 +211,11 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _read(self, X, reset) -> BinaryMatrix:
         """The samples as a binary matrix, or a refusal."""
         finite = "allow-nan" if self.binarize is None else True
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=finite)
+        least = 2 if reset else 1  # a single row can be transformed, and not factorised
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", ensure_all_finite=finite,
+            ensure_min_samples=least, ensure_min_features=least,
+        )  # fmt: skip
         if self.binarize is not None:
             if sp.issparse(X) and self.binarize < 0:
                 raise InputError(

@@ -130,26 +130,29 @@ def test_a_start_and_walls_are_taken():
     assert found.settings["init"].startswith("given") and found.precision_draws is None
 
 
+VARIED = 1.0 + np.eye(4)
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (-np.ones((4, 4)), {}, "mean of the data is -1"),
-        (1e-4 * np.ones((4, 4)), {}, "in a unit in which it is between"),
-        (np.ones((4, 4)), {"priors": {"rate": 1.0}}, "has usage_rate, basis_rate, precision"),
-        (np.ones((4, 4)), {"priors": 3}, "give a mapping"),
-        (np.ones((4, 4)), {"priors": {"usage_rate": -1.0}}, "positive number"),
-        (np.ones((4, 4)), {"init": {"usage": np.ones((4, 2))}}, "init must hold exactly"),
+        (-VARIED, {}, "mean of the data is -1"),
+        (1e-4 * VARIED, {}, "in a unit in which it is between"),
+        (VARIED, {"priors": {"rate": 1.0}}, "has usage_rate, basis_rate, precision"),
+        (VARIED, {"priors": 3}, "give a mapping"),
+        (VARIED, {"priors": {"usage_rate": -1.0}}, "positive number"),
+        (VARIED, {"init": {"usage": np.ones((4, 2))}}, "init must hold exactly"),
         (
-            np.ones((4, 4)),
+            VARIED,
             {"init": {"usage": -np.ones((4, 2)), "basis": np.ones((4, 2))}},
             "negative or not finite",
         ),
         (
-            np.ones((4, 4)),
+            VARIED,
             {"init": {"usage": np.ones((4, 3)), "basis": np.ones((4, 2))}},
             "it must be",
         ),
-        (np.ones((4, 4)), {"sampler_options": {"walls": [1.0, 2.0]}}, "that fall"),
+        (VARIED, {"sampler_options": {"walls": [1.0, 2.0]}}, "that fall"),
         (np.array([[1.0, np.inf]]), {}, "too large to compute with"),
         (bmfjax.Ratings([0, 1], [0, 1], [1.0, 2.0]), {}, "is of matrices"),
     ],

@@ -228,7 +228,7 @@ def test_levels_have_priors_of_their_own(link, level):
         ([[1.0, 2.0], [3.0, 4.0]], "probit", {}, "neither 0 nor 1"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "probit", {}, "'probit' is of ones and zeros"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "relaxed", {}, "data is a Ratings, and model"),
-        (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "there are 1 different"),
+        (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "every observed value is 2"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "priors name 'rate'"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "'precision' is -1"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
@@ -362,19 +362,36 @@ def test_cells_that_are_not_stored_are_no_ratings():
         bmfjax.fit(sp.csr_array(np.eye(4)), 1, model="pmf")
 
 
+def test_the_command_line_says_what_a_file_of_ratings_was_read_as(tmp_path, capsys):
+    from bmfjax.cli import main
+
+    path, fit = tmp_path / "r.csv", ["--model", "pmf", "--rank", "9"]
+    for text, layout, message in (
+        (",a,b,c\nann,5,,3\nbob,,4,\n", "auto", "read as a table of 2 rows x 3 columns with 3 rat"),
+        ("1,2,3\n4,3,4\n", "auto", "read as lines of row, column, rating: 2 ratings from 3 to 4"),
+        ("1,2,3\n4,3,4\n", "table", "read as a table of 2 rows x 2 columns with 4 ratings"),
+    ):
+        path.write_text(text)
+        assert main(["fit", str(path), *fit, "--layout", layout]) == 2  # for the rank
+        told = capsys.readouterr()
+        assert f"{path}: {message}" in told.out and "rank is 9" in told.err
+    assert main(["fit", str(path), "--layout", "table"]) == 2
+    assert "--layout belongs to models of ratings" in capsys.readouterr().err
+
+
 def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsys):
     from bmfjax.cli import main
 
     path = tmp_path / "r.csv"
-    path.write_text("u,i,r\n1,1,5\n2,1,3\n")
+    path.write_text("user,item,rating\n1,1,5\n2,1,3\n")
     assert main(["fit", str(path), "--model", "pmf", "--missing", "3"]) == 2
-    assert "--missing means nothing for lines of ratings" in capsys.readouterr().err
+    assert "--missing means nothing for ratings" in capsys.readouterr().err
     assert main(["fit", "house-votes", "--model", "pmf"]) == 2
     assert "house-votes is no file" in capsys.readouterr().err
     assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
     told = capsys.readouterr()
     assert "--effects rows is for the logistic model" in told.err
-    assert "r.csv: 2 ratings from 3 to 5, of 2 rows and 1 columns" in told.out
+    assert "rating: 2 ratings from 3 to 5, of 2 rows and 1 columns" in told.out
     assert main(["fit", str(path), "--model", "pmf", "--probability"]) == 2
     assert "--probability is for models of ones and zeros" in capsys.readouterr().err
 

@@ -152,9 +152,9 @@ def test_no_more_components_than_the_smaller_side(monkeypatch):
     ("X", "options", "words"),
     [
         ([[0.0, 1.0], [2.0, 1.0]], {}, "other than 0, 1 and NaN, such as 2"),
-        (sp.csr_array([[0.0, 3.0]]), {}, "give a threshold by binarize="),
+        (sp.csr_array([[0.0, 3.0], [1.0, 0.0]]), {}, "give a threshold by binarize="),
         ([[0.0, np.nan], [2.0, 1.0]], {"binarize": 0.5}, "NaN"),
-        (sp.csr_array([[0.0, 3.0]]), {"binarize": -1.0}, "threshold of at least 0"),
+        (sp.csr_array([[0.0, 3.0], [1.0, 0.0]]), {"binarize": -1.0}, "threshold of at least 0"),
         (np.eye(2), {"n_components": 0}, "n_components is 0"),
         (np.eye(2), {"n_components": True}, "n_components is True"),
         (np.eye(2), {"init": "nmf"}, "init is 'nmf'"),

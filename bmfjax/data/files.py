@@ -13,6 +13,7 @@ import pandas as pd
 import psutil
 import scipy.sparse as sp
 
+from bmfjax.data.declared import check_archive
 from bmfjax.data.errors import InputError
 
 #: Array in the .npz files of a fit, by which they are known from a user's own.
@@ -26,8 +27,13 @@ def reading(path):
         yield
     except InputError as err:
         raise InputError(f"{path}: {err}") from err
-    except (MemoryError, Warning):
+    except Warning:
         raise  # not the fault of the file
+    except MemoryError as err:
+        raise InputError(
+            f"{path} needs more memory than there is; give a smaller one, or use a machine with "
+            "more memory"
+        ) from err
     except Exception as err:
         # Broad with intent: on a file cut short, zipfile, zlib, h5py, pyarrow and scipy raise
         # errors of a dozen classes.
@@ -49,6 +55,7 @@ def opened_npz(path):
             )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
+            check_archive(arrays.zip)
             yield arrays
 
 

@@ -8,12 +8,15 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index, not_binary, place
+from bmfjax.data.names import names_of_index, not_binary, not_single, place
 from bmfjax.data.store import DenseStore, canonical, sparse_store
 
 
 def as_table(values):
-    """Return (array or CSR of unchecked values, names of its rows or None, of its columns or None).
+    """Return (array or CSR of unchecked values, names of its rows, of its columns, repeats).
+
+    The names are None where there are none. `repeats` is None, or counts as a CSR how often a
+    sparse matrix lists each entry, where one is listed twice.
 
     Raises
     ------
@@ -23,7 +26,7 @@ def as_table(values):
     TypeError
         If `values` is no kind of matrix.
     """
-    row_names = column_names = None
+    row_names = column_names = repeats = None
     if isinstance(values, pd.DataFrame):
         row_names, column_names = names_of_index(values.index), names_of_index(values.columns)
         values = _frame_values(values)
@@ -33,6 +36,7 @@ def as_table(values):
             raise InputError(f"values has {values.ndim} axes; give a matrix, with two")
         table = sp.csr_array(values, copy=True)
         table.sum_duplicates()
+        repeats = _repeats(values, table)
     else:
         table = _dense_values(values)
     if 0 in table.shape:
@@ -42,18 +46,20 @@ def as_table(values):
         )
     if table.dtype.kind not in "biufO":
         raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
-    return table, row_names, column_names
+    return table, row_names, column_names, repeats
 
 
-def read_store(table, observed=None, row_names=None, column_names=None):
+def read_store(table, observed=None, row_names=None, column_names=None, repeats=None):
     """Check the values of `as_table` and return them as a `DenseStore` or a `SparseStore`.
 
     An entry is missing if its value is missing or if `observed` does not mark it; values that
-    `observed` does not mark are not looked at. The names are for the messages alone.
+    `observed` does not mark are not looked at. Names and `repeats` are for the messages alone.
     """
     observed = _check_observed(observed, table.shape)
-    read = _read_sparse if sp.issparse(table) else _read_dense
-    store = read(table, observed, row_names, column_names)
+    if sp.issparse(table):
+        store = _read_sparse(table, observed, row_names, column_names, repeats)
+    else:
+        store = _read_dense(table, observed, row_names, column_names)
     if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
         raise InputError(
             "no entry is observed: every value is missing or hidden by observed; "
@@ -146,7 +152,15 @@ def _missing_values(table):
     return pd.isna(table) if table.dtype.kind == "O" else None
 
 
-def _read_sparse(table, observed, row_names, column_names):
+def _repeats(values, table):
+    """Count how often each entry is listed, where the sum over all repeats has fewer entries."""
+    if table.nnz == values.nnz:
+        return None
+    listed = values.tocoo()
+    return sp.csr_array((np.ones(listed.nnz), (listed.row, listed.col)), shape=listed.shape)
+
+
+def _read_sparse(table, observed, row_names, column_names, repeats):
     if table.dtype.kind == "O":
         raise InputError("values is a sparse matrix of objects; give one of numbers or bool")
     unknown = np.isnan(table.data) if table.dtype.kind == "f" else np.zeros(table.nnz, dtype=bool)
@@ -157,7 +171,10 @@ def _read_sparse(table, observed, row_names, column_names):
     if wrong.nnz:
         row = int(np.flatnonzero(np.diff(wrong.indptr))[0])
         column = int(wrong.indices[0])
-        raise not_binary(table[row, column], place(row, column, row_names, column_names))
+        where = place(row, column, row_names, column_names)
+        if repeats is not None and repeats[row, column] > 1:
+            raise not_single(int(repeats[row, column]), table[row, column], where)
+        raise not_binary(table[row, column], where)
     ones, missing = _where(table, table.data == 1), _where(table, unknown)
     if observed is None:
         return sparse_store(ones, missing=missing)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bmfjax.data.declared import REAL_ENTRY, check_array, check_dense
 from bmfjax.data.errors import InputError
 from bmfjax.data.files import opened_npz, reading
 from bmfjax.data.real import RealMatrix
@@ -65,6 +66,8 @@ def load_real(path, *, missing=(), header="auto", row_names="auto", label_column
 
 def _binary_file(path, ending):
     if ending == ".npy":
+        with open(path, "rb") as stream:
+            check_array(stream, path.stat().st_size)
         return RealMatrix(np.load(path, allow_pickle=False), name=path.stem)
     with opened_npz(path) as arrays:
         if "kind" not in arrays:
@@ -72,6 +75,7 @@ def _binary_file(path, ending):
         matrix = read_matrix(arrays, path.stem)
     if isinstance(matrix, RealMatrix):
         return matrix
+    check_dense(matrix.shape, 8 + REAL_ENTRY)
     return RealMatrix(
         matrix.dense(np.float64),
         None,

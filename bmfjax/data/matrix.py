@@ -65,13 +65,14 @@ class BinaryMatrix(NamedTable):
     ):
         if isinstance(values, BinaryMatrix):
             raise TypeError("values is a BinaryMatrix already; use it as it is")
-        table, rows, columns = as_table(values)
+        table, rows, columns, repeats = as_table(values)
         rows = check_names(rows if row_names is None else row_names, table.shape[0], "row")
         columns = check_names(
             columns if column_names is None else column_names, table.shape[1], "column"
         )
         labels = check_labels(row_labels, table.shape[0])
-        self._fill(read_store(table, observed, rows, columns), rows, columns, labels, name)
+        store = read_store(table, observed, rows, columns, repeats)
+        self._fill(store, rows, columns, labels, name)
 
     @classmethod
     def _from_store(cls, store, row_names=None, column_names=None, row_labels=None, name=None):

@@ -104,6 +104,25 @@ def not_binary(value, where):
     )
 
 
+def not_single(times, total, where):
+    """Return the error for an entry that a sparse matrix lists so often that the sum is not 0 or 1.
+
+    Parameters
+    ----------
+    times : int
+    total : number
+        The sum of its values.
+    where : str
+        As `place` has it.
+    """
+    listed = "twice" if times == 2 else f"{times} times"
+    return InputError(
+        f"the entry at {where} (counted from 1) is listed {listed}, and its values add up to "
+        f"{total:g}; list every entry once, or make it a one by values > 0 (by binarize=0 where a "
+        "file is loaded, --binarize 0 on the command line)"
+    )
+
+
 def _listed(values, count, side, argument):
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise TypeError(

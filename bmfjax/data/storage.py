@@ -27,8 +27,15 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from bmfjax.data.declared import (
+    BINARY_ENTRY,
+    REAL_ENTRY,
+    check_dense,
+    check_ratings,
+    check_sparse,
+)
 from bmfjax.data.errors import InputError
-from bmfjax.data.files import OF_FIT, npz_names, replacing
+from bmfjax.data.files import OF_FIT, npz_names, opened_npz, replacing
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import check_labels, check_names
 from bmfjax.data.packed import product_on_host
@@ -148,6 +155,8 @@ def read_matrix(arrays, name):
         raise InputError("it holds no binary matrix; give a file written by bmfjax.data.save")
     _check_version(arrays)
     shape = _shape(arrays)
+    if "bits" in arrays:
+        check_dense(shape, 2 + BINARY_ENTRY)
     missing = (
         _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
     )
@@ -179,7 +188,7 @@ def read_saved(path):
     -------
     BinaryMatrix, RealMatrix or Ratings
     """
-    with open(path, "rb") as file, np.load(file) as arrays:
+    with opened_npz(path) as arrays:
         if str(arrays["kind"]) == RATINGS:
             return _read_ratings(arrays)
         return read_matrix(arrays, None)
@@ -187,13 +196,15 @@ def read_saved(path):
 
 def _read_ratings(arrays):
     _check_version(arrays)
+    shape, values = _shape(arrays), arrays["values"]
+    check_ratings(shape, values.size)
     return Ratings(
         arrays["rows"],
         arrays["columns"],
-        arrays["values"],
+        values,
         row_names=_texts(arrays, "row_names"),
         column_names=_texts(arrays, "col_names"),
-        shape=_shape(arrays),
+        shape=shape,
         scale=arrays.get("scale"),
         row_labels=_labels(arrays),
         name=str(arrays["name"]) if "name" in arrays else None,
@@ -202,8 +213,11 @@ def _read_ratings(arrays):
 
 def _read_real(arrays, name):
     _check_version(arrays)
+    values = arrays["values"]
+    if values.ndim == 2:
+        check_dense(values.shape, REAL_ENTRY)
     return RealMatrix(
-        arrays["values"],
+        values,
         None,
         _texts(arrays, "row_names"),
         _texts(arrays, "col_names"),
@@ -225,6 +239,7 @@ def read_truth(arrays):
     basis = _unpack(arrays, "truth_basis", (columns, rank))
     if "truth_clean" in arrays:
         return Truth(usage, basis, _unpack(arrays, "truth_clean", (rows, columns)))
+    check_dense((rows, columns), 1)
     return Truth(usage, basis, product_on_host(usage, basis))
 
 
@@ -307,6 +322,7 @@ def _unpack(arrays, key, shape):
     bits = arrays[key]
     if bits.dtype != np.uint8 or bits.shape != (shape[0], -(-shape[1] // 8)):
         raise InputError(f"its array {key!r} does not fit the shape {shape}; write it again")
+    check_dense(shape, 2)
     return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
 
 
@@ -337,6 +353,7 @@ def _csr(arrays, indptr_key, indices_key, shape):
             f"its arrays {indptr_key!r} and {indices_key!r} are no CSR of shape {shape}; "
             "write it again"
         )
+    check_sparse(shape, len(indices))
     index = np.int32 if max(len(indices), *shape) < 1 << 31 else np.int64
     data = np.ones(len(indices), dtype=bool)
     return canonical(sp.csr_array((data, indices.astype(index), indptr.astype(index)), shape=shape))

@@ -3,6 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
+from bmfjax.data.memory import require_memory
+
 
 class NamedTable:
     """Rows and columns with names, some of whose cells may be missing; the base of matrices.
@@ -58,16 +60,14 @@ class NamedTable:
         """Tuple of str, a name a row; 'row 1', 'row 2', ... where none were given."""
         if self._row_names is not None:
             return self._row_names
-        return self._kept("rows", lambda: tuple(f"row {i + 1}" for i in range(self.num_rows)))
+        return self._kept("rows", lambda: _counted("row", self.num_rows))
 
     @property
     def column_names(self):
         """Tuple of str, a name a column; 'column 1', 'column 2', ... where none were given."""
         if self._column_names is not None:
             return self._column_names
-        return self._kept(
-            "columns", lambda: tuple(f"column {j + 1}" for j in range(self.num_columns))
-        )
+        return self._kept("columns", lambda: _counted("column", self.num_columns))
 
     @property
     def row_labels(self):
@@ -86,6 +86,13 @@ class NamedTable:
 
     def _empty(self, axis):
         return np.flatnonzero(self._missing_counts(axis) == self.shape[axis]).astype(np.int64)
+
+
+def _counted(side, number):
+    """Name rows or columns by their count from 1."""
+    # A string of 72 bytes and its place in the tuple.
+    require_memory(80 * number, f"naming {number:,} {side}s", f"give fewer {side}s")
+    return tuple(f"{side} {k + 1}" for k in range(number))
 
 
 def locked(value):

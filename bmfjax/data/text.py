@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from bmfjax.data.declared import BINARY_ENTRY, REAL_ENTRY, check_table_text
 from bmfjax.data.errors import InputError
 from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.data.names import place
@@ -88,6 +89,7 @@ class Numbers(dict):
 def read_table(path, *, missing, binarize, header, row_names, label_column):
     """Read a .csv or .tsv file; `bmfjax.data.load` says how its parts are told apart."""
     cells = Cells(missing, binarize)
+    check_table_text(path, 2 + BINARY_ENTRY)
     body, sides = _parts(path, cells, header, row_names, label_column)
     codes = _codes(body, cells, sides["row_names"], sides["column_names"])
     return BinaryMatrix(codes == _ONE, observed=codes != _MISSING, **sides)
@@ -96,6 +98,7 @@ def read_table(path, *, missing, binarize, header, row_names, label_column):
 def read_real_table(path, *, missing, header, row_names, label_column):
     """Read a .csv or .tsv file of numbers of any size; its parts are told apart as there."""
     cells = Numbers(missing)
+    check_table_text(path, 8 + REAL_ENTRY)
     body, sides = _parts(path, cells, header, row_names, label_column)
     values = np.empty((len(body), len(body[0][1])))
     for i, (line, row) in enumerate(body):
@@ -109,6 +112,7 @@ def read_real_table(path, *, missing, header, row_names, label_column):
                 "file); write a number or nothing, or tell header=, row_names= or label_column= "
                 f"what is no value (missing={[row[j].strip()[:60]]!r} would make it missing)"
             ) from None
+        body[i] = None  # freed at once: the texts are larger than the numbers
     return RealMatrix(values, **sides)
 
 
@@ -119,6 +123,15 @@ def _parts(path, cells, header, row_names, label_column):
             body = list(_lines(stream, path))
         except UnicodeDecodeError as err:
             raise InputError("the file is not UTF-8 text; save it as UTF-8") from err
+    body, sides = dissected(body, cells, header, row_names, label_column)
+    return body, sides | {"name": path.stem}
+
+
+def dissected(body, cells, header, row_names, label_column):
+    """Part the lines of a table, (line number, texts), from its header, row names and labels.
+
+    The options are those of `bmfjax.data.load`; the names come as arguments of a matrix.
+    """
     if not body:
         raise InputError("the file is empty; give a table with at least one row")
     names = None
@@ -132,9 +145,7 @@ def _parts(path, cells, header, row_names, label_column):
     _check_widths(names, body, width)
     labels = _take_labels(names, body, label_column)
     rows = _take_row_names(names, body, cells, row_names)
-    return body, {
-        "row_names": rows, "column_names": names, "row_labels": labels, "name": path.stem
-    }  # fmt: skip
+    return body, {"row_names": rows, "column_names": names, "row_labels": labels}
 
 
 def _lines(stream, path):

@@ -75,6 +75,19 @@ def test_matrix_market_pattern_and_integer(tmp_path, field):
     assert matrix.is_sparse and matrix.fingerprint() == BinaryMatrix(FULL).fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("field", "entries", "total"),
+    [("pattern", "1 1\n3 2\n3 2\n", 2), ("integer", "1 1 1\n3 2 4\n3 2 -1\n", 3)],
+)
+def test_matrix_market_entries_that_are_listed_twice(tmp_path, field, entries, total):
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix coordinate {field} general\n3 3 3\n{entries}")
+    message = f"row 3, column 2 .* is listed twice, and its values add up to {total}; .*binarize 0"
+    with pytest.raises(InputError, match=message):
+        load(path)
+    assert load(path, binarize=0).dense(int).tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
+
+
 def test_fimi_transactions(tmp_path):
     path = tmp_path / "m.dat"
     path.write_bytes(b"10 2 10\r\n\n7 2 \n100\n")

@@ -1,9 +1,18 @@
-"""Files of ratings: their separators and headers, and what is refused."""
+"""Files of ratings: their separators, headers and layouts, and what is refused."""
+
+import csv
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load_ratings, save
+from bmfjax.data.load_ratings import read_ratings
+
+NAN = np.nan
+WIDE = np.array([[5, NAN, 3.5], [NAN, 4, NAN]])
 
 
 def written(folder, text, name="films.csv"):
@@ -24,7 +33,7 @@ def test_files_of_all_separators_are_read(tmp_path, separator, header):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "films.csv is empty"),
+        ("", "films.csv: the file is empty"),
         ("user,item,rating\n", "a header alone"),
         ("1,2,3\n1,3\n", "line 2: 2 fields; give row, column and value"),
         ("1,2,3\n1,3,good\n", "line 2: 'good' is no number"),
@@ -107,3 +116,143 @@ def test_other_saved_tables_are_refused(tmp_path, matrix):
     path.write_text("no archive")
     with pytest.raises(InputError, match=r"no \.npz archive"):
         load_ratings(path)
+
+
+# ---- lines or a table -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "columns"),
+    [
+        (",Heat,Fargo,Alien\nann,5,,3.5\nbob,,4,\n", ("ann", "bob"), ("Heat", "Fargo", "Alien")),
+        ("user,Heat,Fargo,Alien\nann,5,,3.5\nbob,,4,NA\n", ("ann", "bob"), None),
+        ("user,Heat; 2,Fargo,Alien\nann,5,,3.5\nbob,,4,\n", ("ann", "bob"), None),
+        ("\ufeffuser;Heat;Fargo;Alien\r\n7;5;;3.5\r\n9;;4;\r\n", ("7", "9"), None),
+        ('user\t"Heat, 2"\tFargo\tAlien\nann\t5\t\t3.5\nbob\t \t4\t\n', ("ann", "bob"), None),
+        ("Heat\tFargo\tAlien\nann\t5\t\t3.5\nbob\t\t4\t\n", ("ann", "bob"), None),
+        (",1,2,3\nann,5,,3.5\nbob,,4,\n", ("ann", "bob"), ("1", "2", "3")),
+        ("id,1,2,3\n17,5,,3.5\n18,,4,\n", ("17", "18"), ("1", "2", "3")),
+    ],
+)
+def test_tables_are_told_from_lines(tmp_path, text, rows, columns):
+    ratings, layout = read_ratings(written(tmp_path, text))
+    assert layout == "table" and ratings.row_names == rows and ratings.name == "films"
+    assert columns is None or ratings.column_names == columns
+    np.testing.assert_array_equal(ratings.dense(), WIDE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "196\t242\t3\t881250949\n186\t302\t3\t891717742\n",  # MovieLens: u.data
+        "1::1193::5::978300760\n1::661::3::978302109\n",  # ratings.dat
+        "userId,movieId,rating,timestamp\n1,1,4.0,964982703\n1,3,4.0,964981247\n",  # ratings.csv
+        "userId,movieId,grade\n1,1,4.0\n2,3,4.0\n",
+        "user,film,rating\nann,1917,4\nbob,300,5\n",
+        "who,what,grade\nann,1917,4\nann,300,5\n",
+        "1,2,3\n1,3,3\n",
+        "ann,7,3\nbob,8,4\n",
+        "user,film,grade\nann,Heat,4\nbob,Fargo,5\n",
+        "u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n",
+        "user,item,rating,day,hour\n1,7,4,1,1\n2,8,5,2,2\n",
+    ],
+)
+def test_lines_of_ratings_are_read_as_such(tmp_path, text):
+    ratings, layout = read_ratings(written(tmp_path, text))
+    assert layout == "triples" and ratings.num_ratings == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Heat,Fargo,Alien\n5,3,4\n4,2,1\n",
+        "name,Heat,Fargo\nann,5,3\nbob,4,2\n",
+        "user,1,2\n7,5,3\n8,4,1\n",
+        "3.5,2,1\n4,2.5,5\n",
+        "196,242,3,8812,1\n186,302,3,8917,1\n",
+    ],
+)
+def test_what_may_be_either_is_refused_until_it_is_said(tmp_path, text):
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match=r"films.csv: its lines may be .*; say layout='tri"):
+        load_ratings(path)
+    header = not text[0].isdigit()
+    table = load_ratings(path, layout="table", header=header)
+    lines = load_ratings(path, layout="triples", header=header)
+    assert lines.num_ratings == 2 and table.num_ratings > 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("user,Heat,Fargo,Alien\n", "a header and no row"),
+        ("a,b,c\nann,5,3\nbob,4\n", "line 3 has 2 cells and line 2 has 3"),
+        ("a,b,c\nann,5,3\nbob,4,good\n", "line 3: 'good' is no number; write a rating or nothing"),
+        (",b,c\nann,5,3\nann,4,1\n", "row name 'ann' is given twice"),
+        (",b,c\nann,,\nbob,,\n", "there are no ratings"),
+        (
+            ",b,c\nann,,6\nbob,,\n",
+            r"rating 6 at row 1 .*, column 2 .* outside the scale",
+        ),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=message) as refused:
+        load_ratings(written(tmp_path, text), layout="table", scale=(1, 5))
+    assert str(refused.value).startswith(f"{tmp_path / 'films.csv'}: ")
+
+
+def test_tables_keep_columns_without_ratings_and_take_the_names_asked_for(tmp_path):
+    path = written(tmp_path, ",b,none,a,c\nann,5,,3,\nbob,,,1,2\n")
+    assert load_ratings(path).column_names == ("b", "none", "a", "c")
+    names = ["a", "b", "c", "d"]
+    ratings = load_ratings(path, column_names=names, scale=(1, 5), name="mine")
+    assert ratings.column_names == tuple(names) and ratings.name == "mine"
+    np.testing.assert_array_equal(ratings.dense(missing=0), [[3, 5, 0, 0], [1, 0, 2, 0]])
+    with pytest.raises(InputError, match="line 2: 'good' is no number; write a rating"):
+        load_ratings(written(tmp_path, ",b,c\nann,5,good\n", "corner.csv"))
+    with pytest.raises(InputError, match="layout is 'wide'; give 'auto', 'triples' or 'table'"):
+        load_ratings(path, layout="wide")
+    saved = save(tmp_path / "r.npz", ratings)
+    with pytest.raises(InputError, match="layout is for text files"):
+        load_ratings(saved, layout="table")
+
+
+NAME = st.text(st.sampled_from('aé," x?0'), max_size=5).map(lambda s: "m" + s.strip())
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=7).flatmap(
+        lambda shape: st.tuples(
+            arrays(float, shape, elements=st.sampled_from([0.5, 1, 5, NAN])),
+            st.lists(NAME, min_size=shape[0], max_size=shape[0], unique=True),
+            st.lists(NAME, min_size=shape[1], max_size=shape[1], unique=True),
+        )
+    ),
+    st.sampled_from([",", ";", "\t"]),
+)
+def test_a_table_and_its_lines_hold_the_same_ratings(tmp_path_factory, drawn, separator):
+    values, rows, columns = drawn
+    at = np.argwhere(~np.isnan(values)).tolist()
+    if not at:
+        return
+    folder = tmp_path_factory.getbasetemp()
+    texts = np.where(np.isnan(values), "", values.astype(object))
+    triples = [[rows[i], columns[j], values[i, j]] for i, j in at]
+    cells = [[row, *line] for row, line in zip(rows, texts, strict=True)]
+    for name, header, lines in (
+        ("cells", ["", *columns], cells),
+        ("triples", ["user", "film", "rating"], triples),
+    ):
+        with open(folder / name, "w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, delimiter=separator)
+            writer.writerow(header)
+            writer.writerows(lines)
+    table, layout = read_ratings(folder / "cells")
+    assert layout == "table"
+    np.testing.assert_array_equal(table.dense(), values)
+    names = {"row_names": table.row_names, "column_names": table.column_names}
+    lines, layout = read_ratings(folder / "triples", **names)
+    assert layout == "triples" and lines.fingerprint() == table.fingerprint()

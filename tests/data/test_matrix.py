@@ -121,7 +121,7 @@ def test_bfloat16_masked_arrays_and_lists():
 def test_sparse_duplicates_of_bool_are_one_and_of_numbers_are_added():
     position = ([0, 0], [1, 1])
     assert BinaryMatrix(sp.coo_array(([True, True], position), shape=(2, 2))).num_ones == 1
-    with pytest.raises(ValueError, match="value 2 at row 1, column 2"):
+    with pytest.raises(ValueError, match=r"row 1, column 2 .* is listed twice"):
         BinaryMatrix(sp.coo_array(([1, 1], position), shape=(2, 2)))
 
 

@@ -27,6 +27,26 @@ def test_the_first_wrong_value_is_named_with_its_place(form):
     assert BinaryMatrix(form(WRONG), observed=np.isin(WRONG, (0, 1))).num_missing == 2
 
 
+def test_an_entry_that_is_listed_twice_is_called_so():
+    """A sum of 2 that stands nowhere in the input would mislead."""
+    where, ones = ([0, 2, 2, 1, 2], [0, 4, 4, 1, 4]), np.ones(5)
+    coo = sp.coo_array((ones, where), shape=(4, 6))
+    with pytest.raises(InputError) as refused:
+        BinaryMatrix(coo, row_names=ROWS, column_names=COLUMNS)
+    assert str(refused.value).startswith(
+        "the entry at row 3 ('bob'), column 5 ('tax') (counted from 1) is listed 3 times, and its "
+        "values add up to 3; list every entry once"
+    )
+    with pytest.raises(InputError, match=r"row 3, column 5 .* is listed 3 times"):
+        BinaryMatrix(sp.csr_array((ones, [0, 1, 4, 4, 4], [0, 1, 2, 5, 5]), shape=(4, 6)))
+    # What is bool is listed without harm, and a wrong value listed once keeps its own sentence.
+    assert BinaryMatrix(coo.astype(bool)).num_ones == 3
+    assert BinaryMatrix(coo, observed=coo.toarray() < 2).num_ones == 2
+    ones[0] = 2
+    with pytest.raises(InputError, match=r"value 2.* at row 1, column 1 is neither 0 nor 1"):
+        BinaryMatrix(sp.coo_array((ones, where), shape=(4, 6)))
+
+
 def test_the_names_of_a_data_frame_are_in_the_message():
     frame = pd.DataFrame(WRONG, index=ROWS, columns=COLUMNS)
     with pytest.raises(InputError, match=r"row 3 \('bob'\), column 5 \('tax'\)"):
