@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 import bmfjax
-from bmfjax.cells import covered
+from bmfjax.cells import covered, quantiles_of_bits
 from bmfjax.data import InputError
 from bmfjax.draws import PackedDraws
 from bmfjax.selection import positions
@@ -196,6 +196,13 @@ def test_products_of_any_rank_are_covered(rank):
         np.testing.assert_allclose(found, np.tensordot(weights, hit, 2), rtol=1e-12)
 
 
+@pytest.mark.parametrize("level", [0.4, 0.9])
+def test_intervals_of_bits_are_quantiles(level):
+    bits = np.arange(11)[:, None] < np.arange(12)
+    ends = np.quantile(bits.astype(float), [0.5 - level / 2, 0.5 + level / 2], axis=0)
+    np.testing.assert_allclose(quantiles_of_bits(np.arange(12), 11, level), ends, atol=1e-12)
+
+
 # ---- names and positions -----------------------------------------------------------------------
 
 
@@ -259,6 +266,18 @@ def test_memory_follows_the_cells_and_not_draws_or_rank(model, monkeypatch):
     i, j = np.random.default_rng(3).integers(0, (ROWS, COLUMNS), (10_000, 2)).T
     for kind in ("mean", "interval"):
         assert peak_of(fit, i, j, kind) < 2e6
+
+
+def test_few_draws_of_boolean_lines_are_unpacked_at_once(monkeypatch):
+    """5,000 rows x 100 draws x 20 factors are 10 MB as bool."""
+    monkeypatch.setattr("bmfjax.cells.BLOCK", 200_000)
+    words = np.random.default_rng(0).integers(0, 2**32, (1, 100, 20, 157), np.uint32)
+    draws, lines = PackedDraws(words, 5000), np.arange(5000)
+    tracemalloc.start()
+    covered(draws, draws, lines, lines, np.ones((1, 100)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
 
 
 @pytest.mark.parametrize("model", ["ormachine", "nmf"])
