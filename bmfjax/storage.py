@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bmfjax import reconstruction
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.files import OF_FIT, replacing_all
 from bmfjax.data.storage import matrix_fields, read_saved
@@ -72,7 +73,9 @@ def save_fit(
 def write_fit(fit: Fit, folder: Path, *, probability: bool = False) -> None:
     """Write all files of a fit over those of an older one, or leave these as they are."""
     small = fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES
-    whole = isinstance(fit.data, BinaryMatrix) and (probability or small)
+    # A nonnegative fit of ones and zeros has no probability of a one.
+    known = isinstance(fit.data, BinaryMatrix) and "probability" in reconstruction.of(fit).kinds
+    whole = known and (probability or small)
     names = [name for name in FILES if whole or name != "probability.npz"]
     # The older fit goes whole, and its summary first: where there is one, files belong together.
     older = [folder / "summary.json", folder / "probability.npz"]

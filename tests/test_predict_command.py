@@ -113,7 +113,7 @@ def test_a_header_is_recognised_or_told(stored, tmp_path, capsys):
         assert len(capsys.readouterr().out.splitlines()) == lines
     bare.write_text("user,film\nuser 2,Heat\n")
     assert run("predict", folder, "--cells", bare, "--no-header") == 2
-    assert "bare.dat, line 1: row 'user' is not in the fitted matrix" in capsys.readouterr().err
+    assert "bare.dat: line 1: row 'user' is not in the fitted matrix" in capsys.readouterr().err
 
 
 def refused(capsys, message, *arguments):
@@ -131,8 +131,8 @@ def refused(capsys, message, *arguments):
         ("user,film\n\nuser 1,Cars\n", "line 3: column 'Cars' is not in the fitted matrix"),
         ("user 1,Cars\n", "line 1: column 'Cars' is not in the fitted matrix"),
         ("", "is empty; give a line for each cell"),
-        ("user,film\n", "has a header alone; give a line for each cell"),
-        ("user1\n", "line 1: 1 fields; give row and column, separated by"),
+        ("user,film\n", "there is a header alone; give a line for each cell"),
+        ("user1\n", "line 1: 1 field; give row and column"),
     ],
 )  # fmt: skip
 def test_files_of_no_cells_are_refused(text, message, stored, cells, tmp_path, capsys):
@@ -204,7 +204,7 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     message = "the new rows rate 'Cars', which is no column of the fitted ratings; leave it out"
     refused(capsys, message, "transform", stored("pmf"), new)
     refused(
-        capsys, "--missing means nothing for lines of ratings",
+        capsys, "--missing means nothing for ratings",
         "transform", stored("pmf"), new, "--missing", "?",
     )  # fmt: skip
 
