@@ -10,10 +10,11 @@ determine them all.
 Three more questions. What could any method reach? With one factor matrix known, the bits of the
 other have at most 32 states a line, and their posterior is exact; no method that knows neither
 factor matrix has a lower expected error. Where do chains that start at the truth end? And what
-does each part of the run change: `WAYS` alters one part at a time, on the same matrices.
+does each part of the run change? `WAYS` alters the parts, on the same matrices.
 
     python benchmarks/ormachine_completion.py
-    python benchmarks/ormachine_completion.py --fit 0 1 --shares 0.05
+    python benchmarks/ormachine_completion.py --compare
+    python benchmarks/ormachine_completion.py --fit 0 1
 """
 
 from __future__ import annotations
@@ -93,14 +94,14 @@ class Way(NamedTuple):
     estimate: str = "mean of the product"
 
 
-FLOOR = "from the truth"
+SHORT = Schedule(burn=100, keep=100)
 WAYS = {
-    FLOOR: Way(from_truth=True),
+    "from the truth": Way(from_truth=True),
     "from the truth, density known": Way(density=BIT_DENSITY, from_truth=True),
-    "density one half": Way(density=0.5),
-    "flip rate at its maximum": Way(rule="mle"),
-    "basis empty at the start": Way(first_bits=empty_basis),
-    "one start, 100 + 100 sweeps": Way(schedule=Schedule(burn=100, keep=100)),
+    "one start, 100 + 100 sweeps": Way(schedule=SHORT),
+    "so, density one half": Way(density=0.5, schedule=SHORT),
+    "so, flip rate at its maximum": Way(rule="mle", schedule=SHORT),
+    "so, basis empty at the start": Way(first_bits=empty_basis, schedule=SHORT),
     "released program's rules": Way(
         density=0.5,
         rule="mle",
@@ -242,26 +243,29 @@ def one_share(options, schedule: Schedule, share: float) -> dict:
     """What is reported of one share."""
     size, repeats = options.size, options.repeats
     ours = of_all(Way(), schedule, size, share, repeats)
-    errors = ours[Way().estimate]
     known = known_factor(size, share, range(repeats))[:, :, 0].mean(1)
-    row = compared(errors, share if size == SIZE else math.nan) | {
+    row = compared(ours[Way().estimate], share if size == SIZE else math.nan) | {
         "expected_by_the_posterior": described(ours["expected"]),
         "one_factor_known": described(known),
         "observed": round(float(np.mean(ours["observed"]))),
         "seconds": round(float(np.median(ours["seconds"])), 2),
     }
-    several = share in options.way_shares
-    row["ways"] = {}
-    for name in options.ways if several else [FLOOR]:
-        way = WAYS[name]
-        found = of_all(way, schedule, size, share, repeats)
-        row["ways"][name] = paired(found[way.estimate], errors)
-        print(share, name, row["ways"][name], flush=True)
-    if several:
-        others = [n for n in ESTIMATES if n != Way().estimate]
-        row["estimates"] = {n: paired(ours[n], errors) for n in others}
-        row["spread"] = luck(size, share, options.exact)
-    return row
+    return row | (all_ways(options, schedule, share, ours) if options.compare else {})
+
+
+def all_ways(options, schedule: Schedule, share: float, ours: dict) -> dict:
+    """What other estimates and other ways give, and how far matrices differ."""
+    errors, ways = ours[Way().estimate], {}
+    for name in options.ways:
+        found = of_all(WAYS[name], schedule, options.size, share, options.repeats)
+        ways[name] = paired(found[WAYS[name].estimate], errors)
+        print(share, name, ways[name], flush=True)
+    others = [n for n in ESTIMATES if n != Way().estimate]
+    return {
+        "estimates": {n: paired(ours[n], errors) for n in others},
+        "ways": ways,
+        "spread": luck(options.size, share, options.exact),
+    }
 
 
 def fitted(size: int, share: float, seed: int, options: dict) -> dict:
@@ -290,7 +294,7 @@ def record_of_fits(options) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", type=int, default=SIZE)
-    parser.add_argument("--shares", nargs="+", type=float, default=list(PROGRAM))
+    parser.add_argument("--shares", nargs="+", type=float, help="default: all; 0.05 to compare")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--burn", type=int, default=500)
     parser.add_argument("--keep", type=int, default=200)
@@ -298,8 +302,8 @@ def main() -> None:
     parser.add_argument("--start-sweeps", type=int, default=100)
     parser.add_argument("--hold", type=int, default=10)
     parser.add_argument("--dispersion", type=float, default=1.5)
-    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--way-shares", nargs="*", type=float, default=[0.05])
+    parser.add_argument("--compare", action="store_true", help="with other ways to run it")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--exact", type=int, default=100, help="matrices for the spread")
     parser.add_argument("--fit", nargs="+", type=int, metavar="SEED", help="bmfjax.fit instead")
     parser.add_argument("--fit-chains", type=int, default=1)
@@ -307,6 +311,8 @@ def main() -> None:
     parser.add_argument("--fit-samples", type=int, default=200)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    one = options.compare or options.fit
+    options.shares = options.shares or ([0.05] if one else list(PROGRAM))
     if options.fit is not None:
         print(record_of_fits(options))
         return
@@ -325,7 +331,8 @@ def main() -> None:
         "sources": SOURCES,
         "shares": rows,
     }
-    print(write_record("ormachine_completion", figures, options.output))
+    name = "ormachine_completion_ways" if options.compare else "ormachine_completion"
+    print(write_record(name, figures, options.output))
 
 
 if __name__ == "__main__":
