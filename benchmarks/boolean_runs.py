@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from jax import lax, random
 
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
+from bmfjax.kernels.flip_rates import FlipRatePrior
 from bmfjax.kernels.ormachine import ormachine
 from bmfjax.kernels.packed_lines import pack_last_axis, unpack_last_axis
 
@@ -40,10 +42,12 @@ class Schedule(NamedTuple):
     dispersion: float = 1.5
 
 
-def sampler(shape: tuple[int, int], rank: int, density: float | None) -> Algorithm:
+def sampler(
+    shape: tuple[int, int], rank: int, density: float | None, rule: str = "sample"
+) -> Algorithm:
     """Metropolised Gibbs; `density` is that of all bits, or None to learn one for every factor."""
     prior = BitPrior() if density is None else BitPrior(beta=None, density=density)
-    return ormachine(BooleanDensity(shape, rank, prior, prior))
+    return ormachine(BooleanDensity(shape, rank, prior, prior, FlipRatePrior(rule=rule)))
 
 
 def random_bits(key, shape, rank, density, dispersion) -> dict:
@@ -56,17 +60,32 @@ def random_bits(key, shape, rank, density, dispersion) -> dict:
     return position
 
 
-def program(shape, rank: int, density: float | None, schedule: Schedule):
+def empty_basis(key, shape, rank, density, dispersion) -> dict:
+    """The start of the released program: random usage, no basis."""
+    position = random_bits(key, shape, rank, density, dispersion)
+    return position | {"basis": jnp.zeros_like(position["basis"])}
+
+
+def program(
+    shape,
+    rank: int,
+    density: float | None,
+    schedule: Schedule,
+    *,
+    rule: str = "sample",
+    first_bits: Callable = random_bits,
+):
     """One compiled run: ``run(key, data, position=None) -> mean product (rows, columns), summary``.
 
-    With a position the run starts there, without restarts.
+    With a position the run starts there, without restarts. The summary also has the means of the
+    bits of both factor matrices (rank, lines) and the product of the last draw.
     """
-    algorithm = sampler(shape, rank, density)
+    algorithm = sampler(shape, rank, density, rule)
 
     def started(key, data):
         """One start, held at its flip rate for a while: state and mean log joint at its end."""
         key_start, key = random.split(key)
-        start = random_bits(key_start, shape, rank, density, schedule.dispersion)
+        start = first_bits(key_start, shape, rank, density, schedule.dispersion)
         state = algorithm.init(key_start, start, data)
 
         def step(state, i):
@@ -78,12 +97,13 @@ def program(shape, rank: int, density: float | None, schedule: Schedule):
         state, joint = lax.scan(step, state, jnp.arange(sweeps))
         return state, joint[-10:].mean()
 
-    def product(state):
-        usage, basis = (
-            unpack_last_axis(state.position[n], size).astype(jnp.float32)
+    def drawn(state):
+        """Bits of both factor matrices, and their product."""
+        bits = {
+            n: unpack_last_axis(state.position[n], size).astype(jnp.float32)
             for n, size in zip(("usage", "basis"), shape, strict=True)
-        )
-        return usage.T @ basis > 0.5
+        }
+        return bits | {"product": (bits["usage"].T @ bits["basis"] > 0.5).astype(jnp.float32)}
 
     def best(key, data):
         """Of all starts."""
@@ -104,12 +124,21 @@ def program(shape, rank: int, density: float | None, schedule: Schedule):
             state, total = carry
             state, info = algorithm.step(random.fold_in(key, i), state, data)
             # The product itself is only formed of draws that are kept.
-            total = lax.cond(i < schedule.burn, lambda t: t, lambda t: t + product(state), total)
+            add = lambda t: jax.tree.map(jnp.add, t, drawn(state))  # noqa: E731
+            total = lax.cond(i < schedule.burn, lambda t: t, add, total)
             return (state, total), info.log_joint
 
         sweeps = jnp.arange(done, schedule.burn + schedule.keep)
-        (state, total), joint = lax.scan(sweep, (state, jnp.zeros(shape)), sweeps)
-        summary = {"log_joint": joint[-schedule.keep :].mean(), "log_joint_of_starts": level}
-        return total / schedule.keep, summary
+        none = jax.tree.map(jnp.zeros_like, jax.eval_shape(drawn, state))
+        (state, total), joint = lax.scan(sweep, (state, none), sweeps)
+        mean = jax.tree.map(lambda t: t / schedule.keep, total)
+        summary = {
+            "log_joint": joint[-schedule.keep :].mean(),
+            "log_joint_of_starts": level,
+            "usage": mean["usage"],
+            "basis": mean["basis"],
+            "last": drawn(state)["product"],
+        }
+        return mean["product"], summary
 
     return run

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def _command() -> str:
         del words[place : place + 2]
     # Files are named, not where they lie on this machine.
     words = [Path(w).name if Path(w).is_absolute() else w for w in words]
-    return " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
+    return shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
 
 
 def _versions() -> dict[str, str]:
