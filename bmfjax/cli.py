@@ -82,7 +82,8 @@ def _add_fit(commands) -> None:
         "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
         help="gibbs: exact; relaxed model also: iasg, thesis, approximate by stochastic gradients, "
         "improved or as published; logistic model: svi, batch, variational inference from drawn "
-        "entries or from all (gibbs, of the logistic model by size, where not given)",
+        "entries or from all (default: gibbs; batch for the logistic model, svi for more than "
+        "100 million entries)",
     )  # fmt: skip
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
@@ -248,10 +249,14 @@ def _tell(result, output, checkpoint, stop_after) -> int:
         shutil.rmtree(checkpoint, ignore_errors=True)
         return 0
     timed_out = stop_after is not None and result.scalars["seconds"] >= stop_after
+    reached = (
+        f"{result.scalars['num_draws']} of {result.settings['num_samples']} draws a chain; what "
+        "was drawn is kept"
+    )
+    if result.approximation:
+        reached = f"step {result.scalars['steps']} of its optimisation; what it reached is kept"
     print(
-        f"bmfjax: stopped after {result.scalars['num_draws']} of "
-        f"{result.settings['num_samples']} draws a chain; what was drawn is kept, and the same "
-        "command with --resume continues",
+        f"bmfjax: stopped after {reached}, and the same command with --resume continues",
         file=sys.stderr,
     )
     return 0 if timed_out else INTERRUPTED

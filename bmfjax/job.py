@@ -90,7 +90,7 @@ class Job:
         run = self.plan.start(resume)
         if resume:
             store.read(run)
-        _sample(run, self.plan.objective, store, max_time, progress)
+        _sample(run, self.plan, store, max_time, progress)
         return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
 
 
@@ -181,9 +181,9 @@ def versions_in_use() -> dict[str, str]:
 # ---- sampling -----------------------------------------------------------------------------
 
 
-def _sample(run, objective, store, max_time, progress) -> None:
+def _sample(run, plan, store, max_time, progress) -> None:
     """Run to the end, storing now and then; Ctrl-C stops after the chunk that runs."""
-    stored = time.monotonic()
+    stored, objective = time.monotonic(), plan.objective
     with interrupt_requests() as interrupt, progress_bar(run, progress, objective) as show:
 
         def on_chunk(run):
@@ -199,12 +199,12 @@ def _sample(run, objective, store, max_time, progress) -> None:
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
                 store.write(run)
                 stored = time.monotonic()
-            return interrupt.requested
+            return interrupt.requested or plan.finished(run)
 
         run.finish(max_time=max_time, on_chunk=on_chunk)
     if store is not None:
         store.write(run)
-    if run.num_draws < 4 * max(run.thinning("usage"), 1):
+    if not plan.enough(run):
         kept = ""
         if store is not None:
             kept = f"; they are kept in {store.folder}, and --resume (resume=True) continues"

@@ -59,6 +59,10 @@ class Plan:
         ``assemble(plan, run, versions, seconds) -> Fit``.
     objective : str
         The trace that says how far it is: the log joint density, or the bound of a variational fit.
+    finished : callable
+        ``finished(run) -> bool``: whether a run needs no more of its steps.
+    enough : callable
+        ``enough(run) -> bool``: whether a run that was stopped has enough for a result.
     """
 
     data: BinaryMatrix
@@ -66,6 +70,10 @@ class Plan:
     start: Callable[[bool], ChainRun]
     assemble: Callable[..., Fit]
     objective: str = "log_joint"
+    finished: Callable[[ChainRun], bool] = lambda run: False
+    enough: Callable[[ChainRun], bool] = lambda run: (
+        run.num_draws >= 4 * max(run.thinning("usage"), 1)
+    )
 
 
 def check_memory(data, bytes_an_entry: float, why: str) -> None:
