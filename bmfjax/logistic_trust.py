@@ -79,8 +79,8 @@ def verdict(figures, starts: int, rank: int) -> str:
             remedy = "resume it (resume=True, --resume), or give it more time"
         steps = f"{figures['steps']:,} step{'s' * (figures['steps'] > 1)}"
         return (
-            f"Do not rely on this fit, because the bound had not settled after {steps} of optimisation "
-            f"(it last changed by {figures['elbo_rise']:+.2%}); {remedy}."
+            f"Do not rely on this fit, because the bound had not settled after {steps} of "
+            f"optimisation (it last changed by {figures['elbo_rise']:+.2%}); {remedy}."
         )
     if starts == 1:
         return (
