@@ -2,9 +2,9 @@
 
 Synthetic matrices as in `logistic_recall.py` (rank 10, standard normal factors, one 1 of every row
 held out), of several sizes and densities. Each is fitted from one start by both samplers, in a
-process of its own, of at most 500 steps: how many it took, whether the bound has settled, processor seconds (compilation included),
-the exact bound, recall at 10, and the most memory held. The default fit, four starts averaged, is
-measured on the 2000 x 1000 one. Of larger matrices only the cost of a step is measured.
+process of its own, in at most 500 steps: how many it took, whether the bound has settled, processor
+seconds (compilation included), the exact bound, recall at 10, and the most memory held. The default
+fit, four starts averaged, is measured on the 2000 x 1000 one, and of one more the cost of a step.
 
     python benchmarks/logistic_defaults.py
 """
