@@ -136,7 +136,8 @@ def _add_fit(commands) -> None:
         "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
         help="gibbs: exact; relaxed model also: iasg, thesis, approximate by stochastic gradients, "
         "improved or as published; logistic model: svi, batch, variational inference from drawn "
-        "entries or from all (gibbs, of the logistic model by size, where not given)",
+        "entries or from all (default: gibbs; batch for the logistic model, svi for more than "
+        "100 million entries)",
     )  # fmt: skip
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
@@ -381,9 +382,11 @@ def _tell(result, output, again) -> int:
     if result.scalars["complete"]:
         return 0
     timed_out = result.scalars["timed_out"]
+    reached = f"{result.scalars['num_draws']:,} of {result.settings['num_samples']:,} draws a chain"
+    if result.approximation:
+        reached = f"{result.scalars['steps']:,} steps of optimisation"
     print(
-        f"bmfjax: {'stopped by --max-time' if timed_out else 'interrupted'} after "
-        f"{result.scalars['num_draws']:,} of {result.settings['num_samples']:,} draws a chain; "
+        f"bmfjax: {'stopped by --max-time' if timed_out else 'interrupted'} after {reached}; "
         f"the results in {output} are from these; to continue: {again}",
         file=sys.stderr,
     )

@@ -61,8 +61,11 @@ def fit(
         learned noise; "thesis": the same as published. The latter two are approximate.
         The nonnegative model by `NMFGibbs`, annealed likewise, ratings by `PMFGibbs`, both exact.
         The logistic model is inferred by mean-field variational inference, approximate
-        as well: "svi" from entries drawn at random (default beyond 2^17 entries), "batch"
-        from all of them (default up to there).
+        as well. "batch" looks at all entries in every step, in blocks of rows: one byte of
+        memory an entry beside what grows with rows + columns, three while the matrix is
+        unpacked. "svi" looks at random entries, and its memory and time grow with rows +
+        columns and the ones. The default is "batch" for up to 100 million entries, where it
+        reaches better bounds and predictions for its time, and "svi" above.
     priors : mapping, or prior of the factors' entries, optional
         Boolean model: any of `usage`, `basis` (a `numpyro.distributions.Beta`, the prior
         of every factor's density, default Beta(1, 1); a number, their fixed density; or
@@ -94,9 +97,14 @@ def fit(
         (`bmfjax.infer.boolean_starts`); for the logistic model, small random factors.
     num_chains, num_warmup, num_samples : int
         Independent chains; steps before draws count; draws of each chain. Of the logistic
-        model: starts; steps of optimisation; draws from the approximate posterior.
+        model: starts, over which probabilities and predictions average (4 by default); the
+        most steps of optimisation, which ends when the bounds of all starts have settled
+        (their mean over 20 steps changes by less than 0.0002 of its size with "batch", and
+        0.00005 with "svi", from that over the 20 steps before); draws from the approximate
+        posterior, of which at most 250 of each start are made.
     max_time : float, optional
-        Seconds of sampling after which to stop with what there is.
+        Seconds of sampling after which to stop with what there is. The logistic model then
+        draws from what its optimisation has reached, and the verdict says so.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one
         CPU bit for bit.

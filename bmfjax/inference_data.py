@@ -35,7 +35,9 @@ def inference_data(fit: Fit) -> Any:
     kept = fit.usage_draws.shape[1]
     every = max(1, int(fit.scalars["thinning"]))
     last = warmup + every * np.arange(1, kept + 1) - 1
-    statistics = {("lp" if n == "log_joint" else n): t[:, last] for n, t in fit.trace.items()}
+    # The trace of a variational fit is of its optimisation, and not of draws.
+    trace = {} if fit.approximation else fit.trace
+    statistics = {("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()}
     observed = None
     if fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES:
         observed = {"data": fit.data.dense()}

@@ -49,8 +49,6 @@ OF_NUMBERS = ("nmf", *OF_RATINGS)
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 
 CHECKPOINT_SECONDS = 10.0
-#: Kept draws of each chain below which nothing can be said of them.
-LEAST_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -96,10 +94,10 @@ class Job:
             if resume:
                 store.read(run)
             try:
-                _sample(run, self.plan.objective, store, max_time, progress)
+                _sample(run, self.plan, store, max_time, progress)
                 return self.plan.assemble(self.plan, run, versions, time.monotonic() - began)
             except (KeyboardInterrupt, Terminated) as stop:
-                raise type(stop)(str(stop) or _so_far(run, store)) from None
+                raise type(stop)(str(stop) or _so_far(run, self.plan, store)) from None
 
 
 def prepare(
@@ -216,9 +214,9 @@ def versions_in_use() -> dict[str, str]:
 # ---- sampling -----------------------------------------------------------------------------
 
 
-def _sample(run, objective, store, max_time, progress) -> None:
+def _sample(run, plan, store, max_time, progress) -> None:
     """Run to the end, storing now and then; Ctrl-C and SIGTERM stop after the chunk that runs."""
-    stored = time.monotonic()
+    stored, objective = time.monotonic(), plan.objective
     with interrupt_requests() as interrupt:
 
         def on_chunk(run):
@@ -234,7 +232,7 @@ def _sample(run, objective, store, max_time, progress) -> None:
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
                 store.write(run)
                 stored = time.monotonic()
-            return interrupt.requested
+            return interrupt.requested or plan.finished(run)
 
         with progress_bar(run, progress, objective) as show:
             run.finish(max_time=max_time, on_chunk=on_chunk)
@@ -242,22 +240,22 @@ def _sample(run, objective, store, max_time, progress) -> None:
             store.write(run)
     if interrupt.terminated:
         # Whoever sent it will not wait for a result.
-        pass_on_termination(_so_far(run, store))
-    if run.num_draws // run.thinning("usage") < LEAST_KEPT:
+        pass_on_termination(_so_far(run, plan, store))
+    if not plan.enough(run):
         if interrupt.requested:
-            raise KeyboardInterrupt(_so_far(run, store))
+            raise KeyboardInterrupt(_so_far(run, plan, store))
         more = "give more seconds or a smaller num_warmup"
         if store is not None:
             more += ", or continue with resume=True (--resume)"
         raise InputError(
-            f"max_time is {max_time}, which was up {_so_far(run, store)}: too few for a result; "
-            f"{more}"
+            f"max_time is {max_time}, which was up {_so_far(run, plan, store)}: too few for a "
+            f"result; {more}"
         )
 
 
-def _so_far(run, store) -> str:
+def _so_far(run, plan, store) -> str:
     """How far a run has come, and where that is kept."""
-    said = f"after {run.num_draws:,} of {run.num_samples:,} draws a chain"
+    said = f"after {run.num_draws:,} of {run.num_samples:,} {plan.counted}"
     if not run.num_draws:
         said = f"after {run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
     if store is None or store.steps_done is None:

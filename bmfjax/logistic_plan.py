@@ -10,21 +10,26 @@ import numpy as np
 
 from bmfjax import logistic_trust
 from bmfjax.data import InputError
+from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.infer import ChainRun
-from bmfjax.infer.logistic_chains import posterior_of
+from bmfjax.infer.logistic_chains import posterior_draws, posterior_of, sampled_entries
 from bmfjax.logistic_entries import MOMENTS
 from bmfjax.options import check_start, digest
 from bmfjax.outcome import fit_of, thinning
-from bmfjax.request import Plan, Request, check_memory
+from bmfjax.request import Plan, Request
 from bmfjax.result import Fit
 from bmfjax.samplers import sampler_of
 from bmfjax.solutions import solutions
-from bmfjax.variational import LogisticPrior, entry_sampler, logistic
+from bmfjax.variational import LogisticPrior, entry_sampler, logistic, sign_blocks
 
 PRIORS = ("scale", "bias_scale", "row_effects", "column_effects")
 #: Entries that a step draws for each row and column.
 ENTRIES_A_LINE = 4
+#: Bytes of memory an entry that "batch" takes while the matrix is unpacked.
+BYTES_AN_ENTRY = 3
+#: Of the random numbers of a fit, beside those of the starts: entries of the bound, and draws.
+BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Options of each sampler, and their defaults.
 OPTIONS = {"svi": {"sampling": "biased", "step_entries": None}, "batch": {}}
 
@@ -34,47 +39,49 @@ def logistic_plan(request: Request) -> Plan:
     data, rank = request.data, request.rank
     if request.num_warmup < 2:
         raise InputError(
-            f"num_warmup is {request.num_warmup}; of the logistic model these are the steps of "
-            "optimisation: give at least 2"
+            f"num_warmup is {request.num_warmup}; of the logistic model these are the most "
+            "steps of optimisation: give at least 2"
         )
     priors = logistic_priors(request.priors)
     options = _options(request)
     prior = LogisticPrior(rank, **priors)
     share = np.clip(data.density, 1e-6, 1 - 1e-6)
     log_odds = float(np.log(share / (1 - share)))
-    make, arguments = sampler_of(request).make, (prior, data.shape, log_odds, request.num_warmup)
+    make, arguments = sampler_of(request).make, (prior, data.shape, log_odds)
     if request.sampler == "svi":
-        sampled = entry_sampler(data, options["sampling"])
+        key = jax.random.fold_in(jax.random.key(request.seed), BOUND_STREAM)
+        sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
         algorithm = make(*arguments, options["step_entries"] // logistic.CHUNK)
     else:
-        # Two groups of chains at once, at most, on most machines.
-        check_memory(data, 80.0, "sampler 'batch' looks at every entry at once")
-        dense = data.dense()
-        sampled = jax.numpy.asarray(dense == 1.0), jax.numpy.asarray(~np.isnan(dense))
-        algorithm = make(*arguments)
-    lines = data.num_rows + data.num_columns
-    every, most_kept = thinning(4 * request.num_chains * prior.width * lines, request.num_samples)
-    effects = [n for n in ("row_effect", "column_effect") if priors[f"{n}s"]]
+        size = f"{data.num_rows:,} x {data.num_columns:,}"
+        require_memory(
+            BYTES_AN_ENTRY * data.num_rows * data.num_columns,
+            f"sampler 'batch', which looks at all entries of the {size} matrix,",
+            "choose sampler='svi'",
+        )
+        sampled, algorithm = sign_blocks(data), make(*arguments)
     position = _given_start(request)
     run = ChainRun(
         algorithm,
         jax.random.key(request.seed),
         sampled,
         num_chains=request.num_chains,
-        num_warmup=request.num_warmup,
-        num_samples=request.num_samples,
+        num_samples=request.num_warmup,
         position=position,
-        draws=dict.fromkeys(("usage", "basis", "bias", *effects), every),
-        most_kept=most_kept,
-        trace=dict.fromkeys(sampler_of(request).trace, 1),
+        trace={"elbo": 1, "settled": 1},
     )
     settings = request.settings() | {
         "priors": priors,
         "init": "random" if position is None else digest(position),
-        "thinning": every,
+        "thinning": 1,
         "sampler_options": options,
     }
-    return Plan(data, settings, lambda resume: run, _assemble, objective="elbo")
+    return Plan(
+        data, settings, lambda resume: run, _assemble, objective="elbo",
+        counted="steps of optimisation",
+        finished=lambda run: bool(run.last_trace("settled").all()),
+        enough=lambda run: run.steps_done > 0,
+    )  # fmt: skip
 
 
 def logistic_priors(given) -> dict:
@@ -158,10 +165,13 @@ def _given_start(request) -> dict | None:
 
 
 def _assemble(plan, run, versions, seconds) -> Fit:
-    drawn, trace, rank = run.draws(), run.trace(), plan.settings["rank"]
+    settings, trace = plan.settings, run.trace()
+    settled = trace["settled"][:, -1]
+    # The run may have gone on after the last start had settled, as far as its chunk went.
+    steps = np.where(settled, trace["settled"].argmax(1) + 1, run.steps_done)
+    elbo = trace["elbo"][:, : steps.max()]
     posterior = jax.device_get(posterior_of(run.state))
-    elbo = trace["elbo"][:, : run.num_warmup]
-    best = int(np.argmax(logistic_trust.last_part(elbo).mean(1)))
+    rank, best = settings["rank"], int(np.argmax(elbo[:, -1]))
     means = [getattr(posterior, n).mean[..., :rank] for n in ("usage", "basis")]
     order = align_signed(*means, pivot=best)
     approximation = {
@@ -169,20 +179,34 @@ def _assemble(plan, run, versions, seconds) -> Fit:
         for name in ("usage", "basis", "bias")
         for moment in MOMENTS
     }
+    drawn = _draws(settings, posterior)
     factors = {n: order.apply(drawn[n]) for n in ("usage", "basis")}
     agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")))
+    judged = logistic_trust.assess(
+        plan.data, approximation, agreeing, elbo, steps, settled, settings["num_warmup"]
+    )
     return fit_of(
         plan,
         run,
         drawn | factors,
         seconds,
         versions,
-        trace=trace,
+        trace={"elbo": elbo},
         agreement=agreeing,
         apart=solutions(factors["basis"], signed=False),
-        judged=logistic_trust.assess(plan.data, approximation, agreeing, elbo),
+        judged=judged | {"num_draws": drawn["bias"].shape[1]},
         approximation=approximation,
     )
+
+
+def _draws(settings, posterior) -> dict:
+    """As many draws of each start as were asked for, or as there is room for."""
+    prior = LogisticPrior(settings["rank"], **settings["priors"])
+    lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
+    asked = settings["num_samples"]
+    every, _ = thinning(4 * settings["num_chains"] * prior.width * lines, asked)
+    key = jax.random.fold_in(jax.random.key(settings["seed"]), DRAW_STREAM)
+    return posterior_draws(key, posterior, prior, asked // every)
 
 
 def _ordered(values, order, rank, moment):

@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from bmfjax.diagnostics import share_agreeing
+from bmfjax.infer.settling import WINDOW
 from bmfjax.logistic_entries import sampled_rhat
 from bmfjax.trust import NUM_ENTRIES, RHAT_USABLE
 
-#: Share of its size by which the bound may change in the last sixth of the steps, beyond noise.
-RISE = 0.002
-#: Standard errors of an estimated change that are noise.
-NOISE = 3.0
 
-
-def assess(data, approximation, agreeing, elbo) -> dict:
+def assess(data, approximation, agreeing, elbo, steps, settled, num_steps: int) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
@@ -26,63 +22,65 @@ def assess(data, approximation, agreeing, elbo) -> dict:
         Tile similarity across starts.
     elbo : (start, step) float
         The bound after every step of optimisation, exact or estimated.
+    steps : (start,) int
+        That every start has taken.
+    settled : (start,) bool
+        Whether its bound has settled (`bmfjax.infer.settling`).
+    num_steps : int
+        The most steps that were allowed.
 
     Returns
     -------
     dict
         `elbo`, of the best start, and `elbo_spread` between the best and the worst (NaN for one
-        start); `elbo_rise`, the share of its size by which the bound of the start that changed most
-        changed from the last sixth of the steps but one to the last, and `settled`, whether that is
-        small, or noise, in every start; `rhat_product`, which 99 % of the log odds of up to 1,000
+        start); `steps`, of the start that took most; `settled`, whether every start has;
+        `complete`, whether no start was stopped before that; `elbo_rise`, the share of its size by
+        which the mean bound of the last steps differs from that of as many before, in the start
+        that changed most; `rhat_product`, which 99 % of the log odds of up to 1,000
         entries keep to, and `rhat_product_worst` (of the normals themselves, not of draws; NaN for
         one start); `factors_agreeing`; `exact` (False); `converged`; `rhat`; `verdict`.
     """
-    starts = len(elbo)
+    starts, last = len(elbo), elbo[:, -1].astype(np.float64)
     rhat = sampled_rhat(approximation, data, NUM_ENTRIES)
-    last = last_part(elbo)
-    rise, settled = _change(elbo)
+    changes = np.array([_change(e[:n]) for e, n in zip(elbo, steps, strict=True)])
+    most, everywhere = int(np.max(steps)), bool(np.all(settled))
     figures = {
         "exact": False,
-        "elbo": float(last.mean(1).max()),
-        "elbo_spread": float(np.ptp(last.mean(1))) if starts > 1 else float("nan"),
-        "elbo_rise": rise,
-        "settled": settled,
+        "elbo": float(last.max()),
+        "elbo_spread": float(np.ptp(last)) if starts > 1 else float("nan"),
+        "elbo_rise": float(changes[np.argmax(np.abs(changes))]),
+        "steps": most,
+        "settled": everywhere,
+        "complete": everywhere or most >= num_steps,
         "rhat_product": float(np.quantile(rhat, 0.99)),
         "rhat_product_worst": float(rhat.max()),
         "factors_agreeing": float(share_agreeing(agreeing)) if starts > 1 else float("nan"),
     }
     figures["rhat"] = figures["rhat_product"]
     # NaN, of one start, is not small.
-    figures["converged"] = bool(settled and figures["rhat"] <= RHAT_USABLE)
+    figures["converged"] = bool(everywhere and figures["rhat"] <= RHAT_USABLE)
     return figures | {"verdict": verdict(figures, starts, len(agreeing))}
 
 
-def last_part(elbo) -> np.ndarray:
-    """The last sixth of the steps of every start, one at least."""
-    return elbo[:, -max(1, elbo.shape[1] // 6) :]
-
-
-def _change(elbo) -> tuple[float, bool]:
-    """Largest relative change of the bound at the end, and whether all starts have settled."""
-    last = last_part(elbo)
-    size = last.shape[1]
-    before = elbo[:, -2 * size : -size]
-    change = last.mean(1) - before.mean(1)
-    noise = np.sqrt((last.var(1) + before.var(1)) / size)
-    scale = np.abs(last.mean(1))
-    settled = np.abs(change) <= RISE * scale + NOISE * noise
-    worst = int(np.argmax(np.where(settled, 0.0, 1.0) + np.abs(change) / scale))
-    return float(change[worst] / scale[worst]), bool(settled.all())
+def _change(elbo) -> float:
+    """Relative change of one start's bound from the steps before its last `WINDOW` to those."""
+    size = min(WINDOW, len(elbo) // 2)
+    if size == 0:
+        return 0.0
+    elbo = elbo.astype(np.float64)
+    return float((elbo[-size:].mean() - elbo[-2 * size : -size].mean()) / abs(elbo[-1]))
 
 
 def verdict(figures, starts: int, rank: int) -> str:
     """The sentence at the top of the report."""
     if not figures["settled"]:
-        way = "rises" if figures["elbo_rise"] > 0 else "falls"
+        remedy = "take more steps (num_warmup, --warmup)"
+        if not figures["complete"]:
+            remedy = "resume it (resume=True, --resume), or give it more time"
+        steps = f"{figures['steps']:,} step{'s' * (figures['steps'] > 1)}"
         return (
-            f"Do not rely on this fit, because the bound still {way} (by "
-            f"{100 * abs(figures['elbo_rise']):.1f} % in the last sixth of the steps); take more "
-            "steps (num_warmup, --warmup)."
+            f"Do not rely on this fit, because the bound had not settled after {steps} of "
+            f"optimisation (it last changed by {figures['elbo_rise']:+.2%}); {remedy}."
         )
     if starts == 1:
         return (

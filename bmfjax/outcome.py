@@ -188,7 +188,7 @@ def run_figures(plan, run, apart, seconds: float) -> dict:
     return {
         "num_warmup": plan.settings["num_warmup"],
         "num_draws": run.num_draws,
-        "thinning": run.thinning("usage"),
+        "thinning": run.intervals().get("usage", plan.settings["thinning"]),
         "complete": run.steps_done == run.num_steps,
         "timed_out": run.timed_out,
         "seconds": seconds,

@@ -50,6 +50,7 @@ def progress_bar(
 
         def show():
             phase = "warm-up" if run.steps_done < run.num_warmup else "sampling"
+            phase = "optimising" if objective == "elbo" else phase
             value = float(np.mean(run.last_trace(objective)))
             bar.update(
                 task, completed=run.steps_done, description=phase, note=f"{name} {value:,.0f}"

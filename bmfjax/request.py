@@ -11,6 +11,9 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.infer import ChainRun
 from bmfjax.result import Fit
 
+#: Kept draws of each chain below which nothing can be said of them.
+LEAST_KEPT = 4
+
 
 @dataclass(frozen=True)
 class Request:
@@ -59,6 +62,12 @@ class Plan:
         ``assemble(plan, run, versions, seconds) -> Fit``.
     objective : str
         The trace that says how far it is: the log joint density, or the bound of a variational fit.
+    counted : str
+        What the steps of a run after its warm-up are.
+    finished : callable
+        ``finished(run) -> bool``: whether a run needs no more of its steps.
+    enough : callable
+        ``enough(run) -> bool``: whether a run that was stopped has enough for a result.
     """
 
     data: BinaryMatrix
@@ -66,6 +75,11 @@ class Plan:
     start: Callable[[bool], ChainRun]
     assemble: Callable[..., Fit]
     objective: str = "log_joint"
+    counted: str = "draws a chain"
+    finished: Callable[[ChainRun], bool] = lambda run: False
+    enough: Callable[[ChainRun], bool] = lambda run: (
+        run.num_draws // run.thinning("usage") >= LEAST_KEPT
+    )
 
 
 def check_memory(data, bytes_an_entry: float, why: str) -> None:

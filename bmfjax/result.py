@@ -43,7 +43,7 @@ class Fit(FactorDraws):
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
         learned `precision`, from IASG `clamped`; from parallel tempering
         `swap_probability` and `replica` (chain, step, pair or temperature); of the logistic model
-        the `elbo` alone.
+        the `elbo` alone, (start, step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict

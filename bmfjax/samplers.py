@@ -34,7 +34,7 @@ class Sampler(NamedTuple):
     trace: tuple[str, ...]
 
 
-#: Of each model; the first is its default.
+#: Of each model; the first is its default, but for the logistic one (`default_sampler`).
 SAMPLERS = {
     "ormachine": {
         "gibbs": Sampler(OrMachineGibbs, True, ("log_joint", "errors", "dispersion")),
@@ -45,8 +45,8 @@ SAMPLERS = {
         "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
     },
     "logistic": {
-        "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
         "batch": Sampler(logistic_chains.batch, False, ("elbo",)),
+        "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
     },
     "nmf": {"gibbs": Sampler(NMFGibbs, True, ("log_joint", "residual"))},
     "pmf": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "residual"))},
@@ -54,14 +54,14 @@ SAMPLERS = {
     "ordered-probit": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "cut_acceptance"))},
 }
 
-#: Entries up to which variational inference looks at all of them at once.
-BATCH = 2**17
+#: Entries up to which variational inference of the logistic model looks at all of them.
+BATCH = 10**8
 
 
 def default_sampler(model: str, data) -> str:
     """Name of the sampler that a model has where none is asked for."""
-    if model == "logistic" and data.num_rows * data.num_columns <= BATCH:
-        return "batch"
+    if model == "logistic" and data.num_rows * data.num_columns > BATCH:
+        return "svi"
     return next(iter(SAMPLERS[model]))
 
 

@@ -28,23 +28,17 @@ def solve(system, right) -> jax.Array:
     >>> solve(jnp.array([[2.0, 1.0], [1.0, 4.0]]), jnp.array([3.0, 5.0])).tolist()
     [1.0, 1.0]
     """
-    return _eliminated(system, right[..., None])[..., 0]
+    return solve_many(system, right[..., None])[..., 0]
 
 
-def inverse(system) -> jax.Array:
-    """Inverses of many small positive definite matrices, (..., width, width) float.
+def solve_many(system, right) -> jax.Array:
+    """Solve each system for several right-hand sides, (..., width, number) float.
 
     Examples
     --------
-    >>> inverse(jnp.array([[2.0, 1.0], [1.0, 1.0]])).tolist()
-    [[1.0, -1.0], [-1.0, 2.0]]
+    >>> solve_many(2.0 * jnp.eye(2), jnp.array([[2.0, 1.0], [4.0, 8.0]])).tolist()
+    [[1.0, 0.5], [2.0, 4.0]]
     """
-    eye = jnp.eye(system.shape[-1], dtype=system.dtype)
-    return _eliminated(system, jnp.broadcast_to(eye, system.shape))
-
-
-def _eliminated(system, right):
-    """The right-hand sides, (..., width, number), with the system turned into the identity."""
     width = system.shape[-1]
     table = jnp.concatenate([system, right], axis=-1)
 
@@ -58,3 +52,15 @@ def _eliminated(system, right):
         )
 
     return jax.lax.fori_loop(0, width, eliminate, table)[..., width:]
+
+
+def inverse(system) -> jax.Array:
+    """Inverses of many small positive definite matrices, (..., width, width) float.
+
+    Examples
+    --------
+    >>> inverse(jnp.array([[2.0, 1.0], [1.0, 1.0]])).tolist()
+    [[1.0, -1.0], [-1.0, 2.0]]
+    """
+    eye = jnp.eye(system.shape[-1], dtype=system.dtype)
+    return solve_many(system, jnp.broadcast_to(eye, system.shape))

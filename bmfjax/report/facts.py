@@ -9,6 +9,7 @@ import numpy as np
 from bmfjax.cells import noise_sd
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import round_trips, swap_rates
+from bmfjax.infer.settling import WINDOW
 from bmfjax.pmf_cells import LINKS
 
 
@@ -118,15 +119,16 @@ def _of_starts(fit) -> list[tuple[str, str, str]]:
         (
             "Starts",
             f"{fit.num_chains}",
-            f"each of {int(scalars['num_warmup']):,} steps of optimisation; {kept:,} draws of each "
-            "result are kept",
+            f"the longest of {int(scalars['steps']):,} steps of optimisation (at most "
+            f"{int(scalars['num_warmup']):,}); {kept:,} draws of each result are kept",
         ),
         ("Time", _seconds(scalars["seconds"]), "optimisation and compilation"),
         ("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start{spread}"),
         (
             "Change",
             f"{scalars['elbo_rise']:+.2%}",
-            "of the bound in the last sixth of the steps, in the start that changed most",
+            f"of the bound from the mean of {WINDOW} steps to that of the last {WINDOW}, in the "
+            "start that changed most",
         ),
         (
             "R-hat",

@@ -159,6 +159,8 @@ def _shade(fit) -> str:
 def _stopped(fit) -> str:
     if fit.scalars["complete"]:
         return ""
+    if fit.approximation:
+        return f"The run was stopped after step {fit.scalars['steps']:,} of its optimisation."
     return (
         f"The run was stopped after {int(fit.scalars['num_draws']):,} of "
         f"{int(fit.settings['num_samples']):,} draws a chain; this page shows what was drawn."

@@ -1,17 +1,20 @@
-"""Stochastic variational inference, from sampled entries."""
+"""Variational inference of the logistic model, from all entries or from sampled ones."""
 
 from bmfjax.variational.entry_sampling import EntrySampler, draw_entries, entry_sampler
-from bmfjax.variational.logistic_batch import batch_fit, batch_update, elbo, usage_given_basis
+from bmfjax.variational.logistic_batch import elbo, usage_given_basis
 from bmfjax.variational.logistic_posterior import LogisticPosterior, LogisticPrior
+from bmfjax.variational.logistic_rounds import batch_fit, batch_start, batch_update, sign_blocks
 
 __all__ = [
     "EntrySampler",
     "LogisticPosterior",
     "LogisticPrior",
     "batch_fit",
+    "batch_start",
     "batch_update",
     "draw_entries",
     "elbo",
     "entry_sampler",
+    "sign_blocks",
     "usage_given_basis",
 ]

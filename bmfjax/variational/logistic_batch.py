@@ -1,8 +1,6 @@
-"""Batch variational Bayes of logistic matrix factorisation: all entries in every update."""
+"""The bound of logistic matrix factorisation and the best vectors of rows, from dense matrices."""
 
 from __future__ import annotations
-
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -31,44 +29,6 @@ def elbo(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior, values, obser
     """
     bound = lp.entry_bound(values, *lp.all_moments(posterior))
     return jnp.sum(jnp.where(observed, bound, 0.0)) - lp.divergence(posterior, prior)
-
-
-def batch_update(
-    posterior: lp.LogisticPosterior, prior: lp.LogisticPrior, values, observed
-) -> lp.LogisticPosterior:
-    """One round of coordinate ascent: the bias, the rows, the columns, each given the rest.
-
-    The bound never falls. Memory is a few times rows x columns.
-
-    Parameters
-    ----------
-    posterior : LogisticPosterior
-    prior : LogisticPrior
-    values, observed : (rows, columns) bool
-
-    Returns
-    -------
-    LogisticPosterior
-
-    Examples
-    --------
-    >>> from jax import random
-    >>> prior, values = lp.LogisticPrior(1), jnp.eye(4, dtype=bool)
-    >>> posterior, seen = lp.start(random.key(0), (4, 4), prior, 0.0), jnp.ones((4, 4), bool)
-    >>> better = batch_update(posterior, prior, values, seen)
-    >>> bool(elbo(better, prior, values, seen) > elbo(posterior, prior, values, seen))
-    True
-    """
-    weight, half = _weights(posterior, values, observed)
-    mean, _ = lp.all_moments(posterior)
-    precision = 1.0 / prior.bias_scale**2 + 2.0 * jnp.sum(weight)
-    shift = jnp.sum(half - 2.0 * weight * (mean - posterior.bias.mean))
-    posterior = posterior._replace(bias=lp.Gaussian(shift / precision, 1.0 / precision))
-    for site in ("usage", "basis"):
-        weight, half = _weights(posterior, values, observed)
-        statistics = full_statistics(site, posterior, prior, weight, half)
-        posterior = posterior._replace(**{site: mean_field(statistics, prior.free(site))})
-    return posterior
 
 
 def usage_given_basis(
@@ -135,20 +95,3 @@ def _weights(posterior, values, observed):
     weight = lp.curvature(jnp.sqrt(mean**2 + variance))
     half = jnp.where(values, 0.5, -0.5)
     return jnp.where(observed, weight, 0.0), jnp.where(observed, half, 0.0)
-
-
-@functools.partial(jax.jit, static_argnames=("prior", "num_updates"))
-def batch_fit(posterior, values, observed, *, prior: lp.LogisticPrior, num_updates: int):
-    """Many rounds of `batch_update`, and the bound after each.
-
-    Returns
-    -------
-    posterior : LogisticPosterior
-    elbos : (num_updates,) float
-    """
-
-    def body(posterior, _):
-        posterior = batch_update(posterior, prior, values, observed)
-        return posterior, elbo(posterior, prior, values, observed)
-
-    return jax.lax.scan(body, posterior, None, length=num_updates)
