@@ -10,6 +10,7 @@ import numpy as np
 
 from bmfjax import logistic_entries, pmf_cells, posterior
 from bmfjax.data import InputError
+from bmfjax.draws import as_packed
 from bmfjax.selection import is_all
 
 
@@ -39,9 +40,13 @@ class Reconstruction:
             return usage, basis
         return usage[:, :, i], basis[:, :, j]
 
+    def _factors(self, i, j):
+        """As `product_draws`, and packed draws of some rows and columns stay packed as well."""
+        return self.product_draws(i, j)
+
     def probability(self, i, j):
         """Probability that the entry is truly a one: (rows, columns) float64."""
-        return posterior.exceedance(*self.product_draws(i, j), level=0.5)
+        return posterior.exceedance(*self._factors(i, j), level=0.5)
 
     def noisy_probability(self, i, j):
         """Probability that an observation of the entry is a one: (rows, columns) float64."""
@@ -49,7 +54,7 @@ class Reconstruction:
 
     def predict(self, i, j, kind, level):
         """Mean, standard deviation or interval: (rows, columns), (2, rows, columns) float64."""
-        usage, basis = self.product_draws(i, j)
+        usage, basis = self._factors(i, j)
         if kind in ("mean", "sd"):
             return posterior.moments(usage, basis)[kind == "sd"]
         if kind == "interval":
@@ -60,8 +65,15 @@ class Reconstruction:
 class BooleanProduct(Reconstruction):
     """The Boolean product, observed with flips."""
 
+    def _factors(self, i, j):
+        usage, basis = map(as_packed, (self.fit.usage_draws, self.fit.basis_draws))
+        return tuple(
+            draws if is_all(chosen, draws.size) else draws.packed_lines(chosen)
+            for draws, chosen in ((usage, i), (basis, j))
+        )
+
     def noisy_probability(self, i, j):
-        return posterior.predictive(*self.product_draws(i, j), self.fit.other_draws["flip_rate"])
+        return posterior.predictive(*self._factors(i, j), self.fit.other_draws["flip_rate"])
 
 
 class _WithoutOnes:

@@ -15,6 +15,8 @@ from bmfjax.data import BinaryMatrix, InputError, save
 from bmfjax.data.storage import read_saved
 from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset, save_netcdf
 from bmfjax.draws import PackedDraws
+from bmfjax.factor_table import factor_table
+from bmfjax.inference_data import inference_data
 from bmfjax.result import Fit
 from bmfjax.selection import MAX_ENTRIES
 
@@ -81,9 +83,11 @@ def save_fit(
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     _put(folder / "data.npz", lambda path: save(path, fit.data, overwrite=True))
-    _put(folder / "posterior.nc", lambda path: save_netcdf(fit.idata, path))
+    # Made for the file, not kept with the fit: a byte a bit of the draws.
+    _put(folder / "posterior.nc", lambda path: save_netcdf(inference_data(fit), path))
     _put(folder / "factors.npz", lambda path: np.savez_compressed(path, **_factors(fit)))
     small = fit.data.num_rows * fit.data.num_columns <= MAX_ENTRIES
+    whole = None
     if isinstance(fit.data, BinaryMatrix) and (probability or small):
         whole = fit.probability(range(fit.data.num_rows), range(fit.data.num_columns))
         values = {"probability": whole.astype(np.float32)}
@@ -91,7 +95,7 @@ def save_fit(
     else:
         (folder / "probability.npz").unlink(missing_ok=True)
     # Last: a directory with a summary is a whole fit.
-    text = json.dumps(_plain(_summary(fit)), indent=1, allow_nan=False)
+    text = json.dumps(_plain(_summary(fit, whole)), indent=1, allow_nan=False)
     _put(folder / "summary.json", lambda path: path.write_text(text + "\n"))
     return folder
 
@@ -163,7 +167,7 @@ def _factors(fit: Fit) -> dict:
     }
 
 
-def _summary(fit: Fit) -> dict:
+def _summary(fit: Fit, probability) -> dict:
     rows, columns = fit.data.shape
     return {
         "verdict": fit.verdict,
@@ -179,7 +183,7 @@ def _summary(fit: Fit) -> dict:
         },
         "settings": fit.settings,
         "scalars": fit.scalars,
-        "factors": fit.summary().reset_index().to_dict("records"),
+        "factors": factor_table(fit, probability).reset_index().to_dict("records"),
         "versions": fit.versions,
     }
 
