@@ -25,7 +25,7 @@ ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
 SHAPES = {
     "512x512, rank 30": (512, 512, 30, 500, ALL),
     "8124x119, rank 10": (8124, 119, 10, 500, ALL),
-    "100000x1000, rank 20": (100_000, 1000, 20, 64, ("align", "verdict", "summary", "save")),
+    "100000x1000, rank 20": (100_000, 1000, 20, 64, ("align", "verdict", "summary")),
 }
 CHAINS, DENSITY, NOISE = 4, 0.15, 0.05
 

@@ -288,6 +288,8 @@ def _distinct(words, tiles):
     of each tile have them, (sets, tiles) float64."""
     sets = np.ascontiguousarray(_factor_sets(words)[:, : len(tiles)].T)
     keys = sets.view(np.dtype((np.void, sets.shape[1])))[:, 0]
+    if sets.shape[1] <= 8:  # numbers are sorted many times faster
+        keys = np.pad(sets, ((0, 0), (0, 8 - sets.shape[1]))).view(np.uint64)[:, 0]
     _, first, at = np.unique(keys, return_index=True, return_inverse=True)
     members = csr_array((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(first), len(at)))
     bits = np.unpackbits(sets[first], axis=1, bitorder="little")[:, : len(words)]
