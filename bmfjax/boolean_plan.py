@@ -10,12 +10,15 @@ import numpy as np
 
 from bmfjax import models
 from bmfjax.data import InputError
-from bmfjax.diagnostics import Alignment, Binarized, align
+from bmfjax.data.memory import require_memory, size_text
+from bmfjax.data.packed import WORD
+from bmfjax.diagnostics import Alignment, Binarized
+from bmfjax.diagnostics.align import matched
 from bmfjax.draws import PackedDraws
 from bmfjax.infer import ChainRun, boolean_starts
 from bmfjax.options import check_start, describe, digest
 from bmfjax.outcome import most_probable, outcome, thinning
-from bmfjax.request import Plan, Request, check_memory
+from bmfjax.request import Plan, Request
 from bmfjax.result import Fit
 from bmfjax.samplers import make_kernel, sampler_of
 from bmfjax.selection import MAX_ENTRIES
@@ -31,22 +34,22 @@ PRIORS = ("usage", "basis", "flip_rate", "num_rates")
 def boolean_plan(request: Request) -> Plan:
     """A fit of the Boolean model, whose chains start when it is run."""
     data, rank = request.data, request.rank
-    # Ones and observed cells, both ways round, on the host and on the device.
-    check_memory(data, 1.0, "the packed matrix is held both ways round")
     arguments = boolean_arguments(request.priors)
     given = _given_start(request.init, data, rank)
     model = functools.partial(models.ormachine, rank=rank, **arguments)
     kernel, options = make_kernel(request, model)
-    bound, _ = kernel.bind_packed(data)
+    from_prior = given is None and options.get("update") == "collapsed"
     lines = data.num_rows + data.num_columns
-    collapsed = options.get("update") == "collapsed"
-    from_prior = given is None and collapsed
-    if collapsed:
-        # Of every state of a line, in every replica: a few numbers at a time.
-        replicas = request.num_chains * len(options.get("inverse_temperatures") or (1.0,))
-        numbers = 20.0 * replicas * 2**rank / min(data.shape)
-        check_memory(data, numbers, f"the update 'collapsed' weighs {2**rank} states of every line")
     every, most_kept = thinning(request.num_chains * rank * lines, request.num_samples, MAX_KEPT)
+    kept = min(most_kept, request.num_samples)
+    needed = memory_needed(data, rank, request.num_chains, kept, options)
+    require_memory(
+        sum(needed.values()),
+        f"a fit of {data.num_rows:,} x {data.num_columns:,} "
+        f"({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
+        "choose fewer rows or columns, or a lower rank",
+    )
+    bound, _ = kernel.bind_packed(data)
 
     def start(resume: bool) -> ChainRun:
         key = jax.random.key(request.seed)
@@ -83,6 +86,26 @@ def boolean_plan(request: Request) -> Plan:
     }
     exact = options.get("dispersion", "sample") == "sample"
     return Plan(data, settings, start, functools.partial(_assemble, exact))
+
+
+def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> dict[str, float]:
+    """Bytes that a fit takes, by what takes them."""
+    rows, columns = data.shape
+    both_ways = 4 * (rows * -(-columns // WORD) + columns * -(-rows // WORD))
+    replicas = chains * len(options.get("inverse_temperatures") or (1.0,))
+    bits = rank * (rows + columns)
+    needed = {
+        "packed words": both_ways * (2 if data.num_missing else 1),
+        # As drawn and in one order.
+        "kept draws": 2 * kept * chains * bits / 8,
+        # A few numbers for every bit of every chain, then means and counts of all.
+        "chains": 8 * replicas * bits + 32 * bits,
+    }
+    if options.get("update") == "collapsed":
+        # Of every state of a line, in every replica: a few numbers at a time.
+        states = f"weights of {2**rank:,} states a line"
+        needed[states] = 20.0 * replicas * 2**rank * max(data.shape)
+    return needed
 
 
 def boolean_arguments(priors) -> dict:
@@ -177,8 +200,7 @@ def _assemble(exact, plan, run, versions, seconds) -> Fit:
 
 def align_packed(usage: PackedDraws, basis: PackedDraws, pivot) -> Alignment:
     """Align packed draws by up to 1,000 rows and 1,000 columns, those used most unevenly."""
-    few = [f[:, :, _telling(f)] for f in (usage, basis)]
-    found = align(*few, pivot=pivot)
+    found = matched(*(f.packed_lines(_telling(f)) for f in (usage, basis)), pivot=pivot)
     moved = [f.reordered(found.permutation) for f in (usage, basis)]
     return found._replace(usage=moved[0], basis=moved[1])
 
@@ -195,5 +217,5 @@ def _binary_of_large(data, aligned, best) -> Binarized | None:
     """Of a matrix too large to be formed: the factors of the best chain, by the majority."""
     if data.num_rows * data.num_columns <= MAX_ENTRIES:
         return None
-    means = (f.mean(1)[best] for f in (aligned.usage, aligned.basis))
-    return Binarized(*(m >= 0.5 for m in means), float("nan"))
+    chain = (PackedDraws(f.words[best : best + 1], f.size) for f in (aligned.usage, aligned.basis))
+    return Binarized(*(f.mean() >= 0.5 for f in chain), float("nan"))

@@ -7,6 +7,9 @@ import numpy as np
 from bmfjax.data.errors import InputError
 from bmfjax.data.packed import WORD
 
+#: Bits unpacked at a time, a byte each.
+BLOCK = 2**22
+
 
 class PackedDraws:
     """Draws of a binary factor matrix, a bit each; indexed like the bool array that they stand for.
@@ -37,12 +40,13 @@ class PackedDraws:
     @classmethod
     def pack(cls, bits) -> PackedDraws:
         """From an array (chain, draw, lines, rank) of zeros and ones."""
-        bits = np.moveaxis(np.asarray(bits) != 0, -1, -2)
-        octets = np.packbits(bits, axis=-1, bitorder="little")
-        words = -(-bits.shape[-1] // WORD)
-        padded = np.zeros((*bits.shape[:-1], 4 * words), np.uint8)
-        padded[..., : octets.shape[-1]] = octets
-        return cls(padded.view("<u4").astype(np.uint32, copy=False), bits.shape[-1])
+        bits = np.asarray(bits)
+        chains, draws, size, rank = bits.shape
+        words = np.empty((chains, draws, rank, -(-size // WORD)), np.uint32)
+        for chain, some in _pieces(chains, draws, size * rank):
+            lines_last = np.moveaxis(bits[chain, some] != 0, -1, -2)
+            words[chain, some] = _packed(lines_last)
+        return cls(words, size)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -67,15 +71,26 @@ class PackedDraws:
             return PackedDraws(self.words[:, :, order], self.size)
         return PackedDraws(np.take_along_axis(self.words, order[..., None], 2), self.size)
 
+    def some(self, draws) -> PackedDraws:
+        """Some draws of every chain, by a slice or positions (draw,)."""
+        return PackedDraws(self.words[:, draws], self.size)
+
     def lines(self, chosen) -> np.ndarray:
         """Some lines of all draws: (chain, draw, chosen, rank) bool."""
+        return np.moveaxis(_bits(self.words, np.asarray(chosen, np.int64)).view(bool), -1, -2)
+
+    def packed_lines(self, chosen) -> PackedDraws:
+        """Some lines of all draws, packed."""
         chosen = np.asarray(chosen, np.int64)
-        words = self.words[..., chosen // WORD]
-        bits = (words >> (chosen % WORD).astype(np.uint32)) & 1
-        return np.moveaxis(bits.astype(bool), -1, -2)
+        chains, draws, _, rank = self.shape
+        words = np.empty((chains, draws, rank, -(-len(chosen) // WORD)), np.uint32)
+        for chain, some in _pieces(chains, draws, len(chosen) * rank):
+            words[chain, some] = _packed(_bits(self.words[chain, some], chosen))
+        return PackedDraws(words, len(chosen))
 
     def __array__(self, dtype=None, copy=None):
-        whole = self.lines(np.arange(self.size))
+        whole = _all_bits(self.words)[..., : self.size].view(bool)
+        whole = np.moveaxis(whole, -1, -2)
         return whole if dtype is None else whole.astype(dtype)
 
     def __getitem__(self, index):
@@ -86,32 +101,92 @@ class PackedDraws:
         # Unpack the chains, draws and lines that are asked for, and no others.
         words = self.words[tuple(i if isinstance(i, slice) else slice(i, i + 1) for i in lead)]
         rest = index[2:]
-        chosen = np.arange(self.size)
+        bits = PackedDraws(words, self.size)
         paired = len(rest) == 2 and np.ndim(rest[1]) == 1
         if rest and np.ndim(rest[0]) == 1:
             mask = np.asarray(rest[0])
             chosen = np.flatnonzero(mask) if mask.dtype == bool else mask
             rest = (np.arange(len(chosen)) if paired else slice(None), *rest[1:])
-        bits = PackedDraws(words, self.size).lines(chosen)
+            bits = bits.lines(chosen)
+        else:
+            bits = np.asarray(bits)
         bits = bits[tuple(slice(None) if isinstance(i, slice) else 0 for i in lead)]
         kept = sum(isinstance(i, slice) for i in lead)
         return bits[(slice(None),) * kept + rest]
 
     def mean(self, axis=(0, 1), dtype=np.float64) -> np.ndarray:
-        """Share of ones over axes of chains and draws, never the whole array at once."""
+        """Share of ones over axes of chains and draws, a few draws at a time."""
         axes = (axis,) if np.ndim(axis) == 0 else tuple(axis)
         if not set(axes) <= {0, 1}:
             raise InputError(f"axis is {axis}; packed draws average over chains (0) and draws (1)")
-        chains, draws, size, rank = self.shape
         if 1 not in axes:
             return np.asarray(self).mean(axis, dtype=dtype)
-        total = np.zeros((chains, size, rank), np.int32)
-        for d in range(draws):
-            total += PackedDraws(self.words[:, d : d + 1], size).lines(np.arange(size))[:, 0]
-        mean = total / dtype(draws)
-        return mean.mean(0) if 0 in axes else mean
+        chains, draws, size, rank = self.shape
+        if 0 not in axes:
+            return np.stack([_counts(w, size) / dtype(draws) for w in self.words])
+        total = np.zeros((size, rank), dtype)
+        for words in self.words:
+            total += _counts(words, size) / dtype(draws)
+        return total / dtype(chains)
 
     def std(self, axis=(0, 1), dtype=np.float64) -> np.ndarray:
         """Standard deviation over all chains and draws."""
         share = self.mean(axis, dtype)
         return np.sqrt(share * (1.0 - share))
+
+
+def as_packed(draws) -> PackedDraws:
+    """Draws of Boolean factors, packed where they are not."""
+    return draws if isinstance(draws, PackedDraws) else PackedDraws.pack(draws)
+
+
+def subset(draws, which, lines) -> np.ndarray:
+    """Some lines of some draws, packed or not: (chain, which, lines, rank)."""
+    if isinstance(draws, PackedDraws):
+        return draws.some(which).lines(lines)
+    return draws[:, np.asarray(which)[:, None], lines]
+
+
+def octets(words) -> np.ndarray:
+    """The same bits eight at a time: (..., words) uint32 to (..., 4 words) uint8."""
+    return np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
+
+
+def _all_bits(words):
+    """(..., words) uint32 to (..., 32 words) uint8."""
+    return np.unpackbits(octets(words), axis=-1, bitorder="little")
+
+
+def _bits(words, chosen):
+    """Chosen bits of (..., words), uint8."""
+    found = np.take(octets(words), chosen // 8, axis=-1)
+    found >>= (chosen % 8).astype(np.uint8)
+    found &= 1
+    return found
+
+
+def _packed(bits):
+    """Pack the last axis into words."""
+    size = bits.shape[-1]
+    words = np.zeros((*bits.shape[:-1], 4 * -(-size // WORD)), np.uint8)
+    words[..., : -(-size // 8)] = np.packbits(bits, axis=-1, bitorder="little")
+    return words.view("<u4").astype(np.uint32, copy=False)
+
+
+def _pieces(chains, draws, bits):
+    """Chain after chain, draws of which `bits` each stay within a block."""
+    step = max(1, BLOCK // max(bits, 1))
+    for chain in range(chains):
+        for start in range(0, draws, step):
+            yield chain, slice(start, start + step)
+
+
+def _counts(words, size):
+    """Ones of every line and factor over (draw, rank, words): (lines, rank) int32."""
+    total = np.zeros((size, words.shape[1]), np.int32)
+    # Bytes hold the counts of up to 255 draws.
+    step = min(255, max(1, BLOCK // max(1, size * words.shape[1])))
+    for start in range(0, len(words), step):
+        counts = _all_bits(words[start : start + step]).sum(0, dtype=np.uint8)
+        total += counts[:, :size].T
+    return total

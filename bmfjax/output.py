@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import zipfile
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +91,22 @@ def _foreign(path):
     """What is in the way at a path: of a folder of checkpoints, the file inside."""
     if path.name != CHECKPOINT or path.is_symlink() or not path.is_dir():
         return path
-    return next(p for p in sorted(path.iterdir()) if not _is_of_checkpoint(p))
+    return _foreign_in_checkpoint(path)[0]
+
+
+def _foreign_in_checkpoint(folder):
+    """Files that no run wrote. One that cannot be read is known by whole ones beside it."""
+    paths = sorted(folder.iterdir())
+    other = [path for path in paths if not _is_of_checkpoint(path)]
+    if any(path.suffix == ".npz" for path in paths if path not in other):
+        other = [path for path in other if not _is_damaged(path)]
+    return other
+
+
+def _is_damaged(path):
+    """Whether a file has the name of a checkpoint's and is no readable archive."""
+    named = CHECKPOINT_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+    return bool(named) and not zipfile.is_zipfile(path)
 
 
 def _in_the_way(path, writer):
@@ -116,7 +132,7 @@ def is_of_fit(path: Path) -> bool:
     if path.is_symlink():
         return False
     if path.name == CHECKPOINT:
-        return path.is_dir() and all(map(_is_of_checkpoint, path.iterdir()))
+        return path.is_dir() and not _foreign_in_checkpoint(path)
     if not path.is_file():
         return False
     if path.name == PAGE:
@@ -182,9 +198,9 @@ def _is_of_checkpoint(path):
 def remove_checkpoint(directory: str | os.PathLike) -> None:
     """Delete a checkpoint; a folder that holds anything else stays with it."""
     folder = Path(directory)
-    for path in folder.iterdir():
-        if _is_of_checkpoint(path):
-            path.unlink()
+    foreign = _foreign_in_checkpoint(folder)
+    for path in set(folder.iterdir()).difference(foreign):
+        path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
@@ -218,9 +234,8 @@ def held_checkpoint(directory: str | os.PathLike) -> Iterator[Path]:
     """Keep other runs out of a checkpoint folder; refuse files that only look like theirs."""
     _check_folder(Path(directory))
     with hold(directory) as folder:
-        for path in folder.iterdir():
-            alike = path.name in STATES or path.stem.startswith("part-") or path.suffix == ".tmp"
-            if alike and not _is_of_checkpoint(path):
+        for path in _foreign_in_checkpoint(folder):
+            if path.name in STATES or path.stem.startswith("part-") or path.suffix == ".tmp":
                 raise _in_the_way(path, "run")
         yield folder
 

@@ -3,28 +3,55 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.packed import WORD
+from bmfjax.data.products import product_words
+from bmfjax.draws import as_packed, octets
 
 #: Entries of a block of draws x rows x columns that is formed at once.
-BLOCK = 4_000_000
+BLOCK = 2_000_000
 
 
-def _draws(usage, basis):
-    """Draw after draw, of all chains: (rows, rank) and (columns, rank) float."""
+def _blocks(rows: int, columns: int):
+    """Slices of rows that together have up to `BLOCK` entries."""
+    step = max(1, BLOCK // max(columns, 1))
+    # Whole words of packed draws.
+    step = step - step % WORD or step
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def _each(usage, basis):
+    """Draw after draw, of all chains: factors of one draw."""
     for chain in range(usage.shape[0]):
         for draw in range(usage.shape[1]):
-            yield tuple(np.asarray(f[chain, draw], _kind(f)) for f in (usage, basis))
+            yield usage[chain, draw], basis[chain, draw]
 
 
-def _kind(draws):
-    return np.float32 if draws.dtype == bool else draws.dtype
+def _boolean_products(usage, basis, rows):
+    """Draw after draw the Boolean product of some rows: (rows, columns) uint8."""
+    number, columns = rows.stop - rows.start, basis.size
+    if rows.start % WORD:
+        usage, rows = usage.packed_lines(np.arange(rows.start, rows.stop)), slice(0, number)
+    words = slice(rows.start // WORD, -(-rows.stop // WORD))
+    for used, items in _each(usage.words, basis.words):
+        bits = np.unpackbits(octets(used[:, words]), axis=1, count=number, bitorder="little")
+        product = octets(product_words(bits, items))
+        yield np.unpackbits(product, axis=1, count=columns, bitorder="little")
 
 
-def _product(usage, basis, boolean: bool):
-    """The reconstruction of one draw, Boolean or not."""
-    product = usage @ basis.T
-    return (product >= 0.5).astype(np.float32) if boolean else product
+def _boolean_counts(usage, basis, rows) -> np.ndarray:
+    """In how many draws every entry of some rows is a one: (rows, columns) int32."""
+    shape = (rows.stop - rows.start, basis.size)
+    total, few = np.zeros(shape, np.int32), np.zeros(shape, np.uint8)
+    for n, product in enumerate(_boolean_products(usage, basis, rows), 1):
+        few += product
+        if n % 255 == 0:  # as far as a byte counts
+            total += few
+            few[:] = 0
+    return total + few
 
 
 def exceedance(usage, basis, level: float) -> np.ndarray:
@@ -32,9 +59,10 @@ def exceedance(usage, basis, level: float) -> np.ndarray:
 
     Parameters
     ----------
-    usage : (chain, draw, rows, rank) float
-    basis : (chain, draw, columns, rank) float
+    usage : (chain, draw, rows, rank) float, bool or `PackedDraws`
+    basis : (chain, draw, columns, rank) float, bool or `PackedDraws`
     level : float
+        In (0, 1] for Boolean factors.
 
     Returns
     -------
@@ -46,10 +74,19 @@ def exceedance(usage, basis, level: float) -> np.ndarray:
     >>> exceedance(usage, np.ones((1, 2, 1, 1)), 0.5)
     array([[0.5]])
     """
-    count = np.zeros((usage.shape[2], basis.shape[2]), np.int32)
-    for one_usage, one_basis in _draws(usage, basis):
-        count += (one_usage @ one_basis.T) >= level
-    return count / (usage.shape[0] * usage.shape[1])
+    boolean, number = usage.dtype == bool, usage.shape[0] * usage.shape[1]
+    if boolean:
+        usage, basis = as_packed(usage), as_packed(basis)
+    out = np.empty((usage.shape[2], basis.shape[2]))
+    for rows in _blocks(*out.shape):
+        if boolean:
+            np.divide(_boolean_counts(usage, basis, rows), number, out=out[rows])
+            continue
+        count = np.zeros(out[rows].shape, np.int32)
+        for one_usage, one_basis in _each(usage, basis):
+            count += (one_usage[rows] @ one_basis.T) >= level
+        np.divide(count, number, out=out[rows])
+    return out
 
 
 def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
@@ -60,22 +97,27 @@ def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
     usage, basis
         As for `exceedance`.
     link : callable, optional
-        Of this function of the reconstruction.
+        Of this function of the reconstruction; for real factors.
 
     Returns
     -------
     mean, sd : (rows, columns) float64
     """
+    number = usage.shape[0] * usage.shape[1]
+    if usage.dtype == bool:
+        mean = exceedance(usage, basis, level=0.5)
+        return mean, np.sqrt(mean * (1.0 - mean) * (number / max(number - 1, 1)))
     mean = np.zeros((usage.shape[2], basis.shape[2]))
     squares = np.zeros_like(mean)
-    boolean = usage.dtype == bool
-    for n, (one_usage, one_basis) in enumerate(_draws(usage, basis), 1):
-        product = _product(one_usage, one_basis, boolean)
-        product = product if link is None else link(product)
-        step = product - mean
-        mean += step / n
-        squares += step * (product - mean)
-    return mean, np.sqrt(squares / max(n - 1, 1))
+    for rows in _blocks(*mean.shape):
+        for n, (one_usage, one_basis) in enumerate(_each(usage, basis), 1):
+            product = one_usage[rows] @ one_basis.T
+            product = product if link is None else link(product)
+            step = product - mean[rows]
+            mean[rows] += step / n
+            squares[rows] += step * (product - mean[rows])
+    squares /= max(number - 1, 1)
+    return mean, np.sqrt(squares, out=squares)
 
 
 def interval(usage, basis, level: float) -> np.ndarray:
@@ -95,18 +137,21 @@ def interval(usage, basis, level: float) -> np.ndarray:
     """
     if not 0 < level < 1:
         raise InputError(f"level is {level}; give a probability between 0 and 1")
-    boolean, kind = usage.dtype == bool, np.result_type(_kind(usage), np.float32)
+    tails = (0.5 * (1.0 - level), 1.0 - 0.5 * (1.0 - level))
     number = usage.shape[0] * usage.shape[1]
+    if usage.dtype == bool:
+        # Sorted, the draws of an entry are its zeros and then its ones.
+        zeros = number * (1.0 - exceedance(usage, basis, level=0.5))
+        return np.stack([np.clip((number - 1) * t - zeros.round() + 1, 0, 1) for t in tails])
+    kind = np.result_type(usage.dtype, np.float32)
     rows, columns = usage.shape[2], basis.shape[2]
     v = np.asarray(basis, kind).reshape(number, columns, -1)
     out = np.empty((2, rows, columns))
     step = max(1, BLOCK // (number * columns))
-    tail = 0.5 * (1.0 - level)
     for i in range(0, rows, step):
         u = np.asarray(usage[:, :, np.arange(i, min(i + step, rows))], kind)
         product = np.einsum("dik,djk->dij", u.reshape(number, -1, u.shape[-1]), v)
-        product = (product >= 0.5).astype(kind) if boolean else product
-        out[:, i : i + step] = np.quantile(product, [tail, 1.0 - tail], axis=0)
+        out[:, i : i + step] = np.quantile(product, tails, axis=0)
     return out
 
 
@@ -128,17 +173,49 @@ def sampled_entries(
     Returns
     -------
     (chain, draw, number) float64
-        Zeros and ones for Boolean factors.
+        bool for Boolean factors.
     """
     rows = np.arange(usage.shape[2]) if rows is None else np.asarray(rows)
     columns = np.arange(basis.shape[2]) if columns is None else np.asarray(columns)
     number = min(number, len(rows) * len(columns))
     draw = np.random.default_rng(seed).choice(len(rows) * len(columns), number, replace=False)
     i, j = np.divmod(np.sort(draw), len(columns))
-    u, v = usage[:, :, rows[i]], basis[:, :, columns[j]]
-    if usage.dtype == bool:
-        return (u & v).any(-1).astype(np.float64)
-    return np.einsum("cdek,cdek->cde", u, v, dtype=np.float64)
+    boolean = usage.dtype == bool
+    if boolean:
+        return _boolean_entries(as_packed(usage), as_packed(basis), rows[i], columns[j])
+    out = np.empty((*usage.shape[:2], number))
+    step = max(1, BLOCK // max(1, usage.shape[0] * usage.shape[1] * usage.shape[3]))
+    for start in range(0, number, step):
+        some = slice(start, start + step)
+        u, v = usage[:, :, rows[i[some]]], basis[:, :, columns[j[some]]]
+        np.einsum("cdek,cdek->cde", u, v, dtype=np.float64, out=out[..., some])
+    return out
+
+
+def _boolean_entries(usage, basis, i, j) -> np.ndarray:
+    """Entries (i, j) of every draw's Boolean product: (chain, draw, entry) bool."""
+    out = np.zeros((*usage.shape[:2], len(i)), bool)
+    lines = [np.unique(chosen, return_inverse=True) for chosen in (i, j)]
+    few = [f.packed_lines(chosen) for f, (chosen, _) in zip((usage, basis), lines, strict=True)]
+    for entries, words in zip(
+        out.reshape(-1, len(i)), zip(*map(_flat, few), strict=True), strict=True
+    ):
+        # The factors of a line, eight in an octet: do a row and a column share one?
+        sets = (_factor_sets(w)[:, at] for w, (_, at) in zip(words, lines, strict=True))
+        for one, other in zip(*sets, strict=True):
+            entries |= (one & other) != 0
+    return out
+
+
+def _flat(draws):
+    """Words of the draws of all chains, (draw, rank, words)."""
+    return draws.words.reshape(-1, *draws.words.shape[2:])
+
+
+def _factor_sets(words) -> np.ndarray:
+    """Which factors the lines of one draw have: (rank, words) uint32 to (octets, lines) uint8."""
+    bits = np.unpackbits(octets(words), axis=1, bitorder="little")
+    return np.packbits(bits, axis=0, bitorder="little")
 
 
 def uncertain_entries(
@@ -149,7 +226,7 @@ def uncertain_entries(
     Parameters
     ----------
     usage, basis
-        As for `exceedance`, bool.
+        As for `exceedance`, bool or packed.
     number : int
         At most so many are returned.
     rows, columns : (...) int, optional
@@ -159,7 +236,7 @@ def uncertain_entries(
 
     Returns
     -------
-    (chain, draw, at most number) float64
+    (chain, draw, at most number) bool
         Those whose mean over all draws is in [.05, .95].
     share : float
         Of the entries looked at that are.
@@ -170,13 +247,62 @@ def uncertain_entries(
     return entries[..., uncertain[:number]], len(uncertain) / max(len(mean), 1)
 
 
+def tile_means(usage, basis, tile_rows, tile_columns) -> np.ndarray:
+    """Mean over the entries of tiles of the probability of a one, no matrix formed.
+
+    Rows with the same factors have the same product, so that every draw is counted over its
+    different rows and columns.
+
+    Parameters
+    ----------
+    usage, basis : PackedDraws
+    tile_rows : (rows, tiles) bool
+    tile_columns : (columns, tiles) bool
+
+    Returns
+    -------
+    (tiles,) float64
+        NaN of an empty tile.
+
+    Examples
+    --------
+    >>> from bmfjax.draws import PackedDraws
+    >>> usage, basis = PackedDraws.pack([[[[1], [0]]]]), PackedDraws.pack([[[[1], [1]]]])
+    >>> tile_means(usage, basis, np.ones((2, 1), bool), np.ones((2, 1), bool))
+    array([0.5])
+    """
+    total = np.zeros(tile_rows.shape[1])
+    for used, items in _each(usage.words, basis.words):
+        rows, row_counts = _distinct(used, tile_rows)
+        columns, column_counts = _distinct(items, tile_columns)
+        for some in _blocks(len(rows), len(columns)):
+            shared = (rows[some] @ columns.T > 0).astype(float)
+            total += (row_counts[some] * (shared @ column_counts)).sum(0)
+    size = tile_rows.sum(0, dtype=float) * tile_columns.sum(0, dtype=float)
+    size[size == 0] = np.nan
+    return total / (size * usage.shape[0] * usage.shape[1])
+
+
+def _distinct(words, tiles):
+    """Different sets of factors of the lines of one draw, (sets, rank) float32, and how many lines
+    of each tile have them, (sets, tiles) float64."""
+    sets = np.ascontiguousarray(_factor_sets(words)[:, : len(tiles)].T)
+    keys = sets.view(np.dtype((np.void, sets.shape[1])))[:, 0]
+    if sets.shape[1] <= 8:  # numbers are sorted many times faster
+        keys = np.pad(sets, ((0, 0), (0, 8 - sets.shape[1]))).view(np.uint64)[:, 0]
+    _, first, at = np.unique(keys, return_index=True, return_inverse=True)
+    members = csr_array((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(first), len(at)))
+    bits = np.unpackbits(sets[first], axis=1, bitorder="little")[:, : len(words)]
+    return bits.astype(np.float32), members @ tiles.astype(float)
+
+
 def predictive(usage, basis, flip_rate) -> np.ndarray:
     r"""Probability that an observation is a one: :math:`E[f_0 + (1 - f_0 - f_1)\,c]`.
 
     Parameters
     ----------
     usage, basis
-        As for `exceedance`, bool.
+        As for `exceedance`, bool or packed.
     flip_rate : (chain, draw) or (chain, draw, 2) float
 
     Returns
@@ -184,11 +310,14 @@ def predictive(usage, basis, flip_rate) -> np.ndarray:
     (rows, columns) float64
     """
     rates = np.asarray(flip_rate, float)
-    rates = np.stack([rates, rates], -1) if rates.ndim == 2 else rates
+    rates = (np.stack([rates, rates], -1) if rates.ndim == 2 else rates).reshape(-1, 2)
+    usage, basis = as_packed(usage), as_packed(basis)
     total = np.zeros((usage.shape[2], basis.shape[2]))
-    for (f0, f1), factors in zip(rates.reshape(-1, 2), _draws(usage, basis), strict=True):
-        total += f0 + (1.0 - f0 - f1) * _product(*factors, boolean=True)
-    return total / (rates.size // 2)
+    for rows in _blocks(*total.shape):
+        products = _boolean_products(usage, basis, rows)
+        for (f0, f1), product in zip(rates, products, strict=True):
+            total[rows] += f0 + (1.0 - f0 - f1) * product
+    return total / len(rates)
 
 
 def best_usage(

@@ -10,6 +10,7 @@ import numpy as np
 
 from bmfjax import cells, logistic_entries, pmf_cells, posterior
 from bmfjax.data import InputError
+from bmfjax.draws import as_packed
 from bmfjax.selection import is_all
 
 #: What `Fit.predict` tells of an entry.
@@ -46,9 +47,13 @@ class Reconstruction:
             return usage, basis
         return usage[:, :, i], basis[:, :, j]
 
+    def _factors(self, i, j):
+        """As `product_draws`, and packed draws of some rows and columns stay packed as well."""
+        return self.product_draws(i, j)
+
     def probability(self, i, j):
         """Probability that the entry is truly a one: (rows, columns) float64."""
-        return posterior.exceedance(*self.product_draws(i, j), level=0.5)
+        return posterior.exceedance(*self._factors(i, j), level=0.5)
 
     def noisy_probability(self, i, j):
         """Probability that an observation of the entry is a one: (rows, columns) float64."""
@@ -57,7 +62,7 @@ class Reconstruction:
     def predict(self, i, j, kind, level):
         """Mean, standard deviation or interval: (rows, columns), (2, rows, columns) float64."""
         _check_predicted(kind)
-        usage, basis = self.product_draws(i, j)
+        usage, basis = self._factors(i, j)
         if kind == "interval":
             return posterior.interval(usage, basis, level)
         return posterior.moments(usage, basis)[kind == "sd"]
@@ -117,8 +122,15 @@ class BooleanProduct(Reconstruction):
     noisy_kinds = ("mean", "probability")
     no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
 
+    def _factors(self, i, j):
+        usage, basis = map(as_packed, (self.fit.usage_draws, self.fit.basis_draws))
+        return tuple(
+            draws if is_all(chosen, draws.size) else draws.packed_lines(chosen)
+            for draws, chosen in ((usage, i), (basis, j))
+        )
+
     def noisy_probability(self, i, j):
-        return posterior.predictive(*self.product_draws(i, j), self.fit.other_draws["flip_rate"])
+        return posterior.predictive(*self._factors(i, j), self.fit.other_draws["flip_rate"])
 
     def _cells(self, i, j, kinds, level, noisy):
         # Zeros and ones are told by their mean: nothing else is kept of the draws.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix
+from bmfjax.data.memory import require_memory
 from bmfjax.infer import ChainRun
 from bmfjax.result import Fit
 
@@ -83,18 +83,9 @@ class Plan:
 
 
 def check_memory(data, bytes_an_entry: float, why: str) -> None:
-    """Refuse a matrix of which a model would need more than this machine has."""
-    needed, memory = bytes_an_entry * data.num_rows * data.num_columns, _memory()
-    if needed > 0.8 * memory:
-        raise InputError(
-            f"{why}, which for {data.num_rows} x {data.num_columns} takes "
-            f"{needed / 2**30:.0f} GiB of the {memory / 2**30:.0f} GiB here; choose fewer rows or "
-            "columns"
-        )
-
-
-def _memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not known on this system
-        return 2**63
+    """Refuse a matrix of which a model would need more than the memory that is left."""
+    require_memory(
+        bytes_an_entry * data.num_rows * data.num_columns,
+        f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
+        "choose fewer rows or columns",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bmfjax.diagnostics import Coverage, coverage, pairwise_distances
+from bmfjax.draws import subset
 
 #: Draws of all chains together that are compared, and columns of the matrix by which.
 NUM_DRAWS, MAX_LINES = 100, 500
@@ -34,7 +35,7 @@ def solutions(basis, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Cove
     """
     chains, kept, lines, rank = basis.shape
     draws = _spaced(kept, max(1, num_draws // chains))
-    some = np.asarray(basis[:, draws][:, :, _spaced(lines, MAX_LINES)], float)
+    some = np.asarray(subset(basis, draws, _spaced(lines, MAX_LINES)), float)
     some = some.reshape(-1, some.shape[2], rank)
     return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
 

@@ -17,6 +17,8 @@ from bmfjax.data.storage import matrix_fields, read_saved
 from bmfjax.diagnostics import Binarized, load_netcdf, posterior_dataset
 from bmfjax.diagnostics.arviz import write_netcdf
 from bmfjax.draws import PackedDraws
+from bmfjax.factor_table import factor_table
+from bmfjax.inference_data import inference_data
 from bmfjax.output import FILES, PAGE, check_files, check_output, hold, is_of_fit
 from bmfjax.result import Fit
 from bmfjax.selection import MAX_ENTRIES
@@ -85,12 +87,14 @@ def write_fit(fit: Fit, folder: Path, *, probability: bool = False) -> None:
         draft = dict(zip(names, drafts, strict=True))
         np.savez_compressed(draft["data.npz"], **MARK, **matrix_fields(fit.data))
         np.savez_compressed(draft["factors.npz"], **MARK, **_factors(fit))
-        write_netcdf(fit.idata, draft["posterior.nc"])
+        # Made for the file, not kept with the fit: a byte a bit of the draws.
+        write_netcdf(inference_data(fit), draft["posterior.nc"])
+        found = None
         if whole:
             found = fit.probability(range(fit.data.num_rows), range(fit.data.num_columns))
             values = {"probability": found.astype(np.float32)}
             np.savez_compressed(draft["probability.npz"], **MARK, **values)
-        text = json.dumps(_plain(_summary(fit)), indent=1, allow_nan=False)
+        text = json.dumps(_plain(_summary(fit, found)), indent=1, allow_nan=False)
         draft["summary.json"].write_text(text + "\n")
 
 
@@ -161,7 +165,7 @@ def _factors(fit: Fit) -> dict:
     }
 
 
-def _summary(fit: Fit) -> dict:
+def _summary(fit: Fit, probability) -> dict:
     rows, columns = fit.data.shape
     return {
         "verdict": fit.verdict,
@@ -177,7 +181,7 @@ def _summary(fit: Fit) -> dict:
         },
         "settings": fit.settings,
         "scalars": fit.scalars,
-        "factors": fit.summary().reset_index().to_dict("records"),
+        "factors": factor_table(fit, probability).reset_index().to_dict("records"),
         "versions": fit.versions,
     }
 

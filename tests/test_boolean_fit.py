@@ -1,16 +1,22 @@
 """`bmfjax.fit` with the Boolean model: the answer, its uncertainty, and the refusals."""
 
+import tracemalloc
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import bmfjax
+from bmfjax.boolean_plan import align_packed, memory_needed
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product, posterior_dataset
+from bmfjax.draws import PackedDraws
 from bmfjax.job import prepare
+from bmfjax.outcome import outcome
 
 QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
 
@@ -172,12 +178,42 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
 
 def test_states_that_fill_the_memory_are_refused(monkeypatch):
     """Of 256 states, four temperatures and four chains; the same matrix at rank 2 is no trouble."""
-    monkeypatch.setattr("bmfjax.request._memory", lambda: 2**28)
+    monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**28)
     data = np.random.default_rng(0).random((5000, 9)) < 0.5
     tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
-    with pytest.raises(InputError, match="weighs 256 states of every line"):
+    with pytest.raises(InputError, match=r"weights of 256 states a line .* are available"):
         prepare(data, 8, sampler_options=tempered)
     prepare(data, 2, sampler_options=tempered)
+
+
+def test_a_large_sparse_matrix_takes_its_words_and_little_more():
+    """1.3 million x 20,000: 6.5 GB of words, where a byte an entry would be 26 GB."""
+    ones = sp.csr_array(([True], ([0], [0])), shape=(1_300_000, 20_000))
+    needed = memory_needed(bmfjax.BinaryMatrix(ones), 5, 4, 8, {})
+    assert needed["packed words"] == pytest.approx(2 * 1.3e6 * 2e4 / 8, rel=1e-3)
+    assert sum(needed.values()) < 7.5e9
+
+
+def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
+    """From aligned draws to a saved fit: at most 32 times the kept draws and 48 MB."""
+    rng = np.random.default_rng(0)
+    usage, basis = (
+        PackedDraws(rng.integers(0, 2**32, (4, 250, 16, 8), np.uint32) & 0x11111111, 256)
+        for _ in range(2)
+    )
+    data = bmfjax.BinaryMatrix(rng.random((256, 256)) < 0.5)
+    aligned = align_packed(usage, basis, (0, 0))
+    trace = {"log_joint": rng.normal(size=(4, 250))}
+    settings = {"model": "ormachine", "sampler": "gibbs", "num_warmup": 0, "thinning": 1}
+    plan = SimpleNamespace(data=data, settings=settings)
+    run = SimpleNamespace(num_warmup=0, num_draws=250, steps_done=250, num_steps=250)
+    tracemalloc.start()
+    fit = outcome(plan, run, aligned, trace, exact=True, seconds=0.0, versions={})
+    fit.summary()
+    fit.save(tmp_path / "fit")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 * (usage.words.nbytes + basis.words.nbytes) + 48e6
 
 
 def test_nothing_observed_is_refused():

@@ -19,6 +19,7 @@ from bmfjax.output import (
     PAGE_MARK,
     check_output,
     hold,
+    is_of_fit,
     remove_checkpoint,
 )
 from bmfjax.report import page
@@ -171,6 +172,18 @@ def test_checkpoints_with_files_of_others(tmp_path, no_sampling, capsys):
         assert run(*FIT, "--output", tmp_path, *more) == 2
         assert f"{folder / 'state.npz'} is in the way" in capsys.readouterr().err
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100])
+def test_a_checkpoint_of_which_one_file_is_damaged_is_still_ones_own(tmp_path, damage):
+    folder = tmp_path / CHECKPOINT
+    folder.mkdir()
+    (folder / "state.npz").write_bytes(damage)
+    assert not is_of_fit(folder)  # nothing says whose it is
+    np.savez(folder / "previous.npz", about=np.array("{}"))
+    assert is_of_fit(folder)
+    remove_checkpoint(folder)
+    assert not folder.exists()
 
 
 def test_from_python_a_checkpoint_replaces_only_checkpoints(tmp_path):

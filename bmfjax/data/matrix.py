@@ -6,7 +6,12 @@ from bmfjax.data import store as stores
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import as_table, read_store
 from bmfjax.data.names import check_labels, check_names
+from bmfjax.data.packed import count_errors, pack_on_host
+from bmfjax.data.products import product_words
 from bmfjax.data.table import NamedTable, locked
+
+#: Entries up to which words are kept once packed, and that are packed at a time to be compared.
+MAX_KEPT = 1 << 26
 
 
 class BinaryMatrix(NamedTable):
@@ -14,7 +19,8 @@ class BinaryMatrix(NamedTable):
 
     Rows are transactions (members, cells, users), columns are items (votes, genes, films).
     A missing entry is neither a one nor a zero. Sparse input stays sparse and dense input dense;
-    every other representation is made when it is first asked for, kept, and handed out read-only.
+    every other representation is made when it is first asked for, kept (words of large matrices are
+    not), and handed out read-only.
 
     Parameters
     ----------
@@ -229,11 +235,65 @@ class BinaryMatrix(NamedTable):
         """
         if orientation not in ("rows", "columns"):
             raise InputError(f"orientation is {orientation!r}; give 'rows' or 'columns'")
+        if self.num_rows * self.num_columns > MAX_KEPT:
+            return self._packed(orientation)
         return self._kept(("packed", orientation), lambda: self._packed(orientation))
 
     def _packed(self, orientation):
-        words = (self._store if orientation == "rows" else self._store.transpose()).packed()
+        words = self._store.packed(orientation == "columns")
         return type(words)(*map(locked, words))
+
+    def fill_words(self, orientation, room):
+        """Pack as `packed` does into words that ``room(lines, entries)`` makes, of zeros."""
+        return self._store.packed(orientation == "columns", room)
+
+    def count_errors(self, usage, basis):
+        """Return how many observed entries the Boolean product of two factor matrices gets wrong.
+
+        Parameters
+        ----------
+        usage : bool array (rows, rank)
+        basis : bool array (columns, rank)
+
+        Returns
+        -------
+        int
+
+        Examples
+        --------
+        >>> BinaryMatrix([[1, 0], [None, 1]]).count_errors(np.ones((2, 1), bool), np.eye(2, 1) > 0)
+        1
+        """
+        words, errors = pack_on_host(basis.T), 0
+        step = max(1, MAX_KEPT // self.num_columns)
+        for start in range(0, self.num_rows, step):
+            rows = slice(start, start + step)
+            product = product_words(usage[rows].T, words)
+            errors += count_errors(product, *self._store.rows(rows).packed())
+        return errors
+
+    def tile_counts(self, usage, basis):
+        """Return how many ones, and how many observed entries, the tile of each factor holds.
+
+        Parameters
+        ----------
+        usage : bool array (rows, rank)
+        basis : bool array (columns, rank)
+
+        Returns
+        -------
+        ones, observed : int64 arrays (rank,)
+
+        Examples
+        --------
+        >>> ones, observed = BinaryMatrix([[1, 0], [None, 1]]).tile_counts(
+        ...     np.ones((2, 1), bool), np.ones((2, 1), bool)
+        ... )
+        >>> ones.tolist(), observed.tolist()
+        ([2], [3])
+        """
+        ones, missing = self._store.tile_sums(usage, basis)
+        return ones, usage.sum(0, dtype=np.int64) * basis.sum(0, dtype=np.int64) - missing
 
     def transpose(self):
         """Return the matrix with rows and columns exchanged; row labels have no place there."""

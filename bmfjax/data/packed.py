@@ -12,10 +12,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.products import product_words
 
 WORD = 32
+# Bytes of a dense matrix, and ones of a sparse one, that are packed at a time.
+_BLOCK, _ENTRIES = 1 << 22, 1 << 18
 
 
 class PackedMatrix(NamedTuple):
@@ -203,30 +207,74 @@ def count_errors(a_words, b_words, observed_words=None):
     return int(np.asarray(row_errors(a_words, b_words, observed_words)).sum(dtype=np.int64))
 
 
-def pack_on_host(bits):
-    """Pack as `pack_bits` does, by NumPy: the device never sees the unpacked bytes."""
-    octets = np.packbits(np.asarray(bits, dtype=bool), axis=1, bitorder="little")
-    words = np.zeros((octets.shape[0], 4 * -(-octets.shape[1] // 4)), dtype=np.uint8)
-    words[:, : octets.shape[1]] = octets
-    return words.view("<u4").astype(np.uint32, copy=False)
+def zero_words(lines, entries):
+    """Words of zeros for so many entries in each of so many lines."""
+    return np.zeros((lines, -(-entries // WORD)), dtype=np.uint32)
 
 
-def pack_csr(ones):
-    """Pack as `pack_bits` does from a scipy CSR, whose dense form is never made."""
-    num_rows, num_columns = ones.shape
-    words = np.zeros((num_rows, -(-num_columns // WORD)), dtype=np.uint32)
-    row = np.repeat(np.arange(num_rows), np.diff(ones.indptr))
-    bit = np.left_shift(np.uint32(1), (ones.indices % WORD).astype(np.uint32))
-    np.bitwise_or.at(words, (row, ones.indices // WORD), bit)
+def pack_on_host(bits, transposed=False, words=None):
+    """Pack as `pack_bits` does, by NumPy, some rows at a time: the device never sees the bytes.
+
+    With `transposed` a line of words holds a column. `words` of zeros may be given to be filled.
+    """
+    bits = np.asarray(bits)
+    num_rows, num_columns = bits.shape
+    if words is None:
+        words = zero_words(*(bits.shape[::-1] if transposed else bits.shape))
+    step = _BLOCK // max(num_columns, 1) // WORD * WORD or WORD
+    for start in range(0, num_rows, step):
+        some = slice(start, min(start + step, num_rows))
+        octets = np.packbits(bits[some], axis=0 if transposed else 1, bitorder="little")
+        octets = octets.T if transposed else octets
+        wide = np.zeros((octets.shape[0], -(-octets.shape[1] // 4) * 4), dtype=np.uint8)
+        wide[:, : octets.shape[1]] = octets
+        if transposed:
+            words[:, start // WORD : -(-some.stop // WORD)] = wide.view("<u4")
+        else:
+            words[some] = wide.view("<u4")
     return words
+
+
+def pack_csr(ones, transposed=False, words=None):
+    """Pack as `pack_on_host` does from a bool CSR whose indices are sorted, each once.
+
+    Some entries are packed at a time: beside the words a constant is needed, and the dense form is
+    never made.
+    """
+    num_columns = ones.shape[1]
+    if words is None:
+        words = zero_words(*(ones.shape[::-1] if transposed else ones.shape))
+    for start in range(0, ones.nnz, _ENTRIES):
+        stop = min(start + _ENTRIES, ones.nnz)
+        # The rows that these entries lie in, the first and the last of them maybe in part.
+        first = np.searchsorted(ones.indptr, start, side="right") - 1
+        last = np.searchsorted(ones.indptr, stop, side="left")
+        ends = np.clip(ones.indptr[first : last + 1], start, stop) - start
+        part = sp.csr_array(
+            (np.ones(stop - start, bool), ones.indices[start:stop], ends),
+            shape=(last - first, num_columns),
+        )
+        if transposed:
+            part = part.tocsc()
+        line = np.repeat(np.arange(len(part.indptr) - 1), np.diff(part.indptr))
+        entry = part.indices.astype(np.int64)
+        _set_bits(words, *((line, entry + first) if transposed else (line + first, entry)))
+    return words
+
+
+def _set_bits(words, line, entry):
+    """Set bits, given in the order of lines and entries."""
+    place = line * words.shape[1] + entry // WORD
+    bits = np.left_shift(np.uint32(1), (entry % WORD).astype(np.uint32))
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    words.reshape(-1)[place[starts]] |= np.bitwise_or.reduceat(bits, starts)
 
 
 def product_on_host(usage, basis):
     """Return the Boolean product of two bool factors as a NumPy bool array (rows, columns)."""
-    product = np.zeros((usage.shape[0], basis.shape[0]), dtype=bool)
-    for used_by, items in zip(usage.T, basis.T, strict=True):
-        product[np.ix_(used_by, items)] = True
-    return product
+    words = product_words(usage.T, pack_on_host(basis.T)).astype("<u4", copy=False)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=len(basis), bitorder="little")
+    return bits.view(bool)
 
 
 def _check_two_axes(array, name):

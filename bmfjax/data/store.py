@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from bmfjax.data.packed import PackedMatrix, pack_csr, pack_on_host
+from bmfjax.data.packed import PackedMatrix, pack_csr, pack_on_host, zero_words
 
 # Entries that the sparse store unfolds at a time when it turns a mask inside out.
 _BLOCK = 1 << 22
@@ -64,9 +64,23 @@ class DenseStore(NamedTuple):
             return "missing", canonical(self.missing)
         return "observed", canonical(~self.missing)
 
-    def packed(self):
-        observed = None if self.missing is None else pack_on_host(~self.missing)
-        return PackedMatrix(pack_on_host(self.ones), observed)
+    def rows(self, some):
+        """Return the store of some rows, a slice."""
+        return DenseStore(self.ones[some], None if self.missing is None else self.missing[some])
+
+    def packed(self, transposed=False, room=zero_words):
+        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
+        lines = self.shape[::-1] if transposed else self.shape
+        ones = pack_on_host(self.ones, transposed, room(*lines))
+        if self.missing is None:
+            return PackedMatrix(ones, None)
+        return PackedMatrix(
+            ones, _turned(pack_on_host(self.missing, transposed, room(*lines)), lines)
+        )
+
+    def tile_sums(self, usage, basis):
+        """Ones and missing entries of the tiles of factors, each (rank,) int64."""
+        return _tile_sums(self.ones, usage, basis), _tile_sums(self.missing, usage, basis)
 
     def transpose(self):
         missing = None if self.missing is None else np.ascontiguousarray(self.missing.T)
@@ -122,18 +136,52 @@ class SparseStore(NamedTuple):
         """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
         return self.marks, self.mask
 
-    def packed(self):
+    def rows(self, some):
+        """Return the store of some rows, a slice."""
+        mask = None if self.mask is None else self.mask[some]
+        return SparseStore(self.ones[some], self.marks, mask)
+
+    def packed(self, transposed=False, room=zero_words):
+        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
+        lines = self.shape[::-1] if transposed else self.shape
+        ones = pack_csr(self.ones, transposed, room(*lines))
         if self.mask is None:
-            return PackedMatrix(pack_csr(self.ones), None)
-        marked = pack_csr(self.mask)
-        if self.marks == "missing":
-            # Turned inside a full row of ones, so that the bits beyond the last stay zero.
-            marked ^= pack_on_host(np.ones((1, self.shape[1]), dtype=bool))
-        return PackedMatrix(pack_csr(self.ones), marked)
+            return PackedMatrix(ones, None)
+        marked = pack_csr(self.mask, transposed, room(*lines))
+        return PackedMatrix(ones, marked if self.marks == "observed" else _turned(marked, lines))
+
+    def tile_sums(self, usage, basis):
+        """Ones and missing entries of the tiles of factors, each (rank,) int64."""
+        marked = _tile_sums(self.mask, usage, basis)
+        if self.marks == "observed":
+            marked = usage.sum(0, dtype=np.int64) * basis.sum(0, dtype=np.int64) - marked
+        return _tile_sums(self.ones, usage, basis), marked
 
     def transpose(self):
         mask = None if self.mask is None else canonical(self.mask.T)
         return SparseStore(canonical(self.ones.T), self.marks, mask)
+
+
+def _turned(words, lines):
+    """Turn marks of missing entries into marks of observed ones, in place."""
+    # Inside a full line of ones, so that the bits beyond the last stay zero.
+    words ^= pack_on_host(np.ones((1, lines[1]), dtype=bool))
+    return words
+
+
+def _tile_sums(marked, usage, basis):
+    """How many marked entries lie in each tile, some rows at a time: (rank,) int64."""
+    total = np.zeros(usage.shape[1])
+    if marked is None:
+        return total.astype(np.int64)
+    number = marked.nnz if sp.issparse(marked) else marked.size
+    step = max(1, _BLOCK * len(usage) // max(number, 1))
+    columns = basis.astype(np.float32)
+    for start in range(0, len(usage), step):
+        rows = slice(start, start + step)
+        counts = marked[rows].astype(np.float32) @ columns  # exact up to 2^24 columns
+        total += np.sum(counts, axis=0, where=usage[rows], dtype=float)
+    return total.astype(np.int64)
 
 
 def sparse_store(ones, missing=None, observed=None):

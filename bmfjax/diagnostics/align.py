@@ -99,14 +99,21 @@ def align(usage, basis, *, pivot=None, max_iterations=10):
     0.0
     """
     usage, basis = np.asarray(usage), np.asarray(basis)
+    found = matched(usage, basis, pivot=pivot, max_iterations=max_iterations)
+    usage, basis = apply_permutation(usage, basis, found.permutation)
+    return found._replace(usage=usage, basis=basis)
+
+
+def matched(usage, basis, *, pivot=None, max_iterations=10) -> Alignment:
+    """As :func:`align`, but the draws are returned as they were given.
+
+    They are looked at one chain at a time, as ``usage[chain]``, which may unpack them.
+    """
     check_pair(usage, basis, axes=4)
     if max_iterations < 1:
         raise InputError(f"max_iterations is {max_iterations}; allow at least 1")
     chain, starts = _starts(usage, basis, pivot)
-    within = [
-        _relabel(u, b, start, max_iterations)
-        for u, b, start in zip(usage, basis, starts, strict=True)
-    ]
+    within = [_relabel(usage[c], basis[c], start, max_iterations) for c, start in enumerate(starts)]
     between = _relabel(
         np.stack([w.usage_mean for w in within]),
         np.stack([w.basis_mean for w in within]),
@@ -117,7 +124,8 @@ def align(usage, basis, *, pivot=None, max_iterations=10):
         [w.permutation[:, order] for w, order in zip(within, between.permutation, strict=True)]
     )
     return Alignment(
-        *apply_permutation(usage, basis, permutation),
+        usage,
+        basis,
         permutation,
         between.usage_mean,
         between.basis_mean,
@@ -202,7 +210,12 @@ def _mean(factors, permutation):
 
 def _starts(usage, basis, pivot):
     """The chain that gives the order, and for each chain the draw to start from."""
-    profile = np.concatenate([x.sum(axis=-1, dtype=float) for x in (usage, basis)], axis=2)
+    profile = np.stack(
+        [
+            np.concatenate([x[c].sum(axis=-1, dtype=float) for x in (usage, basis)], axis=1)
+            for c in range(usage.shape[0])
+        ]
+    )
     chain_means = profile.mean(axis=1)
     starts = np.square(profile - chain_means[:, None]).sum(axis=2).argmin(axis=1)
     if pivot is None:

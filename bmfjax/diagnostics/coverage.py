@@ -23,7 +23,7 @@ from bmfjax.data.errors import InputError
 
 METRICS = ("angle", "line", "l1")
 #: Numbers in a block of pairs x factors x factors.
-BLOCK = 4_000_000
+BLOCK = 500_000
 #: Factors up to which all orders are tried at once.
 MAX_ENUMERATED = 4
 

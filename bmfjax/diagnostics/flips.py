@@ -8,6 +8,8 @@ to its best values at once, and so can the basis column.
 
 import numpy as np
 
+from bmfjax.data.packed import product_on_host
+
 
 def objective(gain, usage, basis):
     """Summed gain of the entries that the Boolean product covers: float.
@@ -18,7 +20,7 @@ def objective(gain, usage, basis):
     >>> objective(gain, np.array([[True]]), np.array([[True], [True]]))
     1.0
     """
-    covered = usage.astype(np.float32) @ basis.astype(np.float32).T > 0
+    covered = product_on_host(usage, basis)
     return float(np.sum(gain, where=covered, dtype=float))
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.packed import product_on_host
 
 BLOCK_ENTRIES = 2**20  # entries of the product made at a time: 4 MiB
 
@@ -26,7 +27,7 @@ def boolean_product(usage, basis):
     array([[ True,  True],
            [False, False]])
     """
-    return np.asarray(usage, np.float32) @ np.asarray(basis, np.float32).T > 0
+    return product_on_host(np.asarray(usage, bool), np.asarray(basis, bool))
 
 
 def boolean_errors(usage, basis, reference, observed=None):
@@ -60,20 +61,16 @@ def boolean_errors(usage, basis, reference, observed=None):
     if usage.dtype != bool or basis.dtype != bool:
         raise InputError("the factors are not Boolean; threshold them first")
     ones, counted = check_reference(usage, basis, reference, observed)
-    return count_errors(usage.astype(np.float32), basis.astype(np.float32), ones, counted)
+    return count_errors(usage, basis, ones, counted)
 
 
 def count_errors(usage, basis, ones, counted):
-    """Wrong entries of factors given as 0.0 and 1.0 in single precision.
-
-    Floats, because their product runs in BLAS and a Boolean one does not; in blocks of rows, so
-    that no whole product is ever held.
-    """
+    """Wrong entries of bool factors, in blocks of rows: no whole product is ever held."""
     step = max(1, BLOCK_ENTRIES // max(1, len(basis)))
     errors = 0
     for start in range(0, len(usage), step):
         rows = slice(start, start + step)
-        wrong = (usage[rows] @ basis.T > 0) != ones[rows]
+        wrong = product_on_host(usage[rows], basis) != ones[rows]
         if counted is not None:
             wrong &= counted[rows]
         errors += np.count_nonzero(wrong)

@@ -122,7 +122,7 @@ def threshold(usage, basis, data, observed=None, grid=SINGLE_GRID):
     grid = _checked_grid(grid)
 
     def errors_at(tau):
-        return count_errors(_above(usage, tau), _above(basis, tau), ones, counted)
+        return count_errors(usage > tau, basis > tau, ones, counted)
 
     errors = np.array([errors_at(tau) for tau in grid])
     best = np.flatnonzero(errors == errors.min())
@@ -206,7 +206,7 @@ def threshold_pairs(usage, basis, data, observed=None, grid=PAIR_GRID):
     usage, basis = np.asarray(usage), np.asarray(basis)
     ones, counted = check_reference(usage, basis, data, observed)
     grid = _checked_grid(grid)
-    usages, bases = ([_above(x, tau) for tau in grid] for x in (usage, basis))
+    usages, bases = ([x > tau for tau in grid] for x in (usage, basis))
     errors = np.array([[count_errors(u, b, ones, counted) for b in bases] for u in usages])
     down, across = np.nonzero(errors == errors.min())
     nearest = np.argmin((grid[down] - 0.5) ** 2 + (grid[across] - 0.5) ** 2)
@@ -217,11 +217,6 @@ def threshold_pairs(usage, basis, data, observed=None, grid=PAIR_GRID):
         grid,
         errors,
     )
-
-
-def _above(values, tau):
-    # Numbers and not Booleans: a float product runs in BLAS, a Boolean one does not.
-    return (values > tau).astype(np.float32)
 
 
 def _checked_grid(grid):

@@ -8,6 +8,7 @@ sweep is linear in rows x columns x rank / 32.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -78,13 +79,36 @@ def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) 
     >>> data.by_row.ones.shape, data.by_column.ones[0, :3].ravel().tolist()
     ((1, 2, 1), [1, 2, 1])
     """
-    by_row, by_column = (blocks_of_lines(matrix.packed(o)) for o in ("rows", "columns"))
+    by_row, by_column = (_lines_of_matrix(matrix, o) for o in ("rows", "columns"))
     log_odds = (
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
     )
     counts = (jnp.asarray(n, jnp.result_type(float)) for n in (matrix.num_ones, matrix.num_zeros))
     return PackedData(by_row, by_column, *counts, *log_odds)
+
+
+def _lines_of_matrix(matrix, orientation) -> PackedLines:
+    """One orientation, packed where the device keeps it, so that the words are there once."""
+    made = []
+
+    def room(lines, entries):
+        words = -(-entries // WORD)
+        blocks, size = block_shape(lines, words)
+        made.append(_aligned_zeros(blocks, size, words))
+        return made[-1].reshape(-1, words)[:lines]
+
+    matrix.fill_words(orientation, room)
+    ones, *observed = map(jax.device_put, made)
+    return PackedLines(ones, *(observed or [None]))
+
+
+def _aligned_zeros(*shape) -> np.ndarray:
+    """Words that a CPU device takes over without a copy: it asks for multiples of 64 bytes."""
+    size = 4 * math.prod(shape)
+    octets = np.zeros(size + 64, np.uint8)
+    start = -octets.ctypes.data % 64
+    return octets[start : start + size].view(np.uint32).reshape(shape)
 
 
 def blocks_of_lines(packed: PackedMatrix) -> PackedLines:

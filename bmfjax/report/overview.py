@@ -11,6 +11,7 @@ from scipy.special import expit, ndtr
 
 from bmfjax import posterior
 from bmfjax.data import RealMatrix
+from bmfjax.draws import subset
 from bmfjax.report import ordering
 from bmfjax.report.style import (
     GRID,
@@ -127,7 +128,7 @@ def _moments(fit, rows, columns, some):
         link = ndtr if fit.model == "probit" else expit
         return posterior.moments(usage[:, some], basis[:, some], link=link)
     return posterior.moments(
-        fit.usage_draws[:, some][:, :, rows], fit.basis_draws[:, some][:, :, columns]
+        subset(fit.usage_draws, some, rows), subset(fit.basis_draws, some, columns)
     )
 
 

@@ -1,5 +1,7 @@
 """Blocks of packed lines against NumPy's bytes: both orientations, missing entries, blocks."""
 
+import tracemalloc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,3 +79,13 @@ def test_counts_are_exact_beyond_what_float32_holds():
     words = jnp.full((2**24 // 32 + 1,), 0xFFFFFFFF, jnp.uint32).at[0].set(1)
     total = jax.jit(count_bits)(words)
     assert total.dtype == jnp.int32 and int(total) == 2**24 + 1
+
+
+def test_the_words_of_a_matrix_are_there_once():
+    """On a CPU the sampler takes over the words that were packed, without a copy on the host."""
+    matrix = BinaryMatrix(np.ones((3001, 3001), bool))
+    tracemalloc.start()
+    data = packed_data(matrix)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * (data.by_row.ones.nbytes + data.by_column.ones.nbytes) + 6e6
