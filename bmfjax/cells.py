@@ -25,7 +25,7 @@ def blocks(cells: int, width: int) -> Iterator[slice]:
     return (slice(i, i + step) for i in range(0, max(cells, 1), step))
 
 
-def summarised(values, kind: str, level: float, *, ddof: int = 1, method: str = "linear"):
+def summarised(values, kind: str, level: float):
     """Mean, standard deviation or central interval over draws: (cell,) or (2, cell) float64.
 
     Parameters
@@ -33,16 +33,21 @@ def summarised(values, kind: str, level: float, *, ddof: int = 1, method: str = 
     values : (draw, cell) float
     kind : {"mean", "sd", "interval"}
     level : float
-    ddof : int
-        The variance divides by the number of draws less this.
-    method : str
-        As of `numpy.quantile`.
     """
     if kind == "mean":
         return values.mean(0, dtype=float)
     if kind == "sd":
-        return values.std(0, dtype=float, ddof=min(ddof, len(values) - 1))
-    return np.quantile(values, tails(level), axis=0, method=method)
+        return values.std(0, dtype=float, ddof=min(1, len(values) - 1))
+    return np.quantile(values, tails(level), axis=0)
+
+
+def with_normal_noise(fit, values, kind: str, level: float, rng: np.random.Generator):
+    """As `summarised`, of observations with normal noise; it is drawn for an interval alone."""
+    noise = noise_sd(fit)
+    if kind == "interval":
+        values = values + rng.standard_normal(values.shape) * noise[:, None]
+    found = summarised(values, kind, level)
+    return np.sqrt(found**2 + (noise**2).mean()) if kind == "sd" else found
 
 
 def tails(level: float) -> tuple[float, float]:

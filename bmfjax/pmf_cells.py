@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import ndtr
 
-from bmfjax.cells import cell_draws, noise_sd, summarised
+from bmfjax.cells import cell_draws, summarised, tails, with_normal_noise
 
 #: Models with a factorisation of this kind, and the link of each (`bmfjax.models.pmf`).
 LINKS = {"pmf": "identity", "probit": "probit", "ordered-probit": "ordered"}
@@ -24,38 +24,50 @@ def summaries(fit, rows, columns, kinds, level: float, rng=None) -> dict[str, np
     level : float
         Probability of the interval.
     rng : numpy.random.Generator, optional
-        Of a rating itself, with noise drawn from it; else of its expectation: the fit of "pmf",
-        the probability of a one of "probit", the expected rating of "ordered-probit".
+        Of a rating itself, with noise drawn from it for an interval of "pmf" (all else is exact
+        given the draws); else of its expectation: the fit of "pmf", the probability of a one of
+        "probit", the expected rating of "ordered-probit".
 
     Returns
     -------
     dict
-        (cell,) float64 of each kind, (2, cell) of "interval", held inside of the ratings' scale
-        where they declare one; "probability" is (star, cell) of "ordered-probit".
+        (cell,) float64 of each kind, (2, cell) of "interval"; "probability" is (star, cell) of
+        "ordered-probit". Means and intervals are held inside of the ratings' scale where they
+        declare one, and "sd" is of the values before that.
     """
     fits = cell_draws(fit, rows, columns)
-    values = expected(fit, fits) if rng is None else _ratings(fit, fits, rng)
-    stars = rng is not None and LINKS[fit.model] == "ordered"
+    values, ordered = expected(fit, fits), LINKS[fit.model] == "ordered"
+    asked = ordered and (rng is not None or "probability" in kinds)
+    shares = star_probabilities(fit, fits) if asked else None
     # Of the data that were fitted: those of new lines need not declare one.
     scale = fit.settings.get("scale")
     found = {}
     for kind in kinds:
         if kind == "probability":
-            found[kind] = _probability(fit, fits, values)
+            found[kind] = shares.T if ordered else values.mean(0, dtype=float)
             continue
-        # Ends of an interval of stars are stars, and nothing in between.
-        method = "inverted_cdf" if stars else "linear"
-        found[kind] = summarised(values, kind, level, ddof=0, method=method)
+        if rng is None:
+            found[kind] = summarised(values, kind, level)
+        elif ordered:
+            found[kind] = _of_stars(fit, shares, kind, level)
+        else:
+            found[kind] = with_normal_noise(fit, values, kind, level, rng)
         if kind != "sd" and scale is not None:
             found[kind] = np.clip(found[kind], *scale)
     return found
 
 
-def _probability(fit, fits, values):
-    """Of a one, or of each star."""
-    if LINKS[fit.model] == "ordered":
-        return star_probabilities(fit, fits).T
-    return values.mean(0, dtype=float)
+def _of_stars(fit, shares, kind: str, level: float):
+    """As `summarised`, of stars with their probabilities: (cell, star)."""
+    stars = np.asarray(fit.settings["stars"], float)
+    if kind == "interval":
+        # Its ends are stars, and nothing in between: the first with so much at or below it.
+        below = shares.cumsum(1)[:, :-1]
+        return np.stack([stars[(below < tail).sum(1)] for tail in tails(level)])
+    mean = shares @ stars
+    if kind == "mean":
+        return mean
+    return np.sqrt((shares * (stars - mean[:, None]) ** 2).sum(1))
 
 
 def expected(fit, fits) -> np.ndarray:
@@ -80,16 +92,6 @@ def star_probabilities(fit, fits) -> np.ndarray:
     below = [ndtr(c[:, None] - fits).mean(0, dtype=float) for c in cuts.T]
     ends = np.zeros(fits.shape[1]), np.ones(fits.shape[1])
     return np.diff([ends[0], *below, ends[1]], axis=0).T
-
-
-def _ratings(fit, fits, rng):
-    """Draws of ratings."""
-    noise = rng.standard_normal(fits.shape)
-    if LINKS[fit.model] == "identity":
-        return fits + noise * noise_sd(fit)[:, None]
-    cuts = fit.other_draws["cutpoints"].reshape(len(fits), -1)
-    category = sum((fits + noise > cut[:, None]).astype(int) for cut in cuts.T)
-    return np.asarray(fit.settings["stars"], float)[category]
 
 
 def with_effects(usage, basis, others: Mapping, rows, columns):

@@ -101,13 +101,10 @@ class Reconstruction:
         for kind in kinds:
             if kind == "probability":
                 found[kind] = (values >= 0.5).mean(0)
-            elif kind == "interval" and rng is not None:
-                noise = rng.standard_normal(values.shape) * cells.noise_sd(self.fit)[:, None]
-                found[kind] = cells.summarised(values + noise, kind, level)
+            elif rng is not None:
+                found[kind] = cells.with_normal_noise(self.fit, values, kind, level, rng)
             else:
                 found[kind] = cells.summarised(values, kind, level)
-        if "sd" in found and rng is not None:
-            found["sd"] = np.sqrt(found["sd"] ** 2 + (cells.noise_sd(self.fit) ** 2).mean())
         return found
 
 

@@ -159,15 +159,17 @@ class Fit(FactorDraws):
         noisy : bool
             Of an observation of the cell, for judging hidden ones; else of what is expected of
             it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
-            precision; for "ordered-probit" stars are drawn. For "ormachine" flips are included,
-            and there are "mean" and "probability", which are the same. Not for "logistic" and
-            "probit", whose "probability" is that of an observation already.
+            precision; only intervals need random numbers. For "ordered-probit" it is of stars.
+            For "ormachine" flips are included, and there are "mean" and "probability", which are
+            the same. Not for "logistic" and "probit", whose "probability" is that of an
+            observation already.
 
         Returns
         -------
         (cell,) float64, (2, cell) for "interval", (cell, star) for "probability" of stars
-            Ratings are held inside of their scale where they declare one. Stars are in the order
-            of ``settings["stars"]``, and their probabilities sum to 1.
+            Means and intervals of ratings are held inside of their scale where they declare one;
+            "sd" is of the values before that. Stars are in the order of ``settings["stars"]``,
+            and their probabilities sum to 1.
 
         Raises
         ------

@@ -129,12 +129,10 @@ def test_normal_noise_is_added_with_its_precision(model):
     for name, value in fit.other_draws.items():
         value[:] = 4.0 if name == "precision" else 0.0
     mean, sd = (fit.predict_cells([3, 5], [0, 1], kind, noisy=True) for kind in ("mean", "sd"))
-    np.testing.assert_allclose(mean, RANK, atol=0.03)
-    np.testing.assert_allclose(sd, 0.5, rtol=0.03)
+    np.testing.assert_array_equal(mean, RANK)
+    np.testing.assert_allclose(sd, 0.5, rtol=1e-6)
     ends = fit.predict_cells([3, 5], [0, 1], "interval", 0.9, noisy=True)
     np.testing.assert_allclose(ends, [[RANK - 0.822] * 2, [RANK + 0.822] * 2], atol=0.05)
-    if model != "pmf":
-        np.testing.assert_array_equal(mean, fit.predict_cells([3, 5], [0, 1]))
     # Learned or fixed, as settings tell it, is the same.
     fit.other_draws.pop("precision", None)
     np.testing.assert_array_equal(sd, fit.predict_cells([3, 5], [0, 1], "sd", noisy=True))
@@ -150,6 +148,36 @@ def test_probabilities_of_stars_are_shares_of_drawn_stars():
     below = ndtr([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf])
     found = fit.predict_cells([0], [0], "probability")
     np.testing.assert_allclose(found, [np.diff(below)], rtol=1e-5)
+    # 0.16, 0.50, 0.69 and 0.98 lie at or below the first four stars.
+    for level, ends in ((0.9, [1, 4]), (0.6, [2, 4]), (0.3, [2, 3])):
+        interval = fit.predict_cells([0], [0], "interval", level, noisy=True)
+        np.testing.assert_array_equal(interval[:, 0], ends)
+
+
+@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf", "ordered-probit"])
+def test_means_and_spreads_of_observations_are_no_draws(model, monkeypatch):
+    """The same cell has one answer, alone or among others."""
+    monkeypatch.setattr("bmfjax.cells.BLOCK", 100)
+    fit = fit_of(model)
+    mean, sd = (fit.predict_cells([3, 9, 3], [0, 1, 0], k, noisy=True) for k in ("mean", "sd"))
+    np.testing.assert_allclose([mean[0], sd[0]], [mean[2], sd[2]], rtol=1e-12)
+    np.testing.assert_allclose(mean, fit.predict_cells([3, 9, 3], [0, 1, 0]), rtol=1e-6)
+    if model == "ordered-probit":
+        p, stars = fit.predict_cells([3, 9, 3], [0, 1, 0], "probability"), np.arange(1, 6)
+        np.testing.assert_allclose(sd**2, p @ stars**2 - (p @ stars) ** 2, rtol=1e-9)
+    else:
+        noise = np.mean(1 / fit.other_draws.get("precision", np.array(4.0)))
+        clean = fit.predict_cells([3, 9, 3], [0, 1, 0], "sd")
+        np.testing.assert_allclose(sd**2, clean**2 + noise, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
+def test_spreads_divide_by_one_less_than_the_draws(model):
+    fit = fit_of(model, draws=2)
+    usage, basis = fit.product_draws(np.array([3]), np.array([0]))
+    values = np.einsum("cdik,cdjk->cdij", usage, basis).ravel()
+    sd = fit.predict_cells([3], [0], "sd")
+    np.testing.assert_allclose(sd, values.std(ddof=1), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
