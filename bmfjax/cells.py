@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bmfjax.data import InputError
+from bmfjax.draws import as_packed, factor_sets
 
 KINDS = ("mean", "sd", "interval", "probability")
 #: Numbers formed at once: draws times cells, or the factors of both sides.
@@ -131,33 +132,42 @@ def covered(usage, basis, rows, columns, weights) -> np.ndarray:
     array([0.75])
     """
     total = np.zeros(len(rows))
+    products = boolean_products(as_packed(usage), as_packed(basis), rows, columns)
+    for weight, hit in zip(weights.ravel(), products, strict=True):
+        total += weight * hit
+    return total
+
+
+def boolean_products(usage, basis, rows, columns) -> Iterator[np.ndarray]:
+    """Draw after draw, of all chains, some cells of the Boolean product: (cell,) bool."""
     # Only the lines that some cell needs are unpacked, and only of a few draws.
     (i, at_row), (j, at_column) = (np.unique(x, return_inverse=True) for x in (rows, columns))
     chains, draws, _, rank = usage.shape
     for chain in range(chains):
         one = slice(chain, chain + 1)
         for some in blocks(draws, (len(i) + len(j)) * rank):
-            left, right = _factor_sets(usage[one, some, i]), _factor_sets(basis[one, some, j])
-            for weight, u, v in zip(weights[chain, some], left, right, strict=True):
+            left, right = usage.some(some, one), basis.some(some, one)
+            left, right = left.packed_lines(i).words[0], right.packed_lines(j).words[0]
+            for u, v in zip(left, right, strict=True):
                 hit = np.zeros(len(rows), bool)
-                for of_row, of_column in zip(u, v, strict=True):
+                # Do a row and a column share a factor?
+                for of_row, of_column in zip(*map(_numbers, (u, v)), strict=True):
                     hit |= (of_row.take(at_row) & of_column.take(at_column)) != 0
-                total += weight * hit
-    return total
+                yield hit
 
 
-def _factor_sets(bits) -> np.ndarray:
-    """Each line's factors as bits of few integers: (draw, integer, line) from one chain's bool."""
-    octets = np.packbits(bits[0], axis=-1, bitorder="little")
-    size = octets.shape[-1]
+def _numbers(words) -> np.ndarray:
+    """Factors of the lines of one draw as bits of few integers: words to (integer, line)."""
+    sets = factor_sets(words)
+    size = len(sets)
     width = next((w for w in (1, 2, 4) if size <= w), 8)
-    padded = np.zeros((*octets.shape[:-1], -(-size // width) * width), np.uint8)
-    padded[..., :size] = octets
-    return np.ascontiguousarray(padded.view(f"u{width}").swapaxes(1, 2))
+    padded = np.zeros((sets.shape[1], -(-size // width) * width), np.uint8)
+    padded[:, :size] = sets.T
+    return np.ascontiguousarray(padded.view(f"u{width}").T)
 
 
 def quantiles_of_bits(ones, draws: int, level: float) -> np.ndarray:
-    """Central interval of zeros and ones by their count, as `numpy.quantile` has it: (2, cell).
+    """Central interval of zeros and ones by their count, as `numpy.quantile` has it: (2, ...).
 
     Examples
     --------
@@ -167,6 +177,6 @@ def quantiles_of_bits(ones, draws: int, level: float) -> np.ndarray:
     >>> np.quantile(bits, [0.3, 0.7]).round(6).tolist()
     [0.2, 1.0]
     """
-    place = np.multiply(tails(level), draws - 1)[:, None]
     # In order, the last zero is number draws - ones - 1; the ends lie on the line between values.
-    return np.clip(place - (draws - np.asarray(ones) - 1), 0.0, 1.0)
+    last = draws - np.asarray(ones) - 1
+    return np.stack([np.clip(tail * (draws - 1) - last, 0.0, 1.0) for tail in tails(level)])

@@ -71,9 +71,9 @@ class PackedDraws:
             return PackedDraws(self.words[:, :, order], self.size)
         return PackedDraws(np.take_along_axis(self.words, order[..., None], 2), self.size)
 
-    def some(self, draws) -> PackedDraws:
-        """Some draws of every chain, by a slice or positions (draw,)."""
-        return PackedDraws(self.words[:, draws], self.size)
+    def some(self, draws, chains: slice = slice(None)) -> PackedDraws:
+        """Some draws of every chain (or of some), by a slice or positions (draw,)."""
+        return PackedDraws(self.words[chains, draws], self.size)
 
     def lines(self, chosen) -> np.ndarray:
         """Some lines of all draws: (chain, draw, chosen, rank) bool."""
@@ -150,6 +150,11 @@ def subset(draws, which, lines) -> np.ndarray:
 def octets(words) -> np.ndarray:
     """The same bits eight at a time: (..., words) uint32 to (..., 4 words) uint8."""
     return np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
+
+
+def factor_sets(words) -> np.ndarray:
+    """Which factors the lines of one draw have: (rank, words) uint32 to (octets, lines) uint8."""
+    return np.packbits(_all_bits(words), axis=0, bitorder="little")
 
 
 def _all_bits(words):

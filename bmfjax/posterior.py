@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from bmfjax.data.errors import InputError
+from bmfjax.cells import boolean_products, check_level, quantiles_of_bits, tails
 from bmfjax.data.packed import WORD
 from bmfjax.data.products import product_words
-from bmfjax.draws import as_packed, octets
+from bmfjax.draws import as_packed, factor_sets, octets
 
 #: Entries of a block of draws x rows x columns that is formed at once.
 BLOCK = 2_000_000
@@ -135,14 +135,11 @@ def interval(usage, basis, level: float) -> np.ndarray:
     (2, rows, columns) float64
         Lower and upper end.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; give a probability between 0 and 1")
-    tails = (0.5 * (1.0 - level), 1.0 - 0.5 * (1.0 - level))
+    check_level(level)
     number = usage.shape[0] * usage.shape[1]
     if usage.dtype == bool:
-        # Sorted, the draws of an entry are its zeros and then its ones.
-        zeros = number * (1.0 - exceedance(usage, basis, level=0.5))
-        return np.stack([np.clip((number - 1) * t - zeros.round() + 1, 0, 1) for t in tails])
+        ones = number * exceedance(usage, basis, level=0.5)
+        return quantiles_of_bits(ones.round(), number, level)
     kind = np.result_type(usage.dtype, np.float32)
     rows, columns = usage.shape[2], basis.shape[2]
     v = np.asarray(basis, kind).reshape(number, columns, -1)
@@ -151,7 +148,7 @@ def interval(usage, basis, level: float) -> np.ndarray:
     for i in range(0, rows, step):
         u = np.asarray(usage[:, :, np.arange(i, min(i + step, rows))], kind)
         product = np.einsum("dik,djk->dij", u.reshape(number, -1, u.shape[-1]), v)
-        out[:, i : i + step] = np.quantile(product, tails, axis=0)
+        out[:, i : i + step] = np.quantile(product, tails(level), axis=0)
     return out
 
 
@@ -182,7 +179,11 @@ def sampled_entries(
     i, j = np.divmod(np.sort(draw), len(columns))
     boolean = usage.dtype == bool
     if boolean:
-        return _boolean_entries(as_packed(usage), as_packed(basis), rows[i], columns[j])
+        out = np.empty((*usage.shape[:2], number), bool)
+        products = boolean_products(as_packed(usage), as_packed(basis), rows[i], columns[j])
+        for entries, product in zip(out.reshape(-1, number), products, strict=True):
+            entries[:] = product
+        return out
     out = np.empty((*usage.shape[:2], number))
     step = max(1, BLOCK // max(1, usage.shape[0] * usage.shape[1] * usage.shape[3]))
     for start in range(0, number, step):
@@ -190,32 +191,6 @@ def sampled_entries(
         u, v = usage[:, :, rows[i[some]]], basis[:, :, columns[j[some]]]
         np.einsum("cdek,cdek->cde", u, v, dtype=np.float64, out=out[..., some])
     return out
-
-
-def _boolean_entries(usage, basis, i, j) -> np.ndarray:
-    """Entries (i, j) of every draw's Boolean product: (chain, draw, entry) bool."""
-    out = np.zeros((*usage.shape[:2], len(i)), bool)
-    lines = [np.unique(chosen, return_inverse=True) for chosen in (i, j)]
-    few = [f.packed_lines(chosen) for f, (chosen, _) in zip((usage, basis), lines, strict=True)]
-    for entries, words in zip(
-        out.reshape(-1, len(i)), zip(*map(_flat, few), strict=True), strict=True
-    ):
-        # The factors of a line, eight in an octet: do a row and a column share one?
-        sets = (_factor_sets(w)[:, at] for w, (_, at) in zip(words, lines, strict=True))
-        for one, other in zip(*sets, strict=True):
-            entries |= (one & other) != 0
-    return out
-
-
-def _flat(draws):
-    """Words of the draws of all chains, (draw, rank, words)."""
-    return draws.words.reshape(-1, *draws.words.shape[2:])
-
-
-def _factor_sets(words) -> np.ndarray:
-    """Which factors the lines of one draw have: (rank, words) uint32 to (octets, lines) uint8."""
-    bits = np.unpackbits(octets(words), axis=1, bitorder="little")
-    return np.packbits(bits, axis=0, bitorder="little")
 
 
 def uncertain_entries(
@@ -286,7 +261,7 @@ def tile_means(usage, basis, tile_rows, tile_columns) -> np.ndarray:
 def _distinct(words, tiles):
     """Different sets of factors of the lines of one draw, (sets, rank) float32, and how many lines
     of each tile have them, (sets, tiles) float64."""
-    sets = np.ascontiguousarray(_factor_sets(words)[:, : len(tiles)].T)
+    sets = np.ascontiguousarray(factor_sets(words)[:, : len(tiles)].T)
     keys = sets.view(np.dtype((np.void, sets.shape[1])))[:, 0]
     if sets.shape[1] <= 8:  # numbers are sorted many times faster
         keys = np.pad(sets, ((0, 0), (0, 8 - sets.shape[1]))).view(np.uint64)[:, 0]

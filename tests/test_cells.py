@@ -228,7 +228,9 @@ def test_products_of_any_rank_are_covered(rank):
 def test_intervals_of_bits_are_quantiles(level):
     bits = np.arange(11)[:, None] < np.arange(12)
     ends = np.quantile(bits.astype(float), [0.5 - level / 2, 0.5 + level / 2], axis=0)
-    np.testing.assert_allclose(quantiles_of_bits(np.arange(12), 11, level), ends, atol=1e-12)
+    for shape in ((12,), (3, 4)):
+        found = quantiles_of_bits(np.arange(12).reshape(shape), 11, level)
+        np.testing.assert_allclose(found, ends.reshape(2, *shape), atol=1e-12)
 
 
 # ---- names and positions -----------------------------------------------------------------------

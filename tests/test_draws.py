@@ -126,6 +126,15 @@ def test_figures_of_sampled_entries_are_those_of_the_whole_products():
         np.testing.assert_array_equal(figure(entries), expected)
 
 
+def test_sampled_entries_are_the_same_in_blocks_of_draws(monkeypatch):
+    usage, basis, _ = pair()
+    whole = posterior.sampled_entries(usage, basis, 100)
+    monkeypatch.setattr("bmfjax.cells.BLOCK", 3000)
+    np.testing.assert_array_equal(posterior.sampled_entries(usage, basis, 100), whole)
+    with pytest.raises(InputError, match="level is 90; give a probability"):
+        posterior.interval(usage, basis, 90)
+
+
 def test_real_factors_in_pieces_have_the_same_products(monkeypatch):
     monkeypatch.setattr(posterior, "BLOCK", 100)
     usage, basis = (f.astype(np.float32) * 0.7 for f in pair()[:2])
