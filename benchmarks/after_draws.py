@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from record import write_record
 
-#: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
+#: Rows, columns, rank, kept draws of each of four chains, steps that are measured.
 SHAPES = {
     "512x512, rank 30": (512, 512, 30, 500, ALL),
     "8124x119, rank 10": (8124, 119, 10, 500, ALL),

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -230,7 +231,7 @@ def _sample(run, plan, store, max_time, progress) -> None:
                     "with iasg a large step_size)"
                 )
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
-                store.write(run)
+                store_on_the_way(run, store)
                 stored = time.monotonic()
             return interrupt.requested or plan.finished(run)
 
@@ -250,6 +251,18 @@ def _sample(run, plan, store, max_time, progress) -> None:
         raise InputError(
             f"max_time is {max_time}, which was up {_so_far(run, plan, store)}: too few for a "
             f"result; {more}"
+        )
+
+
+def store_on_the_way(run, store) -> None:
+    """Write a checkpoint; a full disk, which may have room again, ends no run of hours."""
+    try:
+        store.write(run)
+    except OSError as error:
+        warnings.warn(
+            f"the checkpoint in {store.folder} was not written ({error.strerror or error}); the "
+            "one before it stays, and sampling goes on",
+            stacklevel=2,
         )
 
 

@@ -68,7 +68,7 @@ def logistic_plan(request: Request) -> Plan:
         num_chains=request.num_chains,
         num_samples=request.num_warmup,
         position=position,
-        trace={"elbo": 1, "settled": 1},
+        trace=dict.fromkeys(sampler_of(request).trace, 1),
     )
     settings = request.settings() | {
         "priors": priors,
@@ -183,8 +183,9 @@ def _assemble(plan, run, versions, seconds) -> Fit:
     factors = {n: order.apply(drawn[n]) for n in ("usage", "basis")}
     agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in ("usage", "basis")))
     judged = logistic_trust.assess(
-        plan.data, approximation, agreeing, elbo, steps, settled, settings["num_warmup"]
-    )
+        plan.data, approximation, agreeing, elbo, steps, settled, settings["num_warmup"],
+        sampled=settings["sampler"] == "svi",
+    )  # fmt: skip
     return fit_of(
         plan,
         run,

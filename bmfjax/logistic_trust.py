@@ -10,7 +10,9 @@ from bmfjax.logistic_entries import sampled_rhat
 from bmfjax.trust import NUM_ENTRIES, RHAT_USABLE
 
 
-def assess(data, approximation, agreeing, elbo, steps, settled, num_steps: int) -> dict:
+def assess(
+    data, approximation, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool
+) -> dict:
     """Fit-level figures and the verdict.
 
     Parameters
@@ -28,6 +30,9 @@ def assess(data, approximation, agreeing, elbo, steps, settled, num_steps: int) 
         Whether its bound has settled (`bmfjax.infer.settling`).
     num_steps : int
         The most steps that were allowed.
+    sampled : bool
+        Whether steps looked at sampled entries. They shrink, so that their bound may settle below
+        what all entries would reach: such a fit has not converged by this rule alone.
 
     Returns
     -------
@@ -51,6 +56,7 @@ def assess(data, approximation, agreeing, elbo, steps, settled, num_steps: int) 
         "elbo_rise": float(changes[np.argmax(np.abs(changes))]),
         "steps": most,
         "settled": everywhere,
+        "sampled": sampled,
         "complete": everywhere or most >= num_steps,
         "rhat_product": float(np.quantile(rhat, 0.99)),
         "rhat_product_worst": float(rhat.max()),
@@ -58,7 +64,7 @@ def assess(data, approximation, agreeing, elbo, steps, settled, num_steps: int) 
     }
     figures["rhat"] = figures["rhat_product"]
     # NaN, of one start, is not small.
-    figures["converged"] = bool(everywhere and figures["rhat"] <= RHAT_USABLE)
+    figures["converged"] = bool(everywhere and not sampled and figures["rhat"] <= RHAT_USABLE)
     return figures | {"verdict": verdict(figures, starts, len(agreeing))}
 
 
@@ -76,7 +82,7 @@ def verdict(figures, starts: int, rank: int) -> str:
     if not figures["settled"]:
         remedy = "take more steps (num_warmup, --warmup)"
         if not figures["complete"]:
-            remedy = "resume it (resume=True, --resume), or give it more time"
+            remedy = "give it more time, or resume it from its checkpoint (resume=True, --resume)"
         steps = f"{figures['steps']:,} step{'s' * (figures['steps'] > 1)}"
         return (
             f"Do not rely on this fit, because the bound had not settled after {steps} of "
@@ -101,6 +107,11 @@ def verdict(figures, starts: int, rank: int) -> str:
             "it predicts."
         )
     doubtful = "standard deviations: the starts differ by more than they spread"
+    if figures["sampled"]:
+        doubtful = (
+            "factors or standard deviations: steps from sampled entries shrink, and their bound "
+            "may have settled below what sampler='batch' reaches"
+        )
     if found < rank:
         doubtful = "factors or standard deviations: the starts reached different solutions"
     return (

@@ -41,9 +41,10 @@ def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int,
     Examples
     --------
     >>> thinning(1000, 3000), thinning(2**27, 3000)
-    ((12, 375), (384, 8))
+    ((12, 375), (256, 12))
     """
-    room = max(8, MAX_KEPT_BYTES // entries)
+    # Twelve at least: a third of them, after the widest step of the interval, are four.
+    room = max(12, MAX_KEPT_BYTES // entries)
     every = regular_interval(math.ceil(num_samples / min(most, room)))
     return every, min(most + most // 2, room)
 

@@ -32,6 +32,7 @@ PAGE_MARK = '<meta name="generator" content="bmfjax">'
 SUMMARY_KEYS = {"verdict", "model", "sampler", "settings", "scalars", "versions"}
 POSTERIOR_KEYS = {"verdict", "model", "sampler"}
 STATES = (NEWEST, PREVIOUS)
+LOCK_TEXT = re.compile(rb"(\d+\n[^\n]*\n(\d+\n)?)?")
 CHECKPOINT_NAME = re.compile(r"(state|previous|part-\d+)\.(npz|tmp)")
 
 
@@ -282,9 +283,13 @@ def _no_place(folder, error):
 
 def _is_lock(path):
     """Whether a file is a lock: the lines of process and host, or nothing yet."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > 1000:
+    if path.is_symlink() or path.is_dir():
         return False
-    return re.fullmatch(rb"(\d+\n[^\n]*\n(\d+\n)?)?", path.read_bytes()) is not None
+    try:
+        text = b"" if path.stat().st_size > 1000 else path.read_bytes()
+        return path.stat().st_size <= 1000 and LOCK_TEXT.fullmatch(text) is not None
+    except FileNotFoundError:  # the run that held it has just ended
+        return True
 
 
 def _in_use(path, lock):

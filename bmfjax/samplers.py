@@ -45,8 +45,8 @@ SAMPLERS = {
         "thesis": Sampler(IASG.thesis, False, ("log_joint", "clamped")),
     },
     "logistic": {
-        "batch": Sampler(logistic_chains.batch, False, ("elbo",)),
-        "svi": Sampler(logistic_chains.stochastic, False, ("elbo",)),
+        "batch": Sampler(logistic_chains.batch, False, ("elbo", "settled")),
+        "svi": Sampler(logistic_chains.stochastic, False, ("elbo", "settled")),
     },
     "nmf": {"gibbs": Sampler(NMFGibbs, True, ("log_joint", "residual"))},
     "pmf": {"gibbs": Sampler(pmf_gibbs, True, ("log_joint", "residual"))},

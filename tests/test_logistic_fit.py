@@ -215,8 +215,13 @@ def test_few_draws_do_not_make_starts_differ(made, tmp_path):
     twice = {n: np.concatenate([a, a]) for n, a in one.approximation.items()}
     elbo = np.concatenate([one.trace["elbo"]] * 2)
     steps = np.full(2, elbo.shape[1])
-    figures = assess(one.data, twice, np.ones(1), elbo, steps, np.full(2, True), 120)
+    settled = twice, np.ones(1), elbo, steps, np.full(2, True), 120
+    figures = assess(one.data, *settled, sampled=False)
     assert figures["rhat_product_worst"] == 1.0 and figures["converged"]
+    # The bound of sampled entries settles because their steps shrink.
+    figures = assess(one.data, *settled, sampled=True)
+    assert figures["settled"] and not figures["converged"]
+    assert "below what sampler='batch' reaches" in figures["verdict"]
     assert "Lower bound" in one.report(tmp_path / "one.html").read_text()
 
 

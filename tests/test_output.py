@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -329,6 +330,20 @@ def test_the_lock_goes_with_the_run(tmp_path):
             assert (tmp_path / "a" / "b" / LOCK).is_file()
             raise error or SystemExit
         assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_that_goes_while_it_is_looked_at_holds_nobody(tmp_path, monkeypatch):
+    lock = tmp_path / LOCK
+    lock.write_text("123\nelsewhere\n")
+    stat = Path.stat
+
+    def gone(path, **options):
+        if path == lock:
+            lock.unlink(missing_ok=True)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    check_output(tmp_path, overwrite=False)
 
 
 def test_the_lock_of_a_dead_run_holds_nobody_and_a_file_of_a_user_is_none(tmp_path):

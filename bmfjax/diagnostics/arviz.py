@@ -330,7 +330,7 @@ def _dataset(arrays, dims, coords, sampled):
     for name, values in arrays.items():
         values = np.asarray(values)
         if values.dtype == bool:
-            values = values.astype(np.uint8)
+            values = values.view(np.uint8)
         leading = ("chain", "draw") if sampled else ()
         if values.ndim < len(leading):
             raise InputError(f"{name} has {values.ndim} axes; give draws as (chain, draw, ...)")

@@ -27,6 +27,8 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.driver import ChainRun
 
 NEWEST, PREVIOUS = "state.npz", "previous.npz"
+#: Part of the identity: files of another layout are refused.
+FORMAT = 2
 
 
 class _Part(NamedTuple):
@@ -84,7 +86,7 @@ class Checkpoint:
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping):
         self.folder = Path(folder)
-        self.identity = json.loads(json.dumps(dict(identity)))
+        self.identity = json.loads(json.dumps({"checkpoint_format": FORMAT, **identity}))
         self._parts: list[_Part] = []
         # Which states are known to be whole and of this run.
         self._whole: set[str] = set()
@@ -212,11 +214,15 @@ def _put(path: Path, arrays: dict, moved_to: Path | None = None) -> str:
     The old file is moved to `moved_to`, if given. Returns the checksum of the new one.
     """
     beside = path.with_suffix(".tmp")
-    with open(beside, "wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    checksum = _checked(beside)
+    try:
+        with open(beside, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        checksum = _checked(beside)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
     if moved_to is not None:
         os.replace(path, moved_to)
     os.replace(beside, path)

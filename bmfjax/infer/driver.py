@@ -412,15 +412,12 @@ class ChainRun:
 
     # ---- what a checkpoint stores ------------------------------------------------------
 
-    def recorded_between(
-        self, first: int, last: int, steps_done: int | None = None
-    ) -> dict[str, dict[str, np.ndarray]]:
+    def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
         """What steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``.
 
-        With the draws that are kept after `steps_done` steps (default: now); the arrays are the
-        run's own.
+        Of the draws, those that are kept now; the arrays are the run's own.
         """
-        apart = {"draws": self.intervals(steps_done), "trace": self._every["trace"]}
+        apart = {"draws": self.intervals(), "trace": self._every["trace"]}
         return {
             kind: {
                 n: self._host[kind][n][

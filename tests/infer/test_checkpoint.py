@@ -14,8 +14,9 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.infer import ChainRun, histogram, moments
+from bmfjax.infer import ChainRun, checkpoint, histogram, moments
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.job import store_on_the_way
 from bmfjax.kernels import Algorithm
 
 IDENTITY = {"seed": 0, "rank": 3, "data": "abc"}
@@ -346,6 +347,34 @@ def test_another_identity_is_refused_and_named(folder, change, message):
     with pytest.raises(InputError, match=message):
         resumed(folder, **change)
     assert {f.name: f.read_bytes() for f in folder.iterdir()} == before
+
+
+def test_a_disk_that_is_full_for_a_while_ends_no_run(tmp_path, monkeypatch):
+    store, run = Checkpoint(tmp_path, IDENTITY), new()
+    run.advance(7)
+    store.write(run)
+    before = {f.name: f.read_bytes() for f in tmp_path.iterdir()}
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    run.advance(5)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.warns(UserWarning, match="was not written .No space left on device.; the one"):
+            store_on_the_way(run, store)
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+    run.advance(5)
+    store_on_the_way(run, store)
+    again, _ = resumed(tmp_path)
+    again.finish()
+    assert_same(again, unbroken())
+
+
+def test_files_of_another_layout_are_named(folder, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FORMAT", 3)
+    with pytest.raises(InputError, match="checkpoint_format is 2 there and 3 here"):
+        resumed(folder)
 
 
 def test_a_setting_that_is_gone_is_named(folder):
