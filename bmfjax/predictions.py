@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 from array import array
 from pathlib import Path
 
@@ -19,6 +21,10 @@ ENDINGS = (".csv", ".parquet")
 SIDES = ("row", "column")
 #: Numbers in a .csv: as many digits as float32 has.
 FLOAT_FORMAT = "%.7g"
+#: Names of the columns of every table written here, by which one is known from a user's own.
+HEADER = re.compile(
+    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
+)
 
 
 def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = False) -> pd.DataFrame:
@@ -196,7 +202,7 @@ def check_place(path, overwrite: bool, source) -> None:
     ----------
     path : path
     overwrite : bool
-        Whether a file that exists may be replaced.
+        Whether a table that is there may be replaced; any other file never is.
     source : path
         What is read, which is never replaced.
     """
@@ -208,21 +214,47 @@ def check_place(path, overwrite: bool, source) -> None:
             "writing .parquet needs the package pyarrow; run pip install 'bmfjax[parquet]', or "
             "give a .csv"
         )
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a file")
     if path.exists() and source.exists() and path.samefile(source):
         raise InputError(f"{path} is what is read; give another file for the output")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} already exists; give another file, or --overwrite")
+    _check_there(path, overwrite)
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a directory; make it, or give another path")
 
 
-def write_table(table: pd.DataFrame, path) -> None:
-    """Write a .csv or .parquet, whole or not at all."""
+def _check_there(path, overwrite):
+    """Refuse a path at which there is anything but a table that may be replaced."""
+    if not os.path.lexists(path):
+        return
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a file")
+    if not overwrite:
+        raise InputError(f"{path} already exists; give another file, or --overwrite")
+    if not _is_table(path):
+        raise InputError(f"{path} is no table of bmfjax; move it away, or give another file")
+
+
+def _is_table(path):
+    """Whether a file has the columns of a table that is written here."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    if path.suffix.lower() == ".csv":
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return bool(HEADER.fullmatch(stream.readline(1_000_000).rstrip("\n")))
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(path).names
+    except (OSError, ValueError):  # no .parquet, or a broken one
+        return False
+    return bool(HEADER.fullmatch(",".join(names)))
+
+
+def write_table(table: pd.DataFrame, path, overwrite: bool) -> None:
+    """Write a .csv or .parquet, whole or not at all; `overwrite` is as of `check_place`."""
     path = Path(path)
     with replacing(path) as draft:
         if path.suffix.lower() == ".csv":
             table.to_csv(draft, index=False, float_format=FLOAT_FORMAT)
         else:
             table.to_parquet(draft, engine="pyarrow", index=False)
+        _check_there(path, overwrite)  # again: a file may have come during the work

@@ -10,7 +10,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import predictions_table
+from bmfjax.predictions import ENDINGS, check_place, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -153,14 +153,64 @@ def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, caps
     out.write_text("mine")
     ask("already exists; give another file, or --overwrite", out)
     ask("is what is read; give another file for the output", cells, "--overwrite")
-    ask("level is 2.0; give a probability", out, "--level", 2, "--overwrite", fit=stored("nmf"))
-    assert out.read_text() == "mine" and cells.read_text() == CELLS
-    words = ["--cells", cells, "--output", out, "--overwrite"]
+    ask("is no table of bmfjax; move it away, or give another file", out, "--overwrite")
+    out.unlink()
+    ask("level is 2.0; give a probability", out, "--level", 2, fit=stored("nmf"))
+    assert not out.exists() and cells.read_text() == CELLS
+    words = ["--cells", cells, "--output", out]
     assert run("predict", stored("nmf"), *words) == 0
     assert f"{out}: 3 cells" in capsys.readouterr().out and len(pd.read_csv(out)) == 3
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     ask("needs the package pyarrow; run pip install 'bmfjax[parquet]'", tmp_path / "out.parquet")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.csv", "out.csv"]
+
+
+def a_prediction():
+    return predictions_table(put_together("ordered-probit"), *AT)
+
+
+USAGE = pd.DataFrame({"row": ["a"], "factor_1": [0.5], "factor_2": [1.0]})
+MINE = [
+    pd.DataFrame({"row": [1], "column": [2], "mean": [3], "note": ["mine"]}),
+    pd.DataFrame({"row": [1], "column": [2]}),
+    pd.DataFrame({"a": [1], "row": [2], "factor_1": [3]}),
+]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
+    out, source = tmp_path / f"t{ending}", tmp_path / "cells.csv"
+
+    def ask(message, overwrite=True):
+        with pytest.raises(InputError, match=message):
+            check_place(out, overwrite, source)
+
+    def is_mine():
+        before = out.read_bytes()
+        ask("is no table of bmfjax; move it away, or give another file")
+        # So too where it comes after the first look.
+        with pytest.raises(InputError, match="is no table of bmfjax"):
+            write_table(USAGE, out, True)
+        assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
+
+    for made in (a_prediction(), USAGE):
+        write_table(made, out, True)
+        ask("already exists; give another file, or --overwrite", overwrite=False)
+        with pytest.raises(InputError, match="already exists"):
+            write_table(USAGE, out, False)
+        check_place(out, True, source)
+    for mine in MINE:
+        mine.to_csv(out, index=False) if ending == ".csv" else mine.to_parquet(out, index=False)
+        is_mine()
+    for content in (b"", b"\x00\xff\nmine", b"PAR1mine"):
+        out.write_bytes(content)
+        is_mine()
+    out.unlink()
+    out.symlink_to("nowhere")
+    ask("is no table of bmfjax")
+    out.unlink()
+    out.mkdir()
+    ask("is a directory; give a file")
 
 
 # ---- transform ---------------------------------------------------------------------------------
@@ -200,6 +250,12 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     assert "zoe,1,1,1" in capsys.readouterr().out
     assert seen[0].column_names == FILMS and seen[0].columns.tolist() == [2, 3, 0]
     assert seen[0].values.tolist() == [4.0, 5.0, 3.0]
+    new.write_text('Heat,"Me, Myself",Alien,Fargo\n5,3,4,1\n5,4,3,5\n')
+    refused(capsys, "say layout='triples' or layout='table'", "transform", stored("pmf"), new)
+    assert run("transform", stored("pmf"), new, "--layout", "table") == 0
+    assert capsys.readouterr().out and seen[1].dense().tolist() == [[5, 3, 4, 1], [5, 4, 3, 5]]
+    message = "--layout is for ratings, and a matrix was fitted; leave it out"
+    refused(capsys, message, "transform", stored("nmf"), new, "--layout", "table")
     new.write_text("zoe,Cars,5\n")
     message = "the new rows rate 'Cars', which is no column of the fitted ratings; leave it out"
     refused(capsys, message, "transform", stored("pmf"), new)
