@@ -446,7 +446,8 @@ def _add_predict(commands) -> None:
     )  # fmt: skip
     predict.add_argument(
         "--header", action=argparse.BooleanOptionalAction,
-        help="first line names the fields (where not given: if it names no row and no column)",
+        help="first line names the fields (where not given: if it names no row and no column of "
+        "the fit, and holds no digit or has names such as user and movieId)",
     )  # fmt: skip
     predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
     predict.add_argument(

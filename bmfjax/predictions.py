@@ -14,11 +14,13 @@ import pandas as pd
 from bmfjax import cells, reconstruction
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.files import reading, replacing
-from bmfjax.data.rating_text import read_lines
+from bmfjax.data.rating_text import is_id_name, read_lines
 from bmfjax.selection import found_names, positions
 
 ENDINGS = (".csv", ".parquet")
 SIDES = ("row", "column")
+#: Of models whose probability is that of an observation already: what an observation has.
+OBSERVED = {"logistic": ("probability",), "probit": ("mean", "probability")}
 #: Numbers in a .csv: as many digits as float32 has.
 FLOAT_FORMAT = "%.7g"
 #: Names of the columns of every table written here, by which one is known from a user's own.
@@ -46,13 +48,16 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     Raises
     ------
     InputError
-        As `bmfjax.Fit.predict_cells`.
+        For names and a level that `bmfjax.Fit.predict_cells` refuses.
     """
     i = positions(rows, fit.data.row_names, "row")
     j = positions(columns, fit.data.column_names, "column")
     entries = reconstruction.of(fit)
-    entries.check("mean", noisy)
-    has = set(entries.kinds) & set(entries.noisy_kinds) if noisy else entries.kinds
+    has = set(entries.kinds)
+    if noisy and fit.model in OBSERVED:
+        has, noisy = OBSERVED[fit.model], False
+    elif noisy:
+        has &= set(entries.noisy_kinds)
     found = entries.of_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
     table = {
         side: _taken(names, at)
@@ -87,7 +92,8 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     data : BinaryMatrix, RealMatrix or Ratings
         Has the rows and columns.
     header : {"auto", True, False}
-        Whether the first line names the fields; "auto": if it names neither a row nor a column.
+        Whether the first line names the fields; "auto": if it names neither a row nor a column,
+        and holds no digit or has names such as "user" and "movieId".
 
     Returns
     -------
@@ -113,20 +119,21 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     path = Path(path)
     sides = list(zip(SIDES, (data.row_names, data.column_names), strict=True))
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
-    cells_at, first = (array("q"), array("q")), True
+    cells_at, first, hint = (array("q"), array("q")), True, ""
     with reading(path):
         for line, fields in read_lines(path, least=2)[1]:
             if len(fields) < 2:
                 raise InputError(f"line {line}: {len(fields)} field; give row and column")
             found = [place.get(field, -1) for place, field in zip(places, fields, strict=False)]
-            names_fields = header is True or (header == "auto" and max(found) < 0)
-            if first and names_fields:
+            if first:
                 first = False
-                continue
-            first = False
+                neither = header == "auto" and max(found) < 0
+                if header is True or (neither and _name_fields(fields)):
+                    continue
+                hint = f" (--header if line {line} names the fields)" if neither else ""
             for at, here, field, (side, names) in zip(cells_at, found, fields, sides, strict=False):
                 if here < 0:
-                    raise _unknown(line, side, field, names)
+                    raise _unknown(line, side, field, names, hint)
                 at.append(here)
         if first:
             raise InputError("the file is empty; give a line for each cell")
@@ -135,11 +142,16 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.array(at, int) for at in cells_at)
 
 
-def _unknown(line, side, field, names):
+def _name_fields(fields):
+    """Whether the fields of a first line are what a header may hold."""
+    return not re.search(r"\d", "".join(fields)) or all(map(is_id_name, fields[:2]))
+
+
+def _unknown(line, side, field, names, hint):
     listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
     return InputError(
         f"line {line}: {side} {field!r} is not in the fitted matrix, whose {side}s are {listed}; "
-        "write their names"
+        f"write their names{hint}"
     )
 
 

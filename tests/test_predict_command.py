@@ -10,7 +10,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import ENDINGS, check_place, predictions_table, write_table
+from bmfjax.predictions import ENDINGS, OBSERVED, check_place, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -91,10 +91,13 @@ def test_observations_have_the_columns_that_they_can(model, columns):
     np.testing.assert_array_equal(table["mean"], fit.predict_cells(*AT, noisy=True))
 
 
-@pytest.mark.parametrize("model", ["logistic", "probit"])
-def test_observations_of_models_without_noise_are_refused(model):
-    with pytest.raises(InputError, match="leave noisy out"):
-        predictions_table(put_together(model), *AT, noisy=True)
+@pytest.mark.parametrize(("model", "mean"), [("logistic", []), ("probit", ["mean"])])
+def test_probabilities_that_are_of_observations_already_are_told(model, mean):
+    fit = put_together(model)
+    table = predictions_table(fit, *AT, noisy=True)
+    assert table.columns.tolist() == ["row", "column", *mean, "probability"]
+    for name in (*mean, "probability"):
+        np.testing.assert_array_equal(table[name], fit.predict_cells(*AT, "probability"))
 
 
 def test_a_parquet_file_is_written(stored, cells, tmp_path, capsys):
@@ -111,6 +114,10 @@ def test_a_header_is_recognised_or_told(stored, tmp_path, capsys):
     for words, lines in (([], 3), (["--header"], 2), (["--no-header"], 3)):
         assert run("predict", folder, "--cells", bare, *words) == 0
         assert len(capsys.readouterr().out.splitlines()) == lines
+    for names in ("user,film,2024", "key2_id,film", "who,what"):
+        bare.write_text(f"{names}\nuser 2,Heat\n")
+        assert run("predict", folder, "--cells", bare) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
     bare.write_text("user,film\nuser 2,Heat\n")
     assert run("predict", folder, "--cells", bare, "--no-header") == 2
     assert "bare.dat: line 1: row 'user' is not in the fitted matrix" in capsys.readouterr().err
@@ -129,6 +136,9 @@ def refused(capsys, message, *arguments):
         ("user 1,Heat\nuser 99,Heat\n", "line 2: row 'user 99' is not in the fitted matrix, whose "
          "rows are 'user 0', 'user 1', 'user 2', ...; write their names"),
         ("user,film\n\nuser 1,Cars\n", "line 3: column 'Cars' is not in the fitted matrix"),
+        ("user 77,Cars\nuser 1,Heat\n", "line 1: row 'user 77' is not in the fitted matrix, whose "
+         "rows are 'user 0', 'user 1', 'user 2', ...; write their names (--header if line 1 names "
+         "the fields)"),
         ("user 1,Cars\n", "line 1: column 'Cars' is not in the fitted matrix"),
         ("", "is empty; give a line for each cell"),
         ("user,film\n", "there is a header alone; give a line for each cell"),
@@ -193,7 +203,8 @@ def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
             write_table(USAGE, out, True)
         assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
-    for made in (a_prediction(), USAGE):
+    observed = [predictions_table(put_together(m), *AT, noisy=True) for m in OBSERVED]
+    for made in (a_prediction(), *observed, USAGE):
         write_table(made, out, True)
         ask("already exists; give another file, or --overwrite", overwrite=False)
         with pytest.raises(InputError, match="already exists"):

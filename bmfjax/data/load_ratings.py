@@ -58,8 +58,8 @@ def load_ratings(
     Raises
     ------
     InputError
-        If the file cannot be read, its layout or header is not clear, a line has fewer than three fields or
-        one of them is empty, a cell of a table is no number, or as for `Ratings`.
+        If the file cannot be read, its layout or header is not clear, a line has fewer than three
+        fields or one of them is empty, a cell of a table is no number, or as for `Ratings`.
 
     Examples
     --------

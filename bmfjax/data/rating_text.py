@@ -47,6 +47,8 @@ def layout_of(path, header):
     head = [fields for _, fields in itertools.islice(lines, HEAD)]
     if not head or len(separator) > 1:
         return "triples"
+    if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:]):
+        return "triples"  # whatever the first line is
     named = names_columns(head) if header == "auto" else header
     names, body = (head[0], head[1:]) if named else ([], head)
     if names and names[0] == "":  # the corner above names of rows
@@ -92,7 +94,7 @@ def names_columns(head, layout="auto"):
         return False
     if body and all(len(row) == len(first) + 1 for row in body):  # as R writes it
         return True
-    if word and _is_id_name(first[0]):
+    if word and is_id_name(first[0]):
         return True
     if few or _counted([row[0] for row in head]) or not _beyond(first[1:], body):
         raise InputError(
@@ -122,7 +124,8 @@ def _counted(first):
     return all(map(_is_whole, first)) and len(set(first)) == len(first) > 1
 
 
-def _is_id_name(name):
+def is_id_name(name):
+    """Whether a header may call the field of rows or columns so."""
     return name.lower().endswith("id") or name.lower() in ID_NAMES
 
 
@@ -130,7 +133,7 @@ def _says_triples(names):
     """Names of a header that say what the first fields are."""
     low = [name.lower() for name in names]
     return any(name in RATING_NAMES for name in low) or (
-        len(low) > 2 and all(map(_is_id_name, low[:2]))
+        len(low) > 2 and all(map(is_id_name, low[:2]))
     )
 
 

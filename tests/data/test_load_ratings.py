@@ -163,6 +163,7 @@ def test_tables_are_told_from_lines(tmp_path, text, rows, columns):
         "user,film,grade\nann,Heat,4\nbob,Fargo,5\n",
         "u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n",
         "user,item,rating,day,hour\n1,7,4,1,1\n2,8,5,2,2\n",
+        "1,2,3,10,20\n2,3,4,10,late\n",
     ],
 )
 def test_lines_of_ratings_are_read_as_such(tmp_path, text):
