@@ -197,15 +197,19 @@ def _add_models(parser) -> None:
 
 def _add_ratings(parser) -> None:
     ratings = parser.add_argument_group("ratings (pmf, ordered-probit)")
-    ratings.add_argument(
-        "--layout", choices=["auto", "triples", "table"], default="auto",
-        help="lines of row, column and rating, or a table with a rating in each cell; auto: told "
-        "by the file, where it is clear",
-    )  # fmt: skip
+    _add_layout(ratings)
     ratings.add_argument(
         "--scale", type=float, nargs=2, metavar=("LOW", "HIGH"),
         help="lowest and highest rating that there can be; predictions are held inside (the stars "
         "of ordered-probit are those that occur)",
+    )  # fmt: skip
+
+
+def _add_layout(parser) -> None:
+    parser.add_argument(
+        "--layout", choices=["auto", "triples", "table"], default="auto",
+        help="lines of row, column and rating, or a table with a rating in each cell; auto: told "
+        "by the file, where it is clear",
     )  # fmt: skip
 
 
@@ -304,7 +308,7 @@ def _read(options):
         if options.probability:
             raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
-            raise InputError(f"{options.data} is no file; give one of lines of row, column, rating")
+            raise _no_ratings(options)
         found, layout = read_ratings(
             options.data,
             layout=options.layout,
@@ -323,6 +327,19 @@ def _read(options):
     return load(options.data, binarize=options.binarize, **_reading(options))
 
 
+def _no_ratings(options):
+    from bmfjax.data.datasets import dataset_names
+
+    if options.data in dataset_names():
+        return InputError(
+            f"{options.data} is a matrix of ones and zeros, and --model {options.model} is for "
+            "ratings; give a file of these, or --model probit"
+        )
+    return InputError(
+        f"{options.data} is no file; give one of lines of row, column and rating, or of a table"
+    )
+
+
 def _read_new(options, fitted):
     """Rows for a fit, read as its own data are."""
     from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
@@ -330,7 +347,10 @@ def _read_new(options, fitted):
 
     if isinstance(fitted, Ratings):
         _refuse_for_ratings(options)
-        return matched_ratings(load_ratings(options.new, header=_guessed(options.header)), fitted)
+        how = {"layout": options.layout, "header": _guessed(options.header)}
+        return matched_ratings(load_ratings(options.new, **how), fitted)
+    if options.layout != "auto":
+        raise InputError("--layout is for ratings, and a matrix was fitted; leave it out")
     if isinstance(fitted, RealMatrix):
         _refuse_binarize(options)
         return load_real(options.new, **_reading(options))
@@ -426,7 +446,8 @@ def _add_predict(commands) -> None:
     )  # fmt: skip
     predict.add_argument(
         "--header", action=argparse.BooleanOptionalAction,
-        help="first line names the fields (where not given: if it names no row and no column)",
+        help="first line names the fields (where not given: if it names no row and no column of "
+        "the fit, and holds no digit or has names such as user and movieId)",
     )  # fmt: skip
     predict.add_argument("--level", type=float, default=0.9, help="probability of the interval")
     predict.add_argument(
@@ -451,6 +472,7 @@ def _add_transform(commands) -> None:
         "new", metavar="NEW", help="new rows, in a file of the kind that was fitted"
     )
     _add_table(transform)
+    _add_layout(transform.add_argument_group("new ratings"))
     _add_reading(transform)
     transform.set_defaults(run=_transform)
 
@@ -460,7 +482,9 @@ def _add_table(parser) -> None:
         "--output", type=Path, metavar="FILE",
         help=".csv or .parquet to write (where not given: a .csv to the standard output)",
     )  # fmt: skip
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a table of bmfjax; never another file"
+    )
 
 
 def _predict(options) -> int:
@@ -471,7 +495,7 @@ def _predict(options) -> int:
     fit = load_fit(options.directory)
     cells = read_cells(options.cells, fit.data, _guessed(options.header))
     table = predictions_table(fit, *cells, options.level, options.noisy)
-    return _give(table, options.output, "cells")
+    return _give(table, options, "cells")
 
 
 def _transform(options) -> int:
@@ -480,7 +504,7 @@ def _transform(options) -> int:
 
     _check_output(options, options.new)
     fit = load_fit(options.directory)
-    return _give(usage_table(fit, _read_new(options, fit.data)), options.output, "rows")
+    return _give(usage_table(fit, _read_new(options, fit.data)), options, "rows")
 
 
 def _check_output(options, source) -> None:
@@ -490,15 +514,15 @@ def _check_output(options, source) -> None:
         check_place(options.output, options.overwrite, source)
 
 
-def _give(table, path, what) -> int:
+def _give(table, options, what) -> int:
     """Write a table to its file, or to the standard output."""
     from bmfjax.predictions import FLOAT_FORMAT, write_table
 
-    if path is None:
+    if options.output is None:
         table.to_csv(sys.stdout, index=False, float_format=FLOAT_FORMAT)
         return 0
-    write_table(table, path)
-    print(f"{path}: {len(table):,} {what}")
+    write_table(table, options.output, options.overwrite)
+    print(f"{options.output}: {len(table):,} {what}")
     return 0
 
 

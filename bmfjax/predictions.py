@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 from array import array
 from pathlib import Path
 
@@ -12,13 +14,19 @@ import pandas as pd
 from bmfjax import cells, reconstruction
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.files import reading, replacing
-from bmfjax.data.rating_text import read_lines
+from bmfjax.data.rating_text import is_id_name, read_lines
 from bmfjax.selection import found_names, positions
 
 ENDINGS = (".csv", ".parquet")
 SIDES = ("row", "column")
+#: Of models whose probability is that of an observation already: what an observation has.
+OBSERVED = {"logistic": ("probability",), "probit": ("mean", "probability")}
 #: Numbers in a .csv: as many digits as float32 has.
 FLOAT_FORMAT = "%.7g"
+#: Names of the columns of every table written here, by which one is known from a user's own.
+HEADER = re.compile(
+    r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
+)
 
 
 def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = False) -> pd.DataFrame:
@@ -40,13 +48,16 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     Raises
     ------
     InputError
-        As `bmfjax.Fit.predict_cells`.
+        For names and a level that `bmfjax.Fit.predict_cells` refuses.
     """
     i = positions(rows, fit.data.row_names, "row")
     j = positions(columns, fit.data.column_names, "column")
     entries = reconstruction.of(fit)
-    entries.check("mean", noisy)
-    has = set(entries.kinds) & set(entries.noisy_kinds) if noisy else entries.kinds
+    has = set(entries.kinds)
+    if noisy and fit.model in OBSERVED:
+        has, noisy = OBSERVED[fit.model], False
+    elif noisy:
+        has &= set(entries.noisy_kinds)
     found = entries.of_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
     table = {
         side: _taken(names, at)
@@ -81,7 +92,8 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     data : BinaryMatrix, RealMatrix or Ratings
         Has the rows and columns.
     header : {"auto", True, False}
-        Whether the first line names the fields; "auto": if it names neither a row nor a column.
+        Whether the first line names the fields; "auto": if it names neither a row nor a column,
+        and holds no digit or has names such as "user" and "movieId".
 
     Returns
     -------
@@ -107,20 +119,21 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     path = Path(path)
     sides = list(zip(SIDES, (data.row_names, data.column_names), strict=True))
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
-    cells_at, first = (array("q"), array("q")), True
+    cells_at, first, hint = (array("q"), array("q")), True, ""
     with reading(path):
         for line, fields in read_lines(path, least=2)[1]:
             if len(fields) < 2:
                 raise InputError(f"line {line}: {len(fields)} field; give row and column")
             found = [place.get(field, -1) for place, field in zip(places, fields, strict=False)]
-            names_fields = header is True or (header == "auto" and max(found) < 0)
-            if first and names_fields:
+            if first:
                 first = False
-                continue
-            first = False
+                neither = header == "auto" and max(found) < 0
+                if header is True or (neither and _name_fields(fields)):
+                    continue
+                hint = f" (--header if line {line} names the fields)" if neither else ""
             for at, here, field, (side, names) in zip(cells_at, found, fields, sides, strict=False):
                 if here < 0:
-                    raise _unknown(line, side, field, names)
+                    raise _unknown(line, side, field, names, hint)
                 at.append(here)
         if first:
             raise InputError("the file is empty; give a line for each cell")
@@ -129,11 +142,16 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.array(at, int) for at in cells_at)
 
 
-def _unknown(line, side, field, names):
+def _name_fields(fields):
+    """Whether the fields of a first line are what a header may hold."""
+    return not re.search(r"\d", "".join(fields)) or all(map(is_id_name, fields[:2]))
+
+
+def _unknown(line, side, field, names, hint):
     listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
     return InputError(
         f"line {line}: {side} {field!r} is not in the fitted matrix, whose {side}s are {listed}; "
-        "write their names"
+        f"write their names{hint}"
     )
 
 
@@ -196,7 +214,7 @@ def check_place(path, overwrite: bool, source) -> None:
     ----------
     path : path
     overwrite : bool
-        Whether a file that exists may be replaced.
+        Whether a table that is there may be replaced; any other file never is.
     source : path
         What is read, which is never replaced.
     """
@@ -208,21 +226,47 @@ def check_place(path, overwrite: bool, source) -> None:
             "writing .parquet needs the package pyarrow; run pip install 'bmfjax[parquet]', or "
             "give a .csv"
         )
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a file")
     if path.exists() and source.exists() and path.samefile(source):
         raise InputError(f"{path} is what is read; give another file for the output")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} already exists; give another file, or --overwrite")
+    _check_there(path, overwrite)
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a directory; make it, or give another path")
 
 
-def write_table(table: pd.DataFrame, path) -> None:
-    """Write a .csv or .parquet, whole or not at all."""
+def _check_there(path, overwrite):
+    """Refuse a path at which there is anything but a table that may be replaced."""
+    if not os.path.lexists(path):
+        return
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a file")
+    if not overwrite:
+        raise InputError(f"{path} already exists; give another file, or --overwrite")
+    if not _is_table(path):
+        raise InputError(f"{path} is no table of bmfjax; move it away, or give another file")
+
+
+def _is_table(path):
+    """Whether a file has the columns of a table that is written here."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    if path.suffix.lower() == ".csv":
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return bool(HEADER.fullmatch(stream.readline(1_000_000).rstrip("\n")))
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(path).names
+    except (OSError, ValueError):  # no .parquet, or a broken one
+        return False
+    return bool(HEADER.fullmatch(",".join(names)))
+
+
+def write_table(table: pd.DataFrame, path, overwrite: bool) -> None:
+    """Write a .csv or .parquet, whole or not at all; `overwrite` is as of `check_place`."""
     path = Path(path)
     with replacing(path) as draft:
         if path.suffix.lower() == ".csv":
             table.to_csv(draft, index=False, float_format=FLOAT_FORMAT)
         else:
             table.to_parquet(draft, engine="pyarrow", index=False)
+        _check_there(path, overwrite)  # again: a file may have come during the work

@@ -387,7 +387,10 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
     assert main(["fit", str(path), "--model", "pmf", "--missing", "3"]) == 2
     assert "--missing means nothing for ratings" in capsys.readouterr().err
     assert main(["fit", "house-votes", "--model", "pmf"]) == 2
-    assert "house-votes is no file" in capsys.readouterr().err
+    message = "house-votes is a matrix of ones and zeros, and --model pmf is for ratings; give a "
+    assert message in capsys.readouterr().err
+    assert main(["fit", "none.csv", "--model", "pmf"]) == 2
+    assert "none.csv is no file" in capsys.readouterr().err
     assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
     told = capsys.readouterr()
     assert "--effects rows is for the logistic model" in told.err

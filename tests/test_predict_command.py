@@ -10,7 +10,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import predictions_table
+from bmfjax.predictions import ENDINGS, OBSERVED, check_place, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -91,10 +91,13 @@ def test_observations_have_the_columns_that_they_can(model, columns):
     np.testing.assert_array_equal(table["mean"], fit.predict_cells(*AT, noisy=True))
 
 
-@pytest.mark.parametrize("model", ["logistic", "probit"])
-def test_observations_of_models_without_noise_are_refused(model):
-    with pytest.raises(InputError, match="leave noisy out"):
-        predictions_table(put_together(model), *AT, noisy=True)
+@pytest.mark.parametrize(("model", "mean"), [("logistic", []), ("probit", ["mean"])])
+def test_probabilities_that_are_of_observations_already_are_told(model, mean):
+    fit = put_together(model)
+    table = predictions_table(fit, *AT, noisy=True)
+    assert table.columns.tolist() == ["row", "column", *mean, "probability"]
+    for name in (*mean, "probability"):
+        np.testing.assert_array_equal(table[name], fit.predict_cells(*AT, "probability"))
 
 
 def test_a_parquet_file_is_written(stored, cells, tmp_path, capsys):
@@ -111,6 +114,10 @@ def test_a_header_is_recognised_or_told(stored, tmp_path, capsys):
     for words, lines in (([], 3), (["--header"], 2), (["--no-header"], 3)):
         assert run("predict", folder, "--cells", bare, *words) == 0
         assert len(capsys.readouterr().out.splitlines()) == lines
+    for names in ("user,film,2024", "key2_id,film", "who,what"):
+        bare.write_text(f"{names}\nuser 2,Heat\n")
+        assert run("predict", folder, "--cells", bare) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
     bare.write_text("user,film\nuser 2,Heat\n")
     assert run("predict", folder, "--cells", bare, "--no-header") == 2
     assert "bare.dat: line 1: row 'user' is not in the fitted matrix" in capsys.readouterr().err
@@ -129,6 +136,9 @@ def refused(capsys, message, *arguments):
         ("user 1,Heat\nuser 99,Heat\n", "line 2: row 'user 99' is not in the fitted matrix, whose "
          "rows are 'user 0', 'user 1', 'user 2', ...; write their names"),
         ("user,film\n\nuser 1,Cars\n", "line 3: column 'Cars' is not in the fitted matrix"),
+        ("user 77,Cars\nuser 1,Heat\n", "line 1: row 'user 77' is not in the fitted matrix, whose "
+         "rows are 'user 0', 'user 1', 'user 2', ...; write their names (--header if line 1 names "
+         "the fields)"),
         ("user 1,Cars\n", "line 1: column 'Cars' is not in the fitted matrix"),
         ("", "is empty; give a line for each cell"),
         ("user,film\n", "there is a header alone; give a line for each cell"),
@@ -153,14 +163,65 @@ def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, caps
     out.write_text("mine")
     ask("already exists; give another file, or --overwrite", out)
     ask("is what is read; give another file for the output", cells, "--overwrite")
-    ask("level is 2.0; give a probability", out, "--level", 2, "--overwrite", fit=stored("nmf"))
-    assert out.read_text() == "mine" and cells.read_text() == CELLS
-    words = ["--cells", cells, "--output", out, "--overwrite"]
+    ask("is no table of bmfjax; move it away, or give another file", out, "--overwrite")
+    out.unlink()
+    ask("level is 2.0; give a probability", out, "--level", 2, fit=stored("nmf"))
+    assert not out.exists() and cells.read_text() == CELLS
+    words = ["--cells", cells, "--output", out]
     assert run("predict", stored("nmf"), *words) == 0
     assert f"{out}: 3 cells" in capsys.readouterr().out and len(pd.read_csv(out)) == 3
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     ask("needs the package pyarrow; run pip install 'bmfjax[parquet]'", tmp_path / "out.parquet")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cells.csv", "out.csv"]
+
+
+def a_prediction():
+    return predictions_table(put_together("ordered-probit"), *AT)
+
+
+USAGE = pd.DataFrame({"row": ["a"], "factor_1": [0.5], "factor_2": [1.0]})
+MINE = [
+    pd.DataFrame({"row": [1], "column": [2], "mean": [3], "note": ["mine"]}),
+    pd.DataFrame({"row": [1], "column": [2]}),
+    pd.DataFrame({"a": [1], "row": [2], "factor_1": [3]}),
+]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
+    out, source = tmp_path / f"t{ending}", tmp_path / "cells.csv"
+
+    def ask(message, overwrite=True):
+        with pytest.raises(InputError, match=message):
+            check_place(out, overwrite, source)
+
+    def is_mine():
+        before = out.read_bytes()
+        ask("is no table of bmfjax; move it away, or give another file")
+        # So too where it comes after the first look.
+        with pytest.raises(InputError, match="is no table of bmfjax"):
+            write_table(USAGE, out, True)
+        assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
+
+    observed = [predictions_table(put_together(m), *AT, noisy=True) for m in OBSERVED]
+    for made in (a_prediction(), *observed, USAGE):
+        write_table(made, out, True)
+        ask("already exists; give another file, or --overwrite", overwrite=False)
+        with pytest.raises(InputError, match="already exists"):
+            write_table(USAGE, out, False)
+        check_place(out, True, source)
+    for mine in MINE:
+        mine.to_csv(out, index=False) if ending == ".csv" else mine.to_parquet(out, index=False)
+        is_mine()
+    for content in (b"", b"\x00\xff\nmine", b"PAR1mine"):
+        out.write_bytes(content)
+        is_mine()
+    out.unlink()
+    out.symlink_to("nowhere")
+    ask("is no table of bmfjax")
+    out.unlink()
+    out.mkdir()
+    ask("is a directory; give a file")
 
 
 # ---- transform ---------------------------------------------------------------------------------
@@ -200,6 +261,12 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     assert "zoe,1,1,1" in capsys.readouterr().out
     assert seen[0].column_names == FILMS and seen[0].columns.tolist() == [2, 3, 0]
     assert seen[0].values.tolist() == [4.0, 5.0, 3.0]
+    new.write_text('Heat,"Me, Myself",Alien,Fargo\n5,3,4,1\n5,4,3,5\n')
+    refused(capsys, "say layout='triples' or layout='table'", "transform", stored("pmf"), new)
+    assert run("transform", stored("pmf"), new, "--layout", "table") == 0
+    assert capsys.readouterr().out and seen[1].dense().tolist() == [[5, 3, 4, 1], [5, 4, 3, 5]]
+    message = "--layout is for ratings, and a matrix was fitted; leave it out"
+    refused(capsys, message, "transform", stored("nmf"), new, "--layout", "table")
     new.write_text("zoe,Cars,5\n")
     message = "the new rows rate 'Cars', which is no column of the fitted ratings; leave it out"
     refused(capsys, message, "transform", stored("pmf"), new)

@@ -35,14 +35,15 @@ def load_ratings(
         further fields are left out; rows and columns are names, also where they are numbers.
         "table": each is a row with a cell for every column, blank or NA where there is no rating;
         the first line may name the columns, and the first column the rows. "auto": a table if the
-        header has no name for the first column, or cells are blank, or there are more than four
-        fields of numbers; triples if the header says so or the fields do not suit a table. What may
-        be either is refused.
+        header has no name for the first column, or cells are blank where lines have a rating, or
+        there are more than four fields of numbers; triples if the header says so or the fields do
+        not suit a table. What may be either is refused.
     scale : (float, float), optional
         Lowest and highest rating that there can be; of a .npz default as it was saved.
     header : {"auto", True, False}
         Whether the first line of a text file holds names of the fields or columns; "auto": if a
-        word stands where a value would.
+        word stands where a value would, or, in a table, whole numbers rise beyond the ratings. A
+        line of rising numbers that may be ratings is refused.
     row_names, column_names : sequence of str, optional
         All names of the rows or columns, in the order that they are to have, such as
         ``fit.data.column_names`` for new rows of a fit. Default: those of the file, in the order in
@@ -57,8 +58,8 @@ def load_ratings(
     Raises
     ------
     InputError
-        If the file cannot be read, its layout is not clear, a line has fewer than three fields or
-        one of them is empty, a cell of a table is no number, or as for `Ratings`.
+        If the file cannot be read, its layout or header is not clear, a line has fewer than three
+        fields or one of them is empty, a cell of a table is no number, or as for `Ratings`.
 
     Examples
     --------

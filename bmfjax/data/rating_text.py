@@ -26,6 +26,7 @@ HEAD = 1000
 #: Fields that lines of row, column, rating have at most where no header says so: a time besides.
 MOST_FIELDS = 4
 _SAY = "layout='triples' or layout='table' (--layout on the command line)"
+_SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 _MISSING = Numbers(())
 
 
@@ -46,6 +47,8 @@ def layout_of(path, header):
     head = [fields for _, fields in itertools.islice(lines, HEAD)]
     if not head or len(separator) > 1:
         return "triples"
+    if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:]):
+        return "triples"  # whatever the first line is
     named = names_columns(head) if header == "auto" else header
     names, body = (head[0], head[1:]) if named else ([], head)
     if names and names[0] == "":  # the corner above names of rows
@@ -60,7 +63,9 @@ def layout_of(path, header):
     if named:  # names of rows are distinct, and of users that rate more than once they are not
         found = "triples" if _repeat_names([row[0] for row in head]) else None
     elif width > MOST_FIELDS:
-        found = None if not blank and _may_be_triples(body) else "table"
+        found = None if _may_be_triples(body) else "table"
+    elif width == MOST_FIELDS and not all(_is_rated(row[2]) for row in body):
+        found = "table"
     else:
         found = "triples" if all(_is_id(field) for row in body for field in row[:2]) else None
     if found is None:
@@ -71,27 +76,64 @@ def layout_of(path, header):
     return found
 
 
-def names_columns(head):
-    """Whether the first line of a table names its columns.
+def names_columns(head, layout="auto"):
+    """Whether the first line of a table names its columns; refuse where it may be ratings.
 
     A name may be a number, as of films by their number: then the line has no row name where others
-    have numbers, or counts upwards as ratings do not.
+    have numbers, or counts upwards beyond the ratings.
     """
     first, body = head[0], head[1:]
     if not _MISSING.are_values(first[1:]) or first[0] == "":
         return True
-    if number(first[0]) is None and body and all(number(row[0]) is not None for row in body):
+    word = number(first[0]) is None
+    if word and body and all(number(row[0]) is not None for row in body):
         return True
-    if len(first) <= MOST_FIELDS or not all(map(_is_whole, first[1:])):
+    # Few numbers may rise by chance, and lines that may be no table have nothing to name.
+    few = len(first) <= MOST_FIELDS
+    if (few and not (word and layout == "table")) or not _rises(first[1:]):
         return False
-    return bool((np.diff([number(field) for field in first[1:]]) > 0).all())
+    if body and all(len(row) == len(first) + 1 for row in body):  # as R writes it
+        return True
+    if word and is_id_name(first[0]):
+        return True
+    if few or _counted([row[0] for row in head]) or not _beyond(first[1:], body):
+        raise InputError(
+            "the first line may be ratings or names of columns; say header=True or header=False "
+            "(--header, --no-header)"
+        )
+    return True
+
+
+def _rises(fields):
+    """Whether two numbers or more are whole and each is above the one before."""
+    if len(fields) < 2 or not all(map(_is_whole, fields)):
+        return False
+    return bool((np.diff([number(field) for field in fields]) > 0).all())
+
+
+def _beyond(fields, body):
+    """Whether one of the rising fields lies outside the range of what stands below."""
+    below = [_MISSING[text] for row in body for text in row[1:] if _MISSING.accepts(text)]
+    if np.isnan(below).all():
+        return True
+    return number(fields[0]) < np.nanmin(below) or number(fields[-1]) > np.nanmax(below)
+
+
+def _counted(first):
+    """Whether a first column is the rows' numbers: whole and distinct, as ratings are not."""
+    return all(map(_is_whole, first)) and len(set(first)) == len(first) > 1
+
+
+def is_id_name(name):
+    """Whether a header may call the field of rows or columns so."""
+    return name.lower().endswith("id") or name.lower() in ID_NAMES
 
 
 def _says_triples(names):
     """Names of a header that say what the first fields are."""
     low = [name.lower() for name in names]
     return any(name in RATING_NAMES for name in low) or (
-        len(low) > 2 and all(name.endswith("id") or name in ID_NAMES for name in low[:2])
+        len(low) > 2 and all(map(is_id_name, low[:2]))
     )
 
 
@@ -106,12 +148,17 @@ def _may_be_table(names, body):
 def _may_be_triples(body):
     """Ids of rows and columns, each pair once, and a rating."""
     pairs = {tuple(row[:2]) for row in body}
-    return len(pairs) == len(body) and all(_is_id(field) for pair in pairs for field in pair)
+    ids = all(field and _is_id(field) for pair in pairs for field in pair)
+    return ids and len(pairs) == len(body) and all(_is_rated(row[2]) for row in body)
 
 
 def _repeat_names(first):
     """Whether names, and not numbers that might be ratings, stand in a first column twice."""
     return len(set(first)) < len(first) and not _MISSING.are_values(first[1:])
+
+
+def _is_rated(field):
+    return not np.isnan(_MISSING[field])
 
 
 def _is_id(field):
@@ -147,23 +194,26 @@ def read_triples(path, header):
     two = list(itertools.islice(lines, 2))
     if not two:
         raise InputError("the file is empty; give a line for each rating")
+    # The line for which a header may have been meant.
+    unclear = two[0][0] if header == "auto" else None
     if header is True or (header == "auto" and _is_header(*(fields for _, fields in two))):
+        unclear = None
         _check_order(path, two.pop(0)[1])
     names, positions, values = (_Names(), _Names()), (array("q"), array("q")), array("d")
     for line, fields in itertools.chain(two, lines):
         if len(fields) < 3:
+            held = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
             raise InputError(
-                f"line {line}: {len(fields)} fields; give row, column and value, "
+                f"line {line}: {held}; give row, column and value, "
                 f"separated by {separator!r} as in the first line"
             )
         for k, what in enumerate(("row", "column")):
             if not fields[k]:
                 raise InputError(
-                    f"line {line}: the {what} is empty; name every {what}, or say "
-                    "layout='table' if lines are rows of a table"
+                    f"line {line}: the {what} is empty; name every {what}, or say {_SAY_TABLE}"
                 )
             positions[k].append(names[k][fields[k]])
-        values.append(_rating(line, fields[2], header == "auto" and not values))
+        values.append(_rating(line, fields[2], line == unclear))
     if not values:
         raise InputError("there is a header alone; give a line for each rating")
     rows, columns = (np.frombuffer(side, dtype=np.int64) for side in positions)
@@ -174,11 +224,11 @@ def read_triples(path, header):
 
 
 def _rating(line, field, may_be_header):
+    if not field:
+        raise InputError(f"line {line}: the rating is blank; delete the line, or say {_SAY_TABLE}")
     value = number(field)
     if value is None:
-        hint = ", or header=True if the line names the fields" if may_be_header else ""
-        if not field:
-            hint += ", or say layout='table' if lines are rows of a table"
+        hint = ", or header=True (--header) if the line names the fields" if may_be_header else ""
         raise InputError(f"line {line}: {field!r} is no number; give one{hint}")
     return value
 
@@ -214,11 +264,9 @@ def read_table_of_ratings(path, header):
     if not body:
         raise InputError("the file is empty; give a table with at least one row")
     if header == "auto":
-        header = names_columns([fields for _, fields in body])
+        header = names_columns([fields for _, fields in body], "table")
     first = [fields[0] for _, fields in body[header:]]
-    # A column of distinct whole numbers is the rows' numbers; ratings repeat.
-    counted = all(map(_is_whole, first)) and len(set(first)) == len(first) > 1
-    body, sides = dissected(body, _MISSING, header, True if counted else "auto", None)
+    body, sides = dissected(body, _MISSING, header, True if _counted(first) else "auto", None)
     rows, columns, values = [], [], []
     for i, (line, row) in enumerate(body):
         numbers = np.array([_cell(line, text) for text in row])

@@ -44,8 +44,14 @@ def test_files_of_all_separators_are_read(tmp_path, separator, header):
         ('1,2,3\n1,"3,3\n', "line 2: unexpected end of data; close every double quote"),
         ("1,2,3\n1,2,4\n", r"row 1 \('1'\), column 1 \('2'\) .* is rated twice"),
         ("1,2,9\n", "outside the scale"),
-        ("1,2,\n1,3,4\n", "line 1: '' is no number"),
-        ("a;b;3,5\na;c;4,5\n", "line 1: '3,5' is no number; give one, or header=True"),
+        (
+            "1,2,3\n1,3,\n",
+            r"line 2: the rating is blank; delete the line, or say layout='table' "
+            r"\(--layout table\) if lines are rows of a table",
+        ),
+        ("1,2,3\n1\n", "line 2: 1 field; give row, column and value"),
+        ("a;b;3,5\na;c;4,5\n", r"line 1: '3,5' is no number; give one, or header=True \(--header"),
+        ("u,f,stars\na,b,bad1\n", "line 2: 'bad1' is no number; give one$"),
         ("ann,Me, Myself and Irene,5\nbob,Heat,4\n", "line 1: 'Myself and Irene' is no number"),
         ("1,2,3\n,,\n", "line 2: the row is empty"),
         ("1,2,1_0\n", "'1_0' is no number"),
@@ -132,13 +138,15 @@ def test_other_saved_tables_are_refused(tmp_path, matrix):
         ("Heat\tFargo\tAlien\nann\t5\t\t3.5\nbob\t\t4\t\n", ("ann", "bob"), None),
         (",1,2,3\nann,5,,3.5\nbob,,4,\n", ("ann", "bob"), ("1", "2", "3")),
         ("id,1,2,3\n17,5,,3.5\n18,,4,\n", ("17", "18"), ("1", "2", "3")),
+        ("ann,5,,3.5\nbob,,4,\n", ("ann", "bob"), None),
+        ("user,3,8,9,11\nann,5,,3.5,\nbob,,4,,\n", ("ann", "bob"), ("3", "8", "9", "11")),
     ],
 )
 def test_tables_are_told_from_lines(tmp_path, text, rows, columns):
     ratings, layout = read_ratings(written(tmp_path, text))
     assert layout == "table" and ratings.row_names == rows and ratings.name == "films"
     assert columns is None or ratings.column_names == columns
-    np.testing.assert_array_equal(ratings.dense(), WIDE)
+    np.testing.assert_array_equal(ratings.dense()[:, :3], WIDE)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +163,7 @@ def test_tables_are_told_from_lines(tmp_path, text, rows, columns):
         "user,film,grade\nann,Heat,4\nbob,Fargo,5\n",
         "u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n",
         "user,item,rating,day,hour\n1,7,4,1,1\n2,8,5,2,2\n",
+        "1,2,3,10,20\n2,3,4,10,late\n",
     ],
 )
 def test_lines_of_ratings_are_read_as_such(tmp_path, text):
@@ -170,6 +179,7 @@ def test_lines_of_ratings_are_read_as_such(tmp_path, text):
         "user,1,2\n7,5,3\n8,4,1\n",
         "3.5,2,1\n4,2.5,5\n",
         "196,242,3,8812,1\n186,302,3,8917,1\n",
+        "1,7,4,10,\n2,7,3,12,\n",
     ],
 )
 def test_what_may_be_either_is_refused_until_it_is_said(tmp_path, text):
@@ -180,6 +190,43 @@ def test_what_may_be_either_is_refused_until_it_is_said(tmp_path, text):
     table = load_ratings(path, layout="table", header=header)
     lines = load_ratings(path, layout="triples", header=header)
     assert lines.num_ratings == 2 and table.num_ratings > 2
+
+
+@pytest.mark.parametrize(
+    ("text", "layouts"),
+    [
+        ("ann,2,4,6,9\nbob,3,3,1,8\ncid,9,1,2,2\n", ("auto", "table")),
+        ("1,2,3,4,5\n2,9,5,11,3\n3,7,3,12,8\n", ("auto", "table")),
+        ("who,1,2,3\nann,4,,5\nbob,1,3,\n", ("auto", "table")),
+        ("ann,3,5\nbob,2,1\n", ("table",)),
+    ],
+)
+def test_a_first_line_that_may_be_ratings_is_refused_until_it_is_said(tmp_path, text, layouts):
+    path = written(tmp_path, text)
+    for layout in layouts:
+        message = r"films.csv: the first line may be ratings or .*; say header=True or header=False"
+        with pytest.raises(InputError, match=message):
+            load_ratings(path, layout=layout)
+    lines = text.splitlines()
+    assert load_ratings(path, layout="table", header=False).num_rows == len(lines)
+    named = load_ratings(path, layout="table", header=True)
+    assert named.num_rows == len(lines) - 1 and list(named.column_names) == lines[0].split(",")[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("who,1,2,3,6\nann,4,5,1,2\nbob,1,3,4,5\n", ("1", "2", "3", "6")),  # beyond the ratings
+        ("1,2,3,4,5\nann,4,,5,1,2\nbob,1,3,4,5,5\n", ("1", "2", "3", "4", "5")),  # as R writes it
+        ("film,1,2,3\nann,4,5,1\nbob,1,3,4\n", ("1", "2", "3")),
+        ("ann,3,2,6,9\nbob,3,3,1,8\n", None),
+    ],
+)
+def test_numbers_that_name_columns_are_known(tmp_path, text, columns):
+    ratings = load_ratings(written(tmp_path, text), layout="table")
+    assert ratings.num_rows == 2 and ratings.row_names == ("ann", "bob")
+    assert ratings.has_column_names == (columns is not None)
+    assert columns is None or ratings.column_names == columns
 
 
 @pytest.mark.parametrize(
