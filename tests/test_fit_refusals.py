@@ -5,7 +5,7 @@ import numpyro
 import pytest
 
 import bmfjax
-from bmfjax.data import InputError
+from bmfjax.data import InputError, memory
 from bmfjax.job import MODELS, prepare
 
 APPROXIMATE = {"sampler": "iasg"}
@@ -73,8 +73,10 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
-    monkeypatch.setattr("bmfjax.request._memory", lambda: 10_000)
-    with pytest.raises(InputError, match="keeps the matrix dense, which for 40 x 24"):
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    with pytest.raises(
+        InputError, match="keeps the matrix dense, which for 40 x 24 needs about 1 "
+    ):
         prepare(product.data, 2, model="relaxed")
 
 

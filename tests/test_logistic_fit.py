@@ -183,13 +183,15 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
     assert "had not settled after 6 steps" in whole.verdict and "num_warmup" in whole.verdict
     with monkeypatch.context() as patch:
         if way == "Ctrl-C":
-            pressed = contextlib.nullcontext(types.SimpleNamespace(requested=True))
+            pressed = contextlib.nullcontext(
+                types.SimpleNamespace(requested=True, terminated=False)
+            )
             patch.setattr(bmfjax.job, "interrupt_requests", lambda: pressed)
         # Seconds count from the first step on, which holds the compilation.
         limit, reached = (1e-9, "step 2") if way == "max_time" else (None, "step 1")
         part = bmfjax.fit(made[0], 2, max_time=limit, checkpoint=tmp_path, **options)
     assert part.scalars["steps"] == int(reached[-1]) and not part.scalars["complete"]
-    assert "had not settled after" in part.verdict and "resume it" in part.verdict
+    assert "had not settled after" in part.verdict and "resume it from" in part.verdict
     assert part.usage_draws.shape == (2, 10, 90, 2)
     assert f"stopped after {reached} of" in part.report(tmp_path / "page.html").read_text()
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)

@@ -314,7 +314,7 @@ def test_predictions_take_no_more_memory_than_a_block():
     many = {n: np.tile(getattr(fit, n), 8) for n in ("usage_draws", "basis_draws")}
     fit = dataclasses.replace(fit, **many)
     whole = cell_draws(fit, *cells)
-    with mock.patch("bmfjax.cells.BLOCK", 20_000):
+    with mock.patch.dict(cell_draws.__globals__, BLOCK=20_000):
         tracemalloc.start()
         parts = cell_draws(fit, *cells)
         peak = tracemalloc.get_traced_memory()[1]
