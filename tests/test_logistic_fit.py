@@ -187,13 +187,15 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
                 types.SimpleNamespace(requested=True, terminated=False)
             )
             patch.setattr(bmfjax.job, "interrupt_requests", lambda: pressed)
-        # Seconds count from the first step on, which holds the compilation.
-        limit, reached = (1e-9, "step 2") if way == "max_time" else (None, "step 1")
+        # Seconds count from the first step on, which holds the compilation; the next chunk has
+        # one step to four, by the time that the first one took.
+        limit, most = (1e-9, 5) if way == "max_time" else (None, 1)
         part = bmfjax.fit(made[0], 2, max_time=limit, checkpoint=tmp_path, **options)
-    assert part.scalars["steps"] == int(reached[-1]) and not part.scalars["complete"]
+    reached = part.scalars["steps"]
+    assert 1 <= reached <= most and not part.scalars["complete"]
     assert "had not settled after" in part.verdict and "resume it from" in part.verdict
     assert part.usage_draws.shape == (2, 10, 90, 2)
-    assert f"stopped after {reached} of" in part.report(tmp_path / "page.html").read_text()
+    assert f"stopped after step {reached} of" in part.report(tmp_path / "page.html").read_text()
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
     np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])
@@ -295,7 +297,7 @@ def test_zeros_that_biased_draws_would_miss_are_told_of():
 
 def test_the_verdict_says_what_is_wrong():
     good = {"elbo_rise": 0.0, "steps": 70, "settled": True, "complete": True, "converged": True}
-    good |= {"factors_agreeing": 1.0, "rhat_product": 1.01}
+    good |= {"factors_agreeing": 1.0, "rhat_product": 1.01, "sampled": False}
     assert verdict(good, 4, 3).startswith("Usable, as an approximation: 3 of 3 factors")
     rising = verdict(good | {"elbo_rise": 0.02, "settled": False}, 4, 3)
     assert "not settled after 70 steps" in rising and "+2.00%" in rising
