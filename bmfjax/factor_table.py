@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -11,11 +9,8 @@ from bmfjax import posterior
 from bmfjax.draws import as_packed
 from bmfjax.selection import MAX_ENTRIES
 
-if TYPE_CHECKING:
-    from bmfjax.result import Fit
 
-
-def factor_table(fit: Fit, probability: np.ndarray | None = None) -> pd.DataFrame:
+def factor_table(fit, probability: np.ndarray | None = None) -> pd.DataFrame:
     """The table of `Fit.summary`; `probability` of the whole matrix where it is known already."""
     table = _of_real(fit) if fit.is_real else _of_tiles(fit, probability)
     frame = pd.DataFrame(table).set_index("factor")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bmfjax.diagnostics import to_inference_data
 from bmfjax.selection import MAX_ENTRIES
-
-if TYPE_CHECKING:
-    from bmfjax.result import Fit
 
 #: Sites with an axis of factors, of rows or of columns.
 DIMS = {
@@ -29,7 +26,7 @@ DIMS = {
 }
 
 
-def inference_data(fit: Fit) -> Any:
+def inference_data(fit) -> Any:
     """The container of `Fit.idata`."""
     warmup = int(fit.scalars["num_warmup"])
     kept = fit.usage_draws.shape[1]

@@ -13,6 +13,8 @@ import pandas as pd
 from bmfjax import reconstruction
 from bmfjax.boolean import rounded
 from bmfjax.factor_draws import FactorDraws
+from bmfjax.factor_table import factor_table
+from bmfjax.inference_data import inference_data
 from bmfjax.selection import positions, selected
 
 
@@ -304,8 +306,6 @@ class Fit(FactorDraws):
             factors `size`, what one adds to the log odds, as a root mean square over the
             entries, and `rows`, `columns`: how many are two standard deviations from zero.
         """
-        from bmfjax.factor_table import factor_table
-
         return factor_table(self)
 
     @property
@@ -324,8 +324,6 @@ class Fit(FactorDraws):
     @functools.cached_property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        from bmfjax.inference_data import inference_data
-
         return inference_data(self)
 
     def report(self, path, *, overwrite: bool = False):
