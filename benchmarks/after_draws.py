@@ -33,7 +33,7 @@ CHAINS, DENSITY, NOISE = 4, 0.15, 0.05
 def make_case(shape: str):
     """The matrix, its planted factors and packed draws of them."""
     import bmfjax
-    from bmfjax.draws import PackedDraws
+    from bmfjax.posterior.packed import PackedDraws
 
     rows, columns, rank, kept, _ = SHAPES[shape]
     rng = np.random.default_rng(0)
@@ -64,11 +64,11 @@ def _noisy(rng, usage, basis):
 def make_fit(data, truth, usage, basis):
     """A fit as it is after the verdict."""
     from bmfjax.diagnostics import Binarized
-    from bmfjax.result import Fit
+    from bmfjax.families.boolean import BooleanFit
 
     chains, kept = usage.shape[:2]
     rng = np.random.default_rng(1)
-    return Fit(
+    return BooleanFit(
         data=data,
         model="ormachine",
         sampler="gibbs",
@@ -85,23 +85,24 @@ def make_fit(data, truth, usage, basis):
 
 def run_step(shape: str, step: str) -> dict:
     """One step in this process: peak memory in MB and CPU seconds."""
-    from bmfjax import outcome, solutions, trust
-    from bmfjax.boolean import boolean_factors
-    from bmfjax.boolean_plan import align_packed
-    from bmfjax.diagnostics import Binarized
+    from bmfjax import verdict
+    from bmfjax.families.boolean import align_packed
+    from bmfjax.families.tiles import boolean_factors
+    from bmfjax.posterior.selection import informed
 
     data, truth, (usage, basis) = make_case(shape)
     fit = make_fit(data, truth, usage, basis)
 
-    def verdict():
-        wrong = outcome.wrong_entries(data, Binarized(*truth, 0.0))
-        trust.assess(data, usage, basis, wrong, fit.agreement, fit.trace, exact=True)
-        solutions.solutions(basis)
+    def judge():
+        wrong = data.count_errors(*truth)
+        entries = verdict.mixing(informed(data), usage, basis)
+        verdict.of_chains(entries, usage.shape[0], wrong, fit.agreement, fit.trace, exact=True)
+        verdict.spread(basis)
 
     steps = {
         "align": lambda: align_packed(usage, basis, (0, 0)),
         "most probable": lambda: boolean_factors(data, usage, basis),
-        "verdict": verdict,
+        "verdict": judge,
         "summary": fit.summary,
         "probability": fit.probability,
         "save": lambda: fit.save(Path(folder) / "fit"),

@@ -33,9 +33,9 @@ from scipy.stats import ks_2samp
 import bmfjax
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.langevin import langevin
-from bmfjax.kernels.mala import reflected_mala
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.sgmcmc.langevin import langevin
+from bmfjax.kernels.sgmcmc.mala import reflected_mala
 
 #: Rows and columns, rank, seconds of a run, batches: the first with every sampler.
 SIZES = {

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import ormachine
-from bmfjax.kernels.packed_lines import pack_last_axis, unpack_last_axis
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import ormachine
+from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
 
 
 class Schedule(NamedTuple):

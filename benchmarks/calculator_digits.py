@@ -36,12 +36,17 @@ from jax import lax, random
 from record import RESULTS, write_record
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.boolean_density import BitPrior
-from bmfjax.kernels.deep_layers import DeepDensity, deep_data
-from bmfjax.kernels.deep_ormachine import deep_ormachine, fed_forward, reconstruction
-from bmfjax.kernels.deep_starts import greedy_start
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.packed_lines import unpack_last_axis
+from bmfjax.kernels.boolean.density import BitPrior
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.variants.deep import (
+    DeepDensity,
+    deep_data,
+    deep_ormachine,
+    fed_forward,
+    greedy_start,
+    reconstruction,
+)
 
 #: Segments from the top clockwise, and the middle one last.
 DIGITS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcdfg")

@@ -23,7 +23,7 @@ from record import write_record
 import bmfjax
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
-from bmfjax.kernels.matrix_data import cross_product, residual_sum_of_squares
+from bmfjax.kernels.relaxed.data import cross_product, residual_sum_of_squares
 
 RANK = 30
 

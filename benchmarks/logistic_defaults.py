@@ -27,7 +27,7 @@ from record import write_record
 import bmfjax
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import recall_at
-from bmfjax.job import prepare
+from bmfjax.families import ask
 from bmfjax.variational import (
     LogisticPosterior,
     LogisticPrior,
@@ -35,7 +35,7 @@ from bmfjax.variational import (
     batch_update,
     sign_blocks,
 )
-from bmfjax.variational import logistic_posterior as lp
+from bmfjax.variational import posterior as lp
 
 RANK = 10
 #: Rows, columns and the bias, which sets the density, of matrices that are fitted.
@@ -104,7 +104,8 @@ def steps_timed(rows: int, columns: int, sampler: str, steps: int) -> dict:
     """Processor seconds of a step, and the most memory held, of a sparse random matrix."""
     ones = np.random.default_rng(0).random((rows, columns), dtype=np.float32) < 0.02
     options = {"sampler": sampler, "num_chains": 1, "num_warmup": steps + 2}
-    run = prepare(BinaryMatrix(ones), RANK, model="logistic", **options).plan.start(False)
+    request = ask(BinaryMatrix(ones), RANK, model="logistic", **options)
+    run = request.chains().run(request)
     run.advance(2)  # compiles
     began = time.process_time()
     run.advance(steps)

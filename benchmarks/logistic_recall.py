@@ -33,16 +33,16 @@ from bmfjax.variational import (
     batch_fit,
     elbo,
     entry_sampler,
-    logistic,
+    stochastic,
     usage_given_basis,
 )
-from bmfjax.variational import logistic_posterior as lp
+from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import STRATEGIES
 
 RANK, ROWS, COLUMNS, BIAS = 10, 2000, 1000, -7.5
 #: Repeats in which entries are hidden too, and batch inference starts several times.
 FEW = 5
-RUN = jax.jit(logistic.run, static_argnames="prior")
+RUN = jax.jit(stochastic.run, static_argnames="prior")
 
 
 def synthetic(seed: int):
@@ -111,10 +111,10 @@ def log_odds(share: float) -> float:
 
 def entries_drawn(training, strategy, start, prior, seed, draws):
     """The state after so many entries, and the minibatch's size after every tenth of them."""
-    sampler, state = entry_sampler(BinaryMatrix(training), strategy), logistic.init(start, prior)
+    sampler, state = entry_sampler(BinaryMatrix(training), strategy), stochastic.init(start, prior)
     sizes = []
     for part in range(1, 11):
-        chunks = int(draws * part / 10 / logistic.CHUNK)
+        chunks = int(draws * part / 10 / stochastic.CHUNK)
         state = RUN(random.key(seed), state, sampler, prior, chunks)
         sizes.append(round(float(state.size)))
     return state, sizes

@@ -21,12 +21,12 @@ from jax import random
 from record import write_record
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.variational import LogisticPrior, entry_sampler, logistic
-from bmfjax.variational import logistic_posterior as lp
+from bmfjax.variational import LogisticPrior, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
 
 RANK, ONES_A_ROW = 10, 30
 SHAPES = ((2000, 1000), (1500, 1500), (2900, 100), (20_000, 10_000), (20_000, 1_000_000))
-RUN = jax.jit(logistic.run, static_argnames="prior")
+RUN = jax.jit(stochastic.run, static_argnames="prior")
 
 
 def sparse_matrix(rows: int, columns: int) -> BinaryMatrix:
@@ -42,7 +42,7 @@ def prepared(shape):
     began = time.perf_counter()
     sampler = jax.block_until_ready(entry_sampler(data))
     seconds = time.perf_counter() - began
-    state = logistic.init(lp.start(random.key(0), shape, prior, -4.0), prior)
+    state = stochastic.init(lp.start(random.key(0), shape, prior, -4.0), prior)
     return {"sampler": sampler, "state": state, "prior": prior, "count": seconds, "times": []}
 
 
@@ -71,7 +71,7 @@ def main() -> None:
     figures = {n: getattr(options, n) for n in ("draws", "rounds", "chunks")}
     first = prepared(SHAPES[0])
     advance(first, 2)
-    whole = int(options.draws / logistic.CHUNK)
+    whole = int(options.draws / stochastic.CHUNK)
     seconds = advance(first, whole // 10)
     memory = [megabytes()]
     seconds += advance(first, whole - whole // 10)

@@ -25,8 +25,8 @@ from record import write_record
 from bmfjax import models
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.variational import LogisticPrior, batch_fit, entry_sampler, logistic
-from bmfjax.variational import logistic_posterior as lp
+from bmfjax.variational import LogisticPrior, batch_fit, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
 
 ROWS, COLUMNS, RANK, BIAS = 30, 20, 2, -1.0
 
@@ -67,9 +67,9 @@ def one_matrix(seed: int, options) -> dict:
             best = start, posterior, bounds[-1]
     start, posterior, bound = best
     batch_mean, variance = (np.asarray(m).ravel() for m in lp.all_moments(posterior))
-    state = logistic.init(start, prior)
-    chunks = int(options.draws / logistic.CHUNK)
-    run = jax.jit(logistic.run, static_argnames="prior")
+    state = stochastic.init(start, prior)
+    chunks = int(options.draws / stochastic.CHUNK)
+    run = jax.jit(stochastic.run, static_argnames="prior")
     state = run(random.key(seed), state, entry_sampler(BinaryMatrix(ones)), prior, chunks)
     drawn_mean = np.asarray(lp.all_moments(state.posterior)[0]).ravel()
     away = abs(batch_mean - mean) / sd

@@ -24,9 +24,8 @@ from record import write_record
 
 from bmfjax.data import InputError
 from bmfjax.infer.reducers import moments
-from bmfjax.kernels.effects import ormachine_effects
-from bmfjax.kernels.effects_density import entry_logits
-from bmfjax.kernels.observed_entries import num_chunks, observed_entries
+from bmfjax.kernels.variants.effects import entry_logits, ormachine_effects
+from bmfjax.kernels.variants.observed_entries import num_chunks, observed_entries
 
 PERCENT = (1, 5, 10, 20, 50, 95)
 #: Published percentages right, at the shares of `PERCENT`. Rukat et al. 2017: the slides of the

@@ -21,14 +21,14 @@ from jax import lax, random
 from record import write_record
 
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
+from bmfjax.families.boolean import LADDER
 from bmfjax.infer import parallel_tempering
-from bmfjax.kernels import flip_rates
-from bmfjax.kernels import packed_lines as words
-from bmfjax.kernels.boolean_density import BooleanDensity, log_prior
-from bmfjax.kernels.collapsed_blocks import collapsed
-from bmfjax.kernels.collapsed_ormachine import collapsed_ormachine, log_marginal
-from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, ormachine, state_info
-from bmfjax.samplers import LADDER
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import flip_rates, words
+from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
+from bmfjax.kernels.boolean.density import BooleanDensity, log_prior
+from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine, state_info
+from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 
 SHAPE, RANK, MISSING = (20, 15), 2, 0.1
 #: With 199 draws 95 % of the 200 ranks lie from 5 to 194.
@@ -97,7 +97,7 @@ def one_data_set(key, density, sampler, warmup, thin):
     _, draws = lax.scan(draw, state, random.split(keys[2], warmup + DRAWS))
     drawn, chance = jax.tree.map(lambda a: a[warmup:], draws)
     covered = product(truth, density.shape)
-    joint = log_likelihood(density)(OrMachineState(truth), data)
+    joint = log_likelihood(density)(State(truth), data)
     true = figures_of(truth, covered) | {"log_joint": joint + log_prior(density, truth, data)}
     return true, drawn, covered, jnp.mean(chance, axis=0)
 

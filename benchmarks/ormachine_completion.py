@@ -34,10 +34,10 @@ from record import write_record
 
 import bmfjax
 from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.bit_blocks import states_of
-from bmfjax.kernels.boolean_density import BooleanDensity
-from bmfjax.kernels.ormachine import start_from
-from bmfjax.kernels.packed_lines import packed_data
+from bmfjax.kernels.boolean.bits import states_of
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.gibbs import start_from
+from bmfjax.kernels.boolean.words import packed_data
 
 SIZE, RANK, DENSITY = 1000, 5, 0.5
 #: Of every bit of the factors.

@@ -3,7 +3,7 @@
 R-hat and effective draws (of four chains) of the log joint, the dispersion, and 500 entries of the
 product whose posterior mean is in [.05, .95]; entries that hardly ever change are counted apart. On
 matrices with a short side the longer factor matrix is summed out and the chains are tempered (see
-`bmfjax.kernels.collapsed_ormachine`); the record names each case's options.
+`bmfjax.kernels.boolean.collapsed`); the record names each case's options.
 
     python benchmarks/ormachine_convergence.py [--pancan PATH]
 """
@@ -18,9 +18,9 @@ import numpy as np
 from record import write_record
 
 import bmfjax
-from bmfjax import posterior
 from bmfjax.diagnostics import ess_bulk, split_rhat
 from bmfjax.infer import geometric_ladder
+from bmfjax.posterior import products
 
 NUM_ENTRIES = 500
 
@@ -63,7 +63,7 @@ def one_case(data, rank: int, case, seed: int) -> dict:
     )  # fmt: skip
     seconds = time.perf_counter() - began
     joint, dispersion = (fit.trace[n][:, warmup:] for n in ("log_joint", "dispersion"))
-    entries, share = posterior.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
+    entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
     rhat = np.sort(split_rhat(entries))
     found = {
         "options": {n: str(v) for n, v in options.items()},

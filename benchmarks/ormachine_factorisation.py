@@ -24,7 +24,7 @@ from jax import random
 from record import write_record
 
 import bmfjax
-from bmfjax.kernels.packed_lines import pack_last_axis, packed_data
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data
 
 #: size, rank, density of ones in the product
 PROBLEMS = {

@@ -21,11 +21,10 @@ from jax import lax, random
 from record import write_record
 
 import bmfjax
-from bmfjax.kernels.bit_blocks import joint
-from bmfjax.kernels.bit_updates import gibbs, metropolis
-from bmfjax.kernels.boolean_density import BooleanDensity
-from bmfjax.kernels.ormachine import ormachine
-from bmfjax.kernels.packed_lines import count_bits, packed_data
+from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.gibbs import ormachine
+from bmfjax.kernels.boolean.words import count_bits, packed_data
 
 UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
 #: Rows, columns, rank; sweeps of a round; target in ms; ms of a sweep of the authors' released

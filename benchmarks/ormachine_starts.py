@@ -24,11 +24,11 @@ from relaxed_starts import KINDS, RANK
 import bmfjax
 from bmfjax.diagnostics import split_rhat
 from bmfjax.infer import ChainRun, boolean_starts
-from bmfjax.kernels.birth_move import birth_move
-from bmfjax.kernels.boolean_density import BooleanDensity
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import ormachine, start_from
-from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import ormachine, start_from
+from bmfjax.kernels.boolean.moves.birth import birth_move
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 
 
 def one_matrix(kind: str, seed: int, options) -> dict:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from cell_moments import cell_fits
 from jax import lax, random
 from movielens import summary
 from record import write_record
 
-from bmfjax.infer.cells import cell_fits
-from bmfjax.kernels.entry_blocks import common_layout, entry_blocks
-from bmfjax.kernels.normal_wishart import NormalWishart
-from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 
 
 def simulate(rng, options):

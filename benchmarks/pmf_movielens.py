@@ -17,14 +17,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from cell_moments import cell_moments
 from movielens import summary
 from pmf_runs import predict
 from record import write_record
 
 from bmfjax.data import InputError
-from bmfjax.infer.cells import cell_moments
-from bmfjax.kernels.entry_blocks import common_layout, entry_blocks
-from bmfjax.kernels.pmf import PMFDensity
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity
 
 #: Root of the published five-fold mean squared errors.
 PUBLISHED = {

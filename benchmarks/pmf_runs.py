@@ -6,10 +6,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from cell_moments import cell_moments, expected_value
 from jax import lax, random
 
-from bmfjax.infer.cells import cell_moments, expected_value
-from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 
 
 @functools.partial(jax.jit, static_argnames=("density", "stars", "warmup", "samples"))

@@ -37,11 +37,11 @@ def problem(options):
 
 
 def ours(options):
-    """Sweeps of `bmfjax.kernels.pmf`."""
+    """Sweeps of `bmfjax.kernels.ratings.gibbs`."""
     import jax
 
-    from bmfjax.kernels.entry_blocks import entry_blocks
-    from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
+    from bmfjax.kernels.ratings.entries import entry_blocks
+    from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 
     data = entry_blocks(*problem(options), (options.rows, options.columns))
     algorithm = pmf_gibbs(PMFDensity(options.rank, precision=2.0, effects=False))

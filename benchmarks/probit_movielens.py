@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 import jax
+from cell_moments import cell_moments
 from movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
 from pmf_runs import predict
 from record import write_record
 
-from bmfjax.infer.cells import cell_moments
-from bmfjax.kernels.entry_blocks import common_layout, entry_blocks
-from bmfjax.kernels.pmf import PMFDensity
+from bmfjax.kernels.ratings.entries import common_layout, entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity
 
 SETTINGS = ("ranks", "splits", "warmup", "samples")
 

@@ -21,7 +21,6 @@ from jax import random
 from record import write_record
 
 import bmfjax
-from bmfjax.boolean import boolean_factors
 from bmfjax.diagnostics import (
     align,
     boolean_errors,
@@ -30,6 +29,7 @@ from bmfjax.diagnostics import (
     split_rhat,
     threshold,
 )
+from bmfjax.families.tiles import boolean_factors
 from bmfjax.infer import ChainRun, TruncatedGibbs
 
 SMALL = {"index_size": 6, "pattern_size": 2}

@@ -17,7 +17,7 @@ from bmfjax.data import (
 )
 from bmfjax.fit import fit
 from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, PMFGibbs, TruncatedGibbs
-from bmfjax.infer.to_arviz import to_arviz
+from bmfjax.infer.mcmc.to_arviz import to_arviz
 from bmfjax.result import Fit
 
 __version__ = version("bmfjax")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import re
 import shlex
 import sys
 import warnings
@@ -17,8 +19,6 @@ from bmfjax.infer.interrupt import Terminated, exit_when_terminated
 INTERRUPTED = 130
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
-#: Models whose data are ratings.
-OF_RATINGS = ("pmf", "ordered-probit")
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -30,14 +30,14 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with all commands."""
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser with all commands, and with the options of models where it is ``fit``."""
     parser = argparse.ArgumentParser(
         prog="bmfjax", description="Factorise matrices, with uncertainty."
     )
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_fit(commands)
+    _add_fit(commands, with_models=command == "fit")
     _add_predict(commands)
     _add_transform(commands)
     _add_generate(commands)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser().parse_args(arguments)
+    options = build_parser(arguments[0] if arguments else None).parse_args(arguments)
     options.again = _resuming(arguments)
     try:
         with exit_when_terminated(), _plain_warnings():
@@ -82,7 +82,7 @@ def _resuming(arguments) -> str:
 
 def _stopped(stop, options) -> str:
     """One line: what ended the command, how far it was, and how to continue."""
-    from bmfjax.output import holds_checkpoint
+    from bmfjax.store import holds_checkpoint
 
     when = str(stop) or getattr(options, "stage", "before anything was done")
     said = f"{'terminated' if isinstance(stop, Terminated) else 'interrupted'} {when}"
@@ -114,7 +114,7 @@ def _plain_warnings():
 # ---- fit --------------------------------------------------------------------------------
 
 
-def _add_fit(commands) -> None:
+def _add_fit(commands, with_models: bool) -> None:
     fit = commands.add_parser(
         "fit",
         help="factorise a matrix and write the result to a directory",
@@ -123,22 +123,6 @@ def _add_fit(commands) -> None:
     )
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
-    fit.add_argument(
-        "--model", default="ormachine",
-        choices=["ormachine", "relaxed", "logistic", "nmf", "pmf", "probit", "ordered-probit"],
-        help="Boolean factors and flipped entries; factors in [0, 1] and Gaussian noise; real "
-        "factors whose product is the log odds; nonnegative factors of a table of numbers; or real "
-        "factors with learned priors, of ratings "
-        "with normal noise (pmf), of ones and zeros (probit) or of stars (ordered-probit); the "
-        "data of pmf and ordered-probit are lines of row, column and rating, or a table",
-    )  # fmt: skip
-    fit.add_argument(
-        "--sampler", choices=["gibbs", "iasg", "thesis", "svi", "batch"],
-        help="gibbs: exact; relaxed model also: iasg, thesis, approximate by stochastic gradients, "
-        "improved or as published; logistic model: svi, batch, variational inference from drawn "
-        "entries or from all (default: gibbs; batch for the logistic model, svi for more than "
-        "100 million entries)",
-    )  # fmt: skip
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
     fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
@@ -164,35 +148,93 @@ def _add_fit(commands) -> None:
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
-    _add_models(fit)
+    if with_models:  # their tables come with JAX, which other commands need not wait for
+        _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
 
 
 def _add_models(parser) -> None:
-    boolean = parser.add_argument_group("the Boolean model (ormachine)")
-    boolean.add_argument(
-        "--flip-rates", type=int, choices=[1, 2],
-        help="one flip rate, or one each for zeros and ones (one where not given)",
+    """Add the choices that the families have."""
+    from bmfjax.families import FAMILIES
+
+    families = list(dict.fromkeys(FAMILIES.values()))
+    group = parser.add_argument_group("the model")
+    group.add_argument(
+        "--model", default="ormachine", choices=list(FAMILIES),
+        help="; ".join(f"{m}: {_brief(f.models[m])}" for m, f in FAMILIES.items()),
     )  # fmt: skip
-    relaxed = parser.add_argument_group("the relaxed model")
-    relaxed.add_argument(
-        "--prior", choices=["uniform", "normal", "laplace", "beta", "ard"],
-        help="prior of the factors' entries (uniform where not given)",
+    group.add_argument(
+        "--sampler", choices=list(dict.fromkeys(s for f in families for s in f.samplers)),
+        help="; ".join(
+            f"{' or '.join(f.models)}: " + ", ".join(
+                f"{name} ({_brief(s.about)})" for name, s in f.samplers.items()
+            )
+            for f in families
+        ) + " (the first is the default; svi for more than 100 million entries)",
     )  # fmt: skip
-    relaxed.add_argument(
-        "--precision", type=float, help="fix the noise precision (else learned); nmf and pmf too"
-    )
-    relaxed.add_argument(
-        "--batch-size", type=int, help="rows and columns in a minibatch (iasg, thesis)"
-    )
-    real = parser.add_argument_group("real factors")
-    real.add_argument(
-        "--effects", choices=["rows", "columns", "both", "none"],
-        help="rows or columns have biases of their own (where not given: none of the logistic "
-        "model; both of pmf, probit and ordered-probit, which have both or none)",
-    )  # fmt: skip
+    for name, flags in _flags().items():
+        text = "; ".join(f"{_models_of(f)}: {flag.help}" for f, flag in flags.items())
+        group.add_argument(name, help=text, **next(iter(flags.values())).parse)
+
+
+def _brief(about: str) -> str:
+    """Return the head of a description, without citations and references."""
+    return re.split(r" \(|, see |; |: ", about)[0].replace("%", "%%")
+
+
+def _models_of(family) -> str:
+    """Return the names of the models of a family."""
+    return ", ".join(family.models)
+
+
+def _flags() -> dict:
+    """Return the options of the families by name: {name: {family: Flag}}."""
+    from bmfjax.families import FAMILIES
+
+    found = {}
+    for family in dict.fromkeys(FAMILIES.values()):
+        for flag in family.flags:
+            found.setdefault(flag.name, {})[family] = flag
+    return found
+
+
+def of_model(options) -> tuple[dict, dict]:
+    """Return priors and options of the sampler, from the flags of the model and NAME=VALUE."""
+    from bmfjax.families import FAMILIES
+
+    priors, sampler_options = {}, {}
+    for name, flags in _flags().items():
+        value = getattr(options, name[2:].replace("-", "_"))
+        if value is None:
+            continue
+        flag = flags.get(FAMILIES[options.model])
+        if flag is None:
+            owners = " and to ".join(_models_of(family) for family in flags)
+            raise InputError(f"{name} belongs to {owners}; leave it out")
+        priors |= flag.priors(value)
+        sampler_options |= flag.options(value)
+    named = _named("prior-value", options.prior_value)
+    for name in sorted(priors.keys() & named.keys()):
+        raise InputError(f"--prior-value {name} is given by another option as well; leave one out")
+    return priors | named, sampler_options | _named("option", options.option)
+
+
+def _named(option, given) -> dict:
+    """Return the value of every NAME=VALUE; numbers, lists, true and false are read as such."""
+    found = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise InputError(f"--{option} {pair} has no name and value; give --{option} NAME=VALUE")
+        if name in found:
+            raise InputError(f"--{option} {name} is given twice; leave one out")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:  # a plain word
+            found[name] = value
+    return found
 
 
 def _add_ratings(parser) -> None:
@@ -231,9 +273,9 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
-    from bmfjax.cli_model import priors, sampler_options
-    from bmfjax.job import prepare
-    from bmfjax.output import (
+    from bmfjax.families import ask
+    from bmfjax.families.sampling import finish
+    from bmfjax.store import (
         CHECKPOINT,
         FILES,
         PAGE,
@@ -251,24 +293,28 @@ def _fit(options) -> int:
     check_output(output, replace, names, options.data)
     if options.resume and not holds_checkpoint(checkpoint):
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
-    job = prepare(
+    priors, sampler_options = of_model(options)
+    request = ask(
         data,
         options.rank,
         model=options.model,
         sampler=options.sampler,
-        priors=priors(options),
+        priors=priors,
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.samples,
         seed=options.seed,
-        sampler_options=sampler_options(options),
+        sampler_options=sampler_options,
     )
+    chains = request.chains()
     # Only now: everything given has been checked. A fit that is there stays until the new one
     # replaces it.
     with hold(output):
         check_files(output, replace, names, options.data)
         options.checkpoint, options.stage = checkpoint, BEFORE
-        result = job.finish(
+        result = finish(
+            request,
+            chains,
             max_time=options.max_time,
             progress=not options.quiet,
             checkpoint=checkpoint,
@@ -281,14 +327,13 @@ def _fit(options) -> int:
 
 def _store(result, output, replace, probability) -> None:
     """Write the fit and its page; only then is the checkpoint of a complete run deleted."""
-    from bmfjax.output import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint
     from bmfjax.report.page import write_page
-    from bmfjax.storage import write_fit
+    from bmfjax.store import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint, write
 
     try:
         # Again: files may have come during the sampling.
         check_files(output, replace, (*FILES, PAGE))
-        write_fit(result, output, probability=probability)
+        write(result.record(probability=probability), output)
         write_page(result, output / PAGE)
     except InputError as error:
         raise InputError(
@@ -300,10 +345,12 @@ def _store(result, output, replace, probability) -> None:
 
 
 def _read(options):
-    from bmfjax.data import load, load_real
-    from bmfjax.data.load_ratings import read_ratings
+    from bmfjax.data import Ratings, RealMatrix, load, load_real
+    from bmfjax.data.io.load import read_ratings
+    from bmfjax.families import FAMILIES
 
-    if options.model in OF_RATINGS:
+    kind = FAMILIES[options.model].kind(options.model)
+    if kind is Ratings:
         _refuse_for_ratings(options)
         if options.probability:
             raise InputError("--probability is for models of ones and zeros; leave it out")
@@ -317,11 +364,12 @@ def _read(options):
         )
         print(f"{options.data}: {_read_as(found, layout)}")
         return found
-    if options.layout != "auto":
-        raise InputError("--layout belongs to models of ratings; leave it out, or give --model pmf")
-    if options.scale is not None:
-        raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
-    if options.model == "nmf" and Path(options.data).is_file():
+    for name, given in (("layout", options.layout != "auto"), ("scale", options.scale)):
+        if given:
+            raise InputError(
+                f"--{name} belongs to models of ratings; leave it out, or give --model pmf"
+            )
+    if kind is RealMatrix and Path(options.data).is_file():
         _refuse_binarize(options)
         return load_real(options.data, **_reading(options))
     return load(options.data, binarize=options.binarize, **_reading(options))
@@ -489,10 +537,10 @@ def _add_table(parser) -> None:
 
 def _predict(options) -> int:
     from bmfjax.predictions import predictions_table, read_cells
-    from bmfjax.storage import load_fit
+    from bmfjax.result import Fit
 
     _check_output(options, options.cells)
-    fit = load_fit(options.directory)
+    fit = Fit.load(options.directory)
     cells = read_cells(options.cells, fit.data, _guessed(options.header))
     table = predictions_table(fit, *cells, options.level, options.noisy)
     return _give(table, options, "cells")
@@ -500,10 +548,10 @@ def _predict(options) -> int:
 
 def _transform(options) -> int:
     from bmfjax.predictions import usage_table
-    from bmfjax.storage import load_fit
+    from bmfjax.result import Fit
 
     _check_output(options, options.new)
-    fit = load_fit(options.directory)
+    fit = Fit.load(options.directory)
     return _give(usage_table(fit, _read_new(options, fit.data)), options, "rows")
 
 
@@ -575,7 +623,7 @@ def _add_size(parser, rank) -> None:
 
 def _generate(options) -> int:
     from bmfjax.data import generate_product, generate_tiles, save
-    from bmfjax.data.storage import check_place
+    from bmfjax.data.io.npz import check_place
 
     check_place(options.output, options.overwrite)
     size = {"rows": options.rows, "columns": options.columns, "rank": options.rank}
@@ -617,12 +665,12 @@ def _add_report(commands) -> None:
 
 
 def _report(options) -> int:
-    from bmfjax.output import PAGE, check_page
-    from bmfjax.storage import load_fit
+    from bmfjax.result import Fit
+    from bmfjax.store import PAGE, check_page
 
     path = options.output or options.directory / PAGE
     check_page(path, options.overwrite)
-    print(load_fit(options.directory).report(path, overwrite=options.overwrite))
+    print(Fit.load(options.directory).report(path, overwrite=options.overwrite))
     return 0
 
 

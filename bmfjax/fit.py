@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from bmfjax.job import prepare
+from bmfjax.families import FAMILIES, ask
+from bmfjax.families.sampling import finish
 from bmfjax.result import Fit
 
 
@@ -40,54 +42,12 @@ def fit(
         missing.
     rank : int
         Number of factors, at most the smaller side of the matrix.
-    model : {"ormachine", "relaxed", "logistic", "nmf", "pmf", "probit", "ordered-probit"}
-        "ormachine" (default): Boolean factors, whose Boolean product is observed with
-        flips (Rukat, Holmes, Titsias, Yau 2017), see `bmfjax.models.ormachine`.
-        "relaxed": factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation
-        3.2), see `bmfjax.models.relaxed_bmf`. "logistic": real factors, whose product
-        is the log odds of a one (Hernandez-Lobato, Houlsby, Ghahramani 2014), see
-        `bmfjax.models.logistic`; for large sparse matrices and rankings of their zeros.
-        "nmf": nonnegative factors with exponential priors and normal noise (Schmidt, Winther,
-        Hansen 2009), see `bmfjax.models.nmf`.
-        "pmf": ratings with normal noise, real factors whose mean and precision matrix are
-        learned, and effects of rows and columns (Salakhutdinov, Mnih 2008); "probit" and
-        "ordered-probit" the same behind a probit for ones and zeros, and for stars (Albert,
-        Chib 1993), see `bmfjax.models.pmf`. Their cost grows with the observed cells.
-    sampler : {"gibbs", "iasg", "thesis", "svi", "batch"}, optional
-        "gibbs" (default): exact, for the Boolean model on packed words
-        (`OrMachineGibbs`), for the relaxed one by truncated normal conditionals,
-        annealed in the first half of the warm-up (`TruncatedGibbs`). For the relaxed
-        model also "iasg": iterate averaging stochastic gradient with curvature and a
-        learned noise; "thesis": the same as published. The latter two are approximate.
-        The nonnegative model by `NMFGibbs`, annealed likewise, ratings by `PMFGibbs`, both exact.
-        The logistic model is inferred by mean-field variational inference, approximate
-        as well. "batch" looks at all entries in every step, in blocks of rows: one byte of
-        memory an entry beside what grows with rows + columns, three while the matrix is
-        unpacked. "svi" looks at random entries, and its memory and time grow with rows +
-        columns and the ones. The default is "batch" for up to 100 million entries, where it
-        reaches better bounds and predictions for its time, and "svi" above.
+    model : str
+        {models}
+    sampler : str, optional
+        {samplers}
     priors : mapping, or prior of the factors' entries, optional
-        Boolean model: any of `usage`, `basis` (a `numpyro.distributions.Beta`, the prior
-        of every factor's density, default Beta(1, 1); a number, their fixed density; or
-        an array of the probability of every bit, 0 and 1 fix it), `flip_rate` (a Beta
-        prior, or a number or pair that fixes it; default Beta(1, 1), truncated to [0,
-        1/2]) and `num_rates` (1, or 2 for flip rates of zeros and ones of their own).
-        Relaxed model: `usage` and `basis`, each "uniform" (default), "normal",
-        "laplace", "beta", "ard" or a NumPyro distribution on [0, 1] (see
-        `bmfjax.models.relaxed_bmf`), `precision` (a number fixes the noise precision;
-        default a Gamma(1, 1) prior; for "thesis" fixed at 1) and `rate` (Gamma prior of
-        the rates of "ard"). Logistic model: `scale` and `bias_scale` (standard deviations
-        of factors and effects, and of the bias; default 1 and 5), `row_effects` and
-        `column_effects` (bool, default False). "nmf": `usage_rate` and `basis_rate` of the
-        exponential priors and `precision` (a number fixes it, a distribution is its prior); by
-        default as `bmfjax.models.priors_by_scale` has them. "pmf" and the probit models:
-        `effects` (bool, default True), `strength`, `degrees` and `scale` of the Normal-Wishart
-        prior (2, the rank, 1), `effect_gamma` (shape and rate of the prior of the effects'
-        precisions; 1 and 1), `level` (mean and standard deviation of a normal prior: of the
-        intercept of "pmf", by default the mean of the values and 10; of the intercept of "probit",
-        0 and 1; of every cut point of "ordered-probit" before they are put in order, 0 and 2), and
-        of "pmf" `precision` (fixes the noise precision; 2 in the paper) or `precision_gamma` (1 and
-        1); they suit values that spread by about one, as stars do.
+        {priors}
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
@@ -170,7 +130,7 @@ def fit(
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
     [[8, 5], [8, 5]]
     """
-    job = prepare(
+    request = ask(
         data,
         rank,
         model=model,
@@ -183,4 +143,44 @@ def fit(
         seed=seed,
         sampler_options=sampler_options,
     )
-    return job.finish(max_time=max_time, progress=progress, checkpoint=checkpoint, resume=resume)
+    return finish(
+        request,
+        request.chains(),
+        max_time=max_time,
+        progress=progress,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+
+
+def _default(prior) -> str:
+    known = prior.default is not None and "default" not in prior.about
+    return f" (default {prior.default!r})" * known
+
+
+def _filled(doc: str) -> str:
+    """Fill the choices that the families have into the docstring."""
+    groups = list(dict.fromkeys(FAMILIES.values()))
+    names = {family: " and ".join(f'"{m}"' for m in family.models) for family in groups}
+    texts = {
+        "models": [f'"{m}": {about}.' for f in groups for m, about in f.models.items()],
+        "samplers": [
+            f"Of {names[f]}: {'; '.join(f'{s!r}, {k.about}' for s, k in f.samplers.items())}."
+            for f in groups
+        ],
+        "priors": [
+            f"Of {names[f]}: {'; '.join(f'`{p}`, {k.about}' for p, k in f.priors.items())}."
+            for f in groups
+        ],
+    }
+    for name, paragraphs in texts.items():
+        indent = " " * 8
+        lines = [
+            textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent)
+            for text in paragraphs
+        ]
+        doc = doc.replace(f"{indent}{{{name}}}", "\n".join(lines))
+    return doc
+
+
+fit.__doc__ = _filled(fit.__doc__ or "")

@@ -11,16 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bmfjax import cells, reconstruction
 from bmfjax.data import InputError, Ratings
-from bmfjax.data.files import reading, replacing
-from bmfjax.data.rating_text import is_id_name, read_lines
-from bmfjax.selection import found_names, positions
+from bmfjax.data.io.files import reading, replacing
+from bmfjax.data.io.triples import is_id_name, read_lines
+from bmfjax.posterior import cells
+from bmfjax.posterior.selection import found_names, positions
 
 ENDINGS = (".csv", ".parquet")
-SIDES = ("row", "column")
-#: Of models whose probability is that of an observation already: what an observation has.
-OBSERVED = {"logistic": ("probability",), "probit": ("mean", "probability")}
 #: Numbers in a .csv: as many digits as float32 has.
 FLOAT_FORMAT = "%.7g"
 #: Names of the columns of every table written here, by which one is known from a user's own.
@@ -30,40 +27,22 @@ HEADER = re.compile(
 
 
 def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = False) -> pd.DataFrame:
-    """All that a fit predicts of some cells, a line each.
+    """Return all that a fit predicts of some cells, a line each; see `bmfjax.Fit.predict_cells`.
 
-    Parameters
-    ----------
-    fit : Fit
-    rows, columns, level, noisy
-        As for `bmfjax.Fit.predict_cells`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `row` and `column`, names; `mean`, `sd`, `lower` and `upper` (ends of the central
-        interval); `probability` of a one, for models of ones and zeros, or `probability_1`, ...
-        of every star. What an observation does not have is left out where `noisy` asks for it.
-
-    Raises
-    ------
-    InputError
-        For names and a level that `bmfjax.Fit.predict_cells` refuses.
+    The columns are the names `row` and `column`, `mean`, `sd`, `lower` and `upper` (ends of the
+    central interval), and `probability` of a one, or `probability_1`, ... of every star. With
+    `noisy`, what an observation does not have is left out.
     """
     i = positions(rows, fit.data.row_names, "row")
     j = positions(columns, fit.data.column_names, "column")
-    entries = reconstruction.of(fit)
-    has = set(entries.kinds)
-    if noisy and fit.model in OBSERVED:
-        has, noisy = OBSERVED[fit.model], False
+    has = set(fit.kinds)
+    if noisy and fit.observed_kinds is not None:
+        has, noisy = fit.observed_kinds, False
     elif noisy:
-        has &= set(entries.noisy_kinds)
-    found = entries.of_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
+        has &= set(fit.noisy_kinds)
+    found = fit.tell_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
     table = {
-        side: _taken(names, at)
-        for side, names, at in zip(
-            SIDES, (fit.data.row_names, fit.data.column_names), (i, j), strict=True
-        )
+        side: _taken(names, at) for (side, names), at in zip(_sides(fit.data), (i, j), strict=True)
     }
     for kind, values in found.items():
         if kind == "interval":
@@ -76,48 +55,24 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     return pd.DataFrame(table)
 
 
+def _sides(data):
+    return ("row", data.row_names), ("column", data.column_names)
+
+
 def _taken(names, at):
-    """Some of the names, each the same str however often it occurs."""
+    """Return some of the names, each the same str however often it occurs."""
     return np.array(names, object)[at]
 
 
 def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the cells that a text file names.
+    """Return the positions (cell,) of the rows and columns of the cells that a text file names.
 
-    Parameters
-    ----------
-    path : str or path
-        Lines that begin with the names of row and column, separated as for
-        `bmfjax.load_ratings`; further fields are left out.
-    data : BinaryMatrix, RealMatrix or Ratings
-        Has the rows and columns.
-    header : {"auto", True, False}
-        Whether the first line names the fields; "auto": if it names neither a row nor a column,
-        and holds no digit or has names such as "user" and "movieId".
-
-    Returns
-    -------
-    rows, columns : (cell,) int
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is empty, a line has fewer than two fields, or a name is
-        unknown.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from bmfjax.data import BinaryMatrix
-    >>> data = BinaryMatrix([[1, 0]], row_names=["ann"], column_names=["Heat", "Alien"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "cells.csv")
-    ...     _ = path.write_text("user,film\\nann,Alien\\nann,Heat\\n")
-    ...     read_cells(path, data)
-    (array([0, 0]), array([1, 0]))
+    Its lines begin with the names of row and column, separated as for `bmfjax.load_ratings`;
+    further fields are ignored. With header "auto" the first line names the fields if it names
+    neither a row nor a column, and holds no digit or has names such as "user" and "movieId".
     """
     path = Path(path)
-    sides = list(zip(SIDES, (data.row_names, data.column_names), strict=True))
+    sides = _sides(data)
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
     cells_at, first, hint = (array("q"), array("q")), True, ""
     with reading(path):
@@ -156,19 +111,7 @@ def _unknown(line, side, field, names, hint):
 
 
 def matched_ratings(new: Ratings, fitted: Ratings) -> Ratings:
-    """New rows of ratings with the columns of a fit, found by their names.
-
-    Raises
-    ------
-    InputError
-        For a column that was not fitted.
-
-    Examples
-    --------
-    >>> fitted = Ratings(["ann", "ann"], ["Heat", "Alien"], [5, 3])
-    >>> matched_ratings(Ratings(["bob"], ["Alien"], [4]), fitted).columns.tolist()
-    [1]
-    """
+    """Return new rows of ratings with the columns of a fit, found by their names."""
     if not new.has_column_names:
         return new
     places = found_names(new.column_names, fitted.column_names)
@@ -186,19 +129,7 @@ def matched_ratings(new: Ratings, fitted: Ratings) -> Ratings:
 
 
 def usage_table(fit, new) -> pd.DataFrame:
-    """The usage of new rows, a line each.
-
-    Parameters
-    ----------
-    fit : Fit
-    new : BinaryMatrix, RealMatrix or Ratings
-        As for `bmfjax.Fit.transform`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `row`, the name, and `factor_1`, `factor_2`, ...; NaN where nothing is known of a row.
-    """
+    """Return the usage of new rows, a line each: the name `row`, `factor_1`, `factor_2`, ..."""
     usage = fit.transform(new)
     factors = {f"factor_{k}": values for k, values in enumerate(usage.T, 1)}
     return pd.DataFrame({"row": list(new.row_names)} | factors)
@@ -208,15 +139,9 @@ def usage_table(fit, new) -> pd.DataFrame:
 
 
 def check_place(path, overwrite: bool, source) -> None:
-    """Refuse a table's file before any work is done: what cannot be written, or is there.
+    """Refuse a table's file before any work is done: it cannot be written, or is there.
 
-    Parameters
-    ----------
-    path : path
-    overwrite : bool
-        Whether a table that is there may be replaced; any other file never is.
-    source : path
-        What is read, which is never replaced.
+    Only a table is overwritten, never another file or the `source` that is read.
     """
     path, source = Path(path), Path(source)
     if path.suffix.lower() not in ENDINGS:
@@ -262,7 +187,7 @@ def _is_table(path):
 
 
 def write_table(table: pd.DataFrame, path, overwrite: bool) -> None:
-    """Write a .csv or .parquet, whole or not at all; `overwrite` is as of `check_place`."""
+    """Write a .csv or .parquet, whole or not at all; `overwrite` as of `check_place`."""
     path = Path(path)
     with replacing(path) as draft:
         if path.suffix.lower() == ".csv":

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
-from bmfjax import reconstruction
-from bmfjax.boolean import rounded
-from bmfjax.factor_draws import FactorDraws
-from bmfjax.factor_table import factor_table
-from bmfjax.inference_data import inference_data
-from bmfjax.selection import positions, selected
+from bmfjax import store
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.diagnostics import Binarized, Coverage, posterior_dataset, to_inference_data
+from bmfjax.posterior import cells, products
+from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
+from bmfjax.report import Page, write_report
+from bmfjax.verdict import Mixing, mixing, spread
+
+FACTORS = ("usage", "basis")
+#: What `Fit.predict` tells of an entry.
+PREDICTED = ("mean", "sd", "interval")
+#: Sites with an axis of factors, of rows or of columns.
+DIMS = {
+    "usage": ["rows", "factor"],
+    "basis": ["columns", "factor"],
+    "rate": ["factor"],
+    "usage_density": ["factor"],
+    "basis_density": ["factor"],
+    "row_effect": ["rows"],
+    "column_effect": ["columns"],
+    "usage_mean": ["factor"],
+    "basis_mean": ["factor"],
+    "usage_precision": ["factor", "other_factor"],
+    "basis_precision": ["factor", "other_factor"],
+    "data": ["rows", "columns"],
+}
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(FactorDraws):
+class Fit:
     """A fitted factorisation: draws of aligned factors and what follows from them.
 
     Returned by `bmfjax.fit` and `Fit.load`.
@@ -51,14 +71,14 @@ class Fit(FactorDraws):
     scalars : dict
         Fit-level figures: R-hat, effective sample sizes, seconds; `coverage_largest` and
         `coverage_mean`, angles in degrees between the factors of two draws (see
-        `bmfjax.solutions`); of the Boolean and relaxed models `errors`, observed
+        `bmfjax.verdict.spread`); of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong.
     binary : Binarized or None
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
     approximation : dict
-        Of a variational fit, what its draws are drawn from; see `bmfjax.logistic_entries`.
+        Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`.
 
     Examples
     --------
@@ -71,6 +91,89 @@ class Fit(FactorDraws):
     >>> fit.probability(rows=[0], columns=[0, 1]).shape
     (1, 2)
     """
+
+    data: BinaryMatrix | RealMatrix | Ratings
+    model: str
+    sampler: str
+    settings: Mapping[str, Any]
+    usage_draws: np.ndarray
+    basis_draws: np.ndarray
+    trace: Mapping[str, np.ndarray]
+    agreement: np.ndarray
+    scalars: Mapping[str, Any]
+    binary: Binarized | None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
+    approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    #: Names of the models whose fits are of this class.
+    models: ClassVar[tuple[str, ...]] = ()
+    #: Whether factors are Boolean, and whether real ones have either sign.
+    is_boolean: ClassVar[bool] = False
+    is_signed: ClassVar[bool] = True
+    #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
+    #: noise is in the probability already (None where it is not).
+    kinds: ClassVar[tuple[str, ...]] = cells.KINDS
+    noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED
+    observed_kinds: ClassVar[tuple[str, ...] | None] = None
+    #: Facts, sections and words of the report.
+    page: ClassVar[Page]
+
+    @property
+    def precision_draws(self) -> np.ndarray | None:
+        """Draws of the noise precision, (chain, draw), where it was learned."""
+        return self.other_draws.get("precision")
+
+    @property
+    def rate_draws(self) -> np.ndarray | None:
+        """Draws of the rates of the prior "ard", (chain, draw, rank): high where the data do not
+        need a factor."""
+        return self.other_draws.get("rate")
+
+    @property
+    def is_real(self) -> bool:
+        """Whether factors are real numbers that are not rounded to 0 and 1."""
+        return self.binary is None
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return self.usage_draws.shape[-1]
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.usage_draws.shape[0]
+
+    @functools.cached_property
+    def usage(self) -> np.ndarray:
+        """Posterior means, (rows, rank) float64."""
+        return self._moments("usage")[0]
+
+    @functools.cached_property
+    def basis(self) -> np.ndarray:
+        """Posterior means, (columns, rank) float64."""
+        return self._moments("basis")[0]
+
+    @functools.cached_property
+    def usage_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (rows, rank) float64."""
+        return self._moments("usage")[1]
+
+    @functools.cached_property
+    def basis_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (columns, rank) float64."""
+        return self._moments("basis")[1]
+
+    def _moments(self, name):
+        """Return mean and standard deviation of a factor matrix."""
+        draws = self.usage_draws if name == "usage" else self.basis_draws
+        return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Aligned draws, ``{site: (chain, draw, ...)}``."""
+        factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
+        return factors | dict(self.other_draws)
 
     # ---- entries of the matrix -----------------------------------------------------------
 
@@ -87,7 +190,7 @@ class Fit(FactorDraws):
         relaxed model that the reconstruction reaches one half,
         :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
         logistic model it is that an observation is a one, averaged over the starts; see
-        `bmfjax.logistic_entries.probability`.
+        `bmfjax.posterior.mixture.probability`.
 
         Parameters
         ----------
@@ -107,9 +210,10 @@ class Fit(FactorDraws):
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        entries = reconstruction.of(self)
-        chance = entries.noisy_probability if noisy else entries.probability
-        return chance(*selected(self.data, rows, columns))
+        if not noisy and rows is None and columns is None and self._is_small:
+            return self._whole_probability.copy()
+        i, j = selected(self.data, rows, columns)
+        return self._noisy_probability(i, j) if noisy else self._probability(i, j)
 
     def predict(
         self,
@@ -138,7 +242,9 @@ class Fit(FactorDraws):
         (rows, columns) float64, or (2, rows, columns) for "interval"
             Of the noise-free reconstruction, not of a noisy observation.
         """
-        return reconstruction.of(self).predict(*selected(self.data, rows, columns), kind, level)
+        if kind not in PREDICTED:
+            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+        return self._predict(*selected(self.data, rows, columns), kind, level)
 
     def predict_cells(
         self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
@@ -193,7 +299,16 @@ class Fit(FactorDraws):
         """
         i = positions(rows, self.data.row_names, "row")
         j = positions(columns, self.data.column_names, "column")
-        return reconstruction.of(self).of_cells(i, j, (kind,), level, noisy)[kind]
+        return self.tell_cells(i, j, (kind,), level, noisy)[kind]
+
+    def tell_cells(self, i, j, kinds, level: float, noisy: bool) -> dict[str, np.ndarray]:
+        """Predict single cells at positions, several kinds at once; as `predict_cells`."""
+        if i.shape != j.shape:
+            raise InputError(f"there are {len(i)} rows and {len(j)} columns; give one each a cell")
+        cells.check_level(level)
+        for kind in kinds:
+            self._check_kind(kind, noisy)
+        return self._cells(i, j, kinds, level, noisy)
 
     def given_new(
         self, new, side: str = "rows", *, sweeps: int | None = None, seed: int = 0
@@ -221,9 +336,7 @@ class Fit(FactorDraws):
             Its data are `new`, of which `predict`, `predict_cells` and the verdict speak;
             ``settings["given_new"]`` is `side`.
         """
-        from bmfjax.pmf_new import given_new  # JAX only where it is used
-
-        return given_new(self, new, side, sweeps, seed)
+        raise InputError(f"model {self.model!r} has no given_new; use transform()")
 
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
@@ -239,14 +352,96 @@ class Fit(FactorDraws):
             The factors; of the logistic model with effects and bias, so that the product is the
             log odds.
         """
-        return reconstruction.of(self).product_draws(rows, columns)
+        usage, basis = self.usage_draws, self.basis_draws
+        # Packed draws of the whole matrix stay packed, and are formed one at a time.
+        if is_all(rows, self.data.num_rows) and is_all(columns, self.data.num_columns):
+            return usage, basis
+        return usage[:, :, rows], basis[:, :, columns]
+
+    # ---- what differs between families -----------------------------------------------------
+    # Rows `i` and columns `j` are positions, (...) int.
+
+    def _factors(self, i, j):
+        """Return draws of the factors of some rows and columns, packed if they can be."""
+        return self.product_draws(i, j)
+
+    def _probability(self, i, j) -> np.ndarray:
+        """Return the probability that an entry is truly a one, (rows, columns) float64."""
+        return products.exceedance(*self._factors(i, j), level=0.5)
+
+    def _noisy_probability(self, i, j) -> np.ndarray:
+        """Return the probability that an observation is a one, (rows, columns) float64."""
+        raise InputError(f"model {self.model!r} has no flip rates; {self._no_flips}")
+
+    _no_flips: ClassVar[str] = "use predict() for its reconstruction"
+
+    def _predict(self, i, j, kind, level) -> np.ndarray:
+        """Return what `predict` does, of positions."""
+        usage, basis = self._factors(i, j)
+        if kind == "interval":
+            return products.interval(usage, basis, level)
+        return products.moments(usage, basis)[kind == "sd"]
+
+    def _check_kind(self, kind, noisy) -> None:
+        """Refuse a kind of prediction that the model does not have."""
+        if kind not in cells.KINDS:
+            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd', 'interval' or 'probability'")
+        if noisy and kind not in self.noisy_kinds:
+            raise InputError(self._no_noise.format(model=self.model, kind=kind))
+
+    _no_noise: ClassVar[str] = "model {model!r} has no flip rates; leave noisy out"
+
+    def _cells(self, i, j, kinds, level, noisy) -> dict[str, np.ndarray]:
+        """Return predictions of cells, checked, each (..., cell) float64."""
+        rng = np.random.default_rng(0) if noisy else None
+        parts = [
+            self._block(i[some], j[some], kinds, level, rng)
+            for some in cells.blocks(len(i), self._width())
+        ]
+        return {kind: np.concatenate([part[kind] for part in parts], -1) for kind in kinds}
+
+    def _width(self) -> int:
+        """Return how many numbers are formed at once for each cell."""
+        return self.usage_draws.shape[0] * self.usage_draws.shape[1]
+
+    def _block(self, i, j, kinds, level, rng) -> dict[str, np.ndarray]:
+        """Return predictions of cells whose draws are formed at once; with noise from `rng`."""
+        values, found = cells.cell_draws(self, i, j), {}
+        for kind in kinds:
+            if kind == "probability":
+                found[kind] = (values >= 0.5).mean(0)
+            elif rng is not None:
+                found[kind] = cells.with_normal_noise(self, values, kind, level, rng)
+            else:
+                found[kind] = cells.summarised(values, kind, level)
+        return found
+
+    @functools.cached_property
+    def mixing(self) -> Mixing:
+        """R-hat and effective draws of some entries of the reconstruction; computed once."""
+        return mixing(informed(self.data), *self.product_draws(*map(np.arange, self.data.shape)))
+
+    @functools.cached_property
+    def spread(self) -> Coverage:
+        """How far apart the solutions in the draws are, in degrees; computed once."""
+        return spread(self.basis_draws, signed=not self.is_signed)
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the whole matrix is formed without being asked for."""
+        return self.data.num_rows * self.data.num_columns <= MAX_ENTRIES
+
+    @functools.cached_property
+    def _whole_probability(self) -> np.ndarray:
+        """Probabilities of all entries of a small matrix; computed once."""
+        return self._probability(*map(np.arange, self.data.shape))
 
     def transform(self, new_rows) -> np.ndarray:
         r"""Usage of new rows, given the fitted basis.
 
-        For the Boolean model the posterior mean: draws of the usage of the new rows
-        given draws of everything else, which the new rows do not change. For the relaxed
-        model, for every kept draw of the basis, the usage in [0, 1] that fits the new
+        For the Boolean model the posterior mean given draws of everything else, which the new rows
+        do not change: exact for each draw up to rank 8, else from a few Gibbs sweeps. For the
+        relaxed model, for every kept draw of the basis, the usage in [0, 1] that fits the new
         rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
         model the same without the upper bound. For the
         logistic model the mean of the variational posterior, averaged over the starts (zero,
@@ -264,9 +459,7 @@ class Fit(FactorDraws):
         -------
         (rows, rank) float64
         """
-        from bmfjax.new_rows import usage_of  # JAX only where it is used
-
-        return usage_of(self, new_rows)
+        raise NotImplementedError
 
     # ---- Boolean factors -------------------------------------------------------------------
 
@@ -289,7 +482,23 @@ class Fit(FactorDraws):
         usage : (rows, rank) bool
         basis : (columns, rank) bool
         """
-        return rounded(self, method)
+        return self._rounded()
+
+    @property
+    def usage_binary(self) -> np.ndarray:
+        """The most probable Boolean factors, (rows, rank) bool; see `binarize`."""
+        return self._rounded()[0]
+
+    @property
+    def basis_binary(self) -> np.ndarray:
+        """The same, (columns, rank) bool."""
+        return self._rounded()[1]
+
+    def _rounded(self):
+        raise InputError(
+            f"model {self.model!r} has real factors, which are not rounded to 0 and 1; use usage "
+            "and basis, probability() or predict()"
+        )
 
     # ---- for a person ----------------------------------------------------------------------
 
@@ -306,7 +515,32 @@ class Fit(FactorDraws):
             factors `size`, what one adds to the log odds, as a root mean square over the
             entries, and `rows`, `columns`: how many are two standard deviations from zero.
         """
-        return factor_table(self)
+        return self._summary.copy()
+
+    @functools.cached_property
+    def _summary(self) -> pd.DataFrame:
+        """The table of `summary`; computed once."""
+        frame = pd.DataFrame(self._table()).set_index("factor")
+        frame.attrs = {k: v for k, v in self.scalars.items() if np.ndim(v) == 0}
+        return frame
+
+    def _table(self) -> list[dict]:
+        """Return a line for each factor, of real numbers."""
+        table = []
+        for k in range(self.rank):
+            usage, basis = self.usage[:, k], self.basis[:, k]
+            sd = self.usage_sd[:, k], self.basis_sd[:, k]
+            table.append(
+                {
+                    "factor": k + 1,
+                    "size": float(np.sqrt((usage**2).mean() * (basis**2).mean())),
+                    "rows": int((abs(usage) > 2 * sd[0]).sum()),
+                    "columns": int((abs(basis) > 2 * sd[1]).sum()),
+                    "agreement": float(self.agreement[k]),
+                    "sd": float(np.concatenate(sd).mean()),
+                }
+            )
+        return table
 
     @property
     def verdict(self) -> str:
@@ -324,7 +558,40 @@ class Fit(FactorDraws):
     @functools.cached_property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        return inference_data(self)
+        return self.container()
+
+    def container(self) -> Any:
+        """Return a new ArviZ container, which the fit does not keep; see `idata`."""
+        every = max(1, int(self.scalars["thinning"]))
+        kept = self.usage_draws.shape[1]
+        last = int(self.scalars["num_warmup"]) + every * np.arange(1, kept + 1) - 1
+        # The trace of a variational fit is of its optimisation, and not of draws.
+        trace = {} if self.approximation else self.trace
+        factors = list(range(1, self.rank + 1))
+        return to_inference_data(
+            self.draws(),
+            sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
+            observed_data={"data": self.data.dense()} if self._is_small else None,
+            dims=DIMS,
+            coords={
+                "rows": list(self.data.row_names),
+                "columns": list(self.data.column_names),
+                "factor": factors,
+                "other_factor": factors,
+            },
+            attrs={"model": self.model, "sampler": self.sampler, "verdict": self.verdict},
+        )
+
+    def __getstate__(self) -> dict:
+        # Copies and pickles hold the fit itself, and not what was computed from it.
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def of_model(cls, model: str) -> type[Fit] | None:
+        """Return the class of the fits of a model, None where there is no such model."""
+        if model in cls.models:
+            return cls
+        return next((c for k in cls.__subclasses__() if (c := k.of_model(model))), None)
 
     def report(self, path, *, overwrite: bool = False):
         """Write one self-contained HTML page for a person.
@@ -340,19 +607,147 @@ class Fit(FactorDraws):
         -------
         pathlib.Path
         """
-        from bmfjax.report import write_report  # plots are imported only when asked for
-
         return write_report(self, path, overwrite=overwrite)
 
     def save(self, directory, *, overwrite: bool = False):
-        """Write the fit to a directory; see `bmfjax.storage.save_fit`."""
-        from bmfjax.storage import save_fit
+        """Write the fit: data, factors, posterior draws, probabilities, summary.
 
-        return save_fit(self, directory, overwrite=overwrite)
+        Probabilities of all entries are written for binary matrices of up to 10^7 entries.
+
+        Parameters
+        ----------
+        directory : path
+            Made where it does not exist.
+        overwrite : bool
+            Replace a fit that is there, its page included. Files that no fit wrote stay.
+
+        Returns
+        -------
+        pathlib.Path
+            The directory.
+
+        Raises
+        ------
+        InputError
+            Where the directory holds another fit, a file that no fit wrote is in the way, a run
+            writes to the directory, or it cannot be written to; an older fit then stays as it is.
+
+        Examples
+        --------
+        >>> import tempfile, bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = bmfjax.Fit.load(fit.save(folder + "/davis"))
+        >>> bool((again.usage_draws[:] == fit.usage_draws[:]).all())
+        True
+        """
+        with store.opened(directory, overwrite) as folder:
+            store.write(self.record(), folder)
+        return folder
 
     @staticmethod
     def load(directory) -> Fit:
-        """Read a fit that `save` or the command line wrote."""
-        from bmfjax.storage import load_fit
+        """Read a fit that `save` or the command line wrote.
 
-        return load_fit(directory)
+        Raises
+        ------
+        InputError
+            Where the directory holds no fit or a file is damaged.
+        """
+        record = store.read(directory)
+        kind = Fit.of_model(record.summary["model"])
+        if kind is None:
+            raise InputError(
+                f"the fit in {directory} is of model {record.summary['model']!r}, which this "
+                "version does not have; fit again"
+            )
+        return kind._of_record(record)
+
+    def record(self, *, probability: bool = False) -> store.Record:
+        """Return plain values of the fit, as they are written to its directory.
+
+        Probabilities of all entries are among them where the model has them and the matrix is
+        small, or `probability` asks for them.
+        """
+        rows, columns = self.data.shape
+        chance = None
+        # A nonnegative fit of ones and zeros has no probability of a one.
+        if isinstance(self.data, BinaryMatrix) and "probability" in self.kinds:
+            if self._is_small:
+                chance = self._whole_probability
+            elif probability:
+                chance = self._probability(np.arange(rows), np.arange(columns))
+        # The container is made for the file, and not kept with the fit: a byte a bit of the draws.
+        return store.Record(self.data, self._texts(), self._arrays(), self.container(), chance)
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a record that are not draws."""
+        means = {n: d.mean((0, 1)) for n, d in self.other_draws.items() if n.endswith("_effect")}
+        binary = {} if self.is_real else {f"{n}_binary": getattr(self.binary, n) for n in FACTORS}
+        return {
+            "usage": self.usage,
+            "basis": self.basis,
+            "usage_sd": self.usage_sd,
+            "basis_sd": self.basis_sd,
+            "agreement": self.agreement,
+            "row_names": np.array(self.data.row_names),
+            "column_names": np.array(self.data.column_names),
+            **{f"trace_{n}": t for n, t in self.trace.items()},
+            **{f"approximation_{n}": a for n, a in self.approximation.items()},
+            **means,
+            **binary,
+        }
+
+    def _texts(self) -> dict[str, Any]:
+        """Return the texts and numbers of a record."""
+        return {
+            "verdict": self.verdict,
+            "model": self.model,
+            "sampler": self.sampler,
+            "data": {
+                "name": self.data.name,
+                "rows": self.data.num_rows,
+                "columns": self.data.num_columns,
+                "ones": getattr(self.data, "num_ones", None),
+                "missing": self.data.num_missing,
+                "fingerprint": self.data.fingerprint(),
+            },
+            "settings": self.settings,
+            "scalars": self.scalars,
+            "factors": self._summary.reset_index().to_dict("records"),
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def _of_record(cls, record: store.Record) -> Fit:
+        """Return the fit that a record was made of."""
+        summary, arrays = record.summary, record.factors
+        posterior = posterior_dataset(record.posterior)
+        draws = {n: posterior[n].values for n in posterior}
+        usage, basis = (cls._as_kept(draws.pop(n)) for n in FACTORS)
+        binary = None
+        if "usage_binary" in arrays:
+            rounded = (arrays[f"{n}_binary"] for n in FACTORS)
+            binary = Binarized(*rounded, summary["scalars"].get("expected_errors", np.nan))
+        trace, approximation = (
+            {n.removeprefix(start): arrays[n] for n in arrays if n.startswith(start)}
+            for start in ("trace_", "approximation_")
+        )
+        return cls(
+            data=record.data,
+            usage_draws=usage,
+            basis_draws=basis,
+            other_draws=draws,
+            trace=trace,
+            agreement=arrays["agreement"],
+            binary=binary,
+            approximation=approximation,
+            **{n: summary[n] for n in ("model", "sampler", "settings", "scalars", "versions")},
+        )
+
+    @staticmethod
+    def _as_kept(draws: np.ndarray):
+        """Return draws that were read as the fit keeps them."""
+        return draws

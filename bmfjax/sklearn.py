@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.expected_usage import MAX_RANK, expected_usage
+from bmfjax.data.blocks import spaced
+from bmfjax.data.checks import one_of, whole
 from bmfjax.fit import fit
 
 try:
@@ -66,8 +67,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Notes
     -----
-    `transform` sums over all sets of components, so that a sample's values do not depend on the
-    samples beside it. With more than 8 components it samples (`Fit.transform`), and they do by
+    `transform` is that of the fit: it sums over all sets of components, so that a sample's values
+    do not depend on the samples beside it. With more than 8 components it samples, and they do by
     Monte Carlo error.
 
     Examples
@@ -123,12 +124,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             options (a ValueError).
         """
         data = self._read(X, reset=True)
-        wanted = self.n_components
-        if isinstance(wanted, bool) or not isinstance(wanted, numbers.Integral) or wanted < 1:
-            raise InputError(f"n_components is {wanted!r}; give a whole number of at least 1")
-        if self.init not in ("annealed", "random"):
-            raise InputError(f"init is {self.init!r}; choose 'annealed' or 'random'")
-        rank, seed = min(int(wanted), *data.shape), _seed(self.random_state)
+        rank = min(whole("n_components", self.n_components), *data.shape)
+        one_of("init", self.init, ("annealed", "random"))
+        seed = _seed(self.random_state)
         self.fit_ = fit(
             data,
             rank,
@@ -155,15 +153,10 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Returns
         -------
         (n_samples, n_components_) float64
-            Posterior means of the usage; see `bmfjax.expected_usage.expected_usage`.
+            Posterior means of the usage; see `Fit.transform`.
         """
         check_is_fitted(self)
-        rows, others = self._read(X, reset=False), self.fit_.other_draws
-        if self.n_components_ > MAX_RANK or "usage_density" not in others:
-            return self.fit_.transform(rows)  # which says why, where it cannot be done
-        return expected_usage(
-            rows, self.fit_.basis_draws, others["flip_rate"], others["usage_density"]
-        )
+        return self.fit_.transform(self._read(X, reset=False))
 
     def inverse_transform(self, X):
         r"""Probability that each entry is truly a one, from usages.
@@ -192,7 +185,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         unused = np.log1p(-np.minimum(usage, 1 - 1e-15))
         basis = self.fit_.basis_draws
         chains, draws = basis.shape[:2]
-        chosen = np.unique(np.linspace(0, chains * draws - 1, MAX_DRAWS).astype(int))
+        chosen = spaced(chains * draws, MAX_DRAWS, down=True)
         total = np.zeros((len(usage), self.n_features_in_))
         for c in chosen:
             total -= np.expm1(unused @ np.asarray(basis[c // draws, c % draws], float).T)

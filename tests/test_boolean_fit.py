@@ -11,12 +11,18 @@ import pytest
 import scipy.sparse as sp
 
 import bmfjax
-from bmfjax.boolean_plan import align_packed, memory_needed
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product, posterior_dataset
-from bmfjax.draws import PackedDraws
-from bmfjax.job import prepare
-from bmfjax.outcome import outcome
+from bmfjax.families import ask
+from bmfjax.families.base import Chains
+from bmfjax.families.boolean import (
+    BooleanFit,
+    agreement_of,
+    align_packed,
+    memory_needed,
+)
+from bmfjax.families.tiles import tile_fit
+from bmfjax.posterior.packed import PackedDraws
 
 QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
 
@@ -122,11 +128,12 @@ def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("looked for a start")
 
-    monkeypatch.setattr("bmfjax.boolean_plan.boolean_starts", fail)
-    job = prepare(product[2], 3, num_samples=10, sampler_options={"update": "metropolis"})
-    assert job.plan.start(True).steps_done == 0
+    monkeypatch.setattr("bmfjax.families.boolean.boolean_starts", fail)
+    request = ask(product[2], 3, num_samples=10, sampler_options={"update": "metropolis"})
+    chains = request.chains()
+    assert chains.run(request, resume=True).steps_done == 0
     with pytest.raises(AssertionError, match="looked for a start"):
-        job.plan.start(False)
+        chains.run(request)
 
 
 def test_known_bits_stay(product):
@@ -182,8 +189,8 @@ def test_states_that_fill_the_memory_are_refused(monkeypatch):
     data = np.random.default_rng(0).random((5000, 9)) < 0.5
     tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
     with pytest.raises(InputError, match=r"weights of 256 states a line .* are available"):
-        prepare(data, 8, sampler_options=tempered)
-    prepare(data, 2, sampler_options=tempered)
+        ask(data, 8, sampler_options=tempered).chains()
+    ask(data, 2, sampler_options=tempered).chains()
 
 
 def test_a_large_sparse_matrix_takes_its_words_and_little_more():
@@ -204,10 +211,10 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     data = bmfjax.BinaryMatrix(rng.random((256, 256)) < 0.5)
     aligned = align_packed(usage, basis, (0, 0))
     trace = {"log_joint": rng.normal(size=(4, 250))}
-    settings = {"model": "ormachine", "sampler": "gibbs", "num_warmup": 0, "thinning": 1}
-    plan = SimpleNamespace(data=data, settings=settings)
+    request = ask(data, 8, num_warmup=0)
+    chains = Chains(None, None, request.settings(thinning=1))
     run = SimpleNamespace(
-        num_warmup=0, num_draws=250, steps_done=250, num_steps=250, timed_out=False,
+        num_warmup=0, num_draws=250, steps_done=250, num_steps=250, timed_out=False, seconds=0.0,
         intervals=lambda: {"usage": 1},
     )  # fmt: skip
     kept, peaks = usage.words.nbytes + basis.words.nbytes, {}
@@ -222,7 +229,9 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
 
     fit = peak_of(
         "outcome",
-        lambda: outcome(plan, run, aligned, trace, exact=True, seconds=0.0, versions={}),
+        lambda: tile_fit(
+            BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, {}
+        ),
     )
     peak_of("summary", fit.summary)
     fit.save(tmp_path / "first")  # imports what it needs

@@ -8,14 +8,15 @@ import pytest
 from scipy.special import ndtr
 
 import bmfjax
-from bmfjax.cells import covered, quantiles_of_bits
 from bmfjax.data import InputError
-from bmfjax.draws import PackedDraws
-from bmfjax.selection import positions
+from bmfjax.diagnostics import Binarized
+from bmfjax.posterior.cells import covered, quantiles_of_bits
+from bmfjax.posterior.packed import PackedDraws
+from bmfjax.posterior.selection import positions
 
 ROWS, COLUMNS, RANK, CHAINS, DRAWS = 40, 37, 3, 2, 25
 NAMES = tuple(f"user {i}" for i in range(ROWS))
-SCALARS = {"verdict": "Put together.", "num_warmup": 0, "thinning": 1}
+SCALARS = {"verdict": "Put together.", "num_warmup": 0, "thinning": 1, "expected_errors": 0.0}
 OF_ONES = ("ormachine", "relaxed", "logistic", "probit")
 MODELS = (*OF_ONES, "nmf", "pmf", "ordered-probit")
 
@@ -65,9 +66,12 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
 def fit_of(model, data=None, **sizes):
     """A fit put together from arrays, without sampling."""
     usage, basis, other, settings, approximation = drawn(model, **sizes)
-    return bmfjax.Fit(
+    binary = None
+    if model in ("ormachine", "relaxed"):
+        binary = Binarized(*(np.asarray(f).mean((0, 1)) >= 0.5 for f in (usage, basis)), 0.0)
+    return bmfjax.Fit.of_model(model)(
         data_of(model) if data is None else data, model, "gibbs", settings, usage, basis,
-        trace={}, agreement=np.ones(usage.shape[-1]), scalars=SCALARS, binary=None,
+        trace={}, agreement=np.ones(usage.shape[-1]), scalars=SCALARS, binary=binary,
         other_draws=other, approximation=approximation,
     )  # fmt: skip
 
@@ -80,7 +84,7 @@ def fit(request):
 @pytest.fixture(params=[4_000_000, 300])
 def block(request, monkeypatch):
     """All at once, and in many parts."""
-    monkeypatch.setattr("bmfjax.cells.BLOCK", request.param)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", request.param)
 
 
 ROW, COLUMN = np.random.default_rng(2).integers(0, (ROWS, COLUMNS), (90, 2)).T
@@ -157,7 +161,7 @@ def test_probabilities_of_stars_are_shares_of_drawn_stars():
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf", "ordered-probit"])
 def test_means_and_spreads_of_observations_are_no_draws(model, monkeypatch):
     """The same cell has one answer, alone or among others."""
-    monkeypatch.setattr("bmfjax.cells.BLOCK", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 100)
     fit = fit_of(model)
     mean, sd = (fit.predict_cells([3, 9, 3], [0, 1, 0], k, noisy=True) for k in ("mean", "sd"))
     np.testing.assert_allclose([mean[0], sd[0]], [mean[2], sd[2]], rtol=1e-12)
@@ -209,6 +213,7 @@ def test_wrong_cells_and_levels_are_refused():
     with pytest.raises(InputError, match="kind is 'probability'; choose 'mean', 'sd' or"):
         fit_of("probit").predict(kind="probability")
     assert fit.predict_cells([], [], "interval").shape == (2, 0)
+    assert fit_of("relaxed").predict(columns=[], kind="interval").shape == (2, ROWS, 0)
 
 
 @pytest.mark.parametrize("rank", [7, 11, 40, 70])
@@ -291,7 +296,7 @@ def peak_of(fit, i, j, kind):
 @pytest.mark.parametrize("model", MODELS)
 def test_memory_follows_the_cells_and_not_draws_or_rank(model, monkeypatch):
     """10,000 cells x 100 draws are 4 MB of numbers, and 80 MB of factors."""
-    monkeypatch.setattr("bmfjax.cells.BLOCK", 40_000)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 40_000)
     fit = fit_of(model, draws=50, rank=10)
     i, j = np.random.default_rng(3).integers(0, (ROWS, COLUMNS), (10_000, 2)).T
     for kind in ("mean", "interval"):
@@ -300,7 +305,7 @@ def test_memory_follows_the_cells_and_not_draws_or_rank(model, monkeypatch):
 
 def test_few_draws_of_boolean_lines_are_unpacked_at_once(monkeypatch):
     """5,000 rows x 100 draws x 20 factors are 10 MB as bool."""
-    monkeypatch.setattr("bmfjax.cells.BLOCK", 200_000)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 200_000)
     words = np.random.default_rng(0).integers(0, 2**32, (1, 100, 20, 157), np.uint32)
     draws, lines = PackedDraws(words, 5000), np.arange(5000)
     tracemalloc.start()

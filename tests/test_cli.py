@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import storage
+from bmfjax import store
 from bmfjax.cli import main
-from bmfjax.output import FILES, LOCK
+from bmfjax.store import FILES, LOCK
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
 
@@ -105,7 +105,7 @@ def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
 
     new = [*QUICK, "--seed", 5, "--output", out]
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "write_netcdf", full)
+        patched.setattr(store, "write_netcdf", full)
         assert run("fit", "davis", *new, "--overwrite") == 2
     error = capsys.readouterr().err
     assert f"{out} cannot be written: No space left" in error and "--resume" in error
@@ -228,7 +228,8 @@ def start(folder):
     command = [sys.executable, "-m", "bmfjax", "fit", "davis", *LONG, "--output", str(folder)]
     # Small chunks and a checkpoint after each, so that the run can be hit in the middle.
     code = (
-        "import sys, time, bmfjax.job as job, bmfjax.cli as cli, bmfjax.infer.driver as driver\n"
+        "import sys, time, bmfjax.families.sampling as job\n"
+        "import bmfjax.cli as cli, bmfjax.infer.run as driver\n"
         "job.CHECKPOINT_SECONDS = 0.0\n"
         "take = driver.ChainRun.advance\n"
         "def slow(self, n=None):\n"
@@ -326,7 +327,7 @@ def test_sigterm_before_the_sampling_is_one_line_too(tmp_path, capsys, monkeypat
     def terminated(*args, **kwargs):
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("bmfjax.job.Checkpoint", terminated)
+    monkeypatch.setattr("bmfjax.families.sampling.Checkpoint", terminated)
     given = ["fit", "davis", *QUICK, "--over", "--output", tmp_path / "out"]
     assert run(*given) == 143
     assert capsys.readouterr().err == "bmfjax: terminated before the sampling\n"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmfjax import posterior
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.draws import PackedDraws, subset
+from bmfjax.posterior import products as posterior
+from bmfjax.posterior.packed import PackedDraws, subset
 
 
 def example(lines=45, seed=0):
@@ -78,8 +78,7 @@ def pair(rows=70, columns=45, draws=6):
 
 @pytest.mark.parametrize("block", [2**21, 200])
 def test_functionals_of_packed_draws_are_those_of_their_products(monkeypatch, block):
-    monkeypatch.setattr(posterior, "BLOCK", block)
-    monkeypatch.setattr("bmfjax.draws.BLOCK", block)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", block)
     usage, basis, product = pair()
     packed = PackedDraws.pack(usage), PackedDraws.pack(basis)
     share = product.mean((0, 1))
@@ -129,14 +128,14 @@ def test_figures_of_sampled_entries_are_those_of_the_whole_products():
 def test_sampled_entries_are_the_same_in_blocks_of_draws(monkeypatch):
     usage, basis, _ = pair()
     whole = posterior.sampled_entries(usage, basis, 100)
-    monkeypatch.setattr("bmfjax.cells.BLOCK", 3000)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 3000)
     np.testing.assert_array_equal(posterior.sampled_entries(usage, basis, 100), whole)
     with pytest.raises(InputError, match="level is 90; give a probability"):
         posterior.interval(usage, basis, 90)
 
 
 def test_real_factors_in_pieces_have_the_same_products(monkeypatch):
-    monkeypatch.setattr(posterior, "BLOCK", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 100)
     usage, basis = (f.astype(np.float32) * 0.7 for f in pair()[:2])
     product = np.einsum("cdik,cdjk->cdij", usage, basis)
     np.testing.assert_array_equal(

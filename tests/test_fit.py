@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import bmfjax
-from bmfjax.boolean import boolean_factors
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product
+from bmfjax.families import ask
 from bmfjax.infer import ChainRun
 from bmfjax.infer.interrupt import Terminated
-from bmfjax.job import prepare
+from bmfjax.posterior.selection import informed
 
 APPROXIMATE = {"sampler": "iasg"}
 QUICK = {
@@ -186,26 +186,26 @@ def test_settings_tell_priors_apart(product):
     """A checkpoint of one prior must not be continued under another."""
     import numpyro.distributions as dist
 
+    from bmfjax.families.base import settings_text
     from bmfjax.models import resolve_prior
-    from bmfjax.options import describe
 
     priors = [resolve_prior(name) for name in ("uniform", "normal", "laplace", "beta")]
     priors += [dist.TruncatedNormal(m, 1.0, low=0.0, high=1.0) for m in (0.1, 0.2)]
     priors += [dist.TruncatedDistribution(dist.Laplace(0.0, b), 0.0, 1.0) for b in (0.1, 1.0)]
-    assert len({describe(p) for p in priors}) == len(priors)
+    assert len({settings_text(p) for p in priors}) == len(priors)
 
 
 def test_starts_where_it_is_told(product):
     init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
-    job = prepare(product.data, 3, model="relaxed", init=init, num_chains=2, num_samples=10)
-    start = job.plan.start(False).state.position["usage"]
+    request = ask(product.data, 3, model="relaxed", init=init, num_chains=2, num_samples=10)
+    start = request.chains().run(request).state.position["usage"]
     np.testing.assert_allclose(start[1], product.usage, atol=2e-3)  # inside the box by delta
 
 
 def test_stops_in_time_with_what_there_is(product, monkeypatch):
     clock = itertools.count(0.0, 0.25)  # a quarter of a second at every look, on any machine
     now = types.SimpleNamespace(monotonic=lambda: next(clock))
-    monkeypatch.setattr("bmfjax.infer.driver.time", now)
+    monkeypatch.setattr("bmfjax.infer.run.time", now)
     found = bmfjax.fit(
         product.data,
         rank=2,
@@ -272,16 +272,15 @@ def test_sigterm_leaves_a_checkpoint_and_no_result(product, signal_after, tmp_pa
 
 
 def test_the_verdict_doubts_chains_that_disagree(product):
-    from bmfjax import trust
+    from bmfjax import verdict
 
     rng = np.random.default_rng(0)
     usage = rng.random((2, 50, 40, 3)) * np.array([0.1, 1.0])[:, None, None, None]
     basis = rng.random((2, 50, 24, 3))
     trace = {"log_joint": rng.normal(size=(2, 60)), "residual": np.full((2, 60), 100.0)}
-    binary = boolean_factors(product.data, usage, basis)
-    apart = trust.assess(
-        product.data, usage, basis, binary, np.ones(3), trace, exact=True, residual_floor=2.0
-    )
+    lines, options = informed(product.data), {"exact": True, "residual_floor": 2.0}
+    entries = verdict.mixing(lines, usage, basis)
+    apart = verdict.of_chains(entries, 2, 0, np.ones(3), trace, **options)
     assert apart["rhat_product"] > 1.5
     assert not apart["converged"]
     assert apart["verdict"].startswith("Do not rely on this run")
@@ -290,14 +289,14 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     jitter = rng.normal(0, 0.02, (2, 500, 40, 3)), rng.normal(0, 0.02, (2, 500, 24, 3))
     together = [f[:1, :1].clip(0.1, 0.9) + e for f, e in zip((usage, basis), jitter, strict=True)]
     trace = {"log_joint": rng.normal(size=(2, 500)), "residual": np.full((2, 500), 100.0)}
-    options = {"exact": True, "residual_floor": 2.0}
-    agree = trust.assess(product.data, *together, binary, np.ones(3), trace, **options)
+    entries = verdict.mixing(lines, *together)
+    agree = verdict.of_chains(entries, 2, 0, np.ones(3), trace, **options)
     assert agree["converged"]
     assert agree["verdict"].startswith(("Reliable", "Usable"))
     assert "without noise" not in agree["verdict"]
     # One scalar of the whole that has not mixed is enough to doubt it.
     stuck = {**trace, "precision": np.repeat([[1.0], [2.0]], 500, 1) + rng.normal(0, 0.1, (2, 500))}
-    doubted = trust.assess(product.data, *together, binary, np.ones(3), stuck, **options)
+    doubted = verdict.of_chains(entries, 2, 0, np.ones(3), stuck, **options)
     assert "the noise precision has" in doubted["verdict"]
     assert not doubted["converged"]
 
@@ -315,9 +314,10 @@ def test_data_without_noise_give_a_bounded_precision_and_say_so():
 def test_a_given_start_is_kept_until_the_data_move_it(product):
     """The start's precision fits it: at precision one the first sweep would forget it."""
     init = {"usage": product.usage.astype(float), "basis": product.basis.astype(float)}
-    job = prepare(product.data, 3, model="relaxed", init=init, num_warmup=0, num_samples=4)
-    assert job.settings["sampler_options"]["num_anneal"] == "0"
-    run = job.plan.start(False)
+    request = ask(product.data, 3, model="relaxed", init=init, num_warmup=0, num_samples=4)
+    chains = request.chains()
+    assert chains.settings["sampler_options"]["num_anneal"] == "0"
+    run = chains.run(request)
     run.advance(2)
     now = np.asarray(run.state.position["usage"])
     assert np.abs(now - product.usage).mean() < 0.15
@@ -326,8 +326,8 @@ def test_a_given_start_is_kept_until_the_data_move_it(product):
 def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
     ladder = {"inverse_temperatures": (1.0, 0.97, 0.94)}
     few = {"num_chains": 1, "num_warmup": 100, "num_samples": 60}
-    job = prepare(product.data, 3, model="relaxed", seed=0, sampler_options=ladder, **few)
-    run = job.plan.start(False)
+    request = ask(product.data, 3, model="relaxed", sampler_options=ladder, **few)
+    run = request.chains().run(request)
     run.finish()
     drawn, trace = run.draws(), run.trace()
     fitted = np.einsum("cdik,cdjk->cdij", drawn["usage"], drawn["basis"])
@@ -419,5 +419,5 @@ def test_shipped_name_path_and_matrix_are_the_same_data(tmp_path):
     zoo = bmfjax.load("zoo")
     bmfjax.save(tmp_path / "zoo.npz", zoo)
     for source in ("zoo", tmp_path / "zoo.npz", BinaryMatrix(zoo.dense())):
-        job = prepare(source, 2, model="relaxed", num_samples=4)
-        assert job.data.fingerprint() == zoo.fingerprint()
+        request = ask(source, 2, model="relaxed", num_samples=4)
+        assert request.data.fingerprint() == zoo.fingerprint()

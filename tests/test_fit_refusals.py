@@ -6,7 +6,7 @@ import pytest
 
 import bmfjax
 from bmfjax.data import InputError, memory
-from bmfjax.job import MODELS, prepare
+from bmfjax.families import FAMILIES, ask
 
 APPROXIMATE = {"sampler": "iasg"}
 
@@ -77,19 +77,19 @@ def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
     with pytest.raises(
         InputError, match="keeps the matrix dense, which for 40 x 24 needs about 1 "
     ):
-        prepare(product.data, 2, model="relaxed")
+        ask(product.data, 2, model="relaxed").chains()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_a_matrix_without_structure_is_refused(model):
     """Constant, one row or one column: nothing to factorise, said before anything is drawn."""
     for data in ([[1, 0, 1, 0]], [[1], [0], [1]]):
         with pytest.raises(InputError, match=r"one (row|column), .* nothing to factorise; give at"):
-            prepare(np.array(data, float), 1, model=model)
+            ask(np.array(data, float), 1, model=model)
     hidden = np.array([[1, 1, np.nan], [np.nan, 1, 1]])
     for data in (hidden, 0 * hidden):
         with pytest.raises(InputError, match=r"(no (ones|zeros) among|value is [01],).* factorise"):
-            prepare(data, 1, model=model)
+            ask(data, 1, model=model)
     with pytest.raises(InputError, match="value is 3, so there is nothing to factorise"):
-        prepare(bmfjax.Ratings([0, 0, 1], [0, 1, 0], [3, 3, 3]), 1, model="pmf")
+        ask(bmfjax.Ratings([0, 0, 1], [0, 1, 0], [3, 3, 3]), 1, model="pmf")
     assert bmfjax.BinaryMatrix(hidden).num_zeros == 0  # as data they are as good as any

@@ -11,15 +11,15 @@ from scipy.special import expit
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import posterior_dataset, prediction_scores, split_rhat
+from bmfjax.families import FAMILIES, ask
+from bmfjax.families.base import versions_in_use
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.infer.logistic_chains import posterior_of
-from bmfjax.infer.settling import WINDOW, has_settled, no_values, with_value
-from bmfjax.job import prepare, versions_in_use
-from bmfjax.logistic_entries import rhat
-from bmfjax.logistic_trust import assess, verdict
-from bmfjax.samplers import default_sampler
+from bmfjax.posterior.mixture import rhat
 from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_fit
-from bmfjax.variational.logistic_posterior import Gaussian
+from bmfjax.variational.chains import posterior_of
+from bmfjax.variational.posterior import Gaussian
+from bmfjax.variational.settling import WINDOW, has_settled, no_values, with_value
+from bmfjax.verdict import mixing_of_starts, of_starts, sentence_of_starts
 
 QUICK = {"num_chains": 2, "num_warmup": 120, "num_samples": 200, "progress": False}
 EFFECTS = {"row_effects": True, "column_effects": True}
@@ -102,9 +102,9 @@ def test_new_rows_that_are_old_ones_get_their_usage(made, fitted):
 
 
 def test_factors_are_not_rounded(fitted):
-    for ask in (lambda: fitted.usage_binary, lambda: fitted.basis_binary, fitted.binarize):
+    for refused in (lambda: fitted.usage_binary, lambda: fitted.basis_binary, fitted.binarize):
         with pytest.raises(InputError, match="real factors, which are not rounded"):
-            ask()
+            refused()
     with pytest.raises(InputError, match="no flip rates"):
         fitted.probability(noisy=True)
 
@@ -124,10 +124,11 @@ def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
 def test_a_resumed_fit_is_the_unbroken_one(made, tmp_path, sampler):
     options = QUICK | {"model": "logistic", "sampler": sampler, "num_warmup": 6, "num_samples": 10}
     whole = bmfjax.fit(made[0], 2, **options)
-    job = prepare(made[0], 2, **{n: v for n, v in options.items() if n != "progress"})
-    run = job.plan.start(False)
+    request = ask(made[0], 2, **{n: v for n, v in options.items() if n != "progress"})
+    chains = request.chains()
+    run = chains.run(request)
     run.advance(4)
-    identity = {"data": job.data.fingerprint(), **job.settings, **versions_in_use()}
+    identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
     Checkpoint(tmp_path, identity).write(run)
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
@@ -147,14 +148,14 @@ def test_entries_drawn_reach_the_bound_of_all_entries(made):
 
 def test_only_very_large_matrices_have_their_entries_sampled_by_default():
     """Above 100 million entries."""
-    of = {n: default_sampler("logistic", BinaryMatrix(csr_array((10_000, n), dtype=bool)))
+    of = {n: FAMILIES["logistic"].default_sampler(BinaryMatrix(csr_array((10_000, n), dtype=bool)))
           for n in (100, 10_000, 10_001)}  # fmt: skip
     assert of == {100: "batch", 10_000: "batch", 10_001: "svi"}
 
 
 def test_steps_draw_entries_for_every_line(made):
-    job = prepare(made[0], 2, model="logistic", sampler="svi", num_warmup=10)
-    assert job.settings["sampler_options"] == {"sampling": "biased", "step_entries": 4096}
+    chains = ask(made[0], 2, model="logistic", sampler="svi", num_warmup=10).chains()
+    assert chains.settings["sampler_options"] == {"sampling": "biased", "step_entries": 4096}
 
 
 def test_optimisation_ends_when_the_bound_has_settled(made, fitted):
@@ -186,7 +187,7 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
             pressed = contextlib.nullcontext(
                 types.SimpleNamespace(requested=True, terminated=False)
             )
-            patch.setattr(bmfjax.job, "interrupt_requests", lambda: pressed)
+            patch.setattr(bmfjax.families.sampling, "interrupt_requests", lambda: pressed)
         # Seconds count from the first step on, which holds the compilation; the next chunk has
         # one step to four, by the time that the first one took.
         limit, most = (1e-9, 5) if way == "max_time" else (None, 1)
@@ -204,8 +205,8 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
 def test_a_given_start_is_where_all_begin(made):
     usage, basis = np.full((90, 1), 0.3), np.full((40, 1), -0.2)
     start = {"usage": usage, "basis": basis}
-    job = prepare(made[0], 1, model="logistic", sampler="svi", init=start, num_chains=3)
-    posterior = posterior_of(job.plan.start(False).state)
+    request = ask(made[0], 1, model="logistic", sampler="svi", init=start, num_chains=3)
+    posterior = posterior_of(request.chains().run(request).state)
     np.testing.assert_array_equal(posterior.usage.mean, np.full((3, 90, 1), np.float32(0.3)))
     np.testing.assert_array_equal(posterior.basis.mean, np.full((3, 40, 1), np.float32(-0.2)))
 
@@ -219,11 +220,12 @@ def test_few_draws_do_not_make_starts_differ(made, tmp_path):
     twice = {n: np.concatenate([a, a]) for n, a in one.approximation.items()}
     elbo = np.concatenate([one.trace["elbo"]] * 2)
     steps = np.full(2, elbo.shape[1])
-    settled = twice, np.ones(1), elbo, steps, np.full(2, True), 120
-    figures = assess(one.data, *settled, sampled=False)
+    entries = mixing_of_starts(one.data, twice)
+    settled = np.ones(1), elbo, steps, np.full(2, True), 120
+    figures = of_starts(entries, *settled, sampled=False)
     assert figures["rhat_product_worst"] == 1.0 and figures["converged"]
     # The bound of sampled entries settles because their steps shrink.
-    figures = assess(one.data, *settled, sampled=True)
+    figures = of_starts(entries, *settled, sampled=True)
     assert figures["settled"] and not figures["converged"]
     assert "below what sampler='batch' reaches" in figures["verdict"]
     assert "Lower bound" in one.report(tmp_path / "one.html").read_text()
@@ -274,7 +276,7 @@ def test_a_bound_has_settled_when_two_windows_of_steps_have_one_mean(slope, sett
 )
 def test_bad_options_are_refused_in_a_sentence(made, options, message):
     with pytest.raises(InputError, match=message) as refused:
-        prepare(made[0], 2, model="logistic", **options)
+        ask(made[0], 2, model="logistic", **options).chains()
     assert "\n" not in str(refused.value)
 
 
@@ -282,7 +284,7 @@ def test_a_class_that_never_occurs_is_refused():
     for value, name in ((0.0, "ones"), (1.0, "zeros")):
         for sampler in ("svi", "batch"):
             with pytest.raises(InputError, match=f"has no {name} among its observed"):
-                prepare(np.full((6, 5), value), 1, model="logistic", sampler=sampler)
+                ask(np.full((6, 5), value), 1, model="logistic", sampler=sampler).chains()
 
 
 def test_zeros_that_biased_draws_would_miss_are_told_of():
@@ -290,23 +292,24 @@ def test_zeros_that_biased_draws_would_miss_are_told_of():
     block = np.zeros((1200, 1200))
     block[:900, :900] = 1
     with pytest.raises(InputError, match="give sampling='balanced'"):
-        prepare(block, 1, model="logistic", sampler="svi")
+        ask(block, 1, model="logistic", sampler="svi").chains()
     balanced = {"sampler": "svi", "sampler_options": {"sampling": "balanced"}}
-    prepare(block, 1, model="logistic", **balanced)
+    ask(block, 1, model="logistic", **balanced).chains()
 
 
 def test_the_verdict_says_what_is_wrong():
     good = {"elbo_rise": 0.0, "steps": 70, "settled": True, "complete": True, "converged": True}
     good |= {"factors_agreeing": 1.0, "rhat_product": 1.01, "sampled": False}
-    assert verdict(good, 4, 3).startswith("Usable, as an approximation: 3 of 3 factors")
-    rising = verdict(good | {"elbo_rise": 0.02, "settled": False}, 4, 3)
+    assert sentence_of_starts(good, 4, 3).startswith("Usable, as an approximation: 3 of 3 factors")
+    rising = sentence_of_starts(good | {"elbo_rise": 0.02, "settled": False}, 4, 3)
     assert "not settled after 70 steps" in rising and "+2.00%" in rising
-    assert verdict(good, 1, 3).startswith("Not checked: one start")
+    assert sentence_of_starts(good, 1, 3).startswith("Not checked: one start")
     apart = good | {"converged": False, "rhat_product": 3.0, "factors_agreeing": 1 / 3}
-    turned = verdict(good | {"factors_agreeing": 1 / 3}, 4, 3)
+    turned = sentence_of_starts(good | {"factors_agreeing": 1 / 3}, 4, 3)
     assert turned.startswith(
         "Use the probabilities, but not the factors, as an approximation: 1 of"
     )
-    differ = verdict(good | {"converged": False}, 4, 3)
+    differ = sentence_of_starts(good | {"converged": False}, 4, 3)
     assert "on standard deviations: the starts differ by more" in differ
-    assert "different solutions; 1 of 3 factors were found by both starts" in verdict(apart, 2, 3)
+    two = sentence_of_starts(apart, 2, 3)
+    assert "different solutions; 1 of 3 factors were found by both starts" in two

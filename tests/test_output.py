@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import job, output, storage
+from bmfjax import store
 from bmfjax.cli import main
-from bmfjax.data.files import replacing, replacing_all
-from bmfjax.output import (
+from bmfjax.data.io.files import replacing, replacing_all
+from bmfjax.families import sampling
+from bmfjax.report import page
+from bmfjax.store import (
     CHECKPOINT,
     FILES,
     LOCK,
@@ -23,7 +25,6 @@ from bmfjax.output import (
     is_of_fit,
     remove_checkpoint,
 )
-from bmfjax.report import page
 
 FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40"]
 
@@ -63,22 +64,22 @@ def sampled(monkeypatch, fitted, quick_page):
     """The command line with a sampler that has its draws already; what it was asked for."""
     calls = []
 
-    def finish(self, *, checkpoint, **_):
+    def finish(request, chains, *, checkpoint, **_):
         calls.append(checkpoint)
-        with output.held_checkpoint(checkpoint):
+        with store.held_checkpoint(checkpoint):
             np.savez(checkpoint / "state.npz", about="{}")
         return fitted
 
-    monkeypatch.setattr(job.Job, "finish", finish)
+    monkeypatch.setattr(sampling, "finish", finish)
     return calls
 
 
 @pytest.fixture
 def no_sampling(monkeypatch):
-    def finish(self, **_):
+    def finish(*_, **__):
         raise AssertionError("it sampled before it looked at the output")
 
-    monkeypatch.setattr(job.Job, "finish", finish)
+    monkeypatch.setattr(sampling, "finish", finish)
 
 
 def foreign_files(folder):
@@ -142,10 +143,10 @@ def test_a_fit_is_replaced_whole_when_told(tmp_path, saved, fitted, sampled, cap
     out = shutil.copytree(saved, tmp_path / "out")
     (out / "notes.txt").write_text("mine")
     for name in (*FILES, PAGE):
-        assert output.is_of_fit(out / name), name
+        assert store.is_of_fit(out / name), name
     for name in ("data.npz", "factors.npz"):
         (out / name).write_bytes((out / name).read_bytes()[:-100])
-        assert output.is_of_fit(out / name), f"{name}, cut short"
+        assert store.is_of_fit(out / name), f"{name}, cut short"
     assert run(*FIT, "--output", out) == 2
     assert "already holds a fit" in capsys.readouterr().err and not sampled
     assert run(*FIT, "--output", out, "--overwrite") == 0 and sampled == [out / CHECKPOINT]
@@ -190,7 +191,7 @@ def test_a_checkpoint_of_which_one_file_is_damaged_is_still_ones_own(tmp_path, d
 def test_from_python_a_checkpoint_replaces_only_checkpoints(tmp_path):
     np.savez(tmp_path / "own.npz", weights=np.eye(2))
     whole = (tmp_path / "own.npz").read_bytes()
-    for name in ("state.npz", "part-00000.npz", "part-one.txt", "notes.tmp"):
+    for name in ("state.npz", "part-00000.npz", "part-one.txt"):
         (tmp_path / name).write_bytes(whole[:-50])
         before = contents(tmp_path)
         with pytest.raises(bmfjax.InputError, match=f"{name} is in the way"):
@@ -202,6 +203,7 @@ def test_from_python_a_checkpoint_replaces_only_checkpoints(tmp_path):
 def test_a_finished_checkpoint_goes_without_what_others_put_there(tmp_path):
     np.savez(tmp_path / "state.npz", about="{}")
     np.savez(tmp_path / "part-00000.npz", **{"draws/usage": np.eye(2)})
+    (tmp_path / ".unfinished-12-0123abcd-state.npz").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("mine")
     remove_checkpoint(tmp_path)
     assert os.listdir(tmp_path) == ["notes.txt"]
@@ -259,7 +261,9 @@ def test_generated_matrices_replace_only_matrices(tmp_path, saved, monkeypatch, 
         patched.setattr(bmfjax.data, "generate_product", lambda **_: pytest.fail("made first"))
         for path in (mine, link, saved / "data.npz", saved / "factors.npz"):
             assert run(*make, path, "--overwrite") == 2
-            assert f"{path} exists and neither bmfjax.save nor" in capsys.readouterr().err
+            assert (
+                f"{path} already exists and is no file of bmfjax.save or" in capsys.readouterr().err
+            )
         assert run(*make, ours) == 2
         assert run(*make, tmp_path / "none" / "x.npz") == 2
     assert contents(tmp_path) | contents(saved) == before
@@ -285,7 +289,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_sampling(
     def refuse(self, blocking):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(output.FileLock, "acquire", refuse)
+    monkeypatch.setattr(store.FileLock, "acquire", refuse)
     assert run(*FIT, "--output", tmp_path / "new" / "out") == 2
     error = capsys.readouterr().err
     assert "cannot be written to: Permission denied" in error and error.count("\n") == 1
@@ -319,7 +323,7 @@ def test_one_run_at_a_time(tmp_path, saved, fitted, no_sampling, quick_page, cap
 
 
 def test_two_python_runs_on_one_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "_sample", lambda *_: pytest.fail("it sampled"))
+    monkeypatch.setattr(sampling, "_sample", lambda *_: pytest.fail("it sampled"))
     with hold(tmp_path), pytest.raises(bmfjax.InputError, match="in use: process"):
         bmfjax.fit("davis", rank=2, progress=False, checkpoint=tmp_path)
 
@@ -367,13 +371,13 @@ def test_the_lock_of_a_dead_run_holds_nobody_and_a_file_of_a_user_is_none(tmp_pa
 def test_files_that_come_during_the_sampling_stay(
     tmp_path, fitted, sampled, monkeypatch, capsys, more
 ):
-    finish = job.Job.finish
+    finish = sampling.finish
 
-    def slow(self, **options):
+    def slow(*asked, **options):
         np.savez(tmp_path / "factors.npz", mine=np.eye(2))
-        return finish(self, **options)
+        return finish(*asked, **options)
 
-    monkeypatch.setattr(job.Job, "finish", slow)
+    monkeypatch.setattr(sampling, "finish", slow)
     assert run(*FIT, "--output", tmp_path, *more) == 2
     error = capsys.readouterr().err
     assert "factors.npz is in the way" in error and "the draws are kept in" in error
@@ -385,13 +389,13 @@ def full(*_, **__):
     raise OSError(28, "HDF5 says a lot")
 
 
-@pytest.mark.parametrize("name", ["write_netcdf", "_summary"])
+@pytest.mark.parametrize("name", ["write_netcdf", "_plain"])
 def test_a_failed_write_leaves_the_older_fit_whole(
     tmp_path, saved, fitted, sampled, monkeypatch, capsys, name
 ):
     out = shutil.copytree(saved, tmp_path / "out")
     before = contents(out)
-    monkeypatch.setattr(storage, name, full)
+    monkeypatch.setattr(store, name, full)
     with pytest.raises(bmfjax.InputError, match=r"out cannot be written: No space left"):
         fitted.save(out, overwrite=True)
     assert contents(out) == before

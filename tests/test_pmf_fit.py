@@ -10,11 +10,12 @@ import pytest
 from scipy.special import log_ndtr
 
 import bmfjax
-from bmfjax import pmf_trust
-from bmfjax.cells import cell_draws
+from bmfjax import verdict
 from bmfjax.data import InputError
-from bmfjax.pmf_factors import principal_draws
-from bmfjax.pmf_plan import density_of, resolve_priors
+from bmfjax.families import ask
+from bmfjax.families.ratings import density_of
+from bmfjax.posterior.cells import cell_draws
+from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
@@ -212,13 +213,18 @@ def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("link", "level"),
-    [("identity", [2.25, 10.0]), ("probit", [0.0, 1.0]), ("ordered", [0.0, 2.0])],
+    ("model", "link", "level"),
+    [
+        ("pmf", "identity", [2.25, 10.0]),
+        ("probit", "probit", [0.0, 1.0]),
+        ("ordered-probit", "ordered", [0.0, 2.0]),
+    ],
 )
-def test_levels_have_priors_of_their_own(link, level):
-    values, stars = np.array([1.0, 2.0, 2.0, 4.0]), np.arange(3.0) if link == "ordered" else None
-    assert resolve_priors(None, link, values)["level"] == level
-    priors = resolve_priors({"level": (1, 3)}, link, values)
+def test_levels_have_priors_of_their_own(model, link, level):
+    values = [1.0, 0.0, 0.0, 1.0] if link == "probit" else [1.0, 2.0, 2.0, 4.0]
+    data, stars = bmfjax.Ratings([0, 0, 1, 1], [0, 1, 0, 1], values), [1.0, 2.0, 4.0]
+    assert ask(data, 1, model=model).chains().settings["priors"]["level"] == level
+    priors = ask(data, 1, model=model, priors={"level": (1, 3)}).chains().settings["priors"]
     assert density_of(1, link, priors, stars).level == (1.0, 3.0)
 
 
@@ -292,7 +298,7 @@ def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
 
 
 def test_the_expected_error_is_of_cells_that_no_chain_has_seen():
-    from bmfjax.report.ratings import error_figure, unseen_cells
+    from bmfjax.report.ratings import error_figure, noisy_sd, unseen_cells
 
     seen = np.random.default_rng(0).random((70, 30)) < 0.6
     with mock.patch("bmfjax.report.ratings.LISTED", 0):
@@ -301,11 +307,13 @@ def test_the_expected_error_is_of_cells_that_no_chain_has_seen():
         assert len(i) == len(set(zip(i.tolist(), j.tolist(), strict=True)))
         assert not seen[i, j].any() and len(i) in (50, (~seen).sum())
     fit = fitted()
-    assert len(error_figure(fit).axes) == 2
+    assert len(error_figure(fit, noisy_sd).axes) == 2
     new = dataclasses.replace(fit, settings=fit.settings | {"given_new": "rows"})
-    assert [a.get_xlabel() for a in error_figure(new).axes] == ["observed entries of the row"]
+    assert [a.get_xlabel() for a in error_figure(new, noisy_sd).axes] == [
+        "observed entries of the row"
+    ]
     whole = bmfjax.RealMatrix(np.ones((ROWS, COLUMNS)))
-    assert error_figure(dataclasses.replace(fit, data=whole)) is None
+    assert error_figure(dataclasses.replace(fit, data=whole), noisy_sd) is None
 
 
 def test_predictions_take_no_more_memory_than_a_block():
@@ -314,7 +322,7 @@ def test_predictions_take_no_more_memory_than_a_block():
     many = {n: np.tile(getattr(fit, n), 8) for n in ("usage_draws", "basis_draws")}
     fit = dataclasses.replace(fit, **many)
     whole = cell_draws(fit, *cells)
-    with mock.patch.dict(cell_draws.__globals__, BLOCK=20_000):
+    with mock.patch("bmfjax.data.blocks.BLOCK", 20_000):
         tracemalloc.start()
         parts = cell_draws(fit, *cells)
         peak = tracemalloc.get_traced_memory()[1]
@@ -339,12 +347,8 @@ def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
     fit, rng = fitted("ordered-probit"), np.random.default_rng(0)
     cuts = np.sort(rng.normal(size=(2, 100, 4)), -1)
     cuts[..., 3] = cuts[..., 2] + 0.25
-    lines = pmf_trust.informed(fit.data)
-    everything = np.arange(ROWS), np.arange(COLUMNS)
-    judged = pmf_trust.assess(
-        lines, *fit.product_draws(*everything), fit.agreement,
-        {"log_joint": rng.normal(size=(2, 100))}, cuts,
-    )  # fmt: skip
+    trace = {"log_joint": rng.normal(size=(2, 100))}
+    judged = verdict.of_ratings(fit.mixing, 2, fit.agreement, trace, cuts)
     assert not judged["converged"] and "cut points" in judged["verdict"]
 
 
@@ -400,11 +404,10 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
 
 
 def test_effects_are_switched_off_on_the_command_line():
-    from bmfjax.cli import build_parser
-    from bmfjax.cli_model import priors
+    from bmfjax.cli import build_parser, of_model
 
     def of(model, *words):
-        return priors(build_parser().parse_args(["fit", "--model", model, *words]))
+        return of_model(build_parser("fit").parse_args(["fit", "--model", model, *words]))[0]
 
     assert of("pmf", "--effects", "none") == {"effects": False}
     assert of("probit", "--effects", "both") == {"effects": True} and of("pmf") == {}

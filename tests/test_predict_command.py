@@ -10,7 +10,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.predictions import ENDINGS, OBSERVED, check_place, predictions_table, write_table
+from bmfjax.predictions import ENDINGS, check_place, predictions_table, write_table
 from tests.test_cells import MODELS, OF_ONES, data_of, fit_of
 
 FILMS = ("Heat", "Me, Myself", "Alien", "Fargo")
@@ -203,7 +203,7 @@ def test_only_tables_of_bmfjax_are_replaced(ending, tmp_path):
             write_table(USAGE, out, True)
         assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
-    observed = [predictions_table(put_together(m), *AT, noisy=True) for m in OBSERVED]
+    observed = [predictions_table(put_together(m), *AT, noisy=True) for m in ("logistic", "probit")]
     for made in (a_prediction(), *observed, USAGE):
         write_table(made, out, True)
         ask("already exists; give another file, or --overwrite", overwrite=False)
@@ -253,7 +253,9 @@ def test_new_rows_of_numbers_are_numbers(stored, tmp_path, capsys):
 def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        bmfjax.Fit, "transform", lambda fit, new: seen.append(new) or np.ones((2, 3))
+        bmfjax.Fit.of_model("pmf"),
+        "transform",
+        lambda fit, new: seen.append(new) or np.ones((2, 3)),
     )
     new = tmp_path / "new.csv"
     new.write_text("user,film,stars\nzoe,Fargo,5\nyan,Heat,3\nzoe,Alien,4\n")

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import bmfjax.sklearn
 from bmfjax import BinaryMatrix, InputError
-from bmfjax.expected_usage import expected_usage
+from bmfjax.diagnostics import Binarized
+from bmfjax.families.boolean import BooleanFit
+from bmfjax.infer.new_rows import expected_usage
 from bmfjax.sklearn import BooleanMF
 
 CHEAP = {"num_chains": 1, "num_warmup": 50, "num_samples": 200, "init": "random"}
@@ -34,14 +35,22 @@ def stand_in(data, rank, *, seed, **_):
     """What a fit gives, without a sampler: random bits as draws, made of the data and the seed."""
     rng = np.random.default_rng([seed, int(data.num_ones)])
     basis = rng.random((1, 20, data.num_columns, rank)) < 0.5
-    return SimpleNamespace(
-        basis=basis.mean((0, 1)),
-        basis_binary=basis.mean((0, 1)) >= 0.5,
+    usage = rng.random((1, 20, data.num_rows, rank)) < 0.5
+    return BooleanFit(
+        data=data,
+        model="ormachine",
+        sampler="gibbs",
+        settings={},
+        usage_draws=usage,
         basis_draws=basis,
         other_draws={
             "flip_rate": np.full((1, 20), 0.1),
             "usage_density": np.full((1, 20, rank), 0.5),
         },
+        trace={},
+        agreement=np.ones(rank),
+        scalars={"verdict": ""},
+        binary=Binarized(usage.mean((0, 1)) >= 0.5, basis.mean((0, 1)) >= 0.5, 0.0),
     )
 
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
-from bmfjax.data.store import DenseStore, canonical, sparse_store
+from bmfjax.data.stores import DenseStore, canonical, sparse_store
 
 
 def as_table(values):
@@ -17,14 +17,6 @@ def as_table(values):
 
     The names are None where there are none. `repeats` is None, or counts as a CSR how often a
     sparse matrix lists each entry, where one is listed twice.
-
-    Raises
-    ------
-    InputError
-        If it has not two axes, no rows or no columns, rows of different lengths, or a dtype that
-        cannot hold 0 and 1.
-    TypeError
-        If `values` is no kind of matrix.
     """
     row_names = column_names = repeats = None
     if isinstance(values, pd.DataFrame):
@@ -32,18 +24,13 @@ def as_table(values):
         values = _frame_values(values)
     if sp.issparse(values):
         # Checked before the conversion, which would fold one axis into a row.
-        if values.ndim != 2:
-            raise InputError(f"values has {values.ndim} axes; give a matrix, with two")
+        check_axes(values)
         table = sp.csr_array(values, copy=True)
         table.sum_duplicates()
         repeats = _repeats(values, table)
     else:
         table = _dense_values(values)
-    if 0 in table.shape:
-        raise InputError(
-            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
-            "give at least one of each"
-        )
+    check_not_empty(table)
     if table.dtype.kind not in "biufO":
         raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
     return table, row_names, column_names, repeats
@@ -61,10 +48,7 @@ def read_store(table, observed=None, row_names=None, column_names=None, repeats=
     else:
         store = _read_dense(table, observed, row_names, column_names)
     if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
-        raise InputError(
-            "no entry is observed: every value is missing or hidden by observed; "
-            "give a matrix with at least one 0 or 1"
-        )
+        raise nothing_observed("0 or 1")
     return store
 
 
@@ -80,12 +64,8 @@ def _frame_values(frame):
 
 
 def _dense_values(values):
-    if values is None or isinstance(values, str | bytes | dict):
-        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
-        raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
-    if isinstance(values, np.ma.MaskedArray):
-        # np.asarray would forget the mask.
-        values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    check_is_table(values)
+    values = unmasked(values)
     try:
         table = np.asarray(values)
     except ValueError as err:
@@ -94,8 +74,7 @@ def _dense_values(values):
         ) from err
     if table.ndim == 0 and table.dtype.kind == "O":
         raise TypeError(f"values is a {type(values).__name__}, not a matrix")
-    if table.ndim != 2:
-        raise InputError(f"values has {table.ndim} axes; give a matrix, with two")
+    check_axes(table)
     if table.dtype.kind in "US":
         return table.astype(object)
     if table.dtype.kind == "V" and table.dtype.names is None:
@@ -109,10 +88,7 @@ def _check_observed(observed, shape):
         return None
     if not sp.issparse(observed):
         observed = np.asarray(observed)
-    if observed.shape != shape:
-        raise InputError(
-            f"observed has shape {observed.shape} and the matrix has {shape}; give them one shape"
-        )
+    check_one_shape(observed, shape)
     stored = observed.data if sp.issparse(observed) else observed
     if stored.dtype != bool:
         if stored.dtype.kind not in "iuf" or not np.isin(stored, (0, 1)).all():
@@ -184,3 +160,51 @@ def _read_sparse(table, observed, row_names, column_names, repeats):
 def _where(table, chosen):
     """Return the stored entries of a CSR that `chosen` (one bool each) picks, as a bool CSR."""
     return canonical(sp.csr_array((chosen, table.indices, table.indptr), shape=table.shape))
+
+
+# ---- what matrices of any kind are asked --------------------------------------------------------
+
+
+def check_is_table(values):
+    """Refuse what cannot be a matrix at all."""
+    if values is None or isinstance(values, str | bytes | dict):
+        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
+        raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
+
+
+def unmasked(values):
+    """Return a masked array as one with None where it is masked; NumPy would forget the mask."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
+    return values
+
+
+def check_axes(array):
+    """Refuse an array that has not two axes."""
+    if array.ndim != 2:
+        raise InputError(f"values has {array.ndim} axes; give a matrix, with two")
+
+
+def check_not_empty(table):
+    """Refuse a matrix without rows or columns."""
+    if 0 in table.shape:
+        raise InputError(
+            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
+            "give at least one of each"
+        )
+
+
+def check_one_shape(observed, shape):
+    """Refuse a mask of another shape than the matrix."""
+    if observed.shape != shape:
+        raise InputError(
+            f"observed has shape {observed.shape} and the matrix has {shape}; give them one shape"
+        )
+
+
+def nothing_observed(what):
+    """Return the error for a matrix without an observed entry."""
+    return InputError(
+        "no entry is observed: every value is missing or hidden by observed; "
+        f"give a matrix with at least one {what}"
+    )

@@ -23,29 +23,7 @@ def available_memory() -> int:
 
 
 def require_memory(needed: float, what: str, remedy: str) -> None:
-    """Refuse what needs more than the memory that is left, before it is allocated.
-
-    Parameters
-    ----------
-    needed : float
-        Bytes.
-    what : str
-        What takes them, the subject of the sentence.
-    remedy : str
-        What to do instead.
-
-    Raises
-    ------
-    InputError
-
-    Examples
-    --------
-    >>> require_memory(2.0**70, "a matrix of 2,000,000,000 x 2,000,000,000", "choose fewer rows")
-    Traceback (most recent call last):
-        ...
-    bmfjax.data.errors.InputError: a matrix of 2,000,000,000 x 2,000,000,000 needs about ... here;
-    choose fewer rows
-    """
+    """Refuse what (`what`, the subject of the sentence) needs more bytes than are left."""
     available = available_memory()
     if needed > SHARE * available:
         raise InputError(
@@ -55,13 +33,7 @@ def require_memory(needed: float, what: str, remedy: str) -> None:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as a person reads it.
-
-    Examples
-    --------
-    >>> size_text(6.5 * 2**30), size_text(300 * 2**20), size_text(12)
-    ('6.5 GiB', '300 MiB', '1 MiB')
-    """
+    """Return a number of bytes as a person reads it."""
     gigabytes = size / 2**30
     if gigabytes >= 1:
         return f"{gigabytes:,.1f} GiB" if gigabytes < 100 else f"{gigabytes:,.0f} GiB"
@@ -87,7 +59,7 @@ def _left_in_groups():
 
 
 def _left(root, path, limit, usage, cache):
-    """Of a group and those that it is part of; a container may see its own as the root."""
+    """Yield the bytes left in a group and its parents; a container may see its own as the root."""
     group = root / path.lstrip("/")
     for folder in (group, *group.parents):
         if folder == root.parent:

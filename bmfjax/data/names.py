@@ -9,33 +9,7 @@ from bmfjax.data.errors import InputError
 
 
 def check_names(names, count, side):
-    """Return the names of the ``count`` rows or columns (`side` says which) as distinct strings.
-
-    Parameters
-    ----------
-    names : iterable, or None
-        One name each; what is not a string is turned into one.
-    count : int
-        How many rows or columns the matrix has.
-    side : {"row", "column"}
-        Used in messages.
-
-    Returns
-    -------
-    tuple of str, or None where `names` is None
-
-    Raises
-    ------
-    InputError
-        If the number is wrong, a name is missing, or two are equal.
-    TypeError
-        If `names` is a single string or no iterable.
-
-    Examples
-    --------
-    >>> check_names(["ann", "bob"], 2, "row")
-    ('ann', 'bob')
-    """
+    """Return names of `count` rows or columns (`side`) as a tuple of distinct str, or None."""
     if names is None:
         return None
     argument = f"{side}_names"
@@ -55,15 +29,18 @@ def check_names(names, count, side):
     return tuple(seen)
 
 
+def checked_sides(shape, given, own):
+    """Return the checked names of rows and of columns; `given` ones replace those of the data."""
+    return tuple(
+        check_names(theirs if names is None else names, count, side)
+        for count, names, theirs, side in zip(shape, given, own, ("row", "column"), strict=True)
+    )
+
+
 def check_labels(labels, count):
     """Return one side label (a string) for each of `count` rows; an unknown label is ''.
 
     Unlike names, labels repeat: the party of each member, the class of each animal.
-
-    Examples
-    --------
-    >>> check_labels(["bird", None, "fish"], 3)
-    ('bird', '', 'fish')
     """
     if labels is None:
         return None
@@ -82,13 +59,7 @@ def names_of_index(index):
 
 
 def place(row, column, row_names=None, column_names=None):
-    """Say where an entry is, rows and columns counted from 1 (the arguments count from 0).
-
-    Examples
-    --------
-    >>> place(2, 4, ("ann", "joe", "bob"))
-    "row 3 ('bob'), column 5"
-    """
+    """Say where an entry is, rows and columns counted from 1 (the arguments count from 0)."""
     of_row = f" ({row_names[row]!r})" if row_names else ""
     of_column = f" ({column_names[column]!r})" if column_names else ""
     return f"row {row + 1}{of_row}, column {column + 1}{of_column}"
@@ -105,16 +76,7 @@ def not_binary(value, where):
 
 
 def not_single(times, total, where):
-    """Return the error for an entry that a sparse matrix lists so often that the sum is not 0 or 1.
-
-    Parameters
-    ----------
-    times : int
-    total : number
-        The sum of its values.
-    where : str
-        As `place` has it.
-    """
+    """Return the error for an entry that is listed `times` times, with a sum that is not 0 or 1."""
     listed = "twice" if times == 2 else f"{times} times"
     return InputError(
         f"the entry at {where} (counted from 1) is listed {listed}, and its values add up to "

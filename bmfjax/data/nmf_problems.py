@@ -34,7 +34,7 @@ class NMFProblem(NamedTuple):
 
 
 def laurberg(a: float) -> NMFProblem:
-    """Laurberg's 6 x 6 matrix of rank 3 (equations 6 and 7).
+    """Return Laurberg's 6 x 6 matrix of rank 3 (equations 6 and 7).
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def laurberg(a: float) -> NMFProblem:
 
 
 def solution_line() -> NMFProblem:
-    r"""A 7 x 9 matrix of nonnegative rank 6 with a line of solutions (equations 8 and 9).
+    r"""Return a 7 x 9 matrix of nonnegative rank 6 with a line of solutions (equations 8, 9).
 
     The basis stays, and the last row of the usage is
     :math:`(1-\delta, 1-\delta, 1-\delta, \delta, \delta, \delta)` for any
@@ -103,7 +103,7 @@ def solution_line() -> NMFProblem:
 
 
 def embedded(problem: NMFProblem, rows: int = 500, columns: int = 50, seed: int = 0) -> NMFProblem:
-    r"""A larger matrix :math:`B_1 D B_2` with random nonnegative factors, and its solutions.
+    r"""Return a larger matrix :math:`B_1 D B_2` with random nonnegative factors.
 
     The entries of :math:`B_1` and :math:`B_2` are uniform on [0, 1], which the paper leaves open;
     with them the angles between solutions are its own (10.8 and 21.4 degrees). Such a product has

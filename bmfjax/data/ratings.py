@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import check_labels, check_names, place
-from bmfjax.data.table import NamedTable
+from bmfjax.data.table import NamedTable, locked
 
 
 class Ratings(NamedTable):
@@ -90,13 +90,11 @@ class Ratings(NamedTable):
                 f"{where} is rated twice, {one:g} and {other:g}; give every pair once, such as the "
                 "latest rating or their mean"
             )
-        self._triples = tuple(held)
-        for array in self._triples:
-            array.flags.writeable = False
+        self._triples = tuple(map(locked, held))
 
     @classmethod
     def from_frame(cls, frame, *, row_names=None, column_names=None, scale=None, name=None):
-        """Ratings of a data frame with three columns: row, column and value, in this order.
+        """Make ratings of a data frame with the columns row, column and value, in this order.
 
         Parameters
         ----------
@@ -216,11 +214,6 @@ class Ratings(NamedTable):
             self._scale, None, self._name,
         )  # fmt: skip
 
-    @property
-    def T(self):
-        """The transposed ratings."""
-        return self.transpose()
-
     def fingerprint(self):
         """Return the sha256 of shape, scale and triples, as 64 hexadecimal digits."""
 
@@ -233,12 +226,11 @@ class Ratings(NamedTable):
         return self._kept("fingerprint", make)
 
     def __repr__(self):
-        name = "" if self.name is None else f" {self.name!r}"
         low, high = self.range
         share = 100 * self.num_ratings / (self.num_rows * self.num_columns)
         scale = "" if self.scale is None else " on a scale from {:g} to {:g}".format(*self.scale)
         return (
-            f"Ratings{name}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
+            f"{self._title()}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
             f"columns ({share:.3g} %), values from {low:g} to {high:g}{scale}"
         )
 
@@ -273,7 +265,7 @@ def _checked_scale(scale):
 
 
 def _names_of_ids(ids, side):
-    """Names of a column of a table: whole numbers as such, also where gaps made them floats."""
+    """Return a column of a table as names; refuse gaps, and numbers that are not whole."""
     if ids.isna().any():
         raise InputError(f"line {int(np.argmax(ids.isna())) + 1} has no {side}; give every id")
     if ids.dtype.kind == "f":
@@ -282,7 +274,7 @@ def _names_of_ids(ids, side):
 
 
 def _refuse_floats(side, ids):
-    k = int(np.argmax(~(ids == np.floor(ids)))) if not np.all(ids == np.floor(ids)) else 0
+    k = int(np.argmax(ids != np.floor(ids)))  # the first if all are whole
     raise InputError(
         f"{side} ids are floating-point numbers (the first is {ids[k]:g}); give whole numbers "
         "from 0, or names"
@@ -290,7 +282,7 @@ def _refuse_floats(side, ids):
 
 
 def _positions(side, ids, names, size, length):
-    """(positions, checked names or None, number) of one side."""
+    """Return (positions, checked names or None, number) of the rows or columns."""
     ids = ids.to_numpy() if hasattr(ids, "to_numpy") else np.asarray(ids)
     if ids.ndim != 1 or len(ids) != length:
         raise InputError(

@@ -7,7 +7,15 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_labels, check_names, names_of_index, place
+from bmfjax.data.intake import (
+    check_axes,
+    check_is_table,
+    check_not_empty,
+    check_one_shape,
+    nothing_observed,
+    unmasked,
+)
+from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
 from bmfjax.data.table import NamedTable, locked
 
 
@@ -57,10 +65,7 @@ class RealMatrix(NamedTable):
         if isinstance(values, NamedTable):
             raise TypeError(f"values is a {type(values).__name__}; give an array, or its dense()")
         table, rows, columns = _numbers(values)
-        rows = check_names(rows if row_names is None else row_names, table.shape[0], "row")
-        columns = check_names(
-            columns if column_names is None else column_names, table.shape[1], "column"
-        )
+        rows, columns = checked_sides(table.shape, (row_names, column_names), (rows, columns))
         table = _checked(table, observed, rows, columns)
         self._name_sides(rows, columns, check_labels(row_labels, table.shape[0]), name)
         self._values = locked(table)
@@ -120,11 +125,6 @@ class RealMatrix(NamedTable):
             self._values.T, None, self._column_names, self._row_names, name=self._name
         )
 
-    @property
-    def T(self):
-        """The transposed matrix, a RealMatrix."""
-        return self.transpose()
-
     def fingerprint(self):
         """Return the sha256 of shape and values, as 64 hexadecimal digits; names do not count."""
 
@@ -137,11 +137,10 @@ class RealMatrix(NamedTable):
         return self._kept("fingerprint", make)
 
     def __repr__(self):
-        name = "" if self.name is None else f" {self.name!r}"
         missing = f", {self.num_missing} missing" if self.num_missing else ""
         low, high = self.range
         return (
-            f"RealMatrix{name}: {self.num_rows} rows x {self.num_columns} columns, "
+            f"{self._title()}: {self.num_rows} rows x {self.num_columns} columns, "
             f"values from {low:.4g} to {high:.4g}{missing}"
         )
 
@@ -151,19 +150,16 @@ def _restored(values, row_names, column_names, row_labels, name):
 
 
 def _numbers(values):
-    """(float64 array, names of its rows or None, of its columns or None); NaN is missing."""
+    """Return (float64 array, NaN where missing; names of its rows; of its columns)."""
     rows = columns = None
     if isinstance(values, pd.DataFrame):
         rows, columns = names_of_index(values.index), names_of_index(values.columns)
         values = values.to_numpy(dtype=object)
-    if values is None or isinstance(values, str | bytes | dict):
-        raise TypeError(f"values is a {type(values).__name__}, not a matrix")
+    check_is_table(values)
     if sp.issparse(values):
         values = values.toarray()
-    if isinstance(values, np.ma.MaskedArray):
-        values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
     try:
-        table = np.asarray(values)
+        table = np.asarray(unmasked(values))
         if table.dtype.kind == "O":
             table = np.where(pd.isna(table), np.nan, table)
         if table.dtype.kind not in "biufO":
@@ -174,24 +170,15 @@ def _numbers(values):
             "values are not all numbers, or rows have different lengths; give a table of numbers, "
             "NaN where one is missing"
         ) from None
-    if table.ndim != 2:
-        raise InputError(f"values has {table.ndim} axes; give a matrix, with two")
-    if 0 in table.shape:
-        raise InputError(
-            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
-            "give at least one of each"
-        )
+    check_axes(table)
+    check_not_empty(table)
     return table, rows, columns
 
 
 def _checked(table, observed, row_names, column_names):
     if observed is not None:
         observed = np.asarray(observed.toarray() if sp.issparse(observed) else observed)
-        if observed.shape != table.shape:
-            raise InputError(
-                f"observed has shape {observed.shape} and the matrix has {table.shape}; "
-                "give them one shape"
-            )
+        check_one_shape(observed, table.shape)
         if observed.dtype != bool:
             raise InputError(
                 f"observed has dtype {observed.dtype}; give True where an entry is observed and "
@@ -206,8 +193,5 @@ def _checked(table, observed, row_names, column_names):
             "too large to compute with; give finite numbers, NaN where one is missing"
         )
     if np.isnan(table).all():
-        raise InputError(
-            "no entry is observed: every value is missing or hidden by observed; "
-            "give a matrix with at least one number"
-        )
+        raise nothing_observed("number")
     return table

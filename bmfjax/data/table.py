@@ -9,7 +9,8 @@ from bmfjax.data.memory import require_memory
 class NamedTable:
     """Rows and columns with names, some of whose cells may be missing; the base of matrices.
 
-    A class that derives from it has `shape`, calls `_name_sides` and answers `_missing_counts`.
+    A class that derives from it has `shape` and `transpose`, calls `_name_sides` and answers
+    `_missing_counts`.
     """
 
     def _name_sides(self, row_names, column_names, row_labels, name):
@@ -26,9 +27,18 @@ class NamedTable:
             self._made[key] = locked(make())
         return self._made[key]
 
+    def _title(self):
+        """Return what it is and what it is called."""
+        return type(self).__name__ + ("" if self.name is None else f" {self.name!r}")
+
     def _missing_counts(self, axis):
-        """Missing cells of each column (axis 0) or row (axis 1)."""
+        """Count the missing cells of each column (axis 0) or row (axis 1)."""
         raise NotImplementedError
+
+    @property
+    def T(self):
+        """The transposed table."""
+        return self.transpose()
 
     @property
     def num_rows(self):

@@ -1,7 +1,14 @@
 """Arrays of draws in, arrays of diagnostics out: alignment, convergence, binarisation, ArviZ."""
 
-from bmfjax.diagnostics.agreement import agreement, share_agreeing
-from bmfjax.diagnostics.align import Alignment, align, apply_permutation
+from bmfjax.diagnostics.align import (
+    Alignment,
+    SignedOrder,
+    agreement,
+    align,
+    align_signed,
+    apply_permutation,
+    share_agreeing,
+)
 from bmfjax.diagnostics.arviz import (
     group,
     load_netcdf,
@@ -10,7 +17,6 @@ from bmfjax.diagnostics.arviz import (
     summary,
     to_inference_data,
 )
-from bmfjax.diagnostics.autocorrelation import integrated_time
 from bmfjax.diagnostics.binarize import (
     Binarized,
     binarize,
@@ -22,6 +28,7 @@ from bmfjax.diagnostics.calibration import geweke_scores, rank_statistics, rank_
 from bmfjax.diagnostics.convergence import (
     ess_bulk,
     ess_tail,
+    integrated_time,
     is_constant,
     mcse_mean,
     split_rhat,
@@ -31,7 +38,6 @@ from bmfjax.diagnostics.coverage import Coverage, coverage, covering_number, pai
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
 from bmfjax.diagnostics.ranking import prediction_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
-from bmfjax.diagnostics.signed_align import SignedOrder, align_signed
 from bmfjax.diagnostics.threshold import (
     Threshold,
     ThresholdPair,

@@ -10,15 +10,18 @@ draw to match a pivot, in two stages:
 One pivot for all draws would be simpler but fails when chains have found different factors: a
 factor that only one chain has fits no pivot column, noise decides draw by draw where it goes, and
 the chain's own mean is smeared. In two stages every chain keeps its factors sharp, and what the
-chains do not share shows as low
-:func:`bmfjax.diagnostics.agreement.agreement`.
+chains do not share shows as low :func:`agreement`.
+
+Real factors may also change sign in both matrices together: see :func:`align_signed`.
 """
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 
 
@@ -105,13 +108,12 @@ def align(usage, basis, *, pivot=None, max_iterations=10):
 
 
 def matched(usage, basis, *, pivot=None, max_iterations=10) -> Alignment:
-    """As :func:`align`, but the draws are returned as they were given.
+    """Do as :func:`align`, but return the draws as they were given.
 
     They are looked at one chain at a time, as ``usage[chain]``, which may unpack them.
     """
     check_pair(usage, basis, axes=4)
-    if max_iterations < 1:
-        raise InputError(f"max_iterations is {max_iterations}; allow at least 1")
+    whole("max_iterations", max_iterations)
     chain, starts = _starts(usage, basis, pivot)
     within = [_relabel(usage[c], basis[c], start, max_iterations) for c, start in enumerate(starts)]
     between = _relabel(
@@ -159,6 +161,136 @@ def apply_permutation(usage, basis, permutation):
     return np.take_along_axis(usage, index, -1), np.take_along_axis(basis, index, -1)
 
 
+class SignedOrder(NamedTuple):
+    """How the factors of every chain are put in order.
+
+    Attributes
+    ----------
+    permutation : (chain, rank) int
+    sign : (chain, rank) int
+        1 or -1. Factor k of chain c is column ``permutation[c, k]``, times ``sign[c, k]``.
+    """
+
+    permutation: np.ndarray
+    sign: np.ndarray
+
+    def apply(self, factors: np.ndarray, *, signed: bool = True) -> np.ndarray:
+        """Return factors (chain, ..., rank) in this order; `signed` is False for variances."""
+        shape = (len(factors), *(1,) * (factors.ndim - 2), factors.shape[-1])
+        moved = np.take_along_axis(factors, self.permutation.reshape(shape), -1)
+        return moved * self.sign.reshape(shape).astype(factors.dtype) if signed else moved
+
+
+def align_signed(usage, basis, pivot: int = 0) -> SignedOrder:
+    """Match the factors of every chain to those of one, by the cosine of their tiles.
+
+    Factors come in the order of their size in that chain, with signs that make the cubes of its
+    basis columns sum to a positive number.
+
+    Parameters
+    ----------
+    usage : (chain, rows, rank) float
+    basis : (chain, columns, rank) float
+    pivot : int
+        The chain.
+
+    Returns
+    -------
+    SignedOrder
+
+    Examples
+    --------
+    >>> usage = np.array([[[2.0, 1.0], [0.0, 1.0]], [[-1.0, 2.0], [-1.0, 0.0]]])
+    >>> basis = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
+    >>> order = align_signed(usage, basis)
+    >>> order.permutation.tolist(), order.sign.tolist()
+    ([[0, 1], [1, 0]], [[1, 1], [1, -1]])
+    """
+    usage, basis = np.asarray(usage, float), np.asarray(basis, float)
+    check_pair(usage, basis, axes=3)
+    size = np.linalg.norm(usage[pivot], axis=0) * np.linalg.norm(basis[pivot], axis=0)
+    first = np.argsort(-size, kind="stable")
+    up = np.where((basis[pivot] ** 3).sum(0) < 0, -1, 1)
+    permutation, sign = [], []
+    for u, v in zip(usage, basis, strict=True):
+        of_usage, of_basis = _cosines(usage[pivot], u), _cosines(basis[pivot], v)
+        match = linear_sum_assignment(of_usage * of_basis, maximize=True)[1]
+        both = (of_usage + of_basis)[np.arange(len(match)), match]
+        permutation.append(match[first])
+        sign.append((np.where(both < 0, -1, 1) * up)[first])
+    return SignedOrder(np.array(permutation), np.array(sign))
+
+
+def agreement(usage_means, basis_means):
+    """Return how alike each factor is in the two chains that differ most in it.
+
+    Parameters
+    ----------
+    usage_means : array, (chain, rows, rank)
+        Mean of the aligned draws of each chain.
+    basis_means : array, (chain, columns, rank)
+        The same for the basis.
+
+    Returns
+    -------
+    array, (rank,), float64
+        Smallest cosine similarity of the factor's tiles over all pairs of chains, 0 to 1. The
+        cosine of two tiles is the cosine of their usage columns times that of their basis columns.
+        An empty tile is unlike any other (0) and like another empty one (1). nan with one chain:
+        there is nothing to compare.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not belong together.
+
+    Examples
+    --------
+    >>> usage = np.array([[[1, 1], [0, 1]], [[1, 0], [0, 1]]])
+    >>> basis = np.array([[[1, 1]], [[1, 1]]])
+    >>> agreement(usage, basis).round(3)
+    array([1.   , 0.707])
+    """
+    usage_means, basis_means = np.asarray(usage_means, float), np.asarray(basis_means, float)
+    check_pair(usage_means, basis_means, axes=3)
+    chains, _, rank = usage_means.shape
+    if chains == 1:
+        return np.full(rank, np.nan)
+    usage_unit, usage_norm = _normalised(usage_means)
+    basis_unit, basis_norm = _normalised(basis_means)
+    empty = (usage_norm == 0) | (basis_norm == 0)
+    lowest = np.ones(rank)
+    for one, other in combinations(range(chains), 2):
+        cosine = (usage_unit[one] * usage_unit[other]).sum(0)
+        cosine = cosine * (basis_unit[one] * basis_unit[other]).sum(0)
+        cosine = np.where(empty[one] | empty[other], 0.0, cosine)
+        cosine = np.where(empty[one] & empty[other], 1.0, cosine)
+        lowest = np.minimum(lowest, cosine)
+    return lowest
+
+
+def share_agreeing(agreement, threshold=0.8):
+    """Return the share of factors whose :func:`agreement` reaches the threshold.
+
+    Parameters
+    ----------
+    agreement : array, (rank,)
+    threshold : float
+
+    Returns
+    -------
+    float
+        0 to 1; nan where the agreement is nan, that is with one chain.
+
+    Examples
+    --------
+    >>> share_agreeing(np.array([0.95, 0.2]))
+    0.5
+    """
+    agreement = np.asarray(agreement, float)
+    return float("nan") if np.isnan(agreement).any() else float(np.mean(agreement >= threshold))
+
+
 class _Relabelled(NamedTuple):
     permutation: np.ndarray
     usage_mean: np.ndarray
@@ -191,7 +323,7 @@ def _relabel(usage, basis, start, max_iterations):
 
 
 def _match(usage, basis, usage_pivot, basis_pivot):
-    """The permutation of one draw that brings it closest to the pivot.
+    """Return the permutation of one draw that brings it closest to the pivot.
 
     The squared norms add up to the same number under every permutation, so the smallest squared
     distance is the largest inner product: one rank x rank product for each matrix.
@@ -201,7 +333,7 @@ def _match(usage, basis, usage_pivot, basis_pivot):
 
 
 def _mean(factors, permutation):
-    """Mean over draws of permuted columns, without a permuted copy of all draws."""
+    """Return the mean over draws of permuted columns, without a copy of all draws."""
     total = np.zeros(factors.shape[1:])
     for draw, order in zip(factors, permutation, strict=True):
         total += draw[:, order]
@@ -209,7 +341,7 @@ def _mean(factors, permutation):
 
 
 def _starts(usage, basis, pivot):
-    """The chain that gives the order, and for each chain the draw to start from."""
+    """Return the chain that gives the order, and for each chain the draw to start from."""
     profile = np.stack(
         [
             np.concatenate([x[c].sum(axis=-1, dtype=float) for x in (usage, basis)], axis=1)
@@ -242,3 +374,13 @@ def check_pair(usage, basis, axes):
         raise InputError(f"{shapes}; give the same chains, draws and rank for both")
     if 0 in usage.shape[:leading]:
         raise InputError(f"{shapes}; give at least one chain and one draw")
+
+
+def _cosines(one, other):
+    unit = [a / np.maximum(np.linalg.norm(a, axis=0), 1e-30) for a in (one, other)]
+    return unit[0].T @ unit[1]
+
+
+def _normalised(columns):
+    norm = np.sqrt(np.square(columns).sum(axis=1, keepdims=True))
+    return np.divide(columns, norm, out=np.zeros_like(columns), where=norm > 0), norm[:, 0]

@@ -5,7 +5,7 @@ The only file that knows the versions. ArviZ 0.x keeps groups in an ``InferenceD
 and return the same; only wrapping them differs. Files are read and written group by group
 through xarray, so that either version reads what the other wrote.
 
-ArviZ and xarray are imported inside the functions: they take seconds, and only some need them.
+ArviZ itself is imported where it is used: it takes seconds, and few functions need it.
 """
 
 import shutil
@@ -13,10 +13,13 @@ import warnings
 from importlib.metadata import version
 from pathlib import Path
 
+import h5netcdf
 import numpy as np
+import xarray
 
+from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
-from bmfjax.data.files import replacing
+from bmfjax.data.io.files import replacing
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
 ENGINE = "h5netcdf"
@@ -91,7 +94,7 @@ def to_inference_data(
 
 
 def group(idata, name):
-    """One group of a container as a dataset.
+    """Return one group of a container as a dataset.
 
     Parameters
     ----------
@@ -114,15 +117,12 @@ def group(idata, name):
     >>> list(group(idata, "sample_stats"))
     ['lp']
     """
-    names = _group_names(idata)
-    if name not in names:
-        raise InputError(f"there is no group {name}; choose one of {', '.join(names)}")
-    node = idata[name]
+    node = idata[one_of("group", name, _group_names(idata))]
     return node.to_dataset() if hasattr(node, "to_dataset") else node
 
 
 def posterior_dataset(idata):
-    """The posterior of a container as a dataset.
+    """Return the posterior of a container as a dataset.
 
     Parameters
     ----------
@@ -223,9 +223,6 @@ def load_netcdf(path):
         ...
     bmfjax.data.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
     """
-    import h5netcdf
-    import xarray
-
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}; give the path of a saved posterior")
     try:
@@ -246,9 +243,7 @@ def posterior_attributes(path):
 
 
 def _attributes(path):
-    """Names of the attributes of each group of a file; nothing where it is broken."""
-    import h5netcdf
-
+    """Return the names of the attributes of each group of a file; none where it is broken."""
     try:
         with h5netcdf.File(path, "r") as file:
             return {name: set(group.attrs) for name, group in file.groups.items()}
@@ -258,7 +253,7 @@ def _attributes(path):
 
 
 def summary(idata, var_names=None):
-    """ArviZ's summary, cut to the columns that all versions share.
+    """Return ArviZ's summary, cut to the columns that all versions share.
 
     ArviZ takes about 10 ms a scalar: name a few variables, and use
     :mod:`bmfjax.diagnostics.convergence` for whole factor matrices.
@@ -288,8 +283,7 @@ def summary(idata, var_names=None):
     dataset = posterior_dataset(idata)
     names = list(dataset) if var_names is None else list(var_names)
     for name in names:
-        if name not in dataset:
-            raise InputError(f"the posterior has no {name}; choose from {', '.join(dataset)}")
+        one_of("variable", name, dataset)
     # A scalar that never moved makes ArviZ divide by zero: the nan in its row says so already.
     with np.errstate(divide="ignore", invalid="ignore"):
         # Unrounded is the text "none" in both versions; None asks for rounding.
@@ -298,7 +292,7 @@ def summary(idata, var_names=None):
 
 
 def _is_legacy():
-    """Whether the installed ArviZ has InferenceData; asked without importing it."""
+    """Say whether the installed ArviZ has InferenceData, without importing it."""
     return int(version("arviz").split(".")[0]) < 1
 
 
@@ -313,8 +307,6 @@ def _import_arviz():
 def _container(groups):
     if _is_legacy():
         return _import_arviz().InferenceData(**groups)
-    import xarray
-
     return xarray.DataTree.from_dict(groups)
 
 
@@ -323,9 +315,7 @@ def _group_names(idata):
 
 
 def _dataset(arrays, dims, coords, sampled):
-    """Named arrays as one dataset; `sampled` ones begin with chain and draw."""
-    import xarray
-
+    """Make one dataset of named arrays; `sampled` ones begin with chain and draw."""
     variables = {}
     for name, values in arrays.items():
         values = np.asarray(values)

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bmfjax.data.checks import positive, whole
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.flips import ascend, coverage, objective
-from bmfjax.diagnostics.reconstruction import check_factors
+from bmfjax.diagnostics.reconstruction import check_boolean, check_factors
 from bmfjax.diagnostics.threshold import SINGLE_GRID
 
 
@@ -43,7 +44,7 @@ class Binarized(NamedTuple):
 
 
 def binarize(usage, basis, probability, *, false_positive_cost=1.0, false_negative_cost=1.0):
-    """Boolean factors with the smallest expected loss found from relaxed ones.
+    """Find Boolean factors with a small expected loss, starting from relaxed ones.
 
     Three starts (threshold 0.5; the best single threshold; the best thresholds for each factor,
     :func:`factor_thresholds`) are each improved by :func:`expected_hamming_factors`, and the best
@@ -141,10 +142,8 @@ def expected_hamming_factors(
     (array([ True,  True]), array([ True,  True]), 1.0)
     """
     usage, basis = np.asarray(usage), np.asarray(basis)
-    if usage.dtype != bool or basis.dtype != bool:
-        raise InputError("the factors are not Boolean; threshold them first, or call binarize")
-    if max_sweeps < 1:
-        raise InputError(f"max_sweeps is {max_sweeps}; allow at least 1")
+    check_boolean(usage, basis)
+    whole("max_sweeps", max_sweeps)
     probability = _checked(probability, usage, basis)
     gain = _gain(probability, false_positive_cost, false_negative_cost)
     usage, basis = ascend(gain, usage, basis, max_sweeps)
@@ -153,7 +152,7 @@ def expected_hamming_factors(
 
 
 def expected_loss(probability, usage, basis) -> float:
-    """Expected number of wrong entries of the Boolean product of these factors.
+    """Return the expected number of wrong entries of the Boolean product of factors.
 
     Parameters
     ----------
@@ -178,7 +177,7 @@ def expected_loss(probability, usage, basis) -> float:
 def factor_thresholds(
     probability, usage, basis, *, max_sweeps=5, false_positive_cost=1.0, false_negative_cost=1.0
 ):
-    """Thresholds of its own for each factor, with the smallest expected loss found.
+    """Find thresholds for each factor, with a small expected loss.
 
     For one factor with all others fixed, rows in the order of falling usage and columns in the
     order of falling basis, every pair of thresholds covers a leading block: cumulative sums of the
@@ -219,8 +218,7 @@ def factor_thresholds(
     (array([0.15]), array([-inf]))
     """
     usage, basis = np.asarray(usage), np.asarray(basis)
-    if max_sweeps < 1:
-        raise InputError(f"max_sweeps is {max_sweeps}; allow at least 1")
+    whole("max_sweeps", max_sweeps)
     gain = _gain(_checked(probability, usage, basis), false_positive_cost, false_negative_cost)
     tau = _best_single(gain, usage, basis)
     taus = np.full((2, usage.shape[1]), tau)
@@ -239,7 +237,7 @@ def factor_thresholds(
 
 
 def _best_pair(gain, covers_without, usage, basis):
-    """Exact best thresholds of one factor, given how often the others cover each entry."""
+    """Return the best thresholds of one factor, given how often the others cover each entry."""
     rows, columns = np.argsort(-usage, kind="stable"), np.argsort(-basis, kind="stable")
     # Equal values fall on one side of any threshold, so a block may end only where values change.
     row_ends, row_taus = _cuts(usage[rows])
@@ -256,25 +254,21 @@ def _best_pair(gain, covers_without, usage, basis):
 
 
 def _cuts(falling):
-    """Last positions of the runs of equal values, and a threshold just behind each."""
+    """Return the last positions of the runs of equal values, and a threshold behind each."""
     ends = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))
     below = np.append(falling[ends[:-1] + 1], -np.inf)
     return ends, (falling[ends] + below) / 2.0
 
 
 def _best_single(gain, usage, basis):
-    """The threshold of the grid, one for both matrices, with the smallest expected loss."""
+    """Return the one threshold of the grid with the smallest expected loss."""
     values = [objective(gain, usage > tau, basis > tau) for tau in SINGLE_GRID]
     return float(SINGLE_GRID[int(np.argmax(values))])
 
 
 def _gain(probability, false_positive_cost, false_negative_cost):
-    for name, cost in (
-        ("false_positive_cost", false_positive_cost),
-        ("false_negative_cost", false_negative_cost),
-    ):
-        if not 0 < cost < np.inf:
-            raise InputError(f"{name} is {cost}; give a positive number")
+    positive("false_positive_cost", false_positive_cost)
+    positive("false_negative_cost", false_negative_cost)
     return false_negative_cost * probability - false_positive_cost * (1 - probability)
 
 

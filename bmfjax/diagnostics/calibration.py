@@ -10,6 +10,7 @@ has the prior for its distribution, and the moments of independent draws from it
 import numpy as np
 from scipy.special import chdtrc
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.convergence import MIN_DRAWS, mcse_mean
 
@@ -18,7 +19,7 @@ LEAST_EXPECTED = 10  # in a bin, for the chi-square approximation to hold also f
 
 
 def rank_statistics(draws, truth, *, seed=0):
-    """Rank of the true value among the posterior draws, for every replicate and quantity.
+    """Return the rank of the truth among the posterior draws, by replicate and quantity.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def rank_statistics(draws, truth, *, seed=0):
 
 
 def rank_uniformity(ranks, num_draws, *, bins=None):
-    """P-values of a chi-square test that ranks are uniform, one for each quantity.
+    """Return p-values of a chi-square test that ranks are uniform, one for each quantity.
 
     Parameters
     ----------
@@ -101,14 +102,13 @@ def rank_uniformity(ranks, num_draws, *, bins=None):
     True
     """
     ranks = np.asarray(ranks)
-    whole = np.issubdtype(ranks.dtype, np.integer) and ranks.ndim > 0
-    if not whole or ranks.size == 0 or ranks.min() < 0 or ranks.max() > num_draws:
+    integers = np.issubdtype(ranks.dtype, np.integer) and ranks.ndim > 0
+    if not integers or ranks.size == 0 or ranks.min() < 0 or ranks.max() > num_draws:
         raise InputError(f"ranks are not whole numbers from 0 to {num_draws}; see rank_statistics")
     replicates, places = len(ranks), num_draws + 1
     if bins is None:
         bins = max(2, min(MAX_BINS, places, replicates // LEAST_EXPECTED))
-    if not 2 <= bins <= places:
-        raise InputError(f"bins is {bins}; give 2 to {places}, one for each rank at most")
+    whole("bins", bins, 2, places)  # one for each rank at most
     sizes = np.bincount(np.arange(places) * bins // places, minlength=bins)
     expected = replicates * sizes / places
     if expected.min() < LEAST_EXPECTED and not np.isclose(expected.min(), LEAST_EXPECTED):
@@ -123,7 +123,7 @@ def rank_uniformity(ranks, num_draws, *, bins=None):
 
 
 def geweke_scores(marginal, successive):
-    """Z-scores of Geweke's joint distribution test.
+    """Return the z-scores of Geweke's joint distribution test.
 
     Of the means, and of the second moments about the mean of `marginal` (Geweke's about zero say
     little of statistics whose mean is far from it). All are near standard normal if the sampler

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 
 METRICS = ("angle", "line", "l1")
@@ -47,14 +48,14 @@ class Coverage(NamedTuple):
     covering: np.ndarray
 
     def persistence(self, number: int) -> float:
-        """The range of radii, as a share of the largest distance, over which so many are needed."""
+        """Return the share of the radii at which exactly `number` balls are needed."""
         if self.largest == 0:
             return float(number == 1)
         return float((self.covering == number).mean())
 
 
 def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
-    r"""Distances between factor matrices, up to order and scale of the factors.
+    r"""Return distances between factor matrices, up to order and scale of the factors.
 
     "l1": the mean over the factors of the :math:`\ell_1` distance of columns of unit
     :math:`\ell_1` norm, under the order with the smallest one (equation 2 divided by the rank; 0
@@ -88,8 +89,7 @@ def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
            [ 0.,  0., 45.],
            [45., 45.,  0.]])
     """
-    if metric not in METRICS:
-        raise InputError(f"metric is {metric!r}; choose from {', '.join(METRICS)}")
+    one_of("metric", metric, METRICS)
     left, same = _checked(draws, "draws"), others is None
     right = left if same else _checked(others, "others")
     if left.shape[1:] != right.shape[1:]:
@@ -115,7 +115,7 @@ def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
 
 
 def coverage(distances, number: int = 100) -> Coverage:
-    """Extent and covering numbers of a set of draws from its pairwise distances.
+    """Return the extent and covering numbers of a set of draws from its distances.
 
     Parameters
     ----------
@@ -141,8 +141,7 @@ def coverage(distances, number: int = 100) -> Coverage:
     distances = np.asarray(distances, float)
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not distances.size:
         raise InputError(f"distances are {distances.shape}; give those of all pairs of draws")
-    if number < 1:
-        raise InputError(f"number is {number}; give at least 1 radius")
+    whole("number of radii", number)
     largest = float(distances.max())
     radii = np.linspace(0.0, largest, number)
     found = [covering_number(distances, r) for r in radii]
@@ -151,7 +150,7 @@ def coverage(distances, number: int = 100) -> Coverage:
 
 
 def covering_number(distances, radius: float) -> int:
-    """Balls of a radius around draws that cover all draws, chosen greedily (Chvatal 1979).
+    """Count balls of a radius that cover all draws, chosen greedily (Chvatal 1979).
 
     Parameters
     ----------
@@ -184,13 +183,13 @@ def _checked(draws, name):
 
 
 def _unit_columns(draws, metric):
-    """Columns of unit norm, those of zeros left alone."""
+    """Scale columns to unit norm; leave those of zeros alone."""
     norm = np.abs(draws).sum(1) if metric == "l1" else np.sqrt((draws**2).sum(1))
     return draws / np.where(norm > 0, norm, 1.0)[:, None]
 
 
 def _costs(left, right, metric):
-    """Of all columns of some draws against those of others: (draws x rank, others x rank)."""
+    """Return distances of columns of draws to those of others: (draws x rank, others x rank)."""
     one, other = (f.transpose(0, 2, 1).reshape(-1, f.shape[1]) for f in (left, right))
     if metric == "l1":
         return cdist(one, other, "cityblock")
@@ -203,7 +202,7 @@ def _costs(left, right, metric):
 
 
 def _matched(costs):
-    """Costs of the matched factors under the best order: (pair, rank) from (pair, rank, rank)."""
+    """Return costs of matched factors in the best order: (pair, rank) from (pair, rank, rank)."""
     rank = costs.shape[-1]
     if rank <= MAX_ENUMERATED:
         orders = np.array(list(itertools.permutations(range(rank))))

@@ -15,38 +15,21 @@ def split_chains(x):
     """Halve every chain: (scalar, chain, draw) -> (scalar, 2 chain, draw // 2).
 
     The middle draw of an odd number is left out.
-
-    Examples
-    --------
-    >>> split_chains(np.arange(5.0).reshape(1, 1, 5))
-    array([[[0., 1.],
-            [3., 4.]]])
     """
     half = x.shape[2] // 2
     return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
 
 
 def folded(x):
-    """Distance of every draw from the median of its scalar.
-
-    Examples
-    --------
-    >>> folded(np.array([[[0.0, 1.0, 5.0]]]))
-    array([[[1., 0., 4.]]])
-    """
+    """Return the distance of every draw from the median of its scalar."""
     return np.abs(x - np.median(x, axis=(1, 2), keepdims=True))
 
 
 def normal_scores(x):
-    """Normal quantiles of the ranks of the draws over all chains of a scalar, float64.
+    """Return normal quantiles of the ranks of the draws over all chains of a scalar.
 
     Tied draws share the mean of their ranks. `scipy.stats.rankdata` along an axis gives the same
     ranks at 15 times the cost, and the normal quantile is needed only at the 2 n possible ranks.
-
-    Examples
-    --------
-    >>> normal_scores(np.array([[[7.0, 3.0, 3.0]]])).round(2)
-    array([[[ 0.87, -0.4 , -0.4 ]]])
     """
     flat = x.reshape(len(x), -1)
     size = flat.shape[1]
@@ -59,7 +42,7 @@ def normal_scores(x):
 
 
 def _twice_mean_rank(ordered):
-    """Twice the mean rank of each run of equal values, 2 ... 2 size: always an integer."""
+    """Return twice the mean rank of each run of equal values, an integer."""
     size = ordered.shape[1]
     position = np.arange(1, size + 1)
     starts = np.ones(ordered.shape, bool)
@@ -74,15 +57,10 @@ def _twice_mean_rank(ordered):
 
 
 def potential_scale_reduction(x):
-    """R-hat of the given chains, unsplit: (scalar,).
+    """Return R-hat of the given chains, unsplit: (scalar,).
 
     The root of the pooled over the within-chain variance (Vehtari et al. 2021, equations 3 and 4).
     inf where no chain moves but they differ, nan where nothing differs at all.
-
-    Examples
-    --------
-    >>> potential_scale_reduction(np.array([[[0.0, 1.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 1.0]]]))
-    array([0.70710678,        inf])
     """
     length = x.shape[2]
     within = x.var(axis=2, ddof=1).mean(axis=1)
@@ -95,16 +73,11 @@ def potential_scale_reduction(x):
 
 
 def effective_size(x):
-    """Effective sample size of the mean of the given chains, unsplit: (scalar,).
+    """Return the effective sample size of the mean of the given chains, unsplit: (scalar,).
 
     Pairs of autocorrelations are added up to the first pair that is not positive, after each has
     been lowered to the smallest before it (Geyer 1992; Vehtari et al. 2021, section 3.2). A scalar
     of one value has the size of its draws.
-
-    Examples
-    --------
-    >>> float(effective_size(np.ones((1, 4, 10)))[0])
-    40.0
     """
     x = np.asarray(x, float)
     scalars, chains, length = x.shape
@@ -125,7 +98,7 @@ def effective_size(x):
 
 
 def _autocorrelation(x):
-    """Autocorrelation, (scalar, lag), over all chains: where they disagree it is raised."""
+    """Return the autocorrelation over all chains, (scalar, lag); disagreement raises it."""
     length = x.shape[2]
     means = x.mean(axis=2)
     padded = next_fast_len(2 * length, real=True)

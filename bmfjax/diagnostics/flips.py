@@ -8,24 +8,17 @@ to its best values at once, and so can the basis column.
 
 import numpy as np
 
-from bmfjax.data.packed import product_on_host
+from bmfjax.data.bits import product_on_host
 
 
 def objective(gain, usage, basis):
-    """Summed gain of the entries that the Boolean product covers: float.
-
-    Examples
-    --------
-    >>> gain = np.array([[2.0, -1.0]])
-    >>> objective(gain, np.array([[True]]), np.array([[True], [True]]))
-    1.0
-    """
+    """Return the summed gain of the entries that the Boolean product covers."""
     covered = product_on_host(usage, basis)
     return float(np.sum(gain, where=covered, dtype=float))
 
 
 def coverage(usage, basis):
-    """How many factors cover each entry: (rows, columns), int32.
+    """Count the factors that cover each entry: (rows, columns) int32.
 
     Examples
     --------
@@ -39,30 +32,8 @@ def coverage(usage, basis):
 def ascend(gain, usage, basis, max_sweeps):
     """Set column after column to its best values until a sweep changes nothing.
 
-    Parameters
-    ----------
-    gain : array, (rows, columns), float
-    usage : array, (rows, rank), bool
-        Start.
-    basis : array, (columns, rank), bool
-        Start.
-    max_sweeps : int
-        Passes over all factors at most.
-
-    Returns
-    -------
-    usage, basis : arrays, bool
-        New arrays, whose objective is not below that of the start. A factor which adds nothing,
-        such as a copy of another, is left empty in both.
-
-    Examples
-    --------
-    >>> gain = np.array([[1.0, 1.0, -1.0], [1.0, 1.0, -1.0]])
-    >>> ascend(gain, np.array([[True], [False]]), np.array([[True], [False], [True]]), 10)
-    (array([[ True],
-           [ True]]), array([[ True],
-           [ True],
-           [False]]))
+    Returns new Boolean factors whose objective is not below that of the start. A factor that adds
+    nothing, such as a copy of another, is left empty in both.
     """
     usage, basis = usage.copy(), basis.copy()
     covers = coverage(usage, basis)
@@ -86,14 +57,24 @@ def _flip_column(gain, covers, mine, partner, drop_ties):
     is kept while there is something to improve, because the partner may yet shed the bad half; it
     is dropped in the end, so that of equally good products the one with fewer ones is found.
     """
-    columns = np.flatnonzero(partner)
-    # With this factor taken out, an entry is uncovered where it is covered by this factor alone.
-    alone = covers[:, columns] == mine[:, None]
-    gains = np.sum(gain[:, columns], axis=1, where=alone)
+    columns, alone, gains = uncovered_gains(gain, covers, mine, partner)
     best = gains > 0
     if not drop_ties:
         tied = np.flatnonzero(mine & (gains == 0))
         best[tied] = alone[tied].any(axis=1)
+    return set_column(covers, mine, columns, best)
+
+
+def uncovered_gains(gain, covers, mine, partner, dtype=None):
+    """Return the columns of a factor, where no other factor covers them, and the gains there."""
+    columns = np.flatnonzero(partner)
+    # With this factor taken out, an entry is uncovered where it is covered by this factor alone.
+    alone = covers[:, columns] == mine[:, None]
+    return columns, alone, np.sum(gain[:, columns], axis=1, where=alone, dtype=dtype)
+
+
+def set_column(covers, mine, columns, best):
+    """Set `mine` to `best` in place, and keep `covers` right; True if anything changed."""
     flipped = np.flatnonzero(best != mine)
     if not len(flipped):
         return False

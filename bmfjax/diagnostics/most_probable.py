@@ -29,8 +29,8 @@ import numpy as np
 from scipy.special import betaln
 
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.flips import coverage
-from bmfjax.diagnostics.reconstruction import boolean_product, check_reference
+from bmfjax.diagnostics.flips import coverage, set_column, uncovered_gains
+from bmfjax.diagnostics.reconstruction import boolean_product, check_boolean, check_reference
 
 #: Jeffreys prior of a probability.
 HALF = 0.5
@@ -45,7 +45,7 @@ class MostProbable(NamedTuple):
 
 
 def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> MostProbable:
-    """The most probable Boolean factors found from some starts.
+    """Find the most probable Boolean factors from some starts.
 
     Parameters
     ----------
@@ -84,8 +84,7 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
     best = None
     for usage, basis in starts:
         usage, basis = np.array(usage), np.array(basis)
-        if usage.dtype != bool or basis.dtype != bool:
-            raise InputError("a start is not Boolean; threshold the factors first")
+        check_boolean(usage, basis)
         check_reference(usage, basis, ones, observed)
         found = _climb(usage, basis, ones, observed, max_sweeps)
         score = log_posterior(*found, ones, observed)
@@ -95,24 +94,7 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
 
 
 def log_posterior(usage, basis, ones, observed) -> float:
-    """Log posterior of Boolean factors, flip rates and densities integrated out.
-
-    Parameters
-    ----------
-    usage, basis : arrays, bool
-    ones, observed : arrays, (rows, columns), bool
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> one = np.ones((3, 1), bool)
-    >>> every = np.ones((3, 3), bool)
-    >>> bool(log_posterior(one, one, every, every) > log_posterior(~one, ~one, every, every))
-    False
-    """
+    """Return the log posterior of Boolean factors, flip rates and densities integrated out."""
     counts = _counts(boolean_product(usage, basis), ones, observed)
     value = sum(betaln(wrong + HALF, right + HALF) for wrong, right in counts)
     for factor in (usage, basis):
@@ -122,7 +104,7 @@ def log_posterior(usage, basis, ones, observed) -> float:
 
 
 def _counts(product, ones, observed):
-    """(flipped, kept) among the entries whose product is zero, and among those where it is one."""
+    """Count (flipped, kept) entries where the product is zero, and where it is one."""
     hits = int((product & ones & observed).sum())
     covered = int((product & observed).sum())
     total, positive = int(observed.sum()), int((ones & observed).sum())
@@ -136,8 +118,8 @@ def _climb(usage, basis, ones, observed, max_sweeps):
         gain = _log_odds(covers > 0, ones, observed)
         changed = False
         for k in range(usage.shape[1]):
-            changed |= _set_column(gain, covers, usage[:, k], basis[:, k])
-            changed |= _set_column(gain.T, covers.T, basis[:, k], usage[:, k])
+            changed |= _improve(gain, covers, usage[:, k], basis[:, k])
+            changed |= _improve(gain.T, covers.T, basis[:, k], usage[:, k])
         if not changed:
             break
         score = log_posterior(usage, basis, ones, observed)
@@ -158,7 +140,7 @@ def _without_idle_factors(usage, basis, score, ones, observed):
 
 
 def _log_odds(product, ones, observed):
-    """Log likelihood ratio of a one against a zero at every entry, at the rates of this product."""
+    """Return the log likelihood ratio of a one at every entry, at the rates of this product."""
     (flips_0, kept_0), (flips_1, kept_1) = _counts(product, ones, observed)
     rate_0 = (flips_0 + HALF) / (flips_0 + kept_0 + 1.0)
     rate_1 = (flips_1 + HALF) / (flips_1 + kept_1 + 1.0)
@@ -167,18 +149,9 @@ def _log_odds(product, ones, observed):
     return np.where(observed, np.where(ones, present, absent), 0.0).astype(np.float32)
 
 
-def _set_column(gain, covers, mine, partner) -> bool:
+def _improve(gain, covers, mine, partner) -> bool:
     """Set `mine` to its best values in place, keep `covers` right; True if anything changed."""
-    columns = np.flatnonzero(partner)
-    # With this factor taken out, an entry is uncovered where it is covered by this factor alone.
-    alone = covers[:, columns] == mine[:, None]
-    gains = np.sum(gain[:, columns], axis=1, where=alone, dtype=float)
+    columns, _, gains = uncovered_gains(gain, covers, mine, partner, dtype=float)
     others = mine.sum() - mine
     prior = np.log((others + HALF) / (len(mine) - 1 - others + HALF))
-    best = gains + prior > 0
-    flipped = np.flatnonzero(best != mine)
-    if not len(flipped):
-        return False
-    covers[np.ix_(flipped, columns)] += np.where(best[flipped], 1, -1)[:, None].astype(covers.dtype)
-    mine[:] = best
-    return True
+    return set_column(covers, mine, columns, gains + prior > 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import rankdata
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 
 
 def recall_at(scores, training, held_out, k: int = 10) -> float:
-    """Share of rows whose held-out one is among the k zeros that are ranked highest.
+    """Return the share of rows whose held-out one is among the k highest ranked zeros.
 
     A held-out one is a zero of the training matrix. Of ties as many count as would by chance.
 
@@ -46,8 +47,7 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
         )
     if training.dtype.kind == "f" and np.isnan(training).any():
         raise InputError("training has NaN; give True for the ones that were seen, False elsewhere")
-    if k < 1:
-        raise InputError(f"k is {k}; give a number of zeros of at least 1")
+    whole("k", k)
     if np.isnan(scores).any():
         raise InputError("scores have NaN, which has no rank; give a number for every entry")
     rows = np.flatnonzero(held_out >= 0)
@@ -68,7 +68,7 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
 
 
 def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
-    r"""Scores of predicted probabilities on binary entries.
+    r"""Return scores of predicted probabilities on binary entries.
 
     Parameters
     ----------

@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from bmfjax.data.bits import product_on_host
 from bmfjax.data.errors import InputError
-from bmfjax.data.packed import product_on_host
 
 BLOCK_ENTRIES = 2**20  # entries of the product made at a time: 4 MiB
 
 
 def boolean_product(usage, basis):
-    """Boolean product of two Boolean factor matrices.
+    """Return the Boolean product of two Boolean factor matrices.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def boolean_product(usage, basis):
 
 
 def boolean_errors(usage, basis, reference, observed=None):
-    """Entries where the Boolean product of the factors differs from a reference.
+    """Count the entries where the Boolean product of factors differs from a reference.
 
     Parameters
     ----------
@@ -58,14 +58,13 @@ def boolean_errors(usage, basis, reference, observed=None):
     1
     """
     usage, basis = np.asarray(usage), np.asarray(basis)
-    if usage.dtype != bool or basis.dtype != bool:
-        raise InputError("the factors are not Boolean; threshold them first")
+    check_boolean(usage, basis)
     ones, counted = check_reference(usage, basis, reference, observed)
     return count_errors(usage, basis, ones, counted)
 
 
 def count_errors(usage, basis, ones, counted):
-    """Wrong entries of bool factors, in blocks of rows: no whole product is ever held."""
+    """Count wrong entries in blocks of rows, so that no whole product is ever held."""
     step = max(1, BLOCK_ENTRIES // max(1, len(basis)))
     errors = 0
     for start in range(0, len(usage), step):
@@ -78,7 +77,7 @@ def count_errors(usage, basis, ones, counted):
 
 
 def check_reference(usage, basis, reference, observed):
-    """The ones of a 0/1 reference and the mask of the entries that count, or None for all."""
+    """Return the ones of a 0/1 reference, and the mask of the entries that count or None."""
     check_factors(usage, basis)
     reference = np.asarray(reference)
     shape = (len(usage), len(basis))
@@ -98,6 +97,12 @@ def check_reference(usage, basis, reference, observed):
     if not (known if observed is None else known | ~observed).all():
         raise InputError("an observed entry is neither 0 nor 1; mark it as not observed or mend it")
     return ones, observed
+
+
+def check_boolean(usage, basis):
+    """Refuse factors that are not bool."""
+    if usage.dtype != bool or basis.dtype != bool:
+        raise InputError("the factors are not Boolean; threshold them first")
 
 
 def check_factors(usage, basis):

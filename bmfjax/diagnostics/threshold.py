@@ -80,7 +80,7 @@ class ThresholdPair(NamedTuple):
 
 
 def threshold(usage, basis, data, observed=None, grid=SINGLE_GRID):
-    """One threshold for both matrices with the fewest errors against the observed data.
+    """Find one threshold for both matrices with the fewest errors on the observed data.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def threshold(usage, basis, data, observed=None, grid=SINGLE_GRID):
 
 
 def oracle_threshold(usage, basis, truth):
-    """The threshold with the fewest errors against the noise-free truth; for experiments only.
+    """Find the threshold with the fewest errors on the noise-free truth; for experiments only.
 
     A user of real data has no truth: the errors given here are a bound on what any choice of one
     threshold can reach, and not what :func:`threshold` reaches.
@@ -174,7 +174,7 @@ def oracle_threshold(usage, basis, truth):
 
 
 def threshold_pairs(usage, basis, data, observed=None, grid=PAIR_GRID):
-    """One threshold for each matrix with the fewest errors against the observed data.
+    """Find one threshold for each matrix with the fewest errors on the observed data.
 
     Parameters
     ----------

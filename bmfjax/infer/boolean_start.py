@@ -24,16 +24,16 @@ import numpy as np
 from jax import random
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer.driver import ChainRun
-from bmfjax.infer.gibbs import TruncatedGibbs
+from bmfjax.infer.mcmc.truncated import TruncatedGibbs
 from bmfjax.infer.reducers import moments
-from bmfjax.kernels.boolean_density import BooleanDensity
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import ormachine, start_from
-from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.infer.run import ChainRun
+from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import ormachine, start_from
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 from bmfjax.models.relaxed import relaxed_bmf
 
-#: Entries of the part that stands for a larger matrix, and its shorter side at least.
+#: Entries of the part that represents a larger matrix, and the least length of its shorter side.
 MAX_ENTRIES, LEAST_SIDE = 2**21, 256
 #: Sweeps of the relaxed sampler: annealed, then settling, then averaged; and of the Boolean one.
 ANNEAL, SETTLE, AVERAGE, POLISH = 750, 50, 200, 100
@@ -48,7 +48,7 @@ def boolean_starts(
     num_anneal: int = ANNEAL,
     extra: int | None = None,
 ) -> list[dict]:
-    """Boolean factors for each chain to start from.
+    """Return Boolean factors for each chain to start from.
 
     Parameters
     ----------
@@ -75,10 +75,9 @@ def boolean_starts(
     """
     rows, columns = _representatives(data)
     part = _part(data, rows, columns)
-    most = min(part.shape)
-    many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), most)
+    many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish = random.split(key)
-    relaxed = _relaxed_means(key_relaxed, part, min(many, most), num_chains, num_anneal)
+    relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
     polished = _polished(key_polish, part, *(mean > 0.5 for mean in relaxed))
     values = part.dense(missing=np.nan)
     starts = []
@@ -95,27 +94,9 @@ def boolean_starts(
 
 
 def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Drop factors, each time the one whose loss costs the likelihood least.
+    """Drop factors down to `rank`, each time the one whose loss costs the likelihood least.
 
-    Parameters
-    ----------
-    usage : (rows, many) bool
-    basis : (columns, many) bool
-    values : (rows, columns) float
-        NaN is missing.
-    rank : int
-        Factors to keep.
-
-    Returns
-    -------
-    usage, basis : bool, with at most `rank` factors
-
-    Examples
-    --------
-    >>> usage = np.array([[1, 0, 1], [0, 1, 1]], bool)
-    >>> basis = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1]], bool)
-    >>> prune(usage, basis, np.array([[1, 1, 0, 0], [0, 0, 1, 1.0]]), 2)[1].astype(int).tolist()
-    [[1, 0], [1, 0], [0, 1], [0, 1]]
+    `usage` (rows, many) and `basis` (columns, many) are bool; NaN in `values` is missing.
     """
     usage, basis = usage.copy(), basis.copy()
     covers = usage.astype(np.int32) @ basis.astype(np.int32).T
@@ -134,13 +115,13 @@ def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _alone(gain, covers, used, items):
-    """Log likelihood of what one factor alone covers."""
+    """Return the log likelihood of what one factor alone covers."""
     cells = np.ix_(used, items)
     return float(np.sum(gain[cells], where=covers[cells] == 1, dtype=float))
 
 
 def _gain(values, covered):
-    """Log likelihood that covering each entry adds, at the flip rates that fit the product."""
+    """Return what covering each entry adds to the log likelihood, at the product's flip rates."""
     ones, zeros = values == 1, values == 0
 
     def rate(wrong, among):
@@ -153,7 +134,7 @@ def _gain(values, covered):
 
 
 def _representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns that stand for a large matrix, evenly for its shape; all of a small one."""
+    """Draw rows and columns that stand for a large matrix; take all of a small one."""
     rows, columns = data.shape
     if rows * columns > MAX_ENTRIES:
         side = max(LEAST_SIDE, math.isqrt(MAX_ENTRIES))
@@ -173,12 +154,12 @@ def _part(data, rows, columns) -> BinaryMatrix:
     ones = data.ones()[rows][:, columns].toarray()
     missing = data.missing()[rows][:, columns].toarray()
     if missing.all():
-        missing[:] = False  # of a table with few observations nothing may be left: then no one is
+        missing[:] = False  # nothing of a table with few observations may be left
     return BinaryMatrix(ones, ~missing)
 
 
 def _relaxed_means(key, data, rank, num_chains, num_anneal):
-    """Posterior means of the annealed relaxed model, with a leading axis of chains."""
+    """Return posterior means of the annealed relaxed model, with a leading axis of chains."""
     model = functools.partial(relaxed_bmf, rank=rank, prior="laplace")
     bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(data.dense())
     scale = num_anneal / ANNEAL
@@ -197,7 +178,7 @@ def _relaxed_means(key, data, rank, num_chains, num_anneal):
 
 
 def _polished(key, data, usage, basis):
-    """The same factors after some sweeps of the Boolean sampler: bool arrays."""
+    """Return the factors, bool, after some sweeps of the Boolean sampler."""
     num_chains, _, rank = usage.shape
     density = BooleanDensity(data.shape, rank, flip_rate=FlipRatePrior(num_rates=2))
     packed = packed_data(data)

@@ -9,7 +9,6 @@ before it.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -24,7 +23,8 @@ import jax
 import numpy as np
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.driver import ChainRun
+from bmfjax.data.io.files import DRAFT, flush, flush_names, written
+from bmfjax.infer.run import ChainRun
 
 NEWEST, PREVIOUS = "state.npz", "previous.npz"
 #: Part of the identity: files of another layout are refused.
@@ -47,41 +47,8 @@ class _Damaged(Exception):
 class Checkpoint:
     """A folder with the state of one `ChainRun`.
 
-    Parameters
-    ----------
-    folder : path
-        Created when first written.
-    identity : mapping
-        What must be the same for the draws to be the same: settings, fingerprint
-        of the data, versions. Strings and numbers.
-
-    Attributes
-    ----------
-    steps_done : int or None
-        Of the state that was written or read last.
-
-    Examples
-    --------
-    >>> import tempfile, jax.numpy as jnp
-    >>> from bmfjax.kernels.base import Algorithm
-    >>> walk = Algorithm(
-    ...     init=lambda key, position, data: jnp.zeros(()),
-    ...     step=lambda key, x, data, inverse_temperature=1.0: (x + jax.random.normal(key), None),
-    ...     observe=lambda state, info: {"x": state},
-    ... )
-    >>> def new():
-    ...     return ChainRun(walk, jax.random.key(0), None, num_samples=20, draws={"x": 1})
-    >>> whole = new()
-    >>> whole.finish()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first = new()
-    ...     _ = first.advance(7)
-    ...     Checkpoint(folder, {"seed": 0}).write(first)
-    ...     second = new()
-    ...     Checkpoint(folder, {"seed": 0}).read(second)
-    ...     second.finish()
-    >>> bool((second.draws()["x"] == whole.draws()["x"]).all())
-    True
+    `identity` holds what must be the same for the draws to be the same: settings, fingerprint of
+    the data, versions. `steps_done` is of the state that was written or read last.
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping):
@@ -105,7 +72,7 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in (NEWEST, PREVIOUS):
                 (self.folder / name).unlink(missing_ok=True)
-            _sync(self.folder.parent)
+            flush_names(self.folder.parent)
         old, parts = self._parts, self._parts
         if parts and run.intervals(parts[-1].last) != run.intervals():
             parts = []  # Written again with the draws that are still kept, which are fewer.
@@ -128,11 +95,6 @@ class Checkpoint:
         """Bring a fresh run of the same settings to where the stored one stopped.
 
         Where the newest state is damaged, to where the state before it was stored, with a warning.
-
-        Raises
-        ------
-        InputError
-            Where nothing is stored, both states are damaged, or the identity differs.
         """
         if not self.exists():
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
@@ -204,29 +166,21 @@ class Checkpoint:
         names = {self._part(number).name for number in needed}
         for path in self.folder.glob("*"):
             part = path.name.startswith("part-") and path.name not in names
-            if part or path.suffix == ".tmp":
+            if part or DRAFT.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
 
 def _put(path: Path, arrays: dict, moved_to: Path | None = None) -> str:
-    """Write beside, check, then move: a reader sees the old file or the new one, never half.
+    """Write a file that is read back before it takes its place; return its checksum.
 
-    The old file is moved to `moved_to`, if given. Returns the checksum of the new one.
+    The old file is moved to `moved_to`, if given.
     """
-    beside = path.with_suffix(".tmp")
-    try:
-        with open(beside, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        checksum = _checked(beside)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
-    if moved_to is not None:
-        os.replace(path, moved_to)
-    os.replace(beside, path)
-    _sync(path.parent)
+    with written([path]) as (draft,):
+        np.savez(draft, **arrays)
+        flush(draft)
+        checksum = _checked(draft)
+        if moved_to is not None:
+            os.replace(path, moved_to)
     return checksum
 
 
@@ -246,16 +200,6 @@ def _checked(path: Path) -> str:
 def _checksum(file) -> str:
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder last, too; some systems cannot."""
-    with contextlib.suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def _load(path: Path, checksum: str | None = None) -> dict:

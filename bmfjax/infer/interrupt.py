@@ -9,13 +9,7 @@ from collections.abc import Callable, Iterator
 
 
 class Terminated(SystemExit):
-    """SIGTERM ended the work; exit code 143, as shells have it.
-
-    Examples
-    --------
-    >>> Terminated("after 3 draws").code, str(Terminated("after 3 draws"))
-    (143, 'after 3 draws')
-    """
+    """SIGTERM ended the work; exit code 143, as shells have it."""
 
     def __init__(self, message: str = ""):
         super().__init__(message)
@@ -26,12 +20,6 @@ class Interrupt:
     """What was asked for: `requested` turns true at the first Ctrl-C or SIGTERM.
 
     A second Ctrl-C interrupts at once; a second SIGTERM says nothing new.
-
-    Attributes
-    ----------
-    requested : bool
-    terminated : bool
-        Whether SIGTERM asked.
     """
 
     requested = terminated = False
@@ -42,13 +30,6 @@ def interrupt_requests() -> Iterator[Interrupt]:
     """Catch the first Ctrl-C (SIGINT) and any SIGTERM of the main thread as requests to stop.
 
     SIGTERM is left alone where it is ignored.
-
-    Examples
-    --------
-    >>> with interrupt_requests() as interrupt:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupt.requested, interrupt.terminated
-    (True, False)
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
@@ -83,15 +64,7 @@ def exit_when_terminated() -> Iterator[None]:
 
 
 def pass_on_termination(message: str) -> None:
-    """Do what SIGTERM does here: raise `Terminated`, or call the handler that is installed.
-
-    Examples
-    --------
-    >>> before = signal.signal(signal.SIGTERM, lambda signum, frame: print("noted"))
-    >>> pass_on_termination("after 3 draws")
-    noted
-    >>> _ = signal.signal(signal.SIGTERM, before)
-    """
+    """Do what SIGTERM does here: raise `Terminated`, or call the handler that is installed."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         raise Terminated(message)
     try:

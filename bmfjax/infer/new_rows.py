@@ -1,4 +1,15 @@
-"""The usage of rows that a Boolean fit has not seen, given its draws of everything else."""
+r"""The usage of rows that a Boolean fit has not seen, given its draws of everything else.
+
+Given the basis, the flip rates and the densities, rows are independent of each other. Up to
+`MAX_RANK` factors `expected_usage` sums over every set of factors:
+
+.. math::
+    E[z_i \mid x_i, u, f, \pi] \propto \sum_z z \prod_k \pi_k^{z_k} (1 - \pi_k)^{1 - z_k}
+    \prod_j P\bigl(x_{ij} \mid \textstyle\bigvee_k z_k u_{jk}\bigr)
+
+(likelihood: Rukat, Holmes, Titsias, Yau 2017), so that a row's means do not depend on the rows
+beside it. Its cost grows with 2^rank; with more factors `sampled_usage` draws the bits of the rows.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +21,88 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.data.blocks import blocks, spaced
 from bmfjax.data.errors import InputError
-from bmfjax.kernels import flip_rates
-from bmfjax.kernels.bit_updates import gibbs, update_bits
-from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.kernels.boolean import flip_rates
+from bmfjax.kernels.boolean.bits import gibbs, update_bits
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 
-#: Draws of the fit that are used, evenly spread, and sweeps over the new rows for each.
+#: Factors up to which all 2^rank sets are summed over.
+MAX_RANK = 8
+#: Draws of the fit that are used, evenly spread, and Gibbs sweeps over the new rows for each.
 MAX_DRAWS, SWEEPS = 400, 3
+#: Rates and densities keep this far from 0 and 1, where impossible rows would have no mean.
+EDGE = 1e-12
 
 
-def usage_of_new_rows(new: BinaryMatrix, basis_words, others: Mapping) -> np.ndarray:
-    """Posterior means of the usage of new rows, given draws of basis, densities and flip rates.
+def usage_of_new_rows(new: BinaryMatrix, basis_draws, others: Mapping) -> np.ndarray:
+    """Return the posterior means (rows, rank) of the usage of new rows, averaged over draws.
 
-    Parameters
-    ----------
-    new : BinaryMatrix
-    basis_words : (chain, draw, rank, words) uint32
-    others : dict
-        `flip_rate` (chain, draw) or (chain, draw, 2), and `usage_density` (chain, draw, rank).
-
-    Returns
-    -------
-    (rows, rank) float64
-        A row of which nothing is observed gets the densities.
-
-    Raises
-    ------
-    InputError
-        Where the usage has no densities, so that nothing is known of a new row's bits.
-
-    Examples
-    --------
-    >>> basis = np.array([[[[0b0011], [0b1100]]]], np.uint32)
-    >>> others = {"flip_rate": np.full((1, 1), 0.001), "usage_density": np.full((1, 1, 2), 0.5)}
-    >>> usage_of_new_rows(BinaryMatrix([[1, 1, 0, 0]]), basis, others).round().tolist()
-    [[1.0, 0.0]]
+    `basis_draws` are `PackedDraws`; `others` holds `flip_rate` (chain, draw) or (chain, draw, 2),
+    and `usage_density` (chain, draw, rank). A row of which nothing is observed gets the densities.
     """
     if "usage_density" not in others:
         raise InputError(
             "the prior of the usage was given bit by bit and says nothing of new rows; fit with a "
             "density to transform others"
         )
+    usage = expected_usage if basis_draws.shape[-1] <= MAX_RANK else sampled_usage
+    return usage(new, basis_draws, others["flip_rate"], others["usage_density"])
 
-    def flat(values):
-        return values.reshape(-1, *values.shape[2:])
 
-    draws = flat(basis_words), flat(others["flip_rate"]), flat(others["usage_density"])
-    chosen = np.unique(np.linspace(0, len(draws[0]) - 1, MAX_DRAWS).astype(int))
+# ---- few factors: the sum over all sets ----------------------------------------------------------
+
+
+def expected_usage(new: BinaryMatrix, basis_draws, flip_rate, usage_density) -> np.ndarray:
+    """Return the means (rows, rank), exact for every draw of everything else.
+
+    Of a fitted row they estimate the same as the draws of its usage do, with less noise.
+    """
+    chains, draws, num_columns, rank = basis_draws.shape
+    rates = np.asarray(flip_rate, float).reshape(chains * draws, -1)
+    rates = np.clip(np.broadcast_to(rates, (chains * draws, 2)), EDGE, 1 - EDGE)
+    densities = np.clip(np.reshape(usage_density, (-1, rank)).astype(float), EDGE, 1 - EDGE)
+    chosen = spaced(chains * draws, MAX_DRAWS, down=True)
+    sets = (np.arange(2**rank)[:, None] >> np.arange(rank) & 1).astype(float)
+    covers = [_covers(sets, basis_draws[c // draws, c % draws]) for c in chosen]
+    all_ones, all_missing = new.ones(), new.missing()
+    out = np.zeros((new.num_rows, rank))
+    for block in blocks(new.num_rows, max(num_columns, len(sets))):
+        # Counts are whole numbers, so that sums do not depend on the rows beside a row.
+        ones, missing = (m[block].toarray().astype(np.float32) for m in (all_ones, all_missing))
+        missing = missing if missing.any() else None
+        for cover, rate, density in zip(covers, rates[chosen], densities[chosen], strict=True):
+            prior = sets @ (np.log(density) - np.log1p(-density))
+            scores = prior + _log_likelihood(ones, missing, cover, *rate)
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            out[block] += weights @ sets / weights.sum(1, keepdims=True)
+    return np.clip(out / len(chosen), 0.0, 1.0)
+
+
+def _covers(sets, basis):
+    """Columns that each set of factors covers, (sets, columns)."""
+    return (sets @ np.asarray(basis, float).T > 0.5).astype(np.float32)
+
+
+def _log_likelihood(ones, missing, cover, f0, f1):
+    """Of each row under each set of factors, less that under the empty set; (rows, sets)."""
+    hits = (ones @ cover.T).astype(float)
+    seen = cover.sum(1, dtype=float)
+    if missing is not None:
+        seen = seen - missing @ cover.T
+    return hits * np.log((1 - f1) / f0) + (seen - hits) * np.log(f1 / (1 - f0))
+
+
+# ---- more factors: Gibbs sampling ----------------------------------------------------------------
+
+
+def sampled_usage(new: BinaryMatrix, basis_draws, flip_rate, usage_density) -> np.ndarray:
+    """Return the means (rows, rank) of draws of the usage, a few sweeps for each draw of the rest.
+
+    The sweeps start where those of the draw before ended.
+    """
+    draws = [v.reshape(-1, *v.shape[2:]) for v in (basis_draws.words, flip_rate, usage_density)]
+    chosen = spaced(len(draws[0]), MAX_DRAWS, down=True)
     kept = [jnp.asarray(d[chosen]) for d in draws]
     total = _sum_of_usage(random.key(0), packed_data(new).by_row, *kept, size=new.num_rows)
     return np.asarray(total, np.float64).T / len(chosen)

@@ -1,27 +1,23 @@
-"""Samplers as pure functions of JAX: they know neither NumPyro nor the models.
-
-Where a sampler has the name of its file it is imported from there, as in
-``from bmfjax.kernels.ormachine import ormachine``: `ormachine`, `deep_ormachine`,
-`hamming_machine`, `birth_move`, `split_merge`.
-"""
+"""Samplers as pure functions of JAX: they know neither NumPyro nor the models."""
 
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.bit_blocks import joint
-from bmfjax.kernels.bit_updates import gibbs, metropolis
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
-from bmfjax.kernels.collapsed_blocks import collapsed
-from bmfjax.kernels.deep_layers import DeepDensity, deep_data
-from bmfjax.kernels.effects import ormachine_effects
-from bmfjax.kernels.effects_density import EffectsPrior, entry_logits
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.hamming_machine import HammingDensity, hamming_data
-from bmfjax.kernels.iasg import Block, IASGInfo, IASGState, iasg
-from bmfjax.kernels.langevin import langevin
-from bmfjax.kernels.mala import reflected_mala
-from bmfjax.kernels.observed_entries import observed_entries
-from bmfjax.kernels.one_hot import OneHotDensity, one_hot_data, one_hot_machine
-from bmfjax.kernels.packed_lines import packed_data
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs
+from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import ormachine
+from bmfjax.kernels.boolean.moves.birth import birth_move
+from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
+from bmfjax.kernels.boolean.moves.split_merge import split_merge
+from bmfjax.kernels.boolean.words import packed_data
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
+from bmfjax.kernels.sgmcmc.iasg import Block, IASGInfo, IASGState, iasg
+from bmfjax.kernels.sgmcmc.langevin import langevin
+from bmfjax.kernels.sgmcmc.mala import reflected_mala
+from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine
+from bmfjax.kernels.variants.effects import EffectsPrior, entry_logits, ormachine_effects
+from bmfjax.kernels.variants.hamming import HammingDensity, hamming_data, hamming_machine
+from bmfjax.kernels.variants.observed_entries import observed_entries
+from bmfjax.kernels.variants.one_hot import OneHotDensity, one_hot_data, one_hot_machine
 
 __all__ = [
     "Algorithm",
@@ -35,11 +31,14 @@ __all__ = [
     "IASGInfo",
     "IASGState",
     "OneHotDensity",
+    "birth_move",
     "collapsed",
     "deep_data",
+    "deep_ormachine",
     "entry_logits",
     "gibbs",
     "hamming_data",
+    "hamming_machine",
     "iasg",
     "joint",
     "langevin",
@@ -47,8 +46,10 @@ __all__ = [
     "observed_entries",
     "one_hot_data",
     "one_hot_machine",
+    "ormachine",
     "ormachine_effects",
     "packed_data",
     "reflected_mala",
+    "split_merge",
     "truncated_gibbs",
 ]

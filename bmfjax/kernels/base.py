@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 
 class Algorithm(NamedTuple):
     """A Markov chain as two pure functions.
@@ -36,3 +38,19 @@ class Algorithm(NamedTuple):
     init: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     observe: Callable[[Any, Any], dict]
+
+
+class State(NamedTuple):
+    """State of a sampler that needs nothing but its position, a dict of arrays."""
+
+    position: dict
+
+
+def init_from(initial: Callable) -> Callable:
+    """Return the `init` of an algorithm on `State` that starts from ``initial(key, data)``."""
+
+    def init(key, position, data):
+        start = initial(key, data) if position is None else position
+        return State({n: jnp.asarray(v) for n, v in start.items()})
+
+    return init

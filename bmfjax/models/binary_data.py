@@ -11,50 +11,11 @@ from bmfjax.data.errors import InputError
 from bmfjax.models.missing import split_missing
 
 
-def check_rank(rank):
-    """Refuse a number of factors that is not a positive integer.
-
-    Examples
-    --------
-    >>> check_rank(2)
-    >>> check_rank(0)
-    Traceback (most recent call last):
-        ...
-    bmfjax.data.errors.InputError: rank is 0; give a number of factors of at least 1
-    """
-    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1:
-        raise InputError(f"rank is {rank!r}; give a number of factors of at least 1")
-
-
 def binary_data(data, observed, shape, model):
-    """Size, values and mask of a binary matrix.
+    """Return shape, values and mask of a binary matrix, as `split_missing` makes them.
 
-    Parameters
-    ----------
-    data : (rows, columns) array or None
-        0 or 1; NaN is missing.
-    observed : (rows, columns) bool array or None
-        False marks further missing entries, whose values do not matter.
-    shape : (int, int) or None
-        Rows and columns where `data` is None.
-    model : str
-        For the message.
-
-    Returns
-    -------
-    (int, int), values, seen
-        The shape; values and mask as `bmfjax.models.missing.split_missing` returns them.
-
-    Raises
-    ------
-    InputError
-        For neither data nor shape, data that are not a matrix, a mask of another shape,
-        or an observed entry other than 0 and 1 (unless the data are traced).
-
-    Examples
-    --------
-    >>> binary_data([[1, 0, 1]], None, None, "ormachine")[0]
-    (1, 3)
+    Entries other than 0, 1 and NaN are refused, unless `observed` hides them or they are traced.
+    Without data the shape is `shape`; `model` is a name for the refusal.
     """
     if data is None:
         if shape is None:
@@ -65,7 +26,7 @@ def binary_data(data, observed, shape, model):
         raise InputError(f"data has shape {shape}; give a matrix of rows and columns")
     if observed is not None and np.shape(observed) != shape:
         raise InputError(f"observed has shape {np.shape(observed)}; give that of the data, {shape}")
-    # What is traced was looked at, or not, by whoever compiles.
+    # Traced arrays have no values to check; the caller that compiles checks them.
     if not any(isinstance(a, jax.core.Tracer) for a in (data, observed)):
         _check_binary(data, observed)
     return (shape, *split_missing(data, observed))
@@ -84,23 +45,9 @@ def _check_binary(data, observed):
 
 
 def sample_data(logits, shape, values, seen):
-    """The site of the data, under the full plates `rows` and `columns`.
+    """Sample the site of the data, under the full plates `rows` and `columns`.
 
-    Parameters
-    ----------
-    logits : callable
-        ``logits(i, j) -> (rows, columns) float``: log odds of a one at the plates' indices.
-    shape : (int, int)
-    values, seen : as `binary_data` returns them
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from numpyro import handlers
-    >>> even = lambda i, j: jnp.zeros((len(i), len(j)))
-    >>> model = handlers.trace(handlers.seed(sample_data, jax.random.key(0)))
-    >>> model.get_trace(even, (3, 2), None, None)["data"]["value"].shape
-    (3, 2)
+    ``logits(i, j)`` are the log odds of ones at the plates' indices; the rest is of `binary_data`.
     """
     rows, columns = shape
     with numpyro.plate("rows", rows, dim=-2) as i, numpyro.plate("columns", columns, dim=-1) as j:

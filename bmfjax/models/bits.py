@@ -17,11 +17,6 @@ class ExactBernoulli(BernoulliProbs):
 
     NumPyro's own keeps probabilities off 0 and 1 in the log density, so that a bit that
     its prior excludes would cost 16 and not infinity.
-
-    Examples
-    --------
-    >>> ExactBernoulli(jnp.asarray([1.0, 1.0])).log_prob(jnp.asarray([1, 0])).tolist()
-    [0.0, -inf]
     """
 
     @validate_sample
@@ -31,7 +26,7 @@ class ExactBernoulli(BernoulliProbs):
 
 
 def resolve_bits_prior(prior, site, shape):
-    """What the prior of a factor matrix's bits stands for.
+    """Check the prior of a factor matrix's bits and return it resolved.
 
     Parameters
     ----------
@@ -99,7 +94,7 @@ def _density_prior(prior, site):
             f"prior of {site} is {type(prior).__name__} of shape {prior.batch_shape}; give a "
             "scalar numpyro.distributions.Beta, the prior of the factors' densities"
         )
-    # In NumPy, for a comparison in JAX would be traced where the model is.
+    # In NumPy, because a comparison in JAX would be traced where the model is.
     if not (np.asarray(prior.concentration1) > 0 and np.asarray(prior.concentration0) > 0):
         raise InputError(
             f"prior of {site} is Beta({prior.concentration1}, {prior.concentration0}); give "
@@ -109,30 +104,9 @@ def _density_prior(prior, site):
 
 
 def sample_bits(site, density_site, dims, shape, prior):
-    """The site of a factor matrix's bits, and before it that of learned densities.
+    """Sample a factor matrix's bits, (size, rank) 0 or 1, after their densities where learned.
 
-    Parameters
-    ----------
-    site, density_site : str
-        Names of the two.
-    dims : (str, str)
-        Names of the axes of the bits.
-    shape : (int, int)
-        (size, rank).
-    prior : as for `resolve_bits_prior`
-
-    Returns
-    -------
-    (size, rank) int
-        0 or 1.
-
-    Examples
-    --------
-    >>> import jax
-    >>> from numpyro import handlers
-    >>> args = ("usage", "usage_density", ("rows", "factor"), (3, 2), 0.5)
-    >>> handlers.seed(sample_bits, jax.random.key(0))(*args).shape
-    (3, 2)
+    `dims` names the two axes of the bits, `prior` is one of `resolve_bits_prior`.
     """
     prior = resolve_bits_prior(prior, site, shape)
     infer = {"event_dims": list(dims)}
@@ -141,10 +115,8 @@ def sample_bits(site, density_site, dims, shape, prior):
         return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))
     if isinstance(prior, dist.Distribution):
         prior = numpyro.sample(
-            density_site,
-            prior.expand([shape[1]]).to_event(1),
-            infer={"event_dims": [dims[1]]},
+            density_site, prior.expand([shape[1]]).to_event(1), infer={"event_dims": [dims[1]]}
         )
     bits = dist.Bernoulli(probs=jnp.broadcast_to(prior, shape))
-    # A substituted array of NumPy could not be indexed by a plate's indices, which may be traced.
+    # As a JAX array: a plate's indices may be traced, and could not index one of NumPy.
     return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
-from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
 from bmfjax.models.ormachine import covered
@@ -92,8 +93,8 @@ def deep_ormachine(
     """
     if not len(ranks):
         raise InputError("ranks is empty; give the number of factors of every layer")
-    for rank in ranks:
-        check_rank(rank)
+    for layer, rank in enumerate(ranks, 1):
+        whole(f"the rank of layer {layer}", rank)
     shape, values, seen = binary_data(data, observed, shape, "deep_ormachine")
     rows, columns = shape
     sizes, top = (columns, *ranks), len(ranks)
@@ -120,12 +121,8 @@ def deep_ormachine(
         )
         if layer > 1:
             usage = _next_usage(layer - 1, usage, basis, rate)
-    sample_data(
-        lambda i, j: flip_logits(rate, covered(usage[i], basis[j])),
-        (rows, columns),
-        values,
-        seen,
-    )
+    logits = lambda i, j: flip_logits(rate, covered(usage[i], basis[j]))  # noqa: E731
+    sample_data(logits, shape, values, seen)
 
 
 def _next_usage(layer, usage, basis, rate):
@@ -135,7 +132,7 @@ def _next_usage(layer, usage, basis, rate):
 
 
 def _of_layers(option, name, top):
-    """The option of every layer, from one for all or a mapping."""
+    """Return the option of every layer, from one for all or a mapping."""
     layers = range(1, top + 1)
     if not isinstance(option, Mapping):
         return dict.fromkeys(layers, option)

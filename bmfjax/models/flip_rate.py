@@ -8,14 +8,12 @@ import numpyro
 import numpyro.distributions as dist
 
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.boolean.flip_rates import LEAST_RATE
 from bmfjax.models.truncated_beta import TruncatedBeta
-
-#: Float32 cannot hold much smaller ones (the kernels' own bound, which models do not import).
-LEAST_RATE = 1e-30
 
 
 def resolve_flip_rate(flip_rate, num_rates=1):
-    """A learned flip rate's prior, or the fixed rate or rates.
+    """Check a flip rate and return its prior if it is learned, or the fixed rate or rates.
 
     Parameters
     ----------
@@ -76,24 +74,7 @@ def _truncated(prior, shape):
 
 
 def sample_flip_rate(name, resolved):
-    """The site of a learned flip rate, or the fixed one.
-
-    Parameters
-    ----------
-    name : str
-        Of the site.
-    resolved : TruncatedBeta or numpy.ndarray
-        As `resolve_flip_rate` returns it.
-
-    Returns
-    -------
-    () or (2,) float
-
-    Examples
-    --------
-    >>> float(sample_flip_rate("flip_rate", resolve_flip_rate(0.25)))
-    0.25
-    """
+    """Sample a learned flip rate, or return the fixed one, of `resolve_flip_rate`: () or (2,)."""
     if not isinstance(resolved, dist.Distribution):
         return jnp.asarray(resolved, jnp.result_type(float))
     if not resolved.batch_shape:
@@ -102,29 +83,12 @@ def sample_flip_rate(name, resolved):
 
 
 def flip_logits(flip_rate, ones):
-    r"""Log odds of a one, for entries that are flipped from a Boolean matrix.
+    r"""Return the log odds of a one, for entries flipped from a Boolean matrix `ones`.
 
     .. math:: \log\frac{f_0}{1 - f_0} \text{ for a zero}, \qquad
               \log\frac{1 - f_1}{f_1} \text{ for a one}.
 
-    Log odds and not probabilities: of a rate of 1e-9 float32 would keep nothing in
-    one minus the rate.
-
-    Parameters
-    ----------
-    flip_rate : () or (2,) float
-        One rate, or :math:`f_0, f_1`.
-    ones : (...) bool
-        The Boolean matrix.
-
-    Returns
-    -------
-    (...) float
-
-    Examples
-    --------
-    >>> flip_logits(jnp.asarray([0.2, 0.1]), jnp.asarray([False, True])).round(2).tolist()
-    [-1.3..., 2.2...]
+    Probabilities would not do: in float32 one minus a rate of 1e-9 is one.
     """
     dispersion = jnp.log1p(-flip_rate) - jnp.log(flip_rate)
     zeros, of_ones = dispersion if jnp.ndim(dispersion) else (dispersion, dispersion)

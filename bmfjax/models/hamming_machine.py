@@ -1,4 +1,4 @@
-r"""The Hamming machine, as a NumPyro model: the factors of a row vote on every entry."""
+r"""The Hamming machine, as a NumPyro model: a row is pulled to the codes of its factors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
-from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
 from bmfjax.models.relaxed import interval
 
@@ -32,7 +33,7 @@ def hamming_machine(
 
     with the Hamming distance :math:`h`: a variant of the OrMachine, from the talk on
     Rukat, Holmes, Titsias, Yau (2017), "Bayesian Boolean Matrix Factorisation", ICML.
-    A factor in use votes for a one or for a zero; entries of rows that use none are even.
+    A factor in use favours a one or a zero; in rows that use none both are equally likely.
 
     For simulation, densities and NumPyro's utilities; its discrete sites are beyond NUTS
     and SVI.
@@ -75,7 +76,7 @@ def hamming_machine(
     >>> draws["dispersion"].shape, draws["data"].shape
     ((5,), (5, 4, 3))
     """
-    check_rank(rank)
+    whole("rank", rank)
     shape, values, seen = binary_data(data, observed, shape, "hamming_machine")
     rows, columns = shape
     strength = resolve_dispersion(dispersion)
@@ -90,32 +91,11 @@ def hamming_machine(
     def logits(i, j):
         return strength * (usage[i].astype(dtype) @ (2 * basis[j] - 1).astype(dtype).T)
 
-    sample_data(logits, (rows, columns), values, seen)
+    sample_data(logits, shape, values, seen)
 
 
 def resolve_dispersion(dispersion):
-    """A positive number, or the prior of a learned dispersion.
-
-    Parameters
-    ----------
-    dispersion : float or numpyro.distributions.Distribution or None
-        None stands for Exponential(1).
-
-    Returns
-    -------
-    float or numpyro.distributions.Distribution
-
-    Raises
-    ------
-    InputError
-        For a number that is not positive and finite, or a distribution that is not
-        scalar or has support outside [0, inf).
-
-    Examples
-    --------
-    >>> resolve_dispersion(2)
-    2.0
-    """
+    """Check the dispersion and return a positive number, or the prior of a learned one."""
     if dispersion is None:
         return dist.Exponential(1.0)
     if isinstance(dispersion, dist.Distribution):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpyro
 import numpyro.distributions as dist
 
-from bmfjax.data.errors import InputError
-from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.data.checks import positive, whole
+from bmfjax.models.binary_data import binary_data, sample_data
 
 
 def logistic(
@@ -33,7 +33,7 @@ def logistic(
     matrices", ICML, section 2.
 
     For NUTS at small size, NumPyro's SVI, simulation and densities;
-    `bmfjax.variational.logistic` infers it at any size.
+    `bmfjax.variational.stochastic` infers it at any size.
 
     Parameters
     ----------
@@ -71,30 +71,23 @@ def logistic(
     >>> draws["usage"].shape, draws["data"].shape
     ((5, 4, 2), (5, 4, 3))
     """
-    check_rank(rank)
-    for name, value in (("prior_scale", prior_scale), ("bias_scale", bias_scale)):
-        if not value > 0:
-            raise InputError(f"{name} is {value}; give a positive standard deviation")
+    whole("rank", rank)
+    positive("prior_scale", prior_scale, "standard deviation")
+    positive("bias_scale", bias_scale, "standard deviation")
     (rows, columns), values, seen = binary_data(data, observed, shape, "logistic")
     normal = dist.Normal(0.0, prior_scale)
     bias = numpyro.sample("bias", dist.Normal(0.0, bias_scale))
     usage = numpyro.sample("usage", normal.expand([rows, rank]).to_event(2))
     basis = numpyro.sample("basis", normal.expand([columns, rank]).to_event(2))
-    effects = []
-    for name, size, asked in (
-        ("row_effect", rows, row_effects),
-        ("column_effect", columns, column_effects),
-    ):
-        if asked:
-            effects.append(numpyro.sample(name, normal.expand([size]).to_event(1)))
-        else:
-            effects.append(None)
-    row_effect, column_effect = effects
+    if row_effects:
+        row_effect = numpyro.sample("row_effect", normal.expand([rows]).to_event(1))
+    if column_effects:
+        column_effect = numpyro.sample("column_effect", normal.expand([columns]).to_event(1))
 
     def logits(i, j):
         total = usage[i] @ basis[j].T + bias
-        if row_effect is not None:
+        if row_effects:
             total = total + row_effect[i][:, None]
-        return total if column_effect is None else total + column_effect[j]
+        return total + column_effect[j] if column_effects else total
 
     sample_data(logits, (rows, columns), values, seen)

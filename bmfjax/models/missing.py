@@ -6,26 +6,9 @@ import jax.numpy as jnp
 
 
 def split_missing(data, observed=None):
-    """Values with zeros for what is missing (a NaN would poison gradients), and the mask.
+    """Return the values, zero where missing as NaN would poison gradients, and the mask.
 
-    Parameters
-    ----------
-    data : (rows, columns) array or None
-        NaN is missing.
-    observed : (rows, columns) bool array, optional
-        False marks further missing entries.
-
-    Returns
-    -------
-    values : (rows, columns) float or None
-        None where `data` is.
-    seen : (rows, columns) bool or None
-
-    Examples
-    --------
-    >>> values, seen = split_missing([[1.0, float("nan")]])
-    >>> values.tolist(), seen.tolist()
-    ([[1.0, 0.0]], [[True, False]])
+    NaN and, where given, False in `observed` mark missing entries. Without data both are None.
     """
     if data is None:
         return None, None

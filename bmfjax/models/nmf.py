@@ -101,13 +101,7 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
 
 
 def nmf_priors(usage_rate, basis_rate) -> dict:
-    """Arguments of `relaxed_bmf` that make it `nmf`.
-
-    Examples
-    --------
-    >>> nmf_priors(2.0, 1.0)["usage_prior"].rate
-    2.0
-    """
+    """Return the arguments of `relaxed_bmf` that make it `nmf`."""
     priors = {"upper": jnp.inf}
     for name, rate in (("usage", usage_rate), ("basis", basis_rate)):
         if isinstance(rate, bool) or jnp.ndim(rate) or not 0 < float(rate) < jnp.inf:

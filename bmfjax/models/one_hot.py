@@ -7,8 +7,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
-from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
 
@@ -80,7 +81,7 @@ def one_hot_machine(
     >>> draws["cluster"].shape, draws["weights"].shape, draws["data"].shape
     ((5, 4), (5, 2), (5, 4, 3))
     """
-    check_rank(rank)
+    whole("rank", rank)
     shape, values, seen = binary_data(data, observed, shape, "one_hot_machine")
     rows, columns = shape
     rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
@@ -96,37 +97,15 @@ def one_hot_machine(
     basis = sample_bits(
         "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
     )
-    sample_data(
-        lambda i, j: flip_logits(rate, basis[j].T[cluster[i]] == 1),
-        (rows, columns),
-        values,
-        seen,
-    )
+    logits = lambda i, j: flip_logits(rate, basis[j].T[cluster[i]] == 1)  # noqa: E731
+    sample_data(logits, shape, values, seen)
 
 
 def resolve_cluster_prior(prior, shape):
-    """The prior of the codes' weights, or the fixed weights.
+    """Check the prior of the codes' weights and return it, or the fixed weights.
 
-    Parameters
-    ----------
-    prior : None or numpyro.distributions.Dirichlet or (rank,) or (rows, rank) array
-        None stands for a flat Dirichlet distribution.
-    shape : (int, int)
-        (rows, rank).
-
-    Returns
-    -------
-    numpyro.distributions.Dirichlet or (rank,) or (rows, rank) numpy.ndarray
-
-    Raises
-    ------
-    InputError
-        For any other distribution or shape, or weights that are no probabilities.
-
-    Examples
-    --------
-    >>> resolve_cluster_prior([0.5, 0.5], (3, 2))
-    array([0.5, 0.5])
+    None stands for a flat Dirichlet distribution. Weights are (rank,) or, with `shape` (rows,
+    rank), one set for each row.
     """
     rows, rank = shape
     if prior is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from bmfjax.models.binary_data import binary_data, check_rank, sample_data
+from bmfjax.data.checks import whole
+from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
 
@@ -78,7 +79,7 @@ def ormachine(
     >>> draws["usage"].shape, draws["usage_density"].shape, draws["data"].shape
     ((5, 4, 2), (5, 2), (5, 4, 3))
     """
-    check_rank(rank)
+    whole("rank", rank)
     shape, values, seen = binary_data(data, observed, shape, "ormachine")
     rows, columns = shape
     rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
@@ -86,30 +87,11 @@ def ormachine(
     basis = sample_bits(
         "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
     )
-    sample_data(
-        lambda i, j: flip_logits(rate, covered(usage[i], basis[j])),
-        (rows, columns),
-        values,
-        seen,
-    )
+    logits = lambda i, j: flip_logits(rate, covered(usage[i], basis[j]))  # noqa: E731
+    sample_data(logits, shape, values, seen)
 
 
 def covered(usage, basis):
-    """Boolean product of two factor matrices.
-
-    Parameters
-    ----------
-    usage : (rows, rank) int
-    basis : (columns, rank) int
-
-    Returns
-    -------
-    (rows, columns) bool
-
-    Examples
-    --------
-    >>> covered(jnp.asarray([[1, 0], [1, 1]]), jnp.asarray([[1, 1], [0, 1]])).tolist()
-    [[True, False], [True, True]]
-    """
+    """Return the Boolean product (rows, columns) of two factor matrices (lines, rank)."""
     dtype = jnp.result_type(float)  # the product of floats is the fast one, and exact here
     return usage.astype(dtype) @ basis.astype(dtype).T > 0.5

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 
 
@@ -83,10 +84,8 @@ def ormachine_effects(
     >>> trace["usage"]["value"].shape, trace["data"]["value"].shape
     ((3, 4), (3,))
     """
-    if rank < 0 or (rank == 0 and not effects):
-        raise InputError(
-            f"rank is {rank} and effects is {effects}; give a factor at least, or effects"
-        )
+    if whole("rank", rank, 0) == 0 and not effects:
+        raise InputError("rank is 0 and effects is False; give a factor or the effects")
     rows, columns = jnp.asarray(rows), jnp.asarray(columns)
     logits = jnp.zeros(rows.shape)
     if effects:

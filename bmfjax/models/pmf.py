@@ -9,13 +9,13 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import log_ndtr, ndtr
 
+from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
-from bmfjax.models.binary_data import check_rank
+from bmfjax.kernels.ratings.density import LINKS
 from bmfjax.models.missing import split_missing
 from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.relaxed import resolve_precision
 
-LINKS = ("identity", "probit", "ordered")
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
 
@@ -54,7 +54,8 @@ def pmf(
     :math:`\mu` (Albert, Chib 1993, "Bayesian analysis of binary and polychotomous response data",
     JASA 88).
 
-    For NUTS at small size, simulation and densities; `bmfjax.kernels.pmf` samples it at any size.
+    For NUTS at small size, simulation and densities; `bmfjax.kernels.ratings.gibbs` samples it at
+    any size.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def pmf(
     categories : int, optional
         Of "ordered"; default as many as the data have, which must not be traced then.
     effects : bool
-        Whether rows and columns have effects of their own.
+        Whether each row and column has an effect.
     precision : float or numpyro.distributions.Distribution, optional
         Of "identity": noise precision, a number fixes it. Default: Gamma(1, 1).
     effect_precision : numpyro.distributions.Gamma, optional
@@ -106,9 +107,7 @@ def pmf(
     >>> draws["usage"].shape, draws["usage_precision"].shape, draws["data"].shape
     ((5, 4, 2), (5, 2, 2), (5, 4, 3))
     """
-    check_rank(rank)
-    if link not in LINKS:
-        raise InputError(f"link is {link!r}; choose from {', '.join(LINKS)}")
+    whole("rank", rank)
     if data is None and shape is None:
         raise InputError("pmf needs data, or shape=(rows, columns) to simulate some")
     rows, columns = shape if data is None else jnp.shape(data)
@@ -152,35 +151,13 @@ def pmf(
 
 
 def resolve_level_scale(scale, link) -> float:
-    """The standard deviation of the level's prior: that given, or the link's own."""
+    """Return the standard deviation of the level's prior: that given, or the link's own."""
     return LEVEL_SCALES[link] if scale is None else scale
 
 
 def resolve_categories(values, link, categories):
-    """The number of categories, after a look at the observed values.
-
-    Parameters
-    ----------
-    values : (entry,) array or None
-        None where there are none, or they are not known yet.
-    link : str
-    categories : int or None
-
-    Returns
-    -------
-    int
-        2 of other links than "ordered".
-
-    Raises
-    ------
-    InputError
-        For values that the link does not have, or where nothing tells the number.
-
-    Examples
-    --------
-    >>> resolve_categories(np.array([0.0, 3.0]), "ordered", None)
-    4
-    """
+    """Return the number of categories, after a look at the observed values (None: not known)."""
+    one_of("link", link, LINKS)
     if link == "identity":
         return 2
     highest = 0
@@ -212,7 +189,7 @@ def resolve_categories(values, link, categories):
 
 
 def _concrete(data, observed):
-    """The observed values, or None while a program is traced that gets them later."""
+    """Return the observed values, or None while a program is traced that gets them later."""
     if data is None or any(isinstance(a, jax.core.Tracer) for a in (data, observed)):
         return None
     values = np.asarray(data, np.float64)
@@ -221,13 +198,7 @@ def _concrete(data, observed):
 
 
 def category_probabilities(fit, cutpoints):
-    """Probabilities of the categories of an ordered probit, (..., categories) float.
-
-    Examples
-    --------
-    >>> [f"{p:.3f}" for p in category_probabilities(jnp.zeros(()), jnp.array([-1.0, 1.0]))]
-    ['0.159', '0.683', '0.159']
-    """
+    """Return the probabilities of the categories of an ordered probit, (..., categories) float."""
     below = ndtr(cutpoints - fit[..., None])
     ends = jnp.zeros((*fit.shape, 1)), jnp.ones((*fit.shape, 1))
     return jnp.diff(jnp.concatenate([ends[0], below, ends[1]], -1), axis=-1)

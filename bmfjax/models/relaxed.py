@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.models.missing import split_missing
 
@@ -92,8 +93,7 @@ def relaxed_bmf(
     >>> draws["usage"].shape, draws["data"].shape
     ((5, 4, 2), (5, 4, 3))
     """
-    if rank < 1:
-        raise InputError(f"rank is {rank}; give a number of factors of at least 1")
+    whole("rank", rank)
     if data is None and shape is None:
         raise InputError("relaxed_bmf needs data, or shape=(rows, columns) to simulate some")
     rows, columns = shape if data is None else jnp.shape(data)
@@ -127,13 +127,7 @@ def _factor(name, plate, size, rank, prior, rate, upper):
 
 
 def exponential(rate, upper):
-    """Exponential distribution with these rates, truncated to [0, upper].
-
-    Examples
-    --------
-    >>> float(exponential(2.0, jnp.inf).mean)
-    0.5
-    """
+    """Return the exponential distribution with these rates, truncated to [0, upper]."""
     if upper == jnp.inf:
         return dist.Exponential(rate)
     return dist.TruncatedDistribution(dist.Laplace(0.0, 1.0 / rate), low=0.0, high=upper)
@@ -242,13 +236,7 @@ def _named_prior(prior, site, upper):
 
 
 def interval(support):
-    """(low, high) of an interval with constant ends, `high` perhaps infinite, else None.
-
-    Examples
-    --------
-    >>> interval(constraints.positive), interval(constraints.real)
-    ((0.0, inf), None)
-    """
+    """Return (low, high) of an interval with constant ends, `high` perhaps infinite, else None."""
     ends = box(support)
     low = getattr(support, "lower_bound", None)
     if ends is not None or low is None or jnp.ndim(low) or hasattr(support, "upper_bound"):
@@ -257,13 +245,7 @@ def interval(support):
 
 
 def box(support):
-    """(low, high) of an interval with constant ends, else None.
-
-    Examples
-    --------
-    >>> box(constraints.unit_interval), box(constraints.real)
-    ((0.0, 1.0), None)
-    """
+    """Return (low, high) of a bounded interval with constant ends, else None."""
     support = getattr(support, "base_constraint", support)  # of an independent event
     if support is constraints.unit_interval:
         return 0.0, 1.0
@@ -306,3 +288,18 @@ def resolve_precision(precision):
     if jnp.ndim(precision) == 0 and float(precision) > 0:
         return float(precision)
     raise InputError(f"precision is {precision!r}; give a positive number or a distribution")
+
+
+def gamma_parameters(prior, name: str) -> tuple[float, float]:
+    """Return shape and rate of a scalar Gamma prior, also given as a pair; None is Gamma(1, 1)."""
+    if prior is None:
+        return 1.0, 1.0
+    if isinstance(prior, dist.Gamma) and not prior.batch_shape:
+        prior = prior.concentration, prior.rate
+    if isinstance(prior, dist.Distribution):
+        raise InputError(
+            f"the prior of {name} is {type(prior).__name__}; it is drawn from its Gamma "
+            "conditional: give a scalar Gamma prior"
+        )
+    shape, rate = map(float, prior)
+    return shape, rate

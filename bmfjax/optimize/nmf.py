@@ -22,7 +22,7 @@ MAX_INNER, MAX_SEARCH = 100, 20
 
 
 def multiplicative_updates(usage, basis, data, num_steps: int):
-    """Lee and Seung's updates of both factors, in turn; zeros stay zeros.
+    """Take Lee and Seung's updates of both factors, in turn; zeros stay zeros.
 
     Parameters
     ----------
@@ -56,30 +56,19 @@ def multiplicative_updates(usage, basis, data, num_steps: int):
 
 
 class ProjectedGradient(NamedTuple):
-    """Where Lin's algorithm is.
+    """State of Lin's algorithm."""
 
-    Attributes
-    ----------
-    usage : (rows, rank) float
-    basis : (columns, rank) float
-    tolerance : (2,) float
-        Of the projected gradient in the subproblems of the usage and the basis.
-    gradient : () float
-        Norm of the projected gradient of both.
-    step : () int32
-    """
-
-    usage: jax.Array
-    basis: jax.Array
-    tolerance: jax.Array
-    gradient: jax.Array
-    step: jax.Array
+    usage: jax.Array  # (rows, rank)
+    basis: jax.Array  # (columns, rank)
+    tolerance: jax.Array  # (2,): of the projected gradient in the subproblems of usage and basis
+    gradient: jax.Array  # (): norm of the projected gradient of both
+    step: jax.Array  # () int32
 
 
 def projected_gradient(
     usage, basis, data, *, tolerance: float = 1e-4, max_steps: int = 500
 ) -> ProjectedGradient:
-    """Lin's alternating nonnegative least squares by projected gradients (his algorithms 2 and 4).
+    """Run Lin's alternating least squares by projected gradients (his algorithms 2 and 4).
 
     Each factor is fitted with the other fixed, by gradient steps projected to the nonnegative
     numbers, whose size is found by the Armijo rule from the one before.
@@ -127,7 +116,7 @@ def _alternate(state: ProjectedGradient, data) -> ProjectedGradient:
 
 
 def _least_squares(x, other, data, tolerance):
-    """Fit x in ``data = x other^T``; the fit, and how many steps it took."""
+    """Fit x in ``data = x other^T``; return the fit and the number of steps."""
     gram, cross = other.T @ other, data @ other
 
     def gradient(x):
@@ -148,7 +137,7 @@ def _least_squares(x, other, data, tolerance):
 
 
 def _armijo(x, gradient, gram, size):
-    """The largest step in powers of `SHRINK` around `size` that decreases enough, and where to."""
+    """Return the largest step, by powers of `SHRINK`, that decreases enough, and where it leads."""
 
     def moved(size):
         return jnp.maximum(x - size * gradient, 0.0)
@@ -176,7 +165,7 @@ def _armijo(x, gradient, gram, size):
 
 
 def _projected(gradient, x):
-    """The gradient where a step against it is allowed."""
+    """Return the gradient where a step against it is allowed, else zero."""
     return jnp.where((gradient < 0) | (x > 0), gradient, 0.0)
 
 

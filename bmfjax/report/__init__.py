@@ -1,6 +1,6 @@
-"""Plots of a fit, and one self-contained HTML page. The only folder that imports matplotlib."""
+"""One self-contained HTML page about a fit. The only folder that imports matplotlib."""
 
-from bmfjax.report.overview import overview_figure
-from bmfjax.report.page import write_report
+from bmfjax.report.page import write_page, write_report
+from bmfjax.report.section import Page
 
-__all__ = ["overview_figure", "write_report"]
+__all__ = ["Page", "write_page", "write_report"]

@@ -1,14 +1,32 @@
-"""Figures of convergence: R-hat, effective draws, and agreement of the chains."""
+"""Whether the chains agree: R-hat, effective draws, the same factors, the same solutions."""
 
 from __future__ import annotations
 
-import numpy as np
-from matplotlib.figure import Figure
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from bmfjax import logistic_entries, posterior, trust
-from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.report.style import COLOURS, INK, heading, new_figure, tidy
-from bmfjax.solutions import farther_solutions, solutions
+import numpy as np
+
+from bmfjax import verdict
+from bmfjax.diagnostics import Coverage, ess_bulk, split_rhat
+from bmfjax.posterior import mixture
+from bmfjax.posterior.selection import informed
+from bmfjax.report.section import Section, image, section
+from bmfjax.report.style import (
+    COLOURS,
+    DASHED,
+    DOUBTFUL,
+    EDGE,
+    GOOD,
+    INK,
+    axis_label,
+    heading,
+    new_figure,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Scalars whose R-hat and effective draws are computed, and draws needed for that.
 MAX_SCALARS, MIN_DRAWS = 3000, 4
@@ -19,82 +37,53 @@ TOP_RHAT = 1.2
 
 
 def convergence_figure(fit) -> Figure | None:
-    """Histograms of R-hat and effective draws, for reconstructed entries and factor entries.
+    """Draw histograms of R-hat and effective draws, of reconstructed entries and factor entries.
 
-    Rows and columns without an observed entry are left out: they follow the prior alone.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    matplotlib.figure.Figure or None
-        None with fewer than four kept draws a chain.
+    Rows and columns without an observed entry are left out: they follow the prior alone. None with
+    fewer than four kept draws a chain.
     """
     if fit.usage_draws.shape[1] < MIN_DRAWS:
         return None
     figure = new_figure(10, 5.6)
     panels = figure.subplots(2, 2, sharex="col")
-    for row, (text, draws) in zip(
-        panels,
-        (
-            ("Reconstructed entries", reconstructed_entries(fit)),
-            ("Entries of the aligned factors", factor_entries(fit)),
-        ),
-        strict=True,
-    ):
-        _rhat(row[0], split_rhat(draws), text)
-        _ess(row[1], ess_bulk(draws), text, fit.num_chains)
-    panels[1, 0].set_xlabel("R-hat (1 is best)", fontsize=9.5, color=INK)
-    panels[1, 1].set_xlabel("effective draws (more is better)", fontsize=9.5, color=INK)
+    entries, factors = fit.mixing, factor_entries(fit)
+    kind = "Reconstructed" if np.isnan(entries.uncertain) else "Uncertain"
+    of_entries = (
+        (f"{kind} entries", entries.rhat, entries.ess),
+        ("Entries of the aligned factors", split_rhat(factors), ess_bulk(factors)),
+    )
+    for row, (text, rhat, ess) in zip(panels, of_entries, strict=True):
+        _rhat(row[0], rhat, text)
+        _ess(row[1], ess, text, fit.num_chains)
+    axis_label(panels[1, 0], "R-hat (1 is best)")
+    axis_label(panels[1, 1], "effective draws (more is better)")
     return figure
 
 
 def starts_figure(fit) -> Figure | None:
-    """Histograms of R-hat across the starts of a variational fit, of log odds and of factors.
+    """Draw histograms of R-hat across the starts of a variational fit, of log odds and of factors.
 
-    Of the normals that the starts reached, not of their draws.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    matplotlib.figure.Figure or None
-        None with one start.
+    It is that of the normals that the starts reached, not of their draws. None with one start.
     """
     if fit.num_chains == 1:
         return None
     figure = new_figure(10, 3.0)
     panels = figure.subplots(1, 2)
-    at, rank, (rows, columns) = fit.approximation, fit.rank, _informed(fit)
+    at, rank, (rows, columns) = fit.approximation, fit.rank, informed(fit.data).values()
     of_factors = [
-        logistic_entries.rhat(*(at[f"{name}_{m}"][:, lines, :rank] for m in ("mean", "variance")))
+        mixture.rhat(*(at[f"{name}_{m}"][:, lines, :rank] for m in ("mean", "variance")))
         for name, lines in (("usage", rows), ("basis", columns))
     ]
-    entries = logistic_entries.sampled_rhat(at, fit.data, MAX_SCALARS)
-    _rhat(panels[0], entries, "Log odds")
+    _rhat(panels[0], fit.mixing.rhat, "Log odds")
     _rhat(panels[1], np.concatenate([r.ravel() for r in of_factors]), "Factors, matched")
     for axes in panels:
-        axes.set_xlabel("R-hat (1 is best)", fontsize=9.5, color=INK)
+        axis_label(axes, "R-hat (1 is best)")
     return figure
-
-
-def reconstructed_entries(fit) -> np.ndarray:
-    """Draws of up to 3,000 entries of the reconstruction, (chain, draw, entry)."""
-    rows, columns = _informed(fit)
-    usage, basis = fit.usage_draws, fit.basis_draws
-    if fit.is_real:
-        everything = np.arange(fit.data.num_rows), np.arange(fit.data.num_columns)
-        usage, basis = fit.product_draws(*everything)
-    return posterior.sampled_entries(usage, basis, MAX_SCALARS, rows=rows, columns=columns)
 
 
 def factor_entries(fit) -> np.ndarray:
     """Draws of up to 3,000 entries of usage and basis, (chain, draw, entry)."""
-    rows, columns = _informed(fit)
+    rows, columns = informed(fit.data).values()
     lines = len(rows) + len(columns)
     chosen = np.arange(lines * fit.rank)
     if len(chosen) > MAX_SCALARS:
@@ -107,23 +96,16 @@ def factor_entries(fit) -> np.ndarray:
     return np.concatenate([usage, basis], axis=2)
 
 
-def _informed(fit):
-    rows = np.setdiff1d(np.arange(fit.data.num_rows), fit.data.empty_rows)
-    return rows, np.setdiff1d(np.arange(fit.data.num_columns), fit.data.empty_columns)
-
-
 def _rhat(axes, values, text):
     moving = values[~np.isnan(values)]
     beyond = int((moving > TOP_RHAT).sum())
     edges = np.linspace(0.99, TOP_RHAT, 64)
     axes.hist(np.clip(moving, 0.99, TOP_RHAT), edges, color=COLOURS[0])
-    for value, colour in ((trust.RHAT_GOOD, "#2a9d78"), (trust.RHAT_USABLE, "#d1495b")):
-        axes.axvline(value, color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.text(value, 1.0, f" {value}", color=colour, fontsize=8.5, va="top",
-                  transform=axes.get_xaxis_transform())  # fmt: skip
+    _mark(axes, verdict.RHAT_GOOD, GOOD)
+    _mark(axes, verdict.RHAT_USABLE, DOUBTFUL)
     axes.set_xlim(0.99, TOP_RHAT)
-    good = float((moving <= trust.RHAT_GOOD).mean()) if len(moving) else float("nan")
-    notes = [f"{_percent(good)} are at most {trust.RHAT_GOOD}"] if len(moving) else []
+    good = float((moving <= verdict.RHAT_GOOD).mean()) if len(moving) else float("nan")
+    notes = [f"{_percent(good)} are at most {verdict.RHAT_GOOD}"] if len(moving) else []
     notes += [f"{beyond:,} above {TOP_RHAT} (last bar)"] if beyond else []
     _notes(axes, values, notes, text)
 
@@ -133,13 +115,17 @@ def _ess(axes, values, text, chains):
     if len(moving):
         # Bins from 0, whose width does not vanish where all values are the same.
         axes.hist(moving, np.linspace(0, max(1.0, moving.max()), 51), color=COLOURS[4])
-    least = trust.ESS_PER_CHAIN * chains
-    axes.axvline(least, color="#d1495b", linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.text(least, 1.0, f" {least}", color="#d1495b", fontsize=8.5, va="top",
-              transform=axes.get_xaxis_transform())  # fmt: skip
+    least = verdict.ESS_PER_CHAIN * chains
+    _mark(axes, least, DOUBTFUL)
     axes.set_xlim(left=0)
     share = float((moving >= least).mean()) if len(moving) else float("nan")
     _notes(axes, values, [f"{_percent(share)} have at least {least}"] if len(moving) else [], text)
+
+
+def _mark(axes, value, colour):
+    axes.axvline(value, color=colour, **DASHED)
+    axes.text(value, 1.0, f" {value}", color=colour, fontsize=8.5, va="top",
+              transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def _percent(share):
@@ -154,25 +140,50 @@ def _notes(axes, values, notes, text):
     axes.set_ylim(top=1.4 * axes.get_ylim()[1])  # room for the notes
     axes.text(0.98, 0.97, "\n".join(notes), transform=axes.transAxes, ha="right", va="top",
               fontsize=9, color=INK)  # fmt: skip
-    axes.set_ylabel("entries", fontsize=9.5, color=INK)
+    axis_label(axes, y="entries")
     tidy(axes, "y")
 
 
-def solutions_figure(fit) -> Figure:
-    """How many draws it takes to have one within an angle of every other, by the angle.
+def agreement(
+    fit, *, first: str, runs: str = "chains", convergence: Callable = convergence_figure
+) -> Section:
+    """Show R-hat of entries and factors, and how alike each factor is in every two `runs`.
 
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+    `first` says what counts first in the figure of `convergence`.
     """
-    if fit.model == "nmf":
-        found = farther_solutions(fit.usage_draws, fit.basis_draws)
-    else:
-        found = solutions(fit.basis_draws, signed=not fit.is_signed)
+    histograms, note = image(convergence(fit), "Histograms of R-hat"), ""
+    if histograms:
+        note = (
+            f"R-hat compares the spread between {runs} with the spread within each. {first} Dashed "
+            "lines: the limits of the verdict."
+        )
+    elif fit.usage_draws.shape[1] < MIN_DRAWS:
+        note = f"Too few draws for R-hat: at least {MIN_DRAWS} a chain are needed."
+    alike = image(agreement_figure(fit, runs), "Agreement about each factor")
+    told = f"With one {runs.removesuffix('s')} there is nothing to compare the factors with."
+    if alike:
+        told = (
+            f"For each factor, how alike its tile is in the two {runs} that differ most in it: 1 "
+            f"is the same. A factor below the dashed line does not count as found by all {runs}."
+        )
+    return section(f"Do the {runs} agree?", note, histograms, told, alike)
+
+
+def spread(fit, *, of: str = "") -> Section:
+    """Show how far apart the solutions in the draws are; `of` names what is compared besides."""
+    return section(
+        "How far apart are the solutions?",
+        "Two draws are as far apart as the largest angle between their matched factors (columns of "
+        f"the basis{of}): 0 degrees for the same factors, 90 if one of them shares nothing. The "
+        "curve shows how many draws it takes to have one within that angle of every other. If it "
+        "falls to 1 at a small angle, there is one solution. If it stays at 2 or more over a wide "
+        "range, there are as many solutions, and the data do not decide between them.",
+        image(spread_figure(fit.spread), "Covering numbers of the draws by angle"),
+    )
+
+
+def spread_figure(found: Coverage) -> Figure:
+    """Draw how many draws it takes to have one within an angle of every other, by the angle."""
     figure = new_figure(10, 2.8)
     axes = figure.add_subplot()
     axes.step(found.radii, found.covering, where="post", color=COLOURS[0], linewidth=2)
@@ -182,39 +193,25 @@ def solutions_figure(fit) -> Figure:
     axes.minorticks_off()
     axes.set_xlim(0, max(found.largest, 1.0))
     axes.set_ylim(0.9, 1.2 * max(2, *found.covering))
-    axes.set_xlabel("angle in degrees", fontsize=9.5, color=INK)
-    axes.set_ylabel("draws that cover all", fontsize=9.5, color=INK)
+    axis_label(axes, "angle in degrees", "draws that cover all")
     tidy(axes, "y")
     return figure
 
 
-def agreement_figure(fit) -> Figure | None:
-    """How alike each factor is in the two chains that differ most in it.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    matplotlib.figure.Figure or None
-        None with one chain.
-    """
+def agreement_figure(fit, runs: str = "chains") -> Figure | None:
+    """Draw how alike each factor is in the two chains that differ most in it; None with one."""
     if fit.num_chains == 1:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))
     axes = figure.add_subplot()
-    factors, chains = np.arange(1, fit.rank + 1), "starts" if fit.approximation else "chains"
+    factors = np.arange(1, fit.rank + 1)
     colours = [COLOURS[0] if a >= AGREEING else COLOURS[1] for a in fit.agreement]
     axes.hlines(factors, 0, fit.agreement, color=colours, linewidth=3)
     axes.scatter(fit.agreement, factors, color=colours, s=34, zorder=3)
-    axes.axvline(AGREEING, color="#8d94a3", linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.axvline(AGREEING, color=EDGE, **DASHED)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(fit.rank + 0.6, 0.4)
     axes.set_yticks(factors, [str(k) for k in factors])
-    axes.set_ylabel("factor", fontsize=9.5, color=INK)
-    axes.set_xlabel(
-        f"smallest likeness of the factor's tile between two {chains}", fontsize=9.5, color=INK
-    )
+    axis_label(axes, f"smallest likeness of the factor's tile between two {runs}", "factor")
     tidy(axes, "x")
     return figure

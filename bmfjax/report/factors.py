@@ -3,150 +3,259 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from bmfjax.report.plots import label_shares
-from bmfjax.report.style import label_colours
+from bmfjax.report import ordering
+from bmfjax.report.section import Section, beside, image, section, template
+from bmfjax.report.style import (
+    INK,
+    UNKNOWN,
+    axis_label,
+    colour_scale,
+    label_colours,
+    new_figure,
+    plain,
+    plain_colour_bar,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Columns shown at once and on a click, and names of rows likewise.
 FIRST_COLUMNS, MORE_COLUMNS = 15, 60
 FIRST_ROWS, MORE_ROWS = 12, 150
+#: Columns and labels in a heat map.
+MAX_BASIS_COLUMNS, MAX_LABELS = 60, 20
 
 
-def signed_cards(fit) -> list[dict]:
-    """One dict a real factor, in the order of the fit.
+class Bar(NamedTuple):
+    """A row of a table: a name, a bar and a number."""
 
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    list of dict
-        `number`; `rows`, `columns`: how many differ from zero; `size`, `agreement`: text, as in
-        `Fit.summary`; `first`, `more`: columns by falling distance from zero; `left_out`: how many
-        are not listed; `names`: a heading and rows, at either end of a signed factor and at the
-        upper one of a nonnegative, if rows have names.
-    """
-    table, cards = fit.summary(), []
-    for k in range(fit.rank):
-        line, mean, sd = table.loc[k + 1], fit.basis[:, k], fit.basis_sd[:, k]
-        order = np.argsort(-np.abs(mean), kind="stable")[: FIRST_COLUMNS + MORE_COLUMNS]
-        largest = max(float(np.abs(mean).max()), 1e-12)
-        columns = [
-            {
-                "name": fit.data.column_names[j],
-                "mean": float(mean[j]),
-                "share": abs(float(mean[j])) / largest,
-                "sd": float(sd[j]),
-                "inside": bool(abs(mean[j]) > 2 * sd[j]),
-            }
-            for j in order
-        ]
-        first = len(columns) if len(columns) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
-        cards.append(
-            {
-                "number": k + 1,
-                "rows": int(line["rows"]),
-                "columns": int(line["columns"]),
-                "size": f"{line['size']:.2f}",
-                "agreement": _two_digits(line["agreement"]),
-                "first": columns[:first],
-                "more": columns[first:],
-                "left_out": fit.data.num_columns - len(columns),
-                "names": _ends(fit, k),
-            }
-        )
-    return cards
+    name: str
+    share: float
+    number: str
+    look: str = ""  # classes of the style sheet: "outside", "below"
+    colour: str = ""
 
 
-def _ends(fit, k):
-    if not fit.data.has_row_names:
-        return []
-    order = np.argsort(-fit.usage[:, k], kind="stable")
-    ends = {"Rows, highest usage first": order, "Rows, lowest usage first": order[::-1]}
-    names = fit.data.row_names
-    found = [(text, [names[i] for i in o[:FIRST_ROWS]]) for text, o in ends.items()]
-    # Low usage is nothing of note where none is below zero.
-    return found if fit.is_signed else found[:1]
+class Names(NamedTuple):
+    """Rows of a factor: those shown at once, those on a click, and how many are not listed."""
+
+    heading: str
+    first: list[str]
+    more: list[str]
+    left_out: int
 
 
-def factor_cards(fit) -> list[dict]:
-    """One dict a factor, in the order of the fit (largest tile first).
+class Card(NamedTuple):
+    """What is told of one factor."""
 
-    Parameters
-    ----------
-    fit : Fit
+    size: str
+    figures: str
+    labels: list[Bar]
+    first: list[Bar]
+    more: list[Bar]
+    left_out: str
+    names: list[Names]
 
-    Returns
-    -------
-    list of dict
-        `number`, `rows`, `columns`: position and size; `density`, `probability`,
-        `agreement`: text, as in `Fit.summary`; `first`, `more`: columns by falling mean;
-        `left_out`: how many columns are not listed; `names`, `more_names`: rows with the
-        highest usage, if rows have names; `unnamed`: rows not listed; `labels`: share of
-        each label's rows.
-    """
+
+class Shades(NamedTuple):
+    """How a heat map is coloured: its scale, its lowest value as a multiple of its highest."""
+
+    scale: str = "values"
+    low: float = 0.0
+    top: float | None = None  # None: the largest value
+    ticks: tuple[float, ...] | None = None
+
+
+UNIT = Shades(top=1.0, ticks=(0, 0.5, 1))
+POSITIVE = Shades()
+SIGNED = Shades("signed", low=-1.0)
+
+
+def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> Section:
+    """Show a card for each factor, in the order of the fit, and with `shades` the heat maps."""
+    maps = None
+    if shades is not None:
+        maps = beside(
+            image(
+                basis_figure(fit, shades), "Posterior means of the basis, columns by factors",
+                wide=False,
+            ),
+            image(
+                usage_by_label_figure(fit, shades),
+                "Mean usage of each label's rows, labels by factors",
+                wide=False,
+            ),
+        )  # fmt: skip
+    return section("The factors", note, _cards(fit, card), maps)
+
+
+def _cards(fit, card) -> Markup:
     table = fit.summary()
-    shares = label_shares(fit)
-    colours = label_colours(fit.data.row_labels or ())
-    cards = []
-    for k in range(fit.rank):
-        line = table.loc[k + 1]
-        columns = _columns(fit, k)
-        # A click for a column or two would cost more room than it saves.
-        first = len(columns) if len(columns) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
-        names = _row_names(fit, k)
-        cards.append(
-            {
-                "number": k + 1,
-                "rows": int(line["rows"]),
-                "columns": int(line["columns"]),
-                "density": _share(line["density"]),
-                "probability": _share(line["probability"]),
-                "agreement": _two_digits(line["agreement"]),
-                "first": columns[:first],
-                "more": columns[first:],
-                "left_out": fit.data.num_columns - len(columns),
-                "names": names[:FIRST_ROWS],
-                "more_names": names[FIRST_ROWS:],
-                "unnamed": int(line["rows"]) - len(names),
-                "labels": [
-                    {"name": n, "colour": colours[n], "share": float(s[k])}
-                    for n, s in shares.items()
-                ],
-            }
-        )
-    return cards
+    cards = [card(fit, table.loc[k + 1], k) for k in range(fit.rank)]
+    return Markup(template("cards.html").render(cards=cards))
 
 
-def _columns(fit, k):
-    mean, sd, inside = fit.basis[:, k], fit.basis_sd[:, k], fit.basis_binary[:, k]
+# ---- cards ---------------------------------------------------------------------------------
+
+
+def tile_card(fit, line, k: int) -> Card:
+    """Describe factor `k` as a tile, from its line of `Fit.summary`."""
+    mean, inside = fit.basis[:, k], fit.basis_binary[:, k]
     # Columns of the Boolean factor first: they may have a lower mean than one that is left out.
-    order = np.lexsort((-mean, ~inside))[: FIRST_COLUMNS + MORE_COLUMNS]
-    return [
-        {
-            "name": fit.data.column_names[j],
-            "mean": float(mean[j]),
-            "sd": float(sd[j]),
-            "inside": bool(inside[j]),
-        }
-        for j in order
-    ]
-
-
-def _row_names(fit, k):
-    if not fit.data.has_row_names:
-        return []
+    order = np.lexsort((-mean, ~inside))
     rows = np.flatnonzero(fit.usage_binary[:, k])
     rows = rows[np.argsort(-fit.usage[rows, k], kind="stable")]
-    return [fit.data.row_names[i] for i in rows[: FIRST_ROWS + MORE_ROWS]]
+    colours = label_colours(fit.data.row_labels or ())
+    return Card(
+        f"{int(line['rows']):,} rows x {int(line['columns']):,} columns",
+        f"Ones in the tile: {_known(line['density'], '.0%')}. Mean probability: "
+        f"{_known(line['probability'], '.0%')}. Agreement of the chains: "
+        f"{_known(line['agreement'], '.2f')}.",
+        [
+            Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
+            for name, share in label_shares(fit).items()
+        ],
+        *_columns(fit, k, order, mean, inside, "with lower means"),
+        _names(fit, "Rows, highest usage first", rows, MORE_ROWS),
+    )
 
 
-def _two_digits(value):
-    return "–" if math.isnan(value) else f"{value:.2f}"
+def signed_card(
+    fit, line, k: int, *, scale: str, runs: str = "chains", both_ends: bool = True
+) -> Card:
+    """Describe factor `k` of real numbers: how many lines differ from zero, and by how much."""
+    mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
+    share = np.abs(mean) / max(float(np.abs(mean).max()), 1e-12)
+    names = _names(fit, "Rows, highest usage first", np.argsort(-fit.usage[:, k], kind="stable"))
+    if both_ends:
+        lowest = np.argsort(-fit.usage[:, k], kind="stable")[::-1]
+        names += _names(fit, "Rows, lowest usage first", lowest)
+    return Card(
+        f"{int(line['rows']):,} rows and {int(line['columns']):,} columns differ from zero",
+        f"Size on the scale of {scale}: {line['size']:.2f}. Agreement of the {runs}: "
+        f"{_known(line['agreement'], '.2f')}.",
+        [],
+        *_columns(
+            fit,
+            k,
+            np.argsort(-np.abs(mean), kind="stable"),
+            share,
+            np.abs(mean) > 2 * sd,
+            "nearer to zero",
+        ),
+        names,
+    )
 
 
-def _share(value):
-    return "–" if math.isnan(value) else f"{value:.0%}"
+def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar], str]:
+    """Bars shown at once and on a click, and what is said of the columns that are left out."""
+    mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
+    bars = [
+        Bar(
+            fit.data.column_names[j],
+            float(share[j]),
+            f"{mean[j]:.2f} ± {sd[j]:.2f}",
+            " ".join(["outside"] * (not inside[j]) + ["below"] * bool(mean[j] < 0)),
+        )
+        for j in order[: FIRST_COLUMNS + MORE_COLUMNS]
+    ]
+    # A click for a column or two would cost more room than it saves.
+    first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
+    left_out = fit.data.num_columns - len(bars)
+    text = f"{left_out:,} columns {others} are not listed." if left_out else ""
+    return bars[:first], bars[first:], text
+
+
+def _names(fit, heading, rows, more: int = 0) -> list[Names]:
+    if not fit.data.has_row_names or not len(rows):
+        return []
+    names = [fit.data.row_names[i] for i in rows[: FIRST_ROWS + more]]
+    return [Names(heading, names[:FIRST_ROWS], names[FIRST_ROWS:], len(rows) - len(names))]
+
+
+def _known(value, digits):
+    return "–" if math.isnan(value) else f"{value:{digits}}"
+
+
+# ---- heat maps -----------------------------------------------------------------------------
+
+
+def basis_figure(fit, shades: Shades = UNIT) -> Figure:
+    """Draw the posterior means of the basis as a heat map, columns by factors.
+
+    Beyond 60 columns only those with the highest mean in any factor are drawn.
+    """
+    columns = ordering.order_by_factors(fit).columns
+    if len(columns) > MAX_BASIS_COLUMNS:
+        high = np.argsort(-abs(fit.basis).max(1), kind="stable")[:MAX_BASIS_COLUMNS]
+        columns = columns[np.isin(columns, high)]
+    names = [plain(fit.data.column_names[j], 40) for j in columns]
+    figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.1 + 0.2 * len(names))
+    _heat(figure, fit.basis[columns], names, shades, "mean of the basis")
+    return figure
+
+
+def usage_by_label_figure(fit, shades: Shades = UNIT) -> Figure | None:
+    """Draw the mean usage of the rows of each label, labels by factors; None without labels."""
+    if fit.data.row_labels is None:
+        return None
+    groups = _label_rows(fit)
+    values = np.array([fit.usage[rows].mean(0) for rows in groups.values()])
+    names = [f"{plain(n)} ({len(rows)})" for n, rows in groups.items()]
+    figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.3 + 0.36 * len(names))
+    _heat(figure, values, names, shades, "mean usage of the label's rows")
+    return figure
+
+
+def label_shares(fit) -> dict[str, np.ndarray]:
+    """Share of each label's rows that use a factor, ``{label: (rank,)}``; {} without labels."""
+    if fit.data.row_labels is None:
+        return {}
+    return {n: fit.usage_binary[rows].mean(0) for n, rows in _label_rows(fit).items()}
+
+
+def _label_rows(fit):
+    """Rows of each label, at most the twenty most frequent, in the order of their colours."""
+    labels = np.array([n or UNKNOWN for n in fit.data.row_labels])
+    rows = {n: np.flatnonzero(labels == n) for n in label_colours(labels)}
+    frequent = sorted(rows, key=lambda n: -len(rows[n]))[:MAX_LABELS]
+    return {n: r for n, r in rows.items() if n in frequent}
+
+
+def _heat(figure, values, names, shades, text):
+    axes, rank = figure.add_subplot(), values.shape[1]
+    top = max(float(abs(values).max()), 1e-3) if shades.top is None else shades.top
+    heat = axes.imshow(
+        values,
+        cmap=colour_scale(shades.scale),
+        vmin=shades.low * top,
+        vmax=top,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    axes.set_yticks(range(len(names)), names, fontsize=8.5)
+    shown = ordering.spaced(rank, 30)
+    axes.set_xticks(shown, [str(k + 1) for k in shown], fontsize=8.5)
+    axis_label(axes, "factor")
+    axes.tick_params(length=0, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xticks(np.arange(rank - 1) + 0.5, minor=True)
+    axes.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.2)
+    axes.tick_params(which="minor", length=0)
+    if rank <= 12:
+        for (i, k), value in np.ndenumerate(values):
+            if abs(value) >= 0.005:
+                colour = "white" if abs(value) > 0.5 * top else INK
+                axes.text(k, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+    bar = figure.colorbar(
+        heat, ax=axes, location="top", fraction=0.05, pad=0.02, aspect=30, ticks=shades.ticks
+    )
+    plain_colour_bar(bar, text)

@@ -1,243 +1,229 @@
-"""The figures at the top of the page, each with what it means."""
+"""The figures at the top of the page, each with what it means: every function yields its rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from bmfjax.cells import noise_sd
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import round_trips, swap_rates
-from bmfjax.infer.settling import WINDOW
-from bmfjax.pmf_cells import LINKS
+from bmfjax.posterior.cells import noise_sd
+from bmfjax.report.section import Fact
+from bmfjax.variational.settling import WINDOW
+
+# ---- data ----------------------------------------------------------------------------------
 
 
-def facts(fit) -> list[tuple[str, str, str]]:
-    """Name, value and explanation of the figures at the top of the page."""
-    if fit.model in LINKS or fit.model == "nmf":
-        return _of_data(fit.data) + _of_factorisation(fit)
-    return _of_data(fit.data) + (_of_starts(fit) if fit.is_real else _of_chains(fit))
-
-
-def _of_data(data) -> list[tuple[str, str, str]]:
-    mute = f"{_count(data.empty_rows, 'row')}, {_count(data.empty_columns, 'column')}"
+def data(fit) -> Iterator[Fact]:
+    """Size, values, and what is missing."""
+    data = fit.data
     missing = data.num_missing / (data.num_rows * data.num_columns)
+    yield Fact("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns")
     if isinstance(data, BinaryMatrix):
         share = f"{data.num_ones:,} ({data.density:.1%})"
-        entries = ("Ones", share, "share of the observed entries")
+        yield Fact("Ones", share, "share of the observed entries")
     else:
         low, high = data.range
-        entries = ("Values", f"{low:g} to {high:g}", "smallest and largest observed")
-    return [
-        ("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns"),
-        entries,
-        ("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed"),
-        ("Without information", mute, "nothing observed of them here"),
-    ]
+        yield Fact("Values", f"{low:g} to {high:g}", "smallest and largest observed")
+    yield Fact("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed")
+    mute = f"{_count(data.empty_rows, 'row')}, {_count(data.empty_columns, 'column')}"
+    yield Fact("Without information", mute, "no entry of them is observed")
 
 
-def _of_factorisation(fit) -> list[tuple[str, str, str]]:
-    """Of a matrix factorisation by Gibbs sampling."""
-    scalars, other, kept = fit.scalars, fit.other_draws, fit.usage_draws.shape[1]
-    given = fit.settings.get("given_new")
-    whose = "drawn given its kept draws; steps, time and noise are its"
-    rows = [("Given a fit", f"new {given}", whose)] if given else []
-    rows += [
-        (
-            "Draws",
-            f"{fit.num_chains} x {int(scalars['num_draws']):,}",
-            f"chains x draws after {int(scalars['num_warmup']):,} warm-up steps; "
-            f"{kept:,} a chain are kept",
-        ),
-        ("Time", _seconds(scalars["seconds"]), "sampling and compilation"),
-        (
-            "R-hat",
-            _number(scalars["rhat_product"]),
-            f"99 % of the fits keep to it; worst {_number(scalars['rhat_product_worst'])}; "
-            f"log joint density {_number(scalars['rhat_log_joint'])}",
-        ),
-        (
-            "Effective draws",
-            _number(scalars["ess_product"], 0),
-            "99 % of the fits have at least as many",
-        ),
-        _found(fit, "chains"),
-        _apart(fit),
-    ]
-    if fit.model == "pmf":
-        sd = noise_sd(fit)
-        rows.append(("Noise", f"{sd.mean():.3f} ± {sd.std():.3f}", "its standard deviation"))
-    if "cutpoints" in other:
-        cuts = other["cutpoints"].mean((0, 1))
-        rows.append(("Cut points", ", ".join(f"{c:.2f}" for c in cuts), "between the stars, means"))
-        rows.append(_cut_points(fit))
-    if "replica" in fit.trace:
-        least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
-        trips = int(round_trips(fit.trace["replica"]).sum())
-        rows.append(
-            (
-                "Replicas",
-                f"{fit.trace['replica'].shape[2]}",
-                f"neighbours exchange states with a probability of at least {least:.2f}; "
-                f"{trips} round trips",
-            )
-        )
-    if fit.model == "nmf" and fit.precision_draws is not None:
-        sd = fit.precision_draws**-0.5
-        rows.append(("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", "its standard deviation"))
-    return rows + [
-        (
-            f"{what} effects",
-            f"± {other[name].mean((0, 1)).std():.2f}",
-            f"spread of their means, which {what.lower()}s add to all of their fits; factors may "
-            "hold a part of it",
-        )
-        for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
-        if name in other
-    ]
+def given_new(fit) -> Iterator[Fact]:
+    """Of `Fit.given_new`: where the draws come from."""
+    side = fit.settings.get("given_new")
+    if side:
+        note = "drawn given the kept draws of a fit; steps, time and noise are those of that fit"
+        yield Fact("Given a fit", f"new {side}", note)
 
 
-def _cut_points(fit) -> tuple[str, str, str]:
-    """Whether the chains agree on what lies between the stars."""
-    scalars, trace = fit.scalars, fit.trace["cut_acceptance"][:, int(fit.scalars["num_warmup"]) :]
-    return (
-        "R-hat of cut points",
-        _number(scalars["rhat_cutpoints"]),
-        f"and of their distances, the worst; at least {_number(scalars['ess_cutpoints'], 0)} "
-        f"effective draws; {trace.mean():.0%} of their steps were accepted",
+# ---- the run -------------------------------------------------------------------------------
+
+
+def draws(fit) -> Iterator[Fact]:
+    """How many draws there are, and how many are kept."""
+    yield Fact(
+        "Draws",
+        f"{fit.num_chains} x {int(fit.scalars['num_draws']):,}",
+        f"chains x draws after {int(fit.scalars['num_warmup']):,} warm-up steps; "
+        f"{fit.usage_draws.shape[1]:,} a chain are kept",
     )
 
 
-def _of_starts(fit) -> list[tuple[str, str, str]]:
-    """Of a variational fit."""
-    scalars, kept = fit.scalars, fit.usage_draws.shape[1]
-    spread = scalars["elbo_spread"]
-    spread = "" if math.isnan(spread) else f"; the worst start is {spread:,.0f} below"
-    bias = fit.other_draws["bias"]
-    return [
-        (
-            "Starts",
-            f"{fit.num_chains}",
-            f"the longest of {int(scalars['steps']):,} steps of optimisation (at most "
-            f"{int(scalars['num_warmup']):,}); {kept:,} draws of each result are kept",
-        ),
-        ("Time", _seconds(scalars["seconds"]), "optimisation and compilation"),
-        ("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start{spread}"),
-        (
-            "Change",
-            f"{scalars['elbo_rise']:+.2%}",
-            f"of the bound from the mean of {WINDOW} steps to that of the last {WINDOW}, in the "
-            "start that changed most",
-        ),
-        (
-            "R-hat",
-            _number(scalars["rhat_product"]),
-            "across starts; 99 % of the log odds keep to it; worst "
-            f"{_number(scalars['rhat_product_worst'])}",
-        ),
-        _found(fit, "starts"),
-        _apart(fit),
-        ("Bias", f"{bias.mean():.2f} ± {bias.std():.2f}", "log odds without factors and effects"),
-    ] + [
-        (
-            f"{what} effects",
-            f"± {fit.other_draws[name].mean((0, 1)).std():.2f}",
-            f"spread of the log odds that {what.lower()}s have of their own; in fit.idata",
+def starts(fit) -> Iterator[Fact]:
+    """How many starts an optimisation had."""
+    yield Fact(
+        "Starts",
+        f"{fit.num_chains}",
+        f"the longest took {int(fit.scalars['steps']):,} steps of optimisation (at most "
+        f"{int(fit.scalars['num_warmup']):,}); {fit.usage_draws.shape[1]:,} draws of each result "
+        "are kept",
+    )
+
+
+def seconds(fit, *, of: str = "sampling") -> Iterator[Fact]:
+    """How long it took."""
+    value = float(fit.scalars["seconds"])
+    text = f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+    yield Fact("Time", text, f"{of} and compilation")
+
+
+def replicas(fit) -> Iterator[Fact]:
+    """How well replicas at several temperatures exchange their states."""
+    if "replica" in fit.trace:
+        least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
+        trips = int(round_trips(fit.trace["replica"]).sum())
+        yield Fact(
+            "Replicas",
+            f"{fit.trace['replica'].shape[2]}",
+            f"neighbours exchange states with a probability of at least {least:.2f}; "
+            f"{trips} round trips",
         )
-        for name, what in (("row_effect", "Row"), ("column_effect", "Column"))
-        if name in fit.other_draws
-    ]
 
 
-def _apart(fit) -> tuple[str, str, str]:
-    """How far apart the draws are; not known of a fit that an earlier version wrote."""
-    largest, mean = (fit.scalars.get(f"coverage_{n}", math.nan) for n in ("largest", "mean"))
-    note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
-    return "Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note
+def clamped(fit) -> Iterator[Fact]:
+    """Share of coordinates at a bound, of an approximate sampler."""
+    share = fit.scalars["clamped"]
+    if not math.isnan(share):
+        note = "of the coordinates were held at 0 or 1 in a step, on average"
+        yield Fact("Clamped", f"{share:.0%}", note)
 
 
-def _found(fit, chains) -> tuple[str, str, str]:
-    agreeing, found = fit.scalars["factors_agreeing"], "not checked"
+def bound(fit) -> Iterator[Fact]:
+    """The lower bound on the log probability of the data, and whether it still changes."""
+    scalars = fit.scalars
+    below = scalars["elbo_spread"]
+    below = "" if math.isnan(below) else f"; the worst start is {below:,.0f} below"
+    yield Fact("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start{below}")
+    yield Fact(
+        "Change",
+        f"{scalars['elbo_rise']:+.2%}",
+        f"of the bound, from the mean of {WINDOW} steps to the mean of the last {WINDOW}, in the "
+        "start that changed most",
+    )
+
+
+# ---- agreement of chains -------------------------------------------------------------------
+
+
+def mixing(fit, *, of: str) -> Iterator[Fact]:
+    """R-hat and effective draws of what the reconstruction is called."""
+    scalars = fit.scalars
+    yield Fact(
+        "R-hat",
+        _number(scalars["rhat_product"]),
+        f"99 % of the {of} have at most this; worst {_number(scalars['rhat_product_worst'])}; log "
+        f"joint density {_number(scalars['rhat_log_joint'])}",
+    )
+    yield Fact(
+        "Effective draws",
+        _number(scalars["ess_product"], 0),
+        f"99 % of the {of} have at least as many; log joint density "
+        f"{_number(scalars['ess_log_joint'], 0)}",
+    )
+
+
+def rhat_of_starts(fit) -> Iterator[Fact]:
+    """R-hat of the log odds across the starts of a variational fit."""
+    worst = _number(fit.scalars["rhat_product_worst"])
+    note = f"across starts; 99 % of the log odds have at most this; worst {worst}"
+    yield Fact("R-hat", _number(fit.scalars["rhat_product"]), note)
+
+
+def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
+    """How many factors all chains found, and how far apart the draws are."""
+    agreeing, text = fit.scalars["factors_agreeing"], "not checked"
     if not math.isnan(agreeing):
-        found = f"{round(agreeing * fit.rank)} of {fit.rank}"
-    note = f"tiles at least 0.8 alike in every two {chains}"
-    return f"Factors found by all {chains}", found, note
+        text = f"{round(agreeing * fit.rank)} of {fit.rank}"
+    yield Fact(
+        f"Factors found by all {runs}", text, f"tiles at least 0.8 alike in every two {runs}"
+    )
+    largest, mean = fit.scalars["coverage_largest"], fit.scalars["coverage_mean"]
+    note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
+    yield Fact("Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note)
 
 
-def _of_chains(fit) -> list[tuple[str, str, str]]:
-    """Of a fit by draws from the posterior."""
-    scalars, kept = fit.scalars, fit.usage_draws.shape[1]
-    seen = fit.data.num_ones + fit.data.num_zeros
-    which = "uncertain" if fit.is_boolean else "reconstructed"
-    rows = [
-        (
-            "Draws",
-            f"{fit.num_chains} x {int(scalars['num_draws']):,}",
-            f"chains x draws after {int(scalars['num_warmup']):,} warm-up steps; "
-            f"{kept:,} a chain are kept",
-        ),
-        ("Time", _seconds(scalars["seconds"]), "sampling and compilation"),
-        (
-            "Wrong entries",
-            f"{int(scalars['errors']):,} ({scalars['errors'] / seen:.1%})",
-            "observed entries that the Boolean product of the factors gets wrong",
-        ),
-        (
-            "Expected wrong entries",
-            f"{scalars['expected_errors']:,.0f}",
-            "of the Boolean product against the noise-free matrix, by the posterior",
-        ),
-        (
-            "R-hat",
-            _number(scalars["rhat_product"]),
-            f"99 % of the {which} entries keep to it; worst "
-            f"{_number(scalars['rhat_product_worst'])}; "
-            f"log joint density {_number(scalars['rhat_log_joint'])}",
-        ),
-        (
-            "Effective draws",
-            _number(scalars["ess_product"], 0),
-            f"99 % of the {which} entries have at least as many; "
-            f"log joint density {_number(scalars['ess_log_joint'], 0)}",
-        ),
-        _found(fit, "chains"),
-        _apart(fit),
-    ]
-    if not math.isnan(scalars["clamped"]):
-        rows.append(
-            (
-                "Clamped",
-                f"{scalars['clamped']:.0%}",
-                "of the coordinates were held at 0 or 1 in a step, on average",
-            )
-        )
-    if fit.is_boolean:
-        rows += _boolean_facts(fit)
-    if fit.precision_draws is not None:
-        mean, sd = fit.precision_draws.mean(), fit.precision_draws.std()
-        rows.append(
-            ("Noise precision", f"{mean:.2f} ± {sd:.2f}", "learned: one over the noise variance")
-        )
-    return rows
+# ---- the model -----------------------------------------------------------------------------
 
 
-def _boolean_facts(fit) -> list[tuple[str, str, str]]:
-    share = fit.scalars["entries_uncertain"]
-    rows = [
-        (
-            "Uncertain entries",
-            f"{share:.1%}",
-            "of the entries of the product have a probability between .05 and .95",
-        )
-    ]
+def errors(fit) -> Iterator[Fact]:
+    """What the Boolean product of the factors gets wrong."""
+    scalars, observed = fit.scalars, fit.data.num_ones + fit.data.num_zeros
+    yield Fact(
+        "Wrong entries",
+        f"{int(scalars['errors']):,} ({scalars['errors'] / observed:.1%})",
+        "observed entries that the Boolean product of the factors gets wrong",
+    )
+    yield Fact(
+        "Expected wrong entries",
+        f"{scalars['expected_errors']:,.0f}",
+        "of the Boolean product against the noise-free matrix, by the posterior",
+    )
+
+
+def uncertain(fit) -> Iterator[Fact]:
+    """Share of entries that the posterior leaves open."""
+    note = "of the entries of the product have a probability between 0.05 and 0.95"
+    yield Fact("Uncertain entries", f"{fit.scalars['entries_uncertain']:.1%}", note)
+
+
+def flip_rates(fit) -> Iterator[Fact]:
+    """One flip rate, or that of zeros and that of ones."""
     rates = np.asarray(fit.other_draws["flip_rate"])
     rates = rates[..., None] if rates.ndim == 2 else rates
     names = ("Flip rate",) if rates.shape[-1] == 1 else ("Flip rate of zeros", "Flip rate of ones")
     for k, name in enumerate(names):
-        mean, sd = rates[..., k].mean(), rates[..., k].std()
-        rows.append((name, f"{mean:.3f} ± {sd:.3f}", "probability that an entry is observed wrong"))
-    return rows
+        value = _mean_sd(rates[..., k], ".3f")
+        yield Fact(name, value, "probability that an entry is observed wrong")
+
+
+def precision(fit) -> Iterator[Fact]:
+    """A learned noise precision."""
+    if fit.precision_draws is not None:
+        value = _mean_sd(fit.precision_draws, ".2f")
+        yield Fact("Noise precision", value, "learned: one over the noise variance")
+
+
+def noise(fit) -> Iterator[Fact]:
+    """Standard deviation of normal noise, learned or fixed."""
+    sd = noise_sd(fit)
+    note = "its standard deviation" + ", fixed" * (fit.precision_draws is None)
+    yield Fact("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", note)
+
+
+def bias(fit) -> Iterator[Fact]:
+    """The log odds that all entries share."""
+    value = _mean_sd(fit.other_draws["bias"], ".2f")
+    yield Fact("Bias", value, "log odds without factors and effects")
+
+
+def cut_points(fit) -> Iterator[Fact]:
+    """Where the stars part, and whether the chains agree on it."""
+    means = fit.other_draws["cutpoints"].mean((0, 1))
+    yield Fact("Cut points", ", ".join(f"{c:.2f}" for c in means), "between the stars, means")
+    trace = fit.trace["cut_acceptance"][:, int(fit.scalars["num_warmup"]) :]
+    yield Fact(
+        "R-hat of cut points",
+        _number(fit.scalars["rhat_cutpoints"]),
+        f"the worst, their distances included; at least {_number(fit.scalars['ess_cutpoints'], 0)} "
+        f"effective draws; {trace.mean():.0%} of their steps were accepted",
+    )
+
+
+def effects(fit, *, note: str) -> Iterator[Fact]:
+    """Spread of the effects of rows and of columns, `note` with the name of either."""
+    for what in ("row", "column"):
+        if f"{what}_effect" in fit.other_draws:
+            spread = fit.other_draws[f"{what}_effect"].mean((0, 1)).std()
+            yield Fact(f"{what.capitalize()} effects", f"± {spread:.2f}", note.format(what))
+
+
+def stopped_optimising(fit) -> str:
+    """Say after how many steps an optimisation was stopped."""
+    return f"The run was stopped after step {fit.scalars['steps']:,} of its optimisation."
 
 
 def _count(lines, what: str) -> str:
@@ -249,6 +235,5 @@ def _number(value, digits: int = 2) -> str:
     return "none" if math.isnan(value) else f"{value:,.{digits}f}"
 
 
-def _seconds(value) -> str:
-    value = float(value)
-    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+def _mean_sd(draws, digits: str) -> str:
+    return f"{draws.mean():{digits}} ± {draws.std():{digits}}"

@@ -20,13 +20,7 @@ MAX_COMPARED = 1_000_000
 
 
 class Order(NamedTuple):
-    """Positions of rows and columns in the order to draw them.
-
-    Attributes
-    ----------
-    rows : (rows,) int
-    columns : (columns,) int
-    """
+    """Positions of rows and columns in the order to draw them, int."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -35,21 +29,12 @@ class Order(NamedTuple):
 def order_by_factors(fit) -> Order:
     """Order both sides of the matrix of a fit.
 
-    Rows with the same Boolean factors stay
-    together, and groups of rows with like
-    reconstructions are neighbours; columns follow in the order of the rows they share. What
-    is in no factor comes last, and after it what has no observed entry. Of real factors, lines
-    with the same largest part stand together, from its highest value to its lowest.
-
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    Order
+    Rows with the same Boolean factors stay together, and groups of rows with like reconstructions
+    are neighbours. Columns follow in the order of the rows they share. What is in no factor comes
+    last, and after it what has no observed entry. Of real factors, lines with the same largest part
+    stand together, from its highest value to its lowest.
     """
-    if fit.is_real:
+    if fit.binary is None:
         usage, basis = fit.usage, fit.basis
         return Order(
             _by_largest_part(usage, basis, fit.data.empty_rows),
@@ -76,27 +61,9 @@ def _by_largest_part(factors, other, empty) -> np.ndarray:
 def order_factors(
     usage, basis, row_weight=None, column_weight=None, empty_rows=(), empty_columns=()
 ) -> Order:
-    """Order two Boolean factors; see `order_by_factors`.
+    """Order two Boolean factors, (rows, rank) and (columns, rank); see `order_by_factors`.
 
-    Parameters
-    ----------
-    usage : (rows, rank) bool
-    basis : (columns, rank) bool
-    row_weight, column_weight : (rows,) and (columns,) float, optional
-        Lines with the same factors stand in falling weight.
-    empty_rows, empty_columns : sequences of int
-        Positions that come last.
-
-    Returns
-    -------
-    Order
-
-    Examples
-    --------
-    >>> usage = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1]], bool)
-    >>> basis = np.array([[0, 1], [1, 0], [0, 1]], bool)
-    >>> order_factors(usage, basis)
-    Order(rows=array([0, 2, 1, 3, 4]), columns=array([1, 0, 2]))
+    Lines with the same factors stand in falling weight, and lines that are empty come last.
     """
     usage, basis = np.asarray(usage, bool), np.asarray(basis, bool)
     codes, group = _distinct(usage)
@@ -161,44 +128,21 @@ def _product(codes, other):
 
 
 def spaced(number: int, most: int) -> np.ndarray:
-    """Evenly spaced positions from 0 to `number` - 1, at most `most` of them.
-
-    Examples
-    --------
-    >>> spaced(10, 4)
-    array([0, 3, 6, 9])
-    >>> spaced(3, 4)
-    array([0, 1, 2])
-    """
+    """Return at most `most` evenly spaced positions from 0 to `number` - 1."""
     if number <= most:
         return np.arange(number)
     return np.linspace(0, number - 1, most).round().astype(int)
 
 
 def block_size(number: int, most: int) -> int:
-    """Lines to average so that at most `most` remain."""
+    """Return how many lines to average so that at most `most` remain."""
     return -(-number // most)
 
 
 def pool(values, rows: int, columns: int) -> np.ndarray:
-    """Average blocks of a matrix; the last block of either side may be smaller.
+    """Average blocks of so many rows and columns of a matrix, (rows, columns, ...).
 
-    Parameters
-    ----------
-    values : (rows, columns, ...) float
-        NaN is left out of the averages.
-    rows, columns : int
-        Size of a block.
-
-    Returns
-    -------
-    (ceil, ceil, ...) float64
-        NaN where a block holds nothing else.
-
-    Examples
-    --------
-    >>> pool(np.array([[1.0, 0.0, 1.0], [1.0, np.nan, 0.0]]), 2, 2)
-    array([[0.66666667, 0.5       ]])
+    The last block of either side may be smaller. NaN is left out; a block of nothing else is NaN.
     """
     values = np.asarray(values, float)
     if rows == columns == 1:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from scipy.special import expit, ndtr
 
-from bmfjax import posterior
-from bmfjax.data import RealMatrix
-from bmfjax.draws import subset
+from bmfjax.data import BinaryMatrix, RealMatrix
+from bmfjax.posterior import products
+from bmfjax.posterior.packed import subset
 from bmfjax.report import ordering
+from bmfjax.report.section import Section, image, section
 from bmfjax.report.style import (
+    EDGE,
     GRID,
     INK,
     MISSING,
     ONE,
-    SPREAD,
-    VALUES,
+    UNKNOWN,
     ZERO,
+    colour_scale,
     label_colours,
     new_figure,
     plain,
+    plain_colour_bar,
     rgb,
 )
-from bmfjax.report.style import UNKNOWN as UNKNOWN_LABEL
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Entries formed at once, columns at most, and pixels of a side.
 MAX_ENTRIES, MAX_COLUMNS, MAX_PIXELS = 10_000_000, 20_000, (600, 540)
@@ -44,46 +47,59 @@ IMAGE = {"aspect": "auto", "interpolation": "nearest"}
 
 
 class Picture(NamedTuple):
-    """What the overview draws, pooled to pixels.
+    """What the overview draws, pooled to pixels."""
 
-    Attributes
-    ----------
-    rows, columns : int arrays
-        Positions drawn, in order.
-    block : (int, int)
-        Rows and columns averaged in a pixel.
-    matrix : (height, width, 3) float
-        Colours: zeros, ones and missing, mixed where entries share a pixel.
-    mean, sd : (height, width) float
-    top : float
-        Value of the strongest colour: 1, or of real numbers the largest observed.
-    labels : (height, 1, 3) float or None
-    num_draws : int
-        Draws behind `mean` and `sd`.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # positions drawn, in order
     columns: np.ndarray
-    block: tuple[int, int]
-    matrix: np.ndarray
-    mean: np.ndarray
+    block: tuple[int, int]  # rows and columns averaged in a pixel
+    matrix: np.ndarray  # (height, width, 3) colours, mixed where entries share a pixel
+    mean: np.ndarray  # (height, width)
     sd: np.ndarray
-    top: float
-    labels: np.ndarray | None
-    num_draws: int
+    top: float  # value of the strongest colour: 1, or of real numbers the largest observed
+    labels: np.ndarray | None  # (height, 1, 3) colours
+    num_draws: int  # draws behind `mean` and `sd`
 
 
-def picture(fit) -> Picture:
-    """Order, thin where there are more than 10^7 entries, and pool to at most 600 x 540.
+def matrix(fit, *, shown: str, moments: Callable, data=BinaryMatrix) -> Section | None:
+    """Show the matrix ordered by its factors, beside what is `shown`; None for other `data`.
 
-    Parameters
-    ----------
-    fit : Fit
-
-    Returns
-    -------
-    Picture
+    `moments` is `of_product`, or `linked` by a function.
     """
+    if not isinstance(fit.data, data):
+        return None
+    drawn = picture(fit, moments)
+    labels = (
+        " The strip at the left shows the label of each row. The labels took no part in the fit or "
+        "in the order: where the colours separate, the factors have found what the labels say."
+    )
+    return section(
+        "The matrix, ordered by its factors",
+        "Rows with like factors stand together, and so do columns, so that factors become blocks. "
+        f"The middle panel is the {shown}, averaged over the draws, and the right one its standard "
+        f"deviation. The three panels share one order.{labels if fit.data.row_labels else ''} "
+        f"{describe(fit, drawn)}",
+        image(
+            overview_figure(fit, drawn),
+            "Observed matrix, reconstruction and uncertainty, ordered by the factors",
+        ),
+    )
+
+
+def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of the product over some draws, (rows, columns) each."""
+    return products.moments(
+        subset(fit.usage_draws, some, rows), subset(fit.basis_draws, some, columns)
+    )
+
+
+def linked(fit, rows, columns, some, *, link) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of a function of the product, effects included."""
+    usage, basis = fit.product_draws(rows, columns)
+    return products.moments(usage[:, some], basis[:, some], link=link)
+
+
+def picture(fit, moments: Callable = of_product) -> Picture:
+    """Order, thin where there are more than 10^7 entries, and pool to at most 600 x 540."""
     order = ordering.order_by_factors(fit)
     columns = order.columns[ordering.spaced(len(order.columns), MAX_COLUMNS)]
     most = max(1, MAX_ENTRIES // len(columns))
@@ -92,13 +108,13 @@ def picture(fit) -> Picture:
 
     values, top = _observed(fit.data, rows, columns)
     share = ordering.pool(np.isnan(values), *block)[..., None]
-    matrix = VALUES(np.nan_to_num(ordering.pool(values, *block)) / top)[..., :3]
+    matrix = colour_scale("values")(np.nan_to_num(ordering.pool(values, *block)) / top)[..., :3]
     matrix = (1 - share) * matrix + share * np.array(rgb(MISSING))
 
     chains, kept = fit.usage_draws.shape[:2]
     most = max(4, MAX_WORK // (chains * len(rows) * len(columns)))
     some = ordering.spaced(kept, most)
-    mean, sd = _moments(fit, rows, columns, some)
+    mean, sd = moments(fit, rows, columns, some)
     return Picture(
         rows,
         columns,
@@ -121,27 +137,16 @@ def _observed(data, rows, columns):
     return np.where(hidden, np.nan, ones.astype(np.float32)), 1.0
 
 
-def _moments(fit, rows, columns, some):
-    """Mean and spread over some draws of the reconstruction; of log odds, of the probability."""
-    if fit.is_signed:
-        usage, basis = fit.product_draws(rows, columns)
-        link = ndtr if fit.model == "probit" else expit
-        return posterior.moments(usage[:, some], basis[:, some], link=link)
-    return posterior.moments(
-        subset(fit.usage_draws, some, rows), subset(fit.basis_draws, some, columns)
-    )
-
-
 def _label_strip(labels, rows, block):
     if labels is None:
         return None
     colours = label_colours(labels)
-    strip = np.array([[rgb(colours[labels[i] or UNKNOWN_LABEL])] for i in rows])
+    strip = np.array([[rgb(colours[labels[i] or UNKNOWN])] for i in rows])
     return ordering.pool(strip, block, 1)
 
 
 def describe(fit, drawn: Picture) -> str:
-    """What a reader must know to read the picture: pooling and thinning, '' where there is none."""
+    """Say how the picture is pooled and thinned; '' where it is neither."""
     parts = []
     for what, chosen, total in (
         ("rows", drawn.rows, fit.data.num_rows),
@@ -160,31 +165,8 @@ def describe(fit, drawn: Picture) -> str:
     return " ".join(parts)
 
 
-def overview_figure(fit, *, width: float = 12.0, drawn: Picture | None = None) -> Figure:
-    """The matrix, its reconstruction and its uncertainty, rows and columns in one order.
-
-    Parameters
-    ----------
-    fit : Fit
-    width : float
-        Inches.
-    drawn : Picture, optional
-        From `picture`, where it has been made already.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Examples
-    --------
-    >>> import bmfjax
-    >>> fit = bmfjax.fit(
-    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
-    ... )
-    >>> [axes.get_label() for axes in overview_figure(fit).axes if axes.images]
-    ['matrix', 'reconstruction', 'uncertainty']
-    """
-    drawn = picture(fit) if drawn is None else drawn
+def overview_figure(fit, drawn: Picture, *, width: float = 12.0) -> Figure:
+    """Draw the matrix, its reconstruction and its uncertainty in one order."""
     height = _height(drawn)
     figure = new_figure(width, height)
     strip = drawn.labels is not None
@@ -196,17 +178,17 @@ def overview_figure(fit, *, width: float = 12.0, drawn: Picture | None = None) -
     top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
     images = (
         panels[0].imshow(drawn.matrix, **IMAGE),
-        panels[1].imshow(drawn.mean, cmap=VALUES, vmin=0, vmax=drawn.top, **IMAGE),
-        panels[2].imshow(drawn.sd, cmap=SPREAD, vmin=0, vmax=top, **IMAGE),
+        panels[1].imshow(drawn.mean, cmap=colour_scale("values"), vmin=0, vmax=drawn.top, **IMAGE),
+        panels[2].imshow(drawn.sd, cmap=colour_scale("spread"), vmin=0, vmax=top, **IMAGE),
     )
-    for panel, key, image, (name, text) in zip(panels, keys, images, PANELS, strict=True):
+    for panel, key, drawing, (name, text) in zip(panels, keys, images, PANELS, strict=True):
         panel.set_label(name)
         key.set_title(text, fontsize=11, color=INK, pad=6)
         _tidy_image(panel)
         if name == "matrix":
             _value_key(key, fit)
         else:
-            _colour_key(figure, key, image)
+            plain_colour_bar(figure.colorbar(drawing, cax=key, orientation="horizontal"))
     left = panels[0]
     if strip:
         left = figure.add_subplot(grid[1, 0], label="labels")
@@ -222,19 +204,15 @@ def _height(drawn):
     return float(np.clip(2.7 + 0.01 * rows + 0.07 * min(rows, MAX_NAMED_ROWS), 5.0, 9.0))
 
 
-def _colour_key(figure, axes, image):
-    bar = figure.colorbar(image, cax=axes, orientation="horizontal")
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8, length=2, colors=INK)
-
-
 def _value_key(axes, fit):
+    from matplotlib.patches import Patch
+
     axes.axis("off")
     low, high = ("zero", "one")
     if isinstance(fit.data, RealMatrix):
         low, high = ("0 and less", f"{fit.data.range[1]:.3g}")
     kinds = [(low, ZERO), (high, ONE)] + [("missing", MISSING)] * bool(fit.data.num_missing)
-    patches = [Patch(facecolor=c, edgecolor="#8d94a3", linewidth=0.5, label=n) for n, c in kinds]
+    patches = [Patch(facecolor=c, edgecolor=EDGE, linewidth=0.5, label=n) for n, c in kinds]
     axes.legend(
         handles=patches, loc="center", ncols=3, frameon=False, fontsize=9, handlelength=1.0,
         handleheight=1.0,
@@ -242,6 +220,8 @@ def _value_key(axes, fit):
 
 
 def _name_labels(figure, fit):
+    from matplotlib.patches import Patch
+
     colours = label_colours(fit.data.row_labels)
     shown = dict(list(colours.items())[:12])
     patches = [Patch(facecolor=c, label=plain(n)) for n, c in shown.items()]

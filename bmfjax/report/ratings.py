@@ -1,40 +1,70 @@
-"""Figures of predicted ratings: how large errors are to be, and whether intervals are right."""
+"""How well entries are predicted: the expected error, and whether probabilities are right."""
 
 from __future__ import annotations
 
-import numpy as np
-from matplotlib.figure import Figure
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from bmfjax.cells import cell_draws, noise_sd
-from bmfjax.pmf_cells import LINKS, expected, star_probabilities
-from bmfjax.pmf_plan import observed
-from bmfjax.report.style import COLOURS, INK, new_figure, tidy
+import numpy as np
+from markupsafe import Markup
+from scipy.special import ndtr
+
+from bmfjax.posterior.cells import cell_draws, noise_sd
+from bmfjax.report.section import Section, image, section
+from bmfjax.report.style import COLOURS, DASHED, EDGE, axis_label, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Observed entries and unobserved cells looked at, at most; cells of a table that is listed.
 MAX_CELLS, LISTED = 4000, 4_000_000
 LEVELS = np.arange(0.05, 1.0, 0.05)
 
 
-def error_figure(fit) -> Figure | None:
-    """Expected error of cells that are not observed, by what is observed of their row and column.
+def prediction(fit, *, error: Callable, calibration: Callable) -> Section:
+    """Show the expected error of unobserved entries, and the calibration of observed ones.
 
-    By the posterior itself: the root mean square of what it leaves open, noise included.
-
-    Parameters
-    ----------
-    fit : Fit
-        Of new lines (`Fit.given_new`) their entries alone are counted.
-
-    Returns
-    -------
-    matplotlib.figure.Figure or None
-        None where all cells are observed.
+    `error` is the standard deviation of some cells given the data, noise included.
     """
-    rows, columns, _, _ = observed(fit.data, "identity")
+    new = fit.settings.get("given_new")
+    which = f"the same new {new[:-1]}" if new else "the same row and of the same column"
+    expected = image(error_figure(fit, error), "Expected error by observed entries")
+    told = (
+        "The error that the fit itself expects for entries that are not observed, noise included "
+        "(a root mean square over cells drawn from these at random), by how many entries of "
+        f"{which} are observed. More of them can bring it down to the noise, and no further."
+    )
+    curve = calibration(fit)
+    # Every sentence is ours: there is nothing to escape.
+    note = Markup(
+        f"<p>{curve.note} The fit has seen these entries, which have a say in what is predicted of "
+        f"them. Even if the noise and its form are right, the curve therefore lies {curve.lies} "
+        "the dashed line, the more so the fewer entries a row or a column has. Hide some entries "
+        "(and use <code>fit.predict_cells</code>) to see the same of entries that were not fitted: "
+        "they should lie on it.</p>"
+    )
+    return section(
+        "How well are entries predicted?",
+        expected,
+        told if expected else None,
+        image(calibration_figure(curve), curve.alt, wide=False),
+        note,
+    )
+
+
+# ---- expected error ------------------------------------------------------------------------
+
+
+def error_figure(fit, error: Callable) -> Figure | None:
+    """Draw the expected error of unobserved cells, by what is observed of their row and column.
+
+    Of new lines (`Fit.given_new`) their entries alone are counted. None if all cells are observed.
+    """
+    rows, columns, _, _ = fit.observed_cells()
     i, j = unseen_cells(rows, columns, fit.data.shape, MAX_CELLS)
     if not len(i):
         return None
-    variance = predictive_variance(fit, i, j)
+    variance = error(fit, i, j) ** 2
     sides = {"row": (i, rows, fit.data.num_rows), "column": (j, columns, fit.data.num_columns)}
     new = fit.settings.get("given_new")
     sides = {n: s for n, s in sides.items() if new in (None, f"{n}s")}
@@ -45,33 +75,23 @@ def error_figure(fit) -> Figure | None:
         edges = np.unique(np.quantile(count, np.linspace(0, 1, 9)).astype(int))
         place = np.clip(np.searchsorted(edges, count, side="right") - 1, 0, len(edges) - 1)
         shown = np.unique(place)
-        error = [variance[place == k].mean() ** 0.5 for k in shown]
+        expected = [variance[place == k].mean() ** 0.5 for k in shown]
         middle = [np.median(count[place == k]) for k in shown]
-        axes.plot(middle, error, color=COLOURS[0], marker="o", markersize=5)
-        axes.set_xlabel(f"observed entries of the {what}", fontsize=9.5, color=INK)
+        axes.plot(middle, expected, color=COLOURS[0], marker="o", markersize=5)
+        axis_label(axes, f"observed entries of the {what}")
         if middle[-1] > 20 * max(middle[0], 1):  # a logarithm has too few ticks for less
             axes.set_xscale("symlog")
-        axes.set_ylim(0, 1.15 * max(*error, axes.get_ylim()[1] / 1.15))
+        axes.set_ylim(0, 1.15 * max(*expected, axes.get_ylim()[1] / 1.15))
         tidy(axes, "y")
-    panels[0].set_ylabel("expected error", fontsize=9.5, color=INK)
+    axis_label(panels[0], y="expected error")
     return figure
 
 
-def unseen_cells(rows, columns, shape, most: int):
-    """Rows and columns of cells that are not observed, drawn at random, (cell,) int each.
+def unseen_cells(rows, columns, shape, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw rows and columns of cells that are not observed, (cell,) int each.
 
-    Parameters
-    ----------
-    rows, columns : (entry,) int
-        Of the observed ones.
-    shape : (int, int)
-    most : int
-        So many at most; fewer where there are fewer, or where next to none are.
-
-    Examples
-    --------
-    >>> [x.tolist() for x in unseen_cells(np.array([0, 0, 1]), np.array([0, 1, 1]), (2, 2), 10)]
-    [[1], [0]]
+    They are at most so many; fewer if there are fewer, or if next to none are. The given `rows` and
+    `columns` are those of the observed ones.
     """
     total, seen = shape[0] * shape[1], np.asarray(rows) * shape[1] + np.asarray(columns)
     rng = np.random.default_rng(0)
@@ -85,75 +105,87 @@ def unseen_cells(rows, columns, shape, most: int):
     return np.divmod(chosen, shape[1])
 
 
-def predictive_variance(fit, rows, columns) -> np.ndarray:
-    """Variance of an entry given the data, noise included, (cell,) float."""
-    fits = cell_draws(fit, rows, columns)
-    mean = expected(fit, fits)
-    if fit.model == "pmf":
-        return mean.var(0) + (noise_sd(fit) ** 2).mean()
-    if fit.model == "probit":
-        share = mean.mean(0)
-        return share * (1.0 - share)
-    p, stars = star_probabilities(fit, fits), np.asarray(fit.settings["stars"], float)
-    return p @ stars**2 - (p @ stars) ** 2
+def noisy_sd(fit, rows, columns) -> np.ndarray:
+    """Standard deviation of ratings and stars."""
+    return fit.predict_cells(rows, columns, "sd", noisy=True)
 
 
-def calibration_figure(fit) -> Figure:
-    """Whether the observed entries lie where the posterior expects them.
+def sd_of_a_bit(fit, rows, columns) -> np.ndarray:
+    """Standard deviation of a zero or one."""
+    share = fit.predict_cells(rows, columns, "probability")
+    return np.sqrt(share * (1.0 - share))
 
-    Of "pmf" the share of entries inside of central intervals, by the intervals' probability; of
-    the probit models the share of ones, or of each star, by their predicted probability. The
-    entries have been fitted, so that a good curve is no proof for hidden ones.
 
-    Parameters
-    ----------
-    fit : Fit
+# ---- calibration ---------------------------------------------------------------------------
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
-    link = LINKS[fit.model]
-    rows, columns, values, _ = observed(fit.data, "identity" if link == "ordered" else link)
-    if link == "ordered":
-        # By the stars that were fitted: new lines need not have all of them.
-        values = np.searchsorted(fit.settings["stars"], values)
-    if len(rows) > MAX_CELLS:
-        some = np.sort(np.random.default_rng(0).choice(len(rows), MAX_CELLS, replace=False))
-        rows, columns, values = rows[some], columns[some], values[some]
-    fits = cell_draws(fit, rows, columns)
-    if link == "identity":
-        told, seen = _coverage(fit, fits, values)
-        labels = "probability of the interval", "share of entries inside"
-    elif link == "probit":
-        told, seen = _shares(expected(fit, fits).mean(0), values > 0)
-        labels = "predicted probability of a one", "share of ones"
-    else:
-        p = star_probabilities(fit, fits)
-        told, seen = _shares(p.ravel(), (np.arange(p.shape[1]) == values[:, None]).ravel())
-        labels = "predicted probability of a star", "share of entries with it"
+
+class Curve(NamedTuple):
+    """Shares of what happened, by what was predicted."""
+
+    predicted: list[float]
+    happened: list[float]
+    x: str
+    y: str
+    note: str = "How often what was predicted with a probability happened."
+    lies: str = "steeper than"
+    alt: str = "Predicted probabilities against observed shares"
+
+
+def calibration_figure(curve: Curve) -> Figure:
+    """Draw what was predicted against what happened."""
     figure = new_figure(4.6, 4.0)
     axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color="#8d94a3", linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.plot(told, seen, color=COLOURS[0], marker="o", markersize=4)
+    axes.plot([0, 1], [0, 1], color=EDGE, **DASHED)
+    axes.plot(curve.predicted, curve.happened, color=COLOURS[0], marker="o", markersize=4)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.set_xlabel(labels[0], fontsize=9.5, color=INK)
-    axes.set_ylabel(labels[1], fontsize=9.5, color=INK)
+    axis_label(axes, curve.x, curve.y)
     tidy(axes, "y")
     return figure
 
 
-def _coverage(fit, fits, values):
-    """Shares of values inside of central intervals of a mixture of normals over the draws."""
-    from scipy.special import ndtr
-
-    place = ndtr((values - fits) / noise_sd(fit)[:, None]).mean(0)
+def of_intervals(fit) -> Curve:
+    """Shares of observed ratings inside of central intervals, by the intervals' probability."""
+    rows, columns, values = _some_observed(fit)
+    # A mixture of normals over the draws.
+    place = ndtr((values - cell_draws(fit, rows, columns)) / noise_sd(fit)[:, None]).mean(0)
     outward = 2 * np.abs(place - 0.5)
-    return LEVELS, [(outward <= level).mean() for level in LEVELS]
+    return Curve(
+        LEVELS,
+        [(outward <= level).mean() for level in LEVELS],
+        "probability of the interval",
+        "share of entries inside",
+        "The share of the observed entries inside of their predictive intervals.",
+        "above",
+        "Coverage of predictive intervals",
+    )
 
 
-def _shares(told, happened, bins=10):
-    which = np.minimum((told * bins).astype(int), bins - 1)
+def of_ones(fit) -> Curve:
+    """Shares of ones among observed entries, by their predicted probability."""
+    rows, columns, values = _some_observed(fit)
+    shares = _shares(fit.predict_cells(rows, columns, "probability"), values > 0)
+    return Curve(*shares, "predicted probability of a one", "share of ones")
+
+
+def of_stars(fit) -> Curve:
+    """Shares of observed entries with a star, by its predicted probability."""
+    rows, columns, values = _some_observed(fit)
+    chance = fit.predict_cells(rows, columns, "probability")
+    shares = _shares(chance.ravel(), (np.arange(chance.shape[1]) == values[:, None]).ravel())
+    return Curve(*shares, "predicted probability of a star", "share of entries with it")
+
+
+def _some_observed(fit):
+    """Rows, columns and values of observed cells, at most 4,000 at random."""
+    cells = fit.observed_cells()[:3]
+    if len(cells[0]) > MAX_CELLS:
+        some = np.sort(np.random.default_rng(0).choice(len(cells[0]), MAX_CELLS, replace=False))
+        cells = [x[some] for x in cells]
+    return cells
+
+
+def _shares(chance, happened, bins=10):
+    which = np.minimum((chance * bins).astype(int), bins - 1)
     shown = [k for k in range(bins) if (which == k).sum() >= 10]
-    return ([told[which == k].mean() for k in shown], [happened[which == k].mean() for k in shown])
+    return [chance[which == k].mean() for k in shown], [happened[which == k].mean() for k in shown]

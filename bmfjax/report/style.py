@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import re
 import warnings
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
-from matplotlib.figure import Figure
 from PIL import Image
 from scipy.spatial import cKDTree
 
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
 #: Steps of a colour scale: an eye sees no more, and the images stay small.
 LEVELS = 64
-INK, GRID = "#1d2433", "#d9dde5"
+INK, GRID, EDGE = "#1d2433", "#d9dde5", "#8d94a3"
+GOOD, DOUBTFUL = "#2a9d78", "#d1495b"
 ZERO, ONE, MISSING = "#f4f5f8", "#26365e", "#f3c45a"
-VALUES = LinearSegmentedColormap.from_list("bmfjax-values", [ZERO, "#8a9cc4", ONE], N=LEVELS)
-SPREAD = LinearSegmentedColormap.from_list(
-    "bmfjax-spread", ["#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"], N=LEVELS
-)
-SIGNED = LinearSegmentedColormap.from_list(
-    "bmfjax-signed", ["#8f2335", "#d1495b", ZERO, "#2f7fc1", "#1b4a78"], N=LEVELS
-)
+SCALES = {
+    "values": (ZERO, "#8a9cc4", ONE),
+    "spread": ("#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"),
+    "signed": ("#8f2335", "#d1495b", ZERO, "#2f7fc1", "#1b4a78"),
+}
 #: Colours of labels and chains (Okabe and Ito), told apart by most colour-blind eyes.
 COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7d5a44", "#c978a8")
 OTHER = "#b4b9c4"
 UNKNOWN = "unknown"
+DASHED = {"linewidth": 1.2, "linestyle": (0, (4, 3))}
+
+
+@functools.cache
+def colour_scale(name: str) -> Colormap:
+    """Return one of `SCALES`."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(f"bmfjax-{name}", SCALES[name], N=LEVELS)
 
 
 def label_colours(labels) -> dict[str, str]:
-    """A colour for each label, in alphabetical order; rare ones beyond eight share grey.
-
-    Examples
-    --------
-    >>> label_colours(["b", "a", "", "b"])
-    {'a': '#2f7fc1', 'b': '#d1495b', 'unknown': '#b4b9c4'}
-    """
+    """Give each label a colour, in alphabetical order; rare ones beyond eight share grey."""
     counts = Counter(label or UNKNOWN for label in labels)
     named = [n for n, _ in counts.most_common() if n != UNKNOWN]
     coloured = dict(zip(sorted(named[: len(COLOURS)]), COLOURS, strict=False))
@@ -47,7 +52,7 @@ def label_colours(labels) -> dict[str, str]:
 
 
 def plain(text, most: int = 28) -> str:
-    """A name for a figure: one line, not too long, and no formula between dollar signs."""
+    """Shorten a name for a figure: one line, and no formula between dollar signs."""
     text = re.sub(r"\s+", " ", str(text)).strip()
     text = text if len(text) <= most else text[: most - 1].rstrip() + "…"
     # Matplotlib leaves a legend entry out if it starts with an underscore.
@@ -55,18 +60,21 @@ def plain(text, most: int = 28) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, outside of pyplot and thus without global state."""
+    """Return an empty figure in inches, outside of pyplot and thus without global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def tidy(axes, grid: str | None = None) -> None:
-    """Light axes: no frame above and to the right, pale grid lines."""
+    """Remove the frame above and to the right, and draw pale grid lines."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        axes.spines[side].set_color("#8d94a3")
+        axes.spines[side].set_color(EDGE)
     axes.tick_params(colors=INK, labelsize=9)
     if grid:
         axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
@@ -74,17 +82,32 @@ def tidy(axes, grid: str | None = None) -> None:
 
 
 def heading(axes, text: str) -> None:
-    """A title at the left, as in the page's text."""
+    """Set a title at the left, as in the page's text."""
     axes.set_title(text, loc="left", fontsize=10.5, color=INK)
 
 
-def rgb(colour) -> tuple:
-    """Red, green and blue, 0 to 1."""
-    return to_rgb(colour)
+def axis_label(axes, x: str | None = None, y: str | None = None) -> None:
+    """Name the axes."""
+    for text, name in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
+        if text:
+            name(text, fontsize=9.5, color=INK)
+
+
+def plain_colour_bar(bar, label: str | None = None, size: float = 9.5) -> None:
+    """Remove the frame of a colour bar, and name it."""
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8, length=2, colors=INK)
+    if label:
+        bar.set_label(label, fontsize=size, color=INK)
+
+
+def rgb(colour: str) -> tuple[float, ...]:
+    """Red, green and blue of a colour such as "#1d2433", 0 to 1."""
+    return tuple(byte / 255 for byte in bytes.fromhex(colour[1:]))
 
 
 def png(figure: Figure, dpi: int = 130) -> bytes:
-    """A figure as PNG of at most 256 colours, half the size of all colours."""
+    """Return a figure as PNG of at most 256 colours, half the size of all colours."""
     with warnings.catch_warnings():
         # A name in a script that the font lacks shows boxes; that is no fault of the reader.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
@@ -113,5 +136,5 @@ def _few_colours(pixels) -> Image.Image:
 
 
 def data_uri(figure: Figure, dpi: int = 130) -> str:
-    """A figure as the source of an image that needs no file."""
+    """Return a figure as the source of an image that needs no file."""
     return "data:image/png;base64," + base64.b64encode(png(figure, dpi)).decode("ascii")

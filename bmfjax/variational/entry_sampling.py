@@ -35,6 +35,7 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 
 STRATEGIES = ("uniform", "balanced", "biased")
@@ -80,20 +81,12 @@ class EntrySampler(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Entries that were drawn.
+    """Entries that were drawn, (entries,) each."""
 
-    Attributes
-    ----------
-    row, column : (entries,) int32
-    value : (entries,) bool
-    log_probability : (entries,) float
-        Log of :math:`p(i, j)`.
-    """
-
-    row: jax.Array
-    column: jax.Array
-    value: jax.Array
-    log_probability: jax.Array
+    row: jax.Array  # int32
+    column: jax.Array  # int32
+    value: jax.Array  # bool
+    log_probability: jax.Array  # log p(i, j)
 
 
 def entry_sampler(data: BinaryMatrix, strategy: str = "biased") -> EntrySampler:
@@ -123,11 +116,10 @@ def entry_sampler(data: BinaryMatrix, strategy: str = "biased") -> EntrySampler:
     >>> np.unique(np.exp(entries.log_probability).round(3)).tolist()  # four zeros, one one
     [0.125, 0.5]
     """
-    if strategy not in STRATEGIES:
-        raise InputError(f"sampling is {strategy!r}; choose from {', '.join(STRATEGIES)}")
+    one_of("sampling", strategy, STRATEGIES)
     ones, missing = data.ones().tocsr(), data.missing().tocsr()
     num_ones, num_observed = ones.nnz, data.num_rows * data.num_columns - missing.nnz
-    check_classes(num_ones, num_observed - num_ones)
+    _check_classes(num_ones, num_observed - num_ones)
     share = num_ones / num_observed if strategy == "uniform" else 0.5
     ones.sort_indices()
     filled = (ones.astype(np.int32) + missing.astype(np.int32)).tocsr()
@@ -190,7 +182,7 @@ def draw_entries(key, sampler: EntrySampler, number: int) -> Entries:
         key, key_row, key_column = random.split(key, 3)
         row = jnp.where(open_, _draw(key_row, sampler.zero_row, number), row)
         column = jnp.where(open_, _draw(key_column, sampler.zero_column, number), column)
-        return key, row, column, open_ & is_filled(sampler, row, column)
+        return key, row, column, open_ & _is_filled(sampler, row, column)
 
     nothing = jnp.zeros(number, jnp.int32)
     start = key_zero, nothing, nothing, ~is_one
@@ -204,8 +196,8 @@ def draw_entries(key, sampler: EntrySampler, number: int) -> Entries:
     )
 
 
-def is_filled(sampler: EntrySampler, row, column) -> jax.Array:
-    """Whether entries are ones or missing, by bisection in their row: bool."""
+def _is_filled(sampler: EntrySampler, row, column) -> jax.Array:
+    """Return whether entries are ones or missing, by bisection in their row."""
     low, high = sampler.filled_start[row], sampler.filled_start[row + 1]
     end = high
     steps = max(1, int(sampler.filled_column.shape[0]).bit_length())
@@ -223,8 +215,8 @@ def is_filled(sampler: EntrySampler, row, column) -> jax.Array:
     return (low < end) & (found == column)
 
 
-def check_classes(num_ones: int, num_zeros: int) -> None:
-    """Refuse a matrix of which all observed entries are alike."""
+def _check_classes(num_ones: int, num_zeros: int) -> None:
+    """Refuse a matrix whose observed entries are all alike."""
     for count, value in ((num_ones, "ones"), (num_zeros, "zeros")):
         if count == 0:
             raise InputError(
@@ -234,7 +226,7 @@ def check_classes(num_ones: int, num_zeros: int) -> None:
 
 
 def _weights(strategy, ones, missing):
-    """Of zeros, then of ones: weights of the rows and of the columns."""
+    """Return weights of the rows and of the columns, of zeros and then of ones."""
     rows, columns = ones.shape
     if strategy != "biased":
         return ((np.ones(rows), np.ones(columns)),) * 2
@@ -252,7 +244,7 @@ def _rows_of(matrix):
 
 
 def _table(weights):
-    """Where each but the first begins in the numbers of 32 bits, and the probabilities."""
+    """Return where each but the first begins in the numbers of 32 bits, and the probabilities."""
     counts = np.maximum(np.floor(weights / weights.sum() * WHOLE), 1.0).astype(np.int64)
     counts[np.argmax(counts)] += WHOLE - counts.sum()
     ends = np.cumsum(counts)[:-1]

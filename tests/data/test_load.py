@@ -8,7 +8,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError, load
+from bmfjax.data import BinaryMatrix, InputError, load, load_real
+from bmfjax.data.io.formats import BINARY, READERS, Reader
 
 NAN = np.nan
 FULL = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1]], dtype=float)
@@ -201,7 +202,7 @@ def test_broken_files_of_the_extras(tmp_path, package, ending):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("house-votes", {"binarize": 0}, "binarize means nothing for .*house-votes.npz"),
+        ("house-votes", {"binarize": 0}, "house-votes.npz: binarize means nothing"),
         ("m.mtx", {"missing": "?"}, "missing means nothing for .*m.mtx: it is for .csv .tsv files"),
         ("m.mtx", {"row_names": True}, "row_names means nothing"),
         ("m.mtx", {"binarize": -1}, "binarize is -1 and the file is sparse"),
@@ -226,3 +227,20 @@ def test_ten_thousand_columns_are_read(tmp_path):
     np.savetxt(tmp_path / "wide.csv", values, fmt="%d", delimiter=",")
     matrix = load(tmp_path / "wide.csv")
     np.testing.assert_array_equal(matrix.dense(bool), values)
+
+
+def test_a_new_format_is_one_row_of_the_table(tmp_path, monkeypatch):
+    def read(path, *, binarize):
+        return BinaryMatrix(np.eye(int(path.read_text())), name=path.stem)
+
+    monkeypatch.setitem(READERS, ".eye", {BINARY: Reader(read, ("binarize",))})
+    path = tmp_path / "m.eye"
+    path.write_text("3")
+    assert load(path).num_ones == 3 and load(path, binarize=0).name == "m"
+    with pytest.raises(InputError, match="missing means nothing"):
+        load(path, missing="?")
+    with pytest.raises(InputError, match=r"the ending '\.eye', which is not known; give one of"):
+        load_real(path)
+    path.write_text("three")
+    with pytest.raises(InputError, match=r"m\.eye cannot be read as \.eye"):
+        load(path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.data.packed import pack_on_host
+from bmfjax.data.bits import pack_on_host
 
 NAN = np.nan
 SMALL = np.array([[1, 0, NAN, 0], [0, 1, 1, NAN], [NAN, NAN, NAN, NAN]])

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 from jax import random
 
-from bmfjax.data.minibatch import minibatches
+from bmfjax.kernels.numerics.minibatch import minibatches
 
 COUNT = 3200
 

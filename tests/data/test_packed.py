@@ -17,8 +17,8 @@ from bmfjax.data import (
     pack_bits,
     unpack_bits,
 )
-from bmfjax.data.packed import pack_csr, pack_on_host, product_on_host, row_errors
-from bmfjax.data.store import canonical
+from bmfjax.data.bits import pack_csr, pack_on_host, product_on_host, row_errors
+from bmfjax.data.stores import canonical
 
 # Few shapes, so that few programs are compiled: on and around the word's width.
 SHAPES = [(1, 1), (3, 31), (4, 32), (3, 33), (2, 64), (5, 70)]
@@ -52,8 +52,8 @@ def test_packing_is_little_endian_and_inverted_by_unpacking(shape, seed):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_packing_in_pieces_gives_the_same_words(monkeypatch, transposed):
     """Pieces that begin and end within rows and within words."""
-    monkeypatch.setattr("bmfjax.data.packed._ENTRIES", 7)
-    monkeypatch.setattr("bmfjax.data.packed._BLOCK", 64 * 70)
+    monkeypatch.setattr("bmfjax.data.bits._ENTRIES", 7)
+    monkeypatch.setattr("bmfjax.data.bits._BLOCK", 64 * 70)
     bits = random_bits(0, 150, 70)
     bits[40:60] = False
     words = words_by_hand(bits.T if transposed else bits)
@@ -77,8 +77,8 @@ def test_packing_takes_the_words_and_a_constant(orientation):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("hidden", [0.0, 0.3, 0.8])
 def test_errors_and_tiles_are_counted_among_observed_entries(monkeypatch, sparse, hidden):
-    monkeypatch.setattr("bmfjax.data.matrix.MAX_KEPT", 400)
-    monkeypatch.setattr("bmfjax.data.store._BLOCK", 300)
+    monkeypatch.setattr("bmfjax.data.binary.MAX_KEPT", 400)
+    monkeypatch.setattr("bmfjax.data.stores._BLOCK", 300)
     rng = np.random.default_rng(0)
     ones, seen = rng.random((60, 37)) < 0.4, rng.random((60, 37)) >= hidden
     values, mask = (sp.csr_array(x) if sparse else x for x in (ones, seen))
@@ -114,7 +114,7 @@ def test_errors_are_counted_where_observed(shape, seed):
 
 def test_more_errors_than_32_bits_hold_are_counted(monkeypatch):
     rows = jax.numpy.full(3, 2**31 - 1, dtype=jax.numpy.int32)
-    monkeypatch.setattr("bmfjax.data.packed.row_errors", lambda *_: rows)
+    monkeypatch.setattr("bmfjax.data.bits.row_errors", lambda *_: rows)
     assert count_errors(None, None) == 3 * (2**31 - 1)
 
 

@@ -106,5 +106,5 @@ def test_files_that_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"ending '\.xls'"):
         load_real(tmp_path / "t.xls")
     np.save(tmp_path / "a.npy", np.eye(2))
-    with pytest.raises(InputError, match=r"are for \.csv"):
+    with pytest.raises(InputError, match=r"missing means nothing for .*: it is for \.csv \.tsv"):
         load_real(tmp_path / "a.npy", missing="-")

@@ -125,7 +125,7 @@ def test_a_dtype_that_cannot_hold_the_missing_value_is_refused(dtype, missing):
 
 
 def test_an_unknown_orientation_and_labels_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="orientation is 'row'; give 'rows' or 'columns'"):
+    with pytest.raises(InputError, match="orientation is 'row'; choose from rows, columns"):
         BinaryMatrix(np.eye(2)).packed("row")
     with pytest.raises(InputError, match="row_labels has 1 entries and the matrix has 2 rows"):
         BinaryMatrix(np.eye(2), row_labels=["x"])

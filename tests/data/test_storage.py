@@ -99,7 +99,8 @@ def test_a_file_in_the_documented_layout_is_read(tmp_path):
 def test_a_file_is_not_overwritten_unless_told(tmp_path):
     path = save(tmp_path / "m.npz", BinaryMatrix(np.eye(2)))
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"m\.npz exists; choose another path.*overwrite=True"):
+    message = r"m\.npz already exists; give another file.*overwrite=True"
+    with pytest.raises(InputError, match=message):
         save(path, BinaryMatrix(np.ones((2, 2))))
     assert path.read_bytes() == before
     save(path, BinaryMatrix(np.ones((2, 2))), overwrite=True)
@@ -130,7 +131,7 @@ def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
     ("name", "truth", "message"),
     [
         ("m.csv", {}, "does not end in .npz"),
-        ("no/m.npz", {}, "no is not a folder"),
+        ("no/m.npz", {}, "no is not a directory"),
         ("m.npz", {"usage": np.eye(4)}, "give usage and basis, or none"),
         ("m.npz", {"clean": np.eye(4)}, "give usage and basis, or none"),
         ("m.npz", {"usage": np.eye(3), "basis": np.eye(4)[:3]}, r"usage has shape \(3, 3\)"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.agreement import agreement, share_agreeing
+from bmfjax.diagnostics.align import agreement, share_agreeing
 
 
 def test_it_is_the_cosine_of_the_outer_products():

@@ -189,7 +189,7 @@ def test_bad_input_is_refused(arguments, message):
 
 def test_unknown_names_are_refused():
     idata = _container()
-    with pytest.raises(InputError, match="no group prior; choose one of posterior"):
+    with pytest.raises(InputError, match="group is 'prior'; choose from posterior"):
         group(idata, "prior")
-    with pytest.raises(InputError, match="no rank"):
+    with pytest.raises(InputError, match="variable is 'rank'; choose from"):
         summary(idata, ["rank"])

@@ -85,7 +85,7 @@ def test_shifted_and_mis_spread_draws_are_caught(wrong):
         ([-1] * 100, 9, None, "whole numbers from 0 to 9"),
         (np.zeros((0, 2), int), 9, None, "whole numbers"),
         (3, 9, None, "whole numbers"),
-        ([1] * 100, 9, 11, "bins is 11; give 2 to 10"),
+        ([1] * 100, 9, 11, "bins is 11; give a whole number from 2 to 10"),
         ([1] * 100, 9, 1, "bins is 1"),
         ([1] * 15, 9, None, "15 replicates in 2 bins"),
         ([1] * 99, 9, 10, "9.9 a bin"),

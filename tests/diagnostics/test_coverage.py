@@ -146,7 +146,7 @@ def test_autocorrelation_time_of_an_autoregression():
         (lambda: pairwise_distances(np.ones((2, 3, 2)), np.ones((2, 4, 2))), "one shape"),
         (lambda: pairwise_distances(np.ones((2, 3, 2)), metric="l2"), "metric is 'l2'"),
         (lambda: coverage(np.ones((2, 3))), "all pairs of draws"),
-        (lambda: coverage(np.zeros((2, 2)), 0), "number is 0"),
+        (lambda: coverage(np.zeros((2, 2)), 0), "number of radii is 0"),
         (lambda: integrated_time(np.ones((1, 3))), "four draws at least"),
     ],
 )

@@ -122,7 +122,7 @@ def test_the_best_start_wins_and_an_empty_factor_is_empty_on_both_sides():
     ("starts", "message"),
     [
         ([], "no start is given"),
-        ([(np.ones((3, 1)), np.ones((2, 1)))], "a start is not Boolean"),
+        ([(np.ones((3, 1)), np.ones((2, 1)))], "factors are not Boolean"),
         ([(np.ones((3, 1), bool), np.ones((4, 1), bool))], "shape"),
     ],
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax import lax, random
 
-from bmfjax.infer.tempering import (
+from bmfjax.kernels.sgmcmc.iasg import Block, iasg
+from bmfjax.kernels.tempering import (
     annealed,
 )
-from bmfjax.kernels.iasg import Block, iasg
 from tests.infer.targets import (
     DATA,
     log_prior,

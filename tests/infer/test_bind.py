@@ -12,7 +12,7 @@ from jax import random
 
 from bmfjax.data import InputError
 from bmfjax.infer import IASG
-from bmfjax.kernels.step_size import matched_step_size
+from bmfjax.kernels.sgmcmc.step_size import matched_step_size
 from bmfjax.models import relaxed_bmf
 
 N = 40
@@ -54,9 +54,9 @@ def large(y):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preconditioner": "adam"}, r"preconditioner is 'adam'; choose 'newton'"),
+        ({"preconditioner": "adam"}, r"preconditioner is 'adam'; choose from newton"),
         ({"preconditioner": None}, r"plain gradient steps .* need a step_size"),
-        ({"boundary": "bounce"}, r"boundary is 'bounce'; choose 'clamp' or 'reflect'"),
+        ({"boundary": "bounce"}, r"boundary is 'bounce'; choose from clamp, reflect"),
         ({"delta": 0.5}, r"delta is 0\.5; give a share of the box"),
         ({"delta": -0.1}, r"delta is -0\.1"),
         ({"window": 0}, r"window is 0; give at least 1, or 'matched' or 'pass'"),
@@ -64,8 +64,8 @@ def large(y):
         ({"window": "all"}, r"window is 'all'"),
         ({"boundary": "reflect"}, r"reflected Newton steps do not settle .*use preconditioner="),
         ({"scale_likelihood": False}, r"does not fit the curvature.*use preconditioner="),
-        ({"num_approach": -1}, r"num_approach is -1; give 0 or more"),
-        ({"num_calibration": 1}, r"num_calibration is 1; give at least 2"),
+        ({"num_approach": -1}, r"num_approach is -1; give a whole number of at least 0"),
+        ({"num_calibration": 1}, r"num_calibration is 1; give a whole number of at least 2"),
         ({"blocks": (MU,), "batch_size": 3}, r"blocks already say the batch sizes"),
         ({"blocks": ()}, r"blocks is empty; give at least one"),
     ],

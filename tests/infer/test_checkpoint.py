@@ -14,9 +14,9 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
+from bmfjax.families.sampling import store_on_the_way
 from bmfjax.infer import ChainRun, checkpoint, histogram, moments
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.job import store_on_the_way
 from bmfjax.kernels import Algorithm
 
 IDENTITY = {"seed": 0, "rank": 3, "data": "abc"}
@@ -132,12 +132,13 @@ def test_writing_twice_adds_nothing(folder):
 
 def test_a_part_that_no_state_counts_is_ignored_and_overwritten(folder):
     (folder / "part-00002.npz").write_bytes(b"half of a part")
-    (folder / "part-00002.tmp").write_bytes(b"half of another")
+    (folder / f".unfinished-{2**22 + 1}-0123abcd-part-00003.npz").write_bytes(b"half of another")
+    (folder / "notes.tmp").write_bytes(b"of a user")
     run, store = resumed(folder)
     run.finish()
     assert_same(run, unbroken())
     store.write(run)
-    assert not list(folder.glob("*.tmp"))
+    assert not list(folder.glob(".unfinished*")) and (folder / "notes.tmp").exists()
     again, _ = resumed(folder)
     assert_same(again, unbroken())
 

@@ -5,7 +5,7 @@ from unittest import mock
 import jax
 import pytest
 
-from bmfjax.infer.compiling import LEVEL, jit_once
+from bmfjax.kernels.numerics.compiling import LEVEL, jit_once
 
 
 @pytest.mark.parametrize("flags, asked", [("", 1), ("--xla_cpu_use_thunk_runtime=true", 1),

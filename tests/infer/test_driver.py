@@ -9,7 +9,8 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, ChainRun, driver, histogram, moments, product_mean
+from bmfjax.infer import IASG, ChainRun, histogram, moments, product_mean
+from bmfjax.infer import run as driver
 from bmfjax.kernels import Algorithm
 from bmfjax.models import relaxed_bmf
 
@@ -347,14 +348,14 @@ def test_the_caller_may_take_any_number_of_steps_and_look_in_between():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_chains": 0}, r"num_chains is 0; give at least 1"),
-        ({"num_warmup": -1}, r"num_warmup is -1; give at least 0"),
-        ({"num_samples": 0}, r"num_samples is 0; give at least 1"),
-        ({"chunk_size": 0}, r"chunk_size is 0; give at least 1"),
-        ({"most_kept": 0}, r"most_kept is 0; give at least 1"),
+        ({"num_chains": 0}, r"num_chains is 0; give a whole number of at least 1"),
+        ({"num_warmup": -1}, r"num_warmup is -1; give a whole number of at least 0"),
+        ({"num_samples": 0}, r"num_samples is 0; give a whole number of at least 1"),
+        ({"chunk_size": 0}, r"chunk_size is 0; give a whole number of at least 1"),
+        ({"most_kept": 0}, r"most_kept is 0; give a whole number of at least 1"),
         ({"draws": {"y": 1}}, r"draws asks for 'y'.*choose from total, x"),
         ({"trace": {"z": 1}}, r"trace asks for 'z'.*choose from total, x"),
-        ({"draws": {"x": 0}}, r"draws keeps every 0 of 'x'; give at least 1"),
+        ({"draws": {"x": 0}}, r"the interval of draws 'x' is 0; give a whole number of at least 1"),
     ],
 )
 def test_bad_numbers_and_names_are_refused(options, message):

@@ -17,9 +17,9 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, mcse_mean
 from bmfjax.infer import TruncatedGibbs
-from bmfjax.infer.gibbs import relaxed_data
-from bmfjax.infer.tempering import AnnealedState
-from bmfjax.kernels.matrix_data import MatrixData, SparseMatrixData
+from bmfjax.infer.mcmc.truncated import relaxed_data
+from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData
+from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.models import relaxed_bmf
 from tests.kernels.exactness import fast_jit
 

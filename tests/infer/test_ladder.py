@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
-from bmfjax.infer.tempering import (
+from bmfjax.kernels.tempering import (
+    geometric_ladder,
     parallel_tempering,
+    round_trips,
+    swap_rates,
 )
 from tests.infer.targets import (
     metropolis,

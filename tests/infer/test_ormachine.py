@@ -15,7 +15,8 @@ import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import posterior_dataset
 from bmfjax.infer import OrMachineGibbs
-from bmfjax.infer.new_rows import usage_of_new_rows
+from bmfjax.infer.new_rows import MAX_RANK, sampled_usage, usage_of_new_rows
+from bmfjax.posterior.packed import PackedDraws
 
 VALUES = np.kron(np.eye(2), np.ones((6, 5)))
 VALUES[0, 0] = 0
@@ -127,25 +128,34 @@ def test_usage_of_new_rows_is_their_posterior_mean():
         log_p = log_p + np.log(np.where(states == 1, d, 1 - d)).sum(1)
         p = np.exp(log_p - log_p.max(1, keepdims=True))
         expected += (p / p.sum(1, keepdims=True)) @ states / 2
-    words = bmfjax.draws.PackedDraws.pack(basis[:, None]).words  # two chains of a draw each
-    many = np.repeat(words, 200, axis=1)
-    others = {
-        "flip_rate": np.repeat(rates[:, None], 200, 1),
-        "usage_density": np.repeat(densities[:, None], 200, 1),
-    }
-    found = usage_of_new_rows(BinaryMatrix(new, observed=~np.isnan(new)), many, others)
+    many = PackedDraws.pack(np.repeat(basis[:, None], 200, axis=1))  # two chains, a draw each
+    rates, densities = (np.repeat(v[:, None], 200, 1) for v in (rates, densities))
+    rows = BinaryMatrix(new, observed=~np.isnan(new))
+    others = {"flip_rate": rates, "usage_density": densities}
+    np.testing.assert_allclose(usage_of_new_rows(rows, many, others), expected, atol=1e-6)
+    found = sampled_usage(rows, many, rates, densities)
     # 400 draws, correlated a little: the standard error is at most 0.05.
     assert np.abs(found - expected).max() < 0.12
     assert np.abs(found - expected).mean() < 0.03
 
 
+def test_more_factors_than_can_be_summed_over_are_sampled():
+    rng = np.random.default_rng(0)
+    basis = PackedDraws.pack(rng.random((1, 5, 12, MAX_RANK + 1)) < 0.3)
+    rates, densities = np.full((1, 5), 0.1), rng.uniform(0.2, 0.8, (1, 5, MAX_RANK + 1))
+    rows = BinaryMatrix(rng.random((4, 12)) < 0.5)
+    others = {"flip_rate": rates, "usage_density": densities}
+    found = usage_of_new_rows(rows, basis, others)
+    np.testing.assert_array_equal(found, sampled_usage(rows, basis, rates, densities))
+
+
 def test_new_rows_need_a_density():
     with pytest.raises(InputError, match="given bit by bit and says nothing of new rows"):
-        usage_of_new_rows(BinaryMatrix([[1, 0]]), np.zeros((1, 1, 1, 1), np.uint32), {})
+        usage_of_new_rows(BinaryMatrix([[1, 0]]), np.zeros((1, 1, 2, 1), bool), {})
 
 
 def test_priors_are_read_from_the_model():
-    from bmfjax.infer.ormachine import boolean_density
+    from bmfjax.infer.mcmc.ormachine import boolean_density
 
     arguments = {
         "rank": 2, "usage_prior": dist.Beta(2.0, 3.0), "basis_prior": np.full((4, 2), 0.25),

@@ -13,11 +13,12 @@ from numpyro import handlers
 from numpyro.infer.util import potential_energy
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG, plates
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.infer import IASG
+from bmfjax.infer.mcmc import plates
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels import IASGState
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.relaxed_blocks import relaxed_blocks
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.sgmcmc.relaxed_blocks import relaxed_blocks
 from bmfjax.models import relaxed_bmf
 
 N = 30

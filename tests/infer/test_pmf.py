@@ -14,6 +14,8 @@ from numpyro.infer.util import log_density
 
 import bmfjax
 from bmfjax import models
+from bmfjax.infer.mcmc.ratings import pmf_density
+from bmfjax.models.pmf import category_probabilities
 
 STARS = np.random.default_rng(0).integers(0, 4, (12, 9)).astype(float)
 STARS[0, 1] = STARS[3, 4] = np.nan
@@ -103,3 +105,17 @@ def test_categories_are_counted_and_values_checked_while_a_program_is_traced():
     jax.eval_shape(lambda data: jnp.zeros(traced(data, link="ordered", categories=4)), STARS)
     with pytest.raises(bmfjax.InputError, match="categories is 1; give at least 2"):
         traced(np.zeros((2, 2)), link="ordered")
+
+
+def test_a_gamma_prior_may_be_given_as_shape_and_rate():
+    pairs = pmf_density(rank=2, precision=(2.0, 3.0), effect_precision=[4.0, 1e-6])
+    priors = {"precision": dist.Gamma(2.0, 3.0), "effect_precision": dist.Gamma(4.0, 1e-6)}
+    assert pairs == pmf_density(rank=2, **priors)
+    assert pairs.learns_precision and pairs.effect_gamma == (4.0, 1e-6)
+    fixed = pmf_density(rank=2, precision=2.5, level_mean=3.0)
+    assert fixed.precision == 2.5 and fixed.level == (3.0, 10.0)
+
+
+def test_the_probabilities_of_categories_are_areas_between_cut_points():
+    found = category_probabilities(jnp.zeros(()), jnp.array([-1.0, 1.0]))
+    np.testing.assert_allclose(found, [0.158655, 0.682689, 0.158655], rtol=1e-5)

@@ -9,13 +9,12 @@ import numpy as np
 import scipy.special
 from jax import lax, random
 
-from bmfjax.infer import tempering
-from bmfjax.infer.ladder import swap_rates
-from bmfjax.infer.tempering import (
+from bmfjax.kernels import Algorithm, tempering
+from bmfjax.kernels.tempering import (
     ParallelTemperingState,
     parallel_tempering,
+    swap_rates,
 )
-from bmfjax.kernels import Algorithm
 from tests.infer.targets import (
     observed_steps,
     still,

@@ -10,14 +10,16 @@ from jax import lax, random
 
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
-from bmfjax.infer import ChainRun, tempering
-from bmfjax.infer.ladder import geometric_ladder, round_trips, swap_rates
-from bmfjax.infer.tempering import (
+from bmfjax.infer import ChainRun
+from bmfjax.kernels import Algorithm, tempering
+from bmfjax.kernels.tempering import (
     AnnealedState,
     annealed,
+    geometric_ladder,
     parallel_tempering,
+    round_trips,
+    swap_rates,
 )
-from bmfjax.kernels import Algorithm
 from tests.infer.targets import (
     CENTRES,
     DATA,

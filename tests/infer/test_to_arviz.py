@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from bmfjax.infer.to_arviz import to_arviz
+from bmfjax.infer.mcmc.to_arviz import to_arviz
 from bmfjax.models import relaxed_bmf
 
 ROWS, COLUMNS = 20, 16

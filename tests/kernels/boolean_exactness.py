@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 
-from bmfjax.data.matrix import BinaryMatrix
-from bmfjax.kernels.packed_lines import PackedData, pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.kernels.boolean.words import PackedData, pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import Problem
 
 BITS = ("usage", "basis")

@@ -20,9 +20,9 @@ from jax import lax, random
 from numpyro import handlers
 from numpyro.infer.util import log_density as numpyro_log_density
 
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.relaxed import RelaxedDensity
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.models import relaxed_bmf
 
 SITES = ("usage", "basis", "precision", "rate")

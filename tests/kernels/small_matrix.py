@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from bmfjax.infer import relaxed as infer_relaxed
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.matrix_data import (
+from bmfjax.infer.mcmc import relaxed as infer_relaxed
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.relaxed.data import (
     MissingCells,
     ObservedCells,
     matrix_data,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from bmfjax.kernels.approach import adam_approach
-from bmfjax.kernels.iasg import Block
+from bmfjax.kernels.sgmcmc.iasg import Block, adam_approach
 
 N, S = 200, 20
 Y = jnp.asarray(np.random.default_rng(0).normal(1.5, 1.0, N), jnp.float32)

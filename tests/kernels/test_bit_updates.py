@@ -16,11 +16,10 @@ import scipy.stats
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.data.matrix import BinaryMatrix
-from bmfjax.kernels import packed_lines
-from bmfjax.kernels.bit_blocks import joint
-from bmfjax.kernels.bit_updates import Lines, Weights, gibbs, metropolis, update_bits, weigh
-from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.kernels.boolean import words as packed_lines
+from bmfjax.kernels.boolean.bits import Lines, Weights, gibbs, joint, metropolis, update_bits, weigh
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
 
 SHAPE, RANK, KEYS = (70, 41), 3, 1500
@@ -230,5 +229,5 @@ def test_metropolis_never_makes_an_impossible_move():
 
 @pytest.mark.parametrize("size", [0, 9])
 def test_groups_of_no_or_too_many_factors_are_refused(size):
-    with pytest.raises(InputError, match=f"block_size is {size}; give a number from 1 to 8"):
+    with pytest.raises(InputError, match=f"block_size is {size}; give a whole number from 1 to 8"):
         joint(size)

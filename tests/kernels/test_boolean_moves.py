@@ -20,15 +20,16 @@ from scipy.special import betaln
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import ess_bulk, mcse_mean
-from bmfjax.infer.tempering import parallel_tempering
-from bmfjax.kernels import birth_move as births
-from bmfjax.kernels import factor_proposals
-from bmfjax.kernels import split_merge as split_merges
-from bmfjax.kernels.bit_updates import gibbs
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity, draw_density
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, ormachine
-from bmfjax.kernels.packed_lines import packed_data
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean.bits import gibbs
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_density
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine
+from bmfjax.kernels.boolean.moves import birth as births
+from bmfjax.kernels.boolean.moves import proposals as factor_proposals
+from bmfjax.kernels.boolean.moves import split_merge as split_merges
+from bmfjax.kernels.boolean.words import packed_data
+from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit
 
 SIZE, RANK = 4, 2
@@ -329,7 +330,7 @@ def test_the_log_likelihood_of_a_state():
     rate = np.where(product, 0.25, 0.15)
     wrong = product != case.values
     expected = np.log(np.where(wrong, rate, 1 - rate)).sum()
-    found = log_likelihood(case.density)(OrMachineState(position), case.data())
+    found = log_likelihood(case.density)(State(position), case.data())
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 

@@ -7,11 +7,11 @@ from jax import random, vmap
 from scipy.stats import chi2
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.kernels import collapsed_blocks
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
-from bmfjax.kernels.collapsed_blocks import collapsed
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.moves import collapsed_line as collapsed_blocks
+from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
 
 ROWS, COLUMNS, RANK, DENSITY, RATES = 4, 3, 2, 0.3, (0.1, 0.2)

@@ -9,13 +9,14 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.infer.tempering import parallel_tempering
-from bmfjax.kernels import collapsed_ormachine as collapsed
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity, log_prior_of
-from bmfjax.kernels.collapsed_ormachine import collapsed_ormachine, log_marginal
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.ormachine import OrMachineState, log_likelihood, state_info
-from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import collapsed
+from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, log_prior_of
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import log_likelihood, state_info
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit, moment_scores
 from tests.kernels.test_collapsed_blocks import every
 from tests.kernels.test_ormachine import TINY, A, B, tiny_posterior
@@ -48,7 +49,7 @@ def test_the_marginal_is_the_sum_over_the_bits(summed):
 
     @jax.vmap
     def joint(usage, basis):
-        state = OrMachineState(position_of(usage, basis, **RATES))
+        state = State(position_of(usage, basis, **RATES))
         return likelihood(state, DATA) + log_prior_of(summed, density, state.position, DATA)
 
     kept_shape = (COLUMNS if summed == "usage" else ROWS, RANK)
@@ -56,7 +57,7 @@ def test_the_marginal_is_the_sum_over_the_bits(summed):
     kept = np.broadcast_to(basis if summed == "usage" else usage, (len(states), *kept_shape))
     pairs = (states, kept) if summed == "usage" else (kept, states)
     expected = logsumexp(joint(*pairs))
-    state = OrMachineState(position_of(usage, basis, **RATES))
+    state = State(position_of(usage, basis, **RATES))
     found = log_marginal(density, summed=summed)(state, DATA)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

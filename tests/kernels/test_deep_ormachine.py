@@ -13,23 +13,25 @@ import scipy.special
 from jax import lax, random
 from numpyro import handlers
 
+from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.errors import InputError
-from bmfjax.data.matrix import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores
-from bmfjax.kernels import deep_layers
-from bmfjax.kernels.bit_updates import gibbs
-from bmfjax.kernels.boolean_density import BitPrior
-from bmfjax.kernels.deep_layers import DeepDensity, deep_data, layer_ranks
-from bmfjax.kernels.deep_ormachine import (
+from bmfjax.kernels.boolean.bits import gibbs
+from bmfjax.kernels.boolean.density import BitPrior
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
+from bmfjax.kernels.variants import deep
+from bmfjax.kernels.variants.deep import (
+    DeepDensity,
+    deep_data,
     deep_ormachine,
     fed_forward,
+    greedy_start,
+    layer_ranks,
     log_joint,
     log_likelihood,
     reconstruction,
 )
-from bmfjax.kernels.deep_starts import greedy_start
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.packed_lines import pack_last_axis, unpack_last_axis
 from bmfjax.models.deep_ormachine import deep_ormachine as deep_model
 from tests.kernels.exactness import (
     Problem,
@@ -251,11 +253,11 @@ def simulated_chains():
         return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
 
     def make(density, share):
-        algorithm, right = deep_ormachine(density), deep_layers.log_odds_from_above
+        algorithm, right = deep_ormachine(density), deep.log_odds_from_above
 
         def step(*args):
             broken = lambda *a: share * right(*a)  # noqa: E731
-            with mock.patch.object(deep_layers, "log_odds_from_above", broken):
+            with mock.patch.object(deep, "log_odds_from_above", broken):
                 state, info = algorithm.step(*args)
             return state, info
 
@@ -332,5 +334,5 @@ def test_a_layer_that_widens_is_warned_of():
 def test_numbers_and_layers_out_of_range_are_refused():
     with pytest.raises(InputError, match="num_sweeps is 0"):
         greedy_start(DENSITY, 0)
-    with pytest.raises(InputError, match="no layer 3"):
+    with pytest.raises(InputError, match="layer is 3; give a whole number from 1 to 2"):
         fed_forward(DENSITY, {}, 3)

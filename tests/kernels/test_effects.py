@@ -17,16 +17,18 @@ from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels.effect_moves import move_effects, move_levels
-from bmfjax.kernels.effects import draw_bits, ormachine_effects, random_position
-from bmfjax.kernels.effects_density import (
+from bmfjax.kernels.variants.effect_moves import move_effects, move_levels
+from bmfjax.kernels.variants.effects import (
     EffectsPrior,
+    draw_bits,
     entry_logits,
     entry_signs,
     log_likelihood,
     log_prior,
+    ormachine_effects,
+    random_position,
 )
-from bmfjax.kernels.observed_entries import observed_entries
+from bmfjax.kernels.variants.observed_entries import observed_entries
 from bmfjax.models.ormachine_effects import ormachine_effects as model
 from tests.kernels.exactness import choose, fast_jit
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from bmfjax.data import InputError
-from bmfjax.kernels.entry_blocks import (
+from bmfjax.kernels.ratings.entries import (
     MAX_KINDS,
     MAX_WIDTH,
     best_widths,
+    common_layout,
     entry_blocks,
     flat_values,
 )
@@ -32,6 +33,14 @@ def heavy_tailed(rng):
     seen[:, 5] = False
     rows, columns = np.nonzero(seen)
     return rows, columns, np.arange(1.0, len(rows) + 1.0)
+
+
+def test_a_common_layout_gives_data_sets_tables_of_one_shape():
+    layout = common_layout([([0, 0, 1], [0, 1, 1]), ([1], [0])], (2, 2))
+    first = entry_blocks([0, 0, 1], [0, 1, 1], [1.0, 2.0, 3.0], (2, 2), layout=layout)
+    second = entry_blocks([1], [0], [1.0], (2, 2), layout=layout)
+    for one, other in zip(first, second, strict=True):
+        assert [v.shape for v in one.value] == [v.shape for v in other.value]
 
 
 @pytest.mark.parametrize("size", [None, 1, 16])

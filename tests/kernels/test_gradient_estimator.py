@@ -10,12 +10,11 @@ import pytest
 from jax import random
 
 import bmfjax
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.anchor_track import follow, start_track
-from bmfjax.kernels.gradient_estimator import anchor_at, estimate_gradient, missing_noise
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.priors import EntryPrior
-from bmfjax.kernels.relaxed import log_joint
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import EntryPrior, log_joint
+from bmfjax.kernels.sgmcmc.anchors import follow, start_track
+from bmfjax.kernels.sgmcmc.gradients import anchor_at, estimate_gradient, missing_noise
 
 ROWS, COLUMNS, RANK = 8, 7, 2
 BATCH, TEMPERATURE = 3, 0.6

@@ -12,21 +12,21 @@ import scipy.stats
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.binary import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels import hamming_machine as kernel
-from bmfjax.kernels import packed_lines
-from bmfjax.kernels.bit_updates import update_bits
-from bmfjax.kernels.bit_votes import ScoreWeights, vote_basis, vote_usage
-from bmfjax.kernels.boolean_density import BitPrior
-from bmfjax.kernels.hamming_machine import (
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import words as packed_lines
+from bmfjax.kernels.boolean.bits import update_bits
+from bmfjax.kernels.boolean.density import BitPrior
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.variants import hamming as kernel
+from bmfjax.kernels.variants.hamming import (
     DispersionPrior,
     HammingDensity,
-    HammingState,
     hamming_data,
     hamming_machine,
 )
-from bmfjax.kernels.packed_lines import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.variants.scores import ScoreWeights, score_basis, score_usage
 from bmfjax.models.hamming_machine import hamming_machine as hamming_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
 from tests.kernels.exactness import fast_jit, model_log_joint, simulator
@@ -90,7 +90,7 @@ def draws_of(site, missing):
     lines = data.by_row if site == "usage" else data.by_column
     assert lines.ones.shape[0] > 1
     g = ScoreWeights(jax.nn.log_sigmoid(DISPERSION * jnp.arange(-RANK, RANK + 1.0)))
-    update = vote_usage if site == "usage" else vote_basis
+    update = score_usage if site == "usage" else score_basis
 
     @fast_jit
     def run(keys, words, partner, lines, odds):
@@ -220,7 +220,7 @@ def simulated_chains():
         sites = as_sites(position, OBSERVED.shape)
         votes = sites["usage"] @ (2 * sites["basis"] - 1).T
         ones = unpack_last_axis(data.by_row.ones[0], OBSERVED.shape[1])
-        joint = log_likelihood(HammingState(position), data)
+        joint = log_likelihood(State(position), data)
         found = (
             votes[0, 0], votes[1, 1], joint + kernel.log_prior(density, position, data),
             position["dispersion"], sites["usage"].sum(), sites["basis"].sum(),
@@ -236,7 +236,7 @@ def simulated_chains():
 
         def step(key, state, data):
             position = state.position | {"dispersion": scale * state.position["dispersion"]}
-            return right.step(key, HammingState(position), data)
+            return right.step(key, State(position), data)
 
         return right._replace(step=step)
 

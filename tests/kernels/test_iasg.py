@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
-from bmfjax.kernels.iasg import Block, _clamp, _free, _reflect, iasg
-from bmfjax.kernels.step_size import matched_step_size, variance_ratio
+from bmfjax.kernels.sgmcmc.iasg import Block, _clamp, _free, _reflect, iasg
+from bmfjax.kernels.sgmcmc.step_size import matched_step_size, variance_ratio
 
 CASES, DIMS = 64, 32
 CENTRE = np.linspace(-1.0, 1.0, DIMS)

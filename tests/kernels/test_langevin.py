@@ -12,21 +12,20 @@ from jax import lax, random
 import bmfjax
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics import ess_bulk
-from bmfjax.infer.driver import ChainRun
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.boundary import (
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.infer.run import ChainRun
+from bmfjax.kernels.numerics.truncated_normal import fold
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
+from bmfjax.kernels.sgmcmc.boundary import (
     clamp_step,
     conormal_return,
     logit_step,
     reflect_step,
     truncate_step,
 )
-from bmfjax.kernels.folded_normal import fold
-from bmfjax.kernels.langevin import BOUNDARIES, langevin
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.priors import EntryPrior
-from bmfjax.kernels.relaxed import RelaxedDensity
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs
+from bmfjax.kernels.sgmcmc.langevin import BOUNDARIES, langevin
 
 LINES = 10_000
 #: Small problems take longer to compile than to run.
@@ -350,15 +349,15 @@ EXPONENTIAL = EntryPrior(lambda x, rate: -2.0 * x, 0.0, np.inf, 0.0, (2.0, 0.0))
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        ({}, {"boundary": "bounce"}, "boundary 'bounce' is unknown; choose from truncate, reflect"),
-        ({}, {"noise": "none"}, "noise 'none' is unknown; choose from langevin, top-up"),
-        ({}, {"batch": (1, 2)}, "the batch of rows is 1; give 2 to 6"),
-        ({}, {"batch": (6, 5)}, "the batch of columns is 5; give 2 to 4"),
+        ({}, {"boundary": "bounce"}, "boundary is 'bounce'; choose from truncate, reflect"),
+        ({}, {"noise": "none"}, "noise is 'none'; choose from langevin, top-up"),
+        ({}, {"batch": (1, 2)}, "the batch of rows is 1; give a whole number from 2 to 6"),
+        ({}, {"batch": (6, 5)}, "the batch of columns is 5; give a whole number from 2 to 4"),
         ({}, {"step_size": 1.0}, "step_size is 1.0; with boundary='truncate' give .* 0 and 1,"),
         ({}, {"boundary": "reflect", "step_size": 4.0}, "give a number between 0 and 4,"),
         ({}, {"step_size": 0.0}, "step_size is 0.0"),
-        ({}, {"num_steps": 0}, "num_steps is 0; give at least 1"),
-        ({}, {"num_anchor": 0}, "num_anchor is 0; give at least 1"),
+        ({}, {"num_steps": 0}, "num_steps is 0; give a whole number of at least 1"),
+        ({}, {"num_anchor": 0}, "num_anchor is 0; give a whole number of at least 1"),
         ({"usage": EXPONENTIAL}, {"boundary": "logit"}, "usage reaches to infinity; .* finite"),
         ({"basis": BETA}, {}, "basis is not quadratic in its logarithm"),
         ({"basis": BETA}, {"boundary": "clamp"}, "basis is not finite at its bounds"),

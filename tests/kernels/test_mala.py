@@ -12,12 +12,11 @@ from jax import lax, random
 
 import bmfjax
 from bmfjax.data.errors import InputError
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.folded_normal import fold, folded_log_density
-from bmfjax.kernels.mala import reflected_mala, update_factor
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.priors import EntryPrior
-from bmfjax.kernels.relaxed import RelaxedDensity
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.numerics.truncated_normal import fold, folded_log_density
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
+from bmfjax.kernels.sgmcmc.mala import reflected_mala, update_factor
 
 FLAT = EntryPrior(lambda x, rate: jnp.zeros_like(x), 0.0, 1.0, 0.0, (0.0, 0.0))
 PRIORS = {
@@ -162,8 +161,8 @@ def check_types(dtype):
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        ({}, {"step_size": 0.0}, "step_size is 0.0; give a number above 0"),
-        ({}, {"num_steps": 0}, "num_steps is 0; give at least 1"),
+        ({}, {"step_size": 0.0}, "step_size is 0.0; give a positive number"),
+        ({}, {"num_steps": 0}, "num_steps is 0; give a whole number of at least 1"),
         ({"usage": FLAT._replace(high=np.inf)}, {}, "flat on .*improper"),
         (
             {"basis": FLAT._replace(quadratic=None, log_prob=lambda x, rate: jnp.log(x))},

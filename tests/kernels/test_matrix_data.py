@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data import InputError
-from bmfjax.kernels.matrix_data import (
+from bmfjax.kernels.relaxed.data import (
     MatrixData,
     MissingCells,
     ObservedCells,

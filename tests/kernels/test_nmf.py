@@ -15,11 +15,16 @@ from bmfjax import models
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, geweke_scores, mcse_mean, pairwise_distances
 from bmfjax.infer import ChainRun, NMFGibbs, wall_ladder
-from bmfjax.kernels import basis_change, nmf
-from bmfjax.kernels.basis_change import change_basis, draw_nonnegative_shift, draw_shift
-from bmfjax.kernels.matrix_data import matrix_data
-from bmfjax.kernels.regression_moves import move_lines
-from bmfjax.kernels.soft_wall import HARD, draw_two_sided
+from bmfjax.kernels.nonnegative import basis_change, gibbs
+from bmfjax.kernels.nonnegative.basis_change import change_basis, draw_nonnegative_shift, draw_shift
+from bmfjax.kernels.nonnegative.line_moves import _weak_directions, move_lines
+from bmfjax.kernels.nonnegative.soft_constraint import (
+    HARD,
+    _log_mass_above_zero,
+    draw_two_sided,
+    violation,
+)
+from bmfjax.kernels.relaxed.data import matrix_data
 from tests.kernels.exactness import fast_jit, new_problem, simulator
 
 INF = float("inf")
@@ -33,7 +38,7 @@ def uniform_by_quadrature(log_density, draws, low, high, grid=20_000):
     return np.interp(draws, edges, mass / mass[-1])
 
 
-# ---- entries behind a wall -----------------------------------------------------------------------
+# ---- the soft constraint -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,7 @@ def uniform_by_quadrature(log_density, draws, low, high, grid=20_000):
     [(0.0, 0.0, 1.0, 2.0), (3.0, 2.0, 1.0, 5.0), (-40.0, 4.0, 2.0, 3.0), (-8.0, 1.0, 0.5, 20.0),
      (60.0, 30.0, 1.0, 1.0), (-5.0, 3.0, 1.0, HARD)],
 )  # fmt: skip
-def test_an_entry_behind_a_wall_has_its_density(linear, precision, rate, wall):
+def test_a_softly_constrained_entry_has_its_density(linear, precision, rate, wall):
     full = functools.partial(jnp.full, (4000,))
     x = np.asarray(
         fast_jit(draw_two_sided)(
@@ -58,6 +63,21 @@ def test_an_entry_behind_a_wall_has_its_density(linear, precision, rate, wall):
     assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
     if wall == HARD:
         assert (x > 0).all()
+
+
+def test_the_mass_above_zero_of_an_exponential_density():
+    mass = _log_mass_above_zero(jnp.array(-2.0), jnp.array(0.0))
+    assert float(mass) == pytest.approx(np.log(0.5), abs=1e-4)
+
+
+def test_negative_entries_violate_the_constraint_in_units_of_their_rates():
+    position = {"usage": jnp.array([[-1.0], [2.0]]), "basis": jnp.array([[-0.5]])}
+    assert float(violation(position, {"usage": 1.0, "basis": 4.0})) == 3.0
+
+
+def test_weak_directions_are_columns_of_the_inverse_gram_matrix():
+    directions = _weak_directions(jnp.array([[1.0, 1.0], [1.0, 0.0]]))
+    np.testing.assert_allclose(directions, [[1.0, -1.0], [-0.5, 1.0]], atol=1e-3)
 
 
 # ---- changes of basis ----------------------------------------------------------------------------
@@ -208,7 +228,7 @@ def joint_test(request):
 
     def algorithm(density, power, weight_factor):
         """Sweeps, and the moves with faults: right where `power` is 0 and the factor 1."""
-        plain = nmf.nonnegative_gibbs(density, None, ())
+        plain = gibbs.nonnegative_gibbs(density, None, ())
         right = basis_change.slice_sample
 
         def faulty(key, x, log_density, low, high):
@@ -220,8 +240,8 @@ def joint_test(request):
             state, _ = plain.step(key_sweep, state, data)
             weight = weight_factor * state.position["precision"]
             with mock.patch.object(basis_change, "slice_sample", faulty):
-                position = nmf.move(key_move, density, state.position, data, weight, nmf.MOVES)
-            return type(state)(position), nmf.sweep_info(density, position, data)
+                position = gibbs.move(key_move, density, state.position, data, weight, gibbs.MOVES)
+            return type(state)(position), gibbs.sweep_info(density, position, data)
 
         return plain._replace(step=step)
 

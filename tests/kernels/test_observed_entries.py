@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data import InputError
-from bmfjax.kernels.observed_entries import line_sums, num_chunks, observed_entries
+from bmfjax.kernels.variants.observed_entries import line_sums, num_chunks, observed_entries
 
 
 @pytest.mark.parametrize("fill", [None, 3])

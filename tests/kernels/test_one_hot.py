@@ -11,14 +11,19 @@ import scipy.special
 import scipy.stats
 from jax import random
 
-from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.binary import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels import one_hot as kernel
-from bmfjax.kernels import packed_lines
-from bmfjax.kernels.boolean_density import BitPrior
-from bmfjax.kernels.flip_rates import FlipRatePrior
-from bmfjax.kernels.one_hot import OneHotDensity, OneHotState, one_hot_data, one_hot_machine
-from bmfjax.kernels.packed_lines import unpack_last_axis
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import words as packed_lines
+from bmfjax.kernels.boolean.density import BitPrior
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.variants import one_hot as kernel
+from bmfjax.kernels.variants.one_hot import (
+    OneHotDensity,
+    one_hot_data,
+    one_hot_machine,
+)
 from bmfjax.models.one_hot import one_hot_machine as one_hot_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
 from tests.kernels.exactness import fast_jit, model_log_joint, simulator
@@ -180,7 +185,7 @@ def simulated_chains():
         cluster, rate, w = (position[n] for n in ("cluster", "flip_rate", "weights"))
         product = basis[cluster]
         ones = unpack_last_axis(data.packed.by_row.ones[0], OBSERVED.shape[1])
-        joint = log_likelihood(OneHotState(position), data)
+        joint = log_likelihood(State(position), data)
         found = (
             cluster[0] == cluster[1], product[0, 0], product[1, 1],
             joint + kernel.log_prior(density, position, data), rate, w.max(), basis.sum(),
@@ -195,7 +200,7 @@ def simulated_chains():
 
         def step(key, state, data):
             position = state.position | {"flip_rate": scale * state.position["flip_rate"]}
-            return right.step(key, OneHotState(position), data)
+            return right.step(key, State(position), data)
 
         return right._replace(step=step)
 

@@ -12,16 +12,16 @@ import scipy.special
 import scipy.stats
 from jax import lax, random
 
-from bmfjax.data.matrix import BinaryMatrix
+from bmfjax.data.binary import BinaryMatrix
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.infer import ChainRun
-from bmfjax.kernels import ormachine as kernel
-from bmfjax.kernels.bit_blocks import joint
-from bmfjax.kernels.bit_updates import gibbs, metropolis
-from bmfjax.kernels.boolean_density import BitPrior, BooleanDensity
-from bmfjax.kernels.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
-from bmfjax.kernels.ormachine import OrMachineState, ormachine
-from bmfjax.kernels.packed_lines import packed_data, unpack_last_axis
+from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import gibbs as kernel
+from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
+from bmfjax.kernels.boolean.gibbs import ormachine
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 from bmfjax.models.ormachine import ormachine as ormachine_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
 from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores, simulator
@@ -261,7 +261,7 @@ def simulated_chains(num_rates):
         product = sites["usage"] @ sites["basis"].T > 0
         ones = unpack_last_axis(data.by_row.ones[0], OBSERVED.shape[1])
         rates = jnp.ravel(position["flip_rate"])
-        joint = log_likelihood(OrMachineState(position), data)
+        joint = log_likelihood(State(position), data)
         found = (
             product[0, 0], product[1, 1],
             joint + kernel.log_prior(problem.density, position, data), rates[0], rates[-1],
@@ -375,7 +375,7 @@ def test_fixed_bits_and_rates_at_their_ends_make_no_nan(update):
     step = fast_jit(ormachine(density, update=update).step)
     position = as_position({n: np.ones((m, RANK)) for n, m in (("usage", 9), ("basis", 35))})
     for rate in (0.5, 1e-30):
-        state = OrMachineState(position | {"flip_rate": jnp.float32(rate)})
+        state = State(position | {"flip_rate": jnp.float32(rate)})
         with jax.debug_nans(True):
             _, info = step(random.key(1), state, data)
         assert np.isfinite(info.log_joint)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmfjax.data.matrix import BinaryMatrix
-from bmfjax.kernels import packed_lines
-from bmfjax.kernels.packed_lines import (
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.kernels.boolean import words as packed_lines
+from bmfjax.kernels.boolean.words import (
     count_bits,
     pack_last_axis,
     packed_data,

@@ -16,17 +16,16 @@ from numpyro.infer.util import log_density
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.infer import ChainRun
-from bmfjax.kernels.entry_blocks import entry_blocks
-from bmfjax.kernels.normal_wishart import (
+from bmfjax.kernels.numerics.normal_wishart import (
     NormalWishart,
     draw_normal_wishart,
     gamma_shapes,
     moments,
 )
-from bmfjax.kernels.pmf import PMFDensity, pmf_gibbs
-from bmfjax.kernels.pmf_density import log_prior
-from bmfjax.kernels.pmf_links import LINKS, latent, log_interval, log_probabilities
-from bmfjax.kernels.pmf_sides import draw_side
+from bmfjax.kernels.ratings.density import LINKS, latent, log_interval, log_prior, log_probabilities
+from bmfjax.kernels.ratings.entries import entry_blocks
+from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
+from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models import pmf
 from tests.kernels.exactness import choose, fast_jit
 
@@ -256,7 +255,9 @@ def simulated_chains(link):
         wrong = density._replace(
             factors=PRIOR._replace(strength=2.0 * strength), effect_gamma=(6.0, 3.0 * rate)
         )
-        with mock.patch("bmfjax.kernels.pmf.check_density"):  # the faults are traced numbers
+        with mock.patch(
+            "bmfjax.kernels.ratings.gibbs.check_density"
+        ):  # the faults are traced numbers
             algorithm = pmf_gibbs(wrong)
 
         def body(carry, key):

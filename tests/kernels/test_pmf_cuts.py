@@ -10,10 +10,14 @@ import pytest
 from jax import lax, random
 from scipy.special import ndtr
 
-from bmfjax.kernels.normal_wishart import NormalWishart
-from bmfjax.kernels.pmf_cuts import draw_cuts_and_scale, log_prior_gain, scaled_position, slopes
-from bmfjax.kernels.pmf_density import PMFDensity, log_prior
-from bmfjax.kernels.pmf_links import are_apart, level_of
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.ratings.cutpoints import (
+    draw_cuts_and_scale,
+    log_prior_gain,
+    scaled_position,
+    slopes,
+)
+from bmfjax.kernels.ratings.density import PMFDensity, are_apart, level_of, log_prior
 from tests.kernels.exactness import fast_jit, moment_scores
 
 DENSITY = PMFDensity(

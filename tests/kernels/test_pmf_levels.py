@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from jax import random
 
-from bmfjax.kernels.normal_wishart import NormalWishart
-from bmfjax.kernels.pmf_density import PMFDensity, log_prior
-from bmfjax.kernels.pmf_levels import _translate, _translate_mean
-from bmfjax.kernels.pmf_links import are_apart
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.ratings.cutpoints import _translate, _translate_mean
+from bmfjax.kernels.ratings.density import PMFDensity, are_apart, log_prior
 from tests.kernels.exactness import fast_jit
 
 LINKS = ("identity", "probit", "ordered")

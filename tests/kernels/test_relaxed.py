@@ -12,12 +12,12 @@ from jax import random
 from numpyro import handlers
 from numpyro.infer.util import log_density as numpyro_log_density
 
-from bmfjax.infer import plates
-from bmfjax.infer.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels import relaxed as kernel
-from bmfjax.kernels.matrix_data import matrix_data, num_observed, residual_sum_of_squares
-from bmfjax.kernels.newton import newton_direction
-from bmfjax.kernels.relaxed_blocks import relaxed_blocks
+from bmfjax.infer.mcmc import plates
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.kernels.numerics.linalg import newton_direction
+from bmfjax.kernels.relaxed import density as kernel
+from bmfjax.kernels.relaxed.data import matrix_data, num_observed, residual_sum_of_squares
+from bmfjax.kernels.sgmcmc.relaxed_blocks import relaxed_blocks
 from bmfjax.models.relaxed import PRIORS, relaxed_bmf
 
 ROWS, COLUMNS, RANK = 9, 7, 3

@@ -9,7 +9,7 @@ import scipy.stats
 from jax import lax, random
 
 from bmfjax.diagnostics import ess_bulk
-from bmfjax.kernels.slice import slice_sample
+from bmfjax.kernels.numerics.slice import slice_sample
 from tests.kernels.exactness import fast_jit
 
 CHAINS, DRAWS = 200, 150

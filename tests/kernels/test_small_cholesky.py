@@ -1,10 +1,17 @@
-"""Cholesky factors along the last axis are those of NumPy."""
+"""Cholesky factors along the last axis, and solutions of systems, are those of NumPy."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bmfjax.kernels.small_cholesky import back_substitute, cholesky, factor, log_determinant
+from bmfjax.kernels.numerics.linalg import (
+    back_substitute,
+    cholesky,
+    factor,
+    inverse,
+    log_determinant,
+    solve,
+)
 from tests.kernels.exactness import fast_jit
 
 
@@ -36,3 +43,13 @@ def test_one_matrix():
 def test_a_matrix_that_rounds_to_singular_has_a_finite_factor():
     a = jnp.ones((3, 3)) + 1e-9 * jnp.eye(3)
     assert bool(jnp.isfinite(factor(a)).all())
+
+
+def test_systems_are_solved_as_by_numpy():
+    half = np.random.default_rng(5).normal(size=(40, 5, 7))
+    matrices = (half @ half.transpose(0, 2, 1)).astype(np.float32)
+    right = matrices[:, :, :2] @ np.ones((2, 1), np.float32)
+    found = solve(jnp.asarray(matrices), jnp.asarray(right[..., 0]))
+    np.testing.assert_allclose(found, np.broadcast_to([1, 1, 0, 0, 0], (40, 5)), atol=2e-2)
+    identity = matrices @ np.asarray(inverse(jnp.asarray(matrices)))
+    np.testing.assert_allclose(identity, np.broadcast_to(np.eye(5), identity.shape), atol=2e-2)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.kernels.iasg import Block
-from bmfjax.kernels.step_size import (
+from bmfjax.kernels.sgmcmc.iasg import Block
+from bmfjax.kernels.sgmcmc.step_size import (
     _streamed_variance,
     calibrated_step_size,
     matched_step_size,

@@ -13,16 +13,16 @@ import pytest
 import scipy.stats
 from jax import lax, random
 
-from bmfjax.infer.relaxed import entry_prior
-from bmfjax.kernels.matrix_data import (
+from bmfjax.infer.mcmc.relaxed import entry_prior
+from bmfjax.kernels.relaxed.data import (
     matrix_data,
 )
-from bmfjax.kernels.relaxed import (
+from bmfjax.kernels.relaxed.density import (
     draw_factor_rate,
     draw_precision,
     log_joint,
 )
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs, update_factor
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs, update_factor
 from tests.kernels.exactness import (
     entry_scores,
     fast_jit,

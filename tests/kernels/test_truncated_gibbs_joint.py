@@ -9,10 +9,10 @@ import pytest
 from jax import random
 
 from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels.relaxed import (
+from bmfjax.kernels.relaxed.density import (
     log_joint,
 )
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
 from tests.kernels.exactness import (
     broken,
     new_problem,

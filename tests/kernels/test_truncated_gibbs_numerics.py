@@ -12,14 +12,14 @@ import scipy.stats
 from jax import lax, random
 
 from bmfjax.data import InputError
-from bmfjax.kernels.matrix_data import (
+from bmfjax.kernels.relaxed.data import (
     matrix_data,
 )
-from bmfjax.kernels.relaxed import (
+from bmfjax.kernels.relaxed.density import (
     MAX_PRECISION,
     draw_precision,
 )
-from bmfjax.kernels.truncated_gibbs import truncated_gibbs, update_factor
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs, update_factor
 from tests.kernels.exactness import (
     fast_jit,
 )

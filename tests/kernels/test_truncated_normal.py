@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax import random
 from scipy.special import erfcx, ndtr
 
-from bmfjax.kernels.truncated_normal import truncated_normal, truncated_normal_quantile
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal, truncated_normal_quantile
 from tests.kernels.exactness import fast_jit
 
 INF = float("inf")

@@ -132,7 +132,7 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, r"rank is 0; give a number of factors of at least 1"),
+        ({"rank": 0}, r"rank is 0; give a whole number of at least 1"),
         ({"rank": 1.5}, r"rank is 1\.5"),
         ({"usage_prior": 2.0}, r"density of usage is 2\.0"),
         ({"basis_prior": np.ones((2, 2))}, r"prior of basis has shape \(2, 2\).* shape \(4, 2\)"),

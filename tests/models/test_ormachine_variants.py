@@ -297,7 +297,7 @@ def test_axes_of_the_layers_have_names():
         (DEEP, {"data": None}, r"deep_ormachine needs data"),
         (DEEP, {"data": VALUES + 2}, r"data at row 0, column 0 is"),
         (DEEP, {"ranks": ()}, r"ranks is empty"),
-        (DEEP, {"ranks": (3, 0)}, r"rank is 0"),
+        (DEEP, {"ranks": (3, 0)}, r"rank of layer 2 is 0; give a whole number"),
         (DEEP, {"flip_rate": {3: 0.1}}, r"flip_rate names layer 3; the layers are 1 to 2"),
         (DEEP, {"basis_prior": {0: 0.1}}, r"basis_prior names layer 0"),
         (DEEP, {"basis_prior": np.full((COLUMNS, 3), 0.5)}, r"prior of basis_2 has shape \(4, 3\)"),

@@ -131,7 +131,7 @@ def test_precision_is_fixed_by_a_number_and_learned_from_a_distribution():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"rank": 0}, InputError, r"rank is 0; give a number of factors of at least 1"),
+        ({"rank": 0}, InputError, r"rank is 0; give a whole number of at least 1"),
         ({"prior": "gauss"}, InputError, r"prior 'gauss' of usage is unknown; choose from uniform"),
         ({"basis_prior": "x"}, InputError, r"prior 'x' of basis is unknown"),
         ({"prior": 0.5}, TypeError, r"prior of usage is a float; give a name"),

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 import bmfjax
-from bmfjax.report import overview, overview_figure, page, plots, write_report
+from bmfjax.families import FAMILIES
+from bmfjax.report import factors, overview, page, plots, write_report
 from bmfjax.report.style import label_colours, plain, png
 
 AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
@@ -81,14 +82,24 @@ def test_the_sections_come_in_order(text):
     ]
 
 
+def test_a_run_that_was_not_stopped_does_not_say_so(text):
+    assert "was stopped" not in text
+
+
 def test_settings_and_fingerprint_are_told(fit, text):
     assert fit.data.fingerprint() in text
     assert "num_warmup" in text
     assert fit.versions["jax"] in text
 
 
+def test_no_page_explains_a_word_twice():
+    for model in FAMILIES:
+        terms = [word.term for word in bmfjax.Fit.of_model(model).page.words]
+        assert len(terms) == len(set(terms))
+
+
 def test_facts_are_those_of_the_fit(fit):
-    told = {name: value for name, value, _ in page.facts(fit)}
+    told = {name: value for tell in fit.page.facts for name, value, _ in tell(fit)}
     assert told["Size"] == "12 x 8"
     assert told["Without information"] == "1 row, 0 columns"
     assert told["Missing"].startswith("9 ")
@@ -126,7 +137,7 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
     def broken(_):
         raise RuntimeError("template")
 
-    monkeypatch.setattr(page, "context", broken)
+    monkeypatch.setattr(page, "template", broken)
     with pytest.raises(RuntimeError, match="template"):
         write_report(fit, path, overwrite=True)
     monkeypatch.setattr(page, "render", lambda _: "\ud800")  # fails in the middle of the writing
@@ -153,9 +164,8 @@ def test_the_verdict_is_green_only_for_exact_draws_that_agree(fit, changes, shad
 
 def test_a_stopped_run_says_so(fit):
     scalars = {**fit.scalars, "complete": False, "num_draws": 17}
-    stopped = page._stopped(dataclasses.replace(fit, scalars=scalars))
-    assert "after 17 of 40 draws" in stopped
-    assert page._stopped(fit) == ""
+    stopped = dataclasses.replace(fit, scalars=scalars)
+    assert "after 17 of 40 draws" in page.render(stopped)
 
 
 def test_one_chain_few_draws_no_labels_no_names(fit):
@@ -184,7 +194,7 @@ def test_one_chain_few_draws_no_labels_no_names(fit):
         assert "not checked" in text
         assert "Rows, highest usage first" not in text
     assert "Too few draws" in text
-    assert plots.usage_by_label_figure(one) is None
+    assert factors.usage_by_label_figure(one) is None
 
 
 def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
@@ -201,15 +211,18 @@ def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
     assert "7 evenly spaced rows of 12" in note
     assert "average of up to 2 x 2" in note
     assert "20 of the 80 kept draws" in note
-    assert len(png(overview_figure(fit, drawn=drawn))) > 1000
+    figure = overview.overview_figure(fit, drawn)
+    panels = [axes.get_label() for axes in figure.axes if axes.images]
+    assert [p for p in panels if p != "labels"] == ["matrix", "reconstruction", "uncertainty"]
+    assert len(png(figure)) > 1000
 
 
 def test_many_entries_are_binned_and_many_columns_left_out(fit, monkeypatch):
     monkeypatch.setattr(plots, "MAX_POINTS", 5)
-    monkeypatch.setattr(plots, "MAX_BASIS_COLUMNS", 5)
+    monkeypatch.setattr(factors, "MAX_BASIS_COLUMNS", 5)
     monkeypatch.setattr(plots, "MAX_STEPS", 30)
     png(plots.mean_sd_figure(fit))
-    assert len(plots.basis_figure(fit).axes[0].get_yticks()) == 5
+    assert len(factors.basis_figure(fit).axes[0].get_yticks()) == 5
     assert len(plots.trace_figure(fit).axes[0].lines[0].get_xdata()) == 30
 
 
@@ -223,7 +236,7 @@ def test_the_overview_shows_the_entries(fit):
 
 
 def test_label_shares_count_rows(fit):
-    shares = plots.label_shares(fit)
+    shares = factors.label_shares(fit)
     np.testing.assert_allclose(shares["<left>"], fit.usage_binary[:6].mean(0))
     assert set(shares) == {"<left>", "right & wrong", "unknown"}
 
@@ -249,6 +262,6 @@ def test_names_in_figures_are_no_formulas():
     assert len(plain("word " * 20)) <= 28
 
 
-def test_pyplot_is_left_alone():
-    code = "import bmfjax.report, sys; assert 'matplotlib.pyplot' not in sys.modules"
+def test_matplotlib_is_imported_only_for_a_figure():
+    code = "import bmfjax.report, sys; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,10 +17,9 @@ from scipy.stats import norm
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.models.logistic import logistic as model
-from bmfjax.variational import logistic as svi
-from bmfjax.variational import logistic_batch as batch
-from bmfjax.variational import logistic_posterior as lp
-from bmfjax.variational import logistic_rounds as rounds
+from bmfjax.variational import batch, rounds
+from bmfjax.variational import posterior as lp
+from bmfjax.variational import stochastic as svi
 from bmfjax.variational.entry_sampling import STRATEGIES, draw_entries, entry_sampler
 from tests.kernels.exactness import fast_jit
 

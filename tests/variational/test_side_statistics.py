@@ -11,9 +11,9 @@ from jax import numpy as jnp
 from jax import random
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.variational import LogisticPrior, entry_sampler, logistic
-from bmfjax.variational import logistic_posterior as lp
-from bmfjax.variational.side_statistics import Statistics, mean_field, solve
+from bmfjax.variational import LogisticPrior, entry_sampler, stochastic
+from bmfjax.variational import posterior as lp
+from bmfjax.variational.statistics import Statistics, mean_field, solve
 
 
 @settings(max_examples=30, deadline=None)
@@ -47,7 +47,7 @@ def test_the_mean_field_is_the_best_with_fixed_coordinates(free):
 def test_no_step_waits_for_lapack():
     """Two of its batched calls at once wait for each other's threads on a machine of two cores."""
     prior, values = LogisticPrior(3), np.random.default_rng(0).random((9, 7)) < 0.4
-    state = logistic.init(lp.start(random.key(0), values.shape, prior, 0.0), prior)
-    step = jax.jit(functools.partial(logistic.step, prior=prior))
+    state = stochastic.init(lp.start(random.key(0), values.shape, prior, 0.0), prior)
+    step = jax.jit(functools.partial(stochastic.step, prior=prior))
     program = step.lower(random.key(1), state, entry_sampler(BinaryMatrix(values))).as_text()
     assert "lapack" not in program and "while" in program

@@ -1,0 +1,58 @@
+"""Checks of arguments: each returns what it was given, or refuses it in one sentence."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bmfjax.data.errors import InputError
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """Return a whole number of at least `least` and at most `most`; booleans are none."""
+    number = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if not number or value < least or (most is not None and value > most):
+        which = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name} is {value!r}; give a whole number {which}")
+    return int(value)
+
+
+def positive(name: str, value: Any, what: str = "number") -> float:
+    """Return a finite number above zero; `what` names it in the refusal."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if not number or not 0 < value < math.inf:
+        raise InputError(f"{name} is {value!r}; give a positive {what}")
+    return float(value)
+
+
+def one_of(name: str, value: Any, choices: Iterable) -> Any:
+    """Return a value that is among the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}; choose from {', '.join(map(str, choices))}")
+    return value
+
+
+def mapping(name: str, given: Any, names: Sequence[str], owner: str) -> dict:
+    """Return a mapping as a dict, None as an empty one; refuse names that its owner lacks."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{name} is {given!r}; give a mapping of any of {', '.join(names)}")
+    unknown = sorted(set(given or {}) - set(names), key=str)
+    if unknown:
+        raise InputError(f"{name} name {unknown[0]!r}; {owner} has {', '.join(names) or 'none'}")
+    return dict(given or {})
+
+
+def numeric(name: str, value: Any, shape: tuple[int, ...], kind: Any = np.float32) -> np.ndarray:
+    """Return an array of numbers of one shape."""
+    try:
+        values = np.asarray(value, kind)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is not numeric; give an array of numbers") from None
+    if values.shape != shape:
+        raise InputError(f"{name} has shape {values.shape}; it must be {shape}")
+    return values

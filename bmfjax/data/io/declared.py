@@ -1,0 +1,190 @@
+"""What a file says that it holds, compared with the memory there is before any of it is read.
+
+A header of 100 bytes can declare a matrix that fills every machine. The bytes per entry below were
+measured as the peak of reading and checking, not as the size of the result.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.memory import require_memory
+
+#: Bytes for each entry that a sparse file stores: triples, their CSR, its copies with ones.
+STORED_ENTRY = 64
+#: Pointers for each row of a sparse matrix: CSR and copies.
+ROW_POINTERS = 12
+#: Bytes for each entry of a dense matrix of ones and zeros, besides the array that was read.
+BINARY_ENTRY = 4
+#: The same where a threshold is applied first.
+BINARIZED_ENTRY = 20
+#: Bytes for each entry of a matrix of real numbers, besides the array that was read.
+REAL_ENTRY = 17
+#: Bytes for each rating: triples, their order, and copies in that order.
+RATING = 120
+#: Bytes for each name that the file does not hold as text: a string, its place in a table.
+NAME = 150
+#: Characters of a text file from which the memory for all of it is estimated.
+_SAMPLE = 1 << 16
+_SMALLER = "choose fewer rows or columns, or use a machine with more memory"
+
+
+def check_sparse(shape, num_stored) -> None:
+    """Refuse a sparse matrix whose entries or rows do not fit; zeros cost nothing."""
+    pointer = 4 if max(*shape, num_stored) < 1 << 31 else 8
+    needed = STORED_ENTRY * int(num_stored) + ROW_POINTERS * pointer * int(shape[0])
+    entries = "1 entry" if num_stored == 1 else f"{num_stored:,} entries"
+    require_memory(
+        needed, f"a sparse matrix of {_dimensions(shape)} with {entries}, as the file declares it,",
+        "check the header, leave out rows without entries, or use a machine with more memory",
+    )  # fmt: skip
+
+
+def check_dense(shape, bytes_an_entry) -> None:
+    """Refuse a matrix that does not fit with every entry of it in memory."""
+    needed = bytes_an_entry * (int(shape[0]) * int(shape[1]))
+    remedy = f"check the header, or {_SMALLER}"
+    require_memory(needed, f"a matrix of {_dimensions(shape)}, as the file declares it,", remedy)
+
+
+def check_matrix_market(info, size, binarize) -> None:
+    """Check what `scipy.io.mminfo` says of a file of `size` bytes."""
+    rows, columns, entries, layout, _, symmetry = info
+    # "1 1" or "0" and the end of a line; of a symmetric array nearly half is written.
+    least = 4 * entries if layout == "coordinate" else 2 * entries
+    if layout == "array" and symmetry != "general":
+        least //= 4
+    if least > size + 1:  # the last line need not end
+        raise InputError(
+            f"its header declares {entries:,} entries and the file has {size:,} bytes, too few "
+            "for them; check that the file is whole"
+        )
+    if layout == "coordinate":
+        check_sparse((rows, columns), entries * (1 if symmetry == "general" else 2))
+    else:
+        check_dense((rows, columns), 8 + (BINARY_ENTRY if binarize is None else BINARIZED_ENTRY))
+
+
+def check_archive(archive: zipfile.ZipFile) -> None:
+    """Refuse an .npz whose arrays do not fit, however small they were packed."""
+    total = 0
+    for info in archive.infolist():
+        declared = info.file_size
+        if info.filename.endswith(".npy"):
+            with archive.open(info) as stream:
+                header = array_header(stream)
+            declared = array_size(*header)
+            if declared > info.file_size and not header[1].hasobject:
+                raise InputError(
+                    f"its array {info.filename[:-4]!r} declares {declared:,} bytes and holds at "
+                    f"most {info.file_size:,}; check that the file is whole and what wrote it"
+                )
+        total += declared
+    what = f"what the file holds ({total:,} bytes when unpacked)"
+    require_memory(total, what, _SMALLER)
+
+
+def array_header(stream):
+    """Return (shape, dtype) from the header of an .npy file; read no more."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise InputError("an array in it is of records; give an array of plain numbers")
+    return shape, dtype
+
+
+def check_array(stream, size) -> None:
+    """Refuse an .npy file of `size` bytes whose real numbers do not fit."""
+    shape, dtype = array_header(stream)
+    declared = array_size(shape, dtype)
+    if declared > size - stream.tell() and not dtype.hasobject:
+        raise InputError(
+            f"it declares {declared:,} bytes and the file has {size:,}; check that the file is "
+            "whole and what wrote it"
+        )
+    if len(shape) == 2:
+        check_dense(shape, dtype.itemsize + REAL_ENTRY)
+
+
+def array_size(shape, dtype) -> int:
+    """Return the bytes of an array; Python's integers do not overflow."""
+    size = int(dtype.itemsize)
+    for length in shape:
+        size *= int(length)
+    return size
+
+
+class TextSize(NamedTuple):
+    """What the lines of a text file hold, estimated from its size and its beginning."""
+
+    num_bytes: int  # the size of the file, which is known
+    num_lines: float
+    num_cells: float  # between separators
+    num_filled: float  # cells that hold a text
+    strings: float  # bytes that the cells take as Python strings in lists
+
+
+def text_size(path) -> TextSize:
+    """Estimate what the lines of a UTF-8 text file hold."""
+    num_bytes = path.stat().st_size
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as stream:
+        sample = stream.read(_SAMPLE)
+    lines = sample.splitlines()
+    cells = [cell for line in lines for cell in re.split("[,;\t ]", line)]
+    # One character is a string that Python has already; of others it keeps a string each.
+    strings = sum(8 + (sys.getsizeof(cell) if len(cell) > 1 else 0) for cell in cells)
+    counts = len(lines), len(cells), sum(map(bool, cells)), strings + 150 * len(lines)
+    share = num_bytes / max(len(sample.encode()), 1)
+    return TextSize(num_bytes, *(share * count for count in counts))
+
+
+def check_table_text(path, bytes_a_cell) -> None:
+    """Refuse a table as text that does not fit; a cell is first a string, then a number."""
+    size = text_size(path)
+    needed = size.strings + bytes_a_cell * size.num_cells
+    remedy = f"give it as .npz, .npy or .mtx, or {_SMALLER}"
+    _check_text(size, needed, "a table as text", remedy)
+
+
+def check_rating_table(path) -> None:
+    """Refuse a table of ratings as text that does not fit; a cell without a rating is no rating."""
+    size = text_size(path)
+    needed = size.strings + RATING * size.num_filled
+    remedy = "give it as lines of row, column and rating, or fewer ratings"
+    _check_text(size, needed, "a table of ratings as text", remedy)
+
+
+def check_rating_lines(path) -> None:
+    """Refuse lines of ratings that do not fit."""
+    size = text_size(path)
+    remedy = "give fewer ratings, or use a machine with more memory"
+    _check_text(size, RATING * size.num_lines, "ratings from a text", remedy)
+
+
+def _check_text(size, needed, what, remedy):
+    # At least a line as it is read, in a buffer and as a string: it may be the whole file.
+    needed = max(needed, 3 * size.num_bytes)
+    require_memory(needed, f"reading {what} of {size.num_bytes:,} bytes", remedy)
+
+
+def check_ratings(shape, num_ratings) -> None:
+    """Refuse ratings that do not fit, or whose rows and columns cannot even be counted."""
+    require_memory(
+        RATING * int(num_ratings) + 16 * (int(shape[0]) + int(shape[1])),
+        f"{num_ratings:,} ratings of {_dimensions(shape)}, as the file declares them,",
+        "check the header, leave out rows and columns without ratings, or use a machine with more "
+        "memory",
+    )
+
+
+def _dimensions(shape):
+    return f"{shape[0]:,} rows x {shape[1]:,} columns"

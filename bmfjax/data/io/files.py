@@ -1,0 +1,238 @@
+"""What readers and writers of files share: sentences for errors, whole files, the threshold."""
+
+import math
+import os
+import re
+import secrets
+import zipfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import scipy.sparse as sp
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.io.declared import check_archive
+
+#: Array in the .npz files of a fit, by which they are known from a user's own.
+OF_FIT = "written_by_fit"
+
+
+@contextmanager
+def reading(path):
+    """Turn whatever another library raises on a broken file into one `InputError` with its path."""
+    try:
+        yield
+    except InputError as err:
+        raise InputError(f"{path}: {err}") from err
+    except Warning:
+        raise  # not the fault of the file
+    except MemoryError as err:
+        raise InputError(
+            f"{path} needs more memory than there is; give a smaller one, or use a machine with "
+            "more memory"
+        ) from err
+    except Exception as err:
+        # Broad with intent: on a file cut short, zipfile, zlib, h5py, pyarrow and scipy raise
+        # errors of a dozen classes.
+        said = " ".join(str(err).split())[:200] or type(err).__name__
+        raise InputError(
+            f"{path} cannot be read as {path.suffix} ({said}); check that the file is whole and "
+            "that its ending is right"
+        ) from err
+
+
+@contextmanager
+def opened_npz(path):
+    """Open an .npz archive; it and the file are closed also where the archive is broken."""
+    with open(path, "rb") as stream:
+        # Of another file NumPy would say that it is a pickle and how to load it unsafely.
+        if stream.read(2) != b"PK":
+            raise InputError(
+                "the file is no .npz archive; check that it is whole and what wrote it"
+            )
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as arrays:
+            check_archive(arrays.zip)
+            yield arrays
+
+
+def npz_names(path):
+    """Return the names of the arrays in an .npz file; of one that was cut, the first.
+
+    None where it is a link or no such file.
+    """
+    path = Path(path)
+    if path.is_symlink() or not path.is_file():
+        return set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        # The table of names is at the end; each name stands before its array too.
+        with open(path, "rb") as file:
+            start = file.read(1000)
+        whole = start.startswith(b"PK\x03\x04")
+        length = int.from_bytes(start[26:28], "little") if whole else 0
+        names = [start[30 : 30 + length].decode(errors="replace")]
+    return {name.removesuffix(".npy") for name in names if name}
+
+
+def check_new_file(path, overwrite, is_ours, what):
+    """Refuse a path where a file may not be written; return it as a `Path`.
+
+    Only a file that `is_ours` knows is replaced, if `overwrite`; `what` says what such a file is.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it, or give another path")
+    if not os.path.lexists(path):
+        return path
+    if not is_ours(path):
+        raise InputError(
+            f"{path} already exists and is no {what}; move it away, or give another file"
+        )
+    if not overwrite:
+        raise InputError(
+            f"{path} already exists; give another file, or replace it by --overwrite "
+            "(overwrite=True)"
+        )
+    return path
+
+
+#: A file that is being written; `name` is what it will be called.
+DRAFT = re.compile(r"\.unfinished-(?P<process>\d+)-[0-9a-f]{8}-(?P<name>.+)", re.DOTALL)
+
+
+@contextmanager
+def replacing(path):
+    """Yield a path to write to; once it is written, the file is moved to `path`."""
+    with replacing_all([path]) as (draft,):
+        yield draft
+
+
+@contextmanager
+def replacing_all(paths, discard=()):
+    """Do as `written`, and say in one sentence what failed."""
+    paths = [Path(path) for path in paths]
+    try:
+        with written(paths, discard) as drafts:
+            yield drafts
+    except OSError as err:
+        where = paths[0] if len(paths) == 1 else paths[0].parent
+        raise InputError(
+            f"{where} cannot be written: {_reason(err)}; check permissions and disk space"
+        ) from err
+
+
+@contextmanager
+def written(paths, discard=()):
+    """Yield a draft for each path; all are moved into place, in order, once all are whole.
+
+    A write that fails leaves every path as it was. Files in `discard` are deleted just before the
+    first move.
+    """
+    drafts = [_draft(path) for path in paths]
+    try:
+        yield drafts
+        for draft in drafts:
+            flush(draft)
+        for path in discard:
+            path.unlink(missing_ok=True)
+        for draft, path in zip(drafts, paths, strict=True):
+            os.replace(draft, path)
+        for folder in {path.parent for path in paths}:
+            flush_names(folder)
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+
+
+def _draft(path):
+    """Return a new name beside `path`; delete the drafts of it that killed processes left."""
+    if path.parent.is_dir():
+        for name in os.listdir(path.parent):
+            left = DRAFT.fullmatch(name)
+            if left and left["name"] == path.name and not psutil.pid_exists(int(left["process"])):
+                path.with_name(name).unlink(missing_ok=True)
+    # The suffix stays last: some writers add their own.
+    return path.with_name(f".unfinished-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+
+
+def _reason(err):
+    """Return what the system says of a failed write; HDF5 puts paragraphs around it."""
+    return os.strerror(err.errno) if err.errno else " ".join(str(err).split())[:200]
+
+
+def flush(path):
+    """Wait until a file is on the disk: over a network, only then is it known that it fits."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+
+
+def flush_names(folder):
+    """Make the names in a folder last, too; some systems cannot."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def check_threshold(binarize):
+    """Return `binarize` as a finite float, or None."""
+    if binarize is None:
+        return None
+    if isinstance(binarize, bool | np.bool_ | str) or not np.isscalar(binarize):
+        raise TypeError(f"binarize is a {type(binarize).__name__}; give a number or None")
+    if not math.isfinite(binarize):
+        raise InputError(f"binarize is {binarize}; give a finite number")
+    return float(binarize)
+
+
+def threshold(values, binarize):
+    """Return 1 where an entry of `values` exceeds the threshold, else 0; missing stays missing.
+
+    Parameters
+    ----------
+    values : array, sparse matrix or DataFrame of numbers
+    binarize : float or None
+        None leaves `values` as they are.
+
+    Examples
+    --------
+    >>> threshold(np.array([[3.0, 0.5, np.nan]]), 1.0)
+    array([[ 1.,  0., nan]])
+    """
+    if binarize is None:
+        return values
+    if isinstance(values, pd.DataFrame):
+        text = [name for name, kind in values.dtypes.items() if not _is_number(kind)]
+        if text:
+            raise InputError(f"column {text[0]!r} is not numeric; binarize= needs numbers")
+        array = threshold(values.to_numpy(dtype=float, na_value=np.nan), binarize)
+        return pd.DataFrame(array, values.index, values.columns)
+    if sp.issparse(values):
+        if binarize < 0:
+            raise InputError(
+                f"binarize is {binarize:g} and the file is sparse: every entry that is not stored "
+                "would become a one; give a threshold from 0 upwards"
+            )
+        csr = sp.csr_array(values)
+        csr.sum_duplicates()
+        csr.data = threshold(csr.data, binarize)
+        return csr
+    values = np.asarray(values)
+    if not _is_number(values.dtype):
+        raise InputError(f"the values have dtype {values.dtype}; binarize= needs real numbers")
+    ones = (values > binarize).astype(float)
+    return np.where(np.isnan(values), np.nan, ones) if values.dtype.kind == "f" else ones
+
+
+def _is_number(kind):
+    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)

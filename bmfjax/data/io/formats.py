@@ -1,0 +1,296 @@
+"""Every file format: a reader, and its row in `READERS`.
+
+To add a format, write a function ``read(path, **options)`` that returns a matrix, and name it in
+the table at the end. Readers need no path in their messages, and may let any exception of another
+library through.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.io
+import scipy.sparse as sp
+
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.errors import InputError
+from bmfjax.data.io.declared import (
+    BINARIZED_ENTRY,
+    BINARY_ENTRY,
+    NAME,
+    REAL_ENTRY,
+    check_array,
+    check_dense,
+    check_matrix_market,
+    check_sparse,
+)
+from bmfjax.data.io.files import opened_npz, threshold
+from bmfjax.data.io.npz import RATINGS_KIND, read_matrix, read_saved
+from bmfjax.data.io.tables import read_real_table, read_table
+from bmfjax.data.io.triples import read_table_of_ratings, read_triples
+from bmfjax.data.memory import require_memory
+from bmfjax.data.names import names_of_index
+from bmfjax.data.real import RealMatrix
+
+BINARY, REAL, RATINGS = "binary", "real", "ratings"
+#: Bytes for each item of transactions: as text, its number, its place, and its entries.
+ITEM = 150
+
+
+# ---- files of bmfjax, NumPy and scipy -----------------------------------------------------------
+
+
+def read_npz(path, *, binarize, name=None):
+    """Read a binary matrix that `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
+    with opened_npz(path) as arrays:
+        keys = set(arrays.files)
+        if "kind" in keys:
+            if binarize is not None:
+                raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
+            return read_matrix(arrays, name or path.stem)
+    if "format" in keys:
+        return _read_scipy(path, binarize)
+    raise InputError(
+        f"it holds the arrays {', '.join(sorted(keys)[:6])} and not a matrix; "
+        "give a file of bmfjax.data.save or scipy.sparse.save_npz"
+    )
+
+
+def _read_scipy(path, binarize):
+    with open(path, "rb") as stream:
+        values = sp.load_npz(stream)
+    if values.format in ("csr", "csc", "bsr"):
+        # Scipy believes the pointers of the file and would follow a wrong one out of the array.
+        values.check_format(full_check=True)
+    if values.ndim == 2:
+        check_sparse(values.shape, values.nnz)
+    return BinaryMatrix(threshold(values, binarize), name=path.stem)
+
+
+def read_real_npz(path):
+    """Read a real or a binary matrix of `bmfjax.data.save` as real numbers."""
+    with opened_npz(path) as arrays:
+        if "kind" not in arrays:
+            raise InputError("it holds no matrix; give a file written by bmfjax.save")
+        matrix = read_matrix(arrays, path.stem)
+    if isinstance(matrix, RealMatrix):
+        return matrix
+    check_dense(matrix.shape, 8 + REAL_ENTRY)
+    return RealMatrix(
+        matrix.dense(np.float64),
+        None,
+        matrix.row_names if matrix.has_row_names else None,
+        matrix.column_names if matrix.has_column_names else None,
+        row_labels=matrix.row_labels,
+        name=matrix.name,
+    )
+
+
+def read_npy(path):
+    """Read an array of real numbers, NaN where one is missing."""
+    with open(path, "rb") as stream:
+        check_array(stream, path.stat().st_size)
+    return RealMatrix(np.load(path, allow_pickle=False), name=path.stem)
+
+
+def read_ratings_npz(path):
+    """Read ratings that `bmfjax.data.save` wrote."""
+    with opened_npz(path) as arrays:
+        kind = str(arrays["kind"]) if "kind" in arrays else "unknown"
+    if kind != RATINGS_KIND:
+        raise InputError(f"its kind is {kind!r}; give ratings that bmfjax.save wrote")
+    return read_saved(path)
+
+
+def read_ratings_text(path, *, layout, header):
+    """Read ratings from lines of row, column and rating, or from the cells of a table."""
+    read = read_triples if layout == "triples" else read_table_of_ratings
+    return read(path, header)
+
+
+# ---- files of other libraries -------------------------------------------------------------------
+
+
+def read_matrix_market(path, *, binarize):
+    """Read a Matrix Market file (pattern, integer or real; coordinates or a full array)."""
+    with warnings.catch_warnings():
+        # From 1.18 scipy warns that its kind of sparse matrix will change; either is read here.
+        warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)
+        # By its path: given a stream, scipy's reader ends the whole process on some broken files.
+        check_matrix_market(scipy.io.mminfo(str(path)), path.stat().st_size, binarize)
+        values = scipy.io.mmread(str(path))
+    return BinaryMatrix(threshold(values, binarize), name=path.stem)
+
+
+def read_h5ad(path, *, binarize, label_column):
+    """Read the matrix X of an AnnData file; its observations and variables become names."""
+    try:
+        import anndata
+        import h5py
+    except ImportError as err:
+        raise _extra("anndata", "h5ad") from err
+    with h5py.File(path) as file:
+        _check_h5ad(file, h5py.Dataset, binarize)
+    table = anndata.read_h5ad(path)
+    if table.X is None:
+        raise InputError("it holds no matrix X; store the values as X")
+    labels = _labels(pd.DataFrame(table.obs), label_column, "obs")
+    return BinaryMatrix(
+        threshold(table.X, binarize),
+        row_names=table.obs_names,
+        column_names=table.var_names,
+        row_labels=labels,
+        name=path.stem,
+    )
+
+
+def read_parquet(path, *, binarize, row_names, label_column):
+    """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
+    try:
+        from pyarrow import parquet  # pandas' own message for its absence is a page long
+    except ImportError as err:
+        raise _extra("pyarrow", "parquet") from err
+    _check_parquet(parquet.read_metadata(path), binarize)
+    frame = pd.read_parquet(path, engine="pyarrow")
+    labels = _labels(frame, label_column, "the table")
+    if row_names is False:
+        frame = frame.reset_index(drop=True)
+    elif names_of_index(frame.index) is None and frame.shape[1]:
+        first = frame.columns[0]
+        if row_names is True or pd.api.types.is_string_dtype(frame[first].dropna()):
+            frame = frame.set_index(first)
+    frame.columns = frame.columns.map(str)
+    return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
+
+
+def _check_h5ad(file, dataset, binarize):
+    """Refuse an AnnData file that does not fit: all arrays are read, and X becomes a matrix."""
+    sizes = []
+
+    def add(_, item):
+        if isinstance(item, dataset):
+            # A text is an object of its own.
+            sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
+
+    file.visititems(add)
+    require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
+    values = file.get("X")
+    if isinstance(values, dataset):
+        if values.ndim == 2:
+            entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
+            check_dense(values.shape, values.dtype.itemsize + entry)
+    elif values is not None:
+        shape = values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
+        if shape is not None:
+            check_sparse(shape, values["data"].size)
+
+
+def _check_parquet(meta, binarize):
+    """Refuse a table whose columns do not fit: as Arrow, as a frame and as an array."""
+    each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
+    width = 0
+    for kind in meta.schema.to_arrow_schema().types:
+        try:
+            cell = max(kind.bit_width // 8, 1)
+        except ValueError:  # text
+            cell = NAME
+        width += 3 * cell + each
+    rows, columns = meta.num_rows, meta.num_columns
+    check_dense((rows, columns), width / max(columns, 1))
+
+
+def _extra(package, extra):
+    return InputError(
+        f"reading this format needs the package {package}; run pip install 'bmfjax[{extra}]'"
+    )
+
+
+def _labels(frame, label_column, where):
+    """Take the column of labels out of a frame; None where none is asked for."""
+    if label_column is None:
+        return None
+    if label_column not in frame:
+        known = ", ".join(map(str, list(frame.columns)[:8])) or "none"
+        raise InputError(
+            f"label_column is {label_column!r} and {where} has no such column; it has {known}"
+        )
+    return frame.pop(label_column).tolist()
+
+
+def read_transactions(path):
+    """Read a FIMI file: the items of a transaction, non-negative integers, on each line.
+
+    The columns are the items that occur, in ascending order and named by their number; a blank
+    line is a transaction without items. The matrix is kept sparse.
+    """
+    size = path.stat().st_size
+    remedy = "give fewer transactions, or use a machine with more memory"
+    require_memory(4 * size, f"reading transactions from {size:,} bytes", remedy)
+    text = path.read_bytes()
+    number = _num_items(text)
+    require_memory(ITEM * number, f"reading {number:,} items of transactions", remedy)
+    lines = text.splitlines()
+    counts = np.array([len(line.split()) for line in lines], dtype=np.int64)
+    tokens = b" ".join(lines).split()
+    if not tokens:
+        raise InputError("the file holds no item; give one transaction a line")
+    if not all(map(bytes.isdigit, tokens)) or max(map(len, tokens)) > 18:
+        wrong = next(i for i, token in enumerate(tokens) if not token.isdigit() or len(token) > 18)
+        line = int(np.searchsorted(np.cumsum(counts), wrong, side="right")) + 1
+        shown = tokens[wrong][:40].decode(errors="replace")
+        raise InputError(
+            f"item {shown!r} on line {line} is not a non-negative integer of up to 18 digits; "
+            "number the items"
+        )
+    items, columns = np.unique(np.array(tokens).astype(np.int64), return_inverse=True)
+    rows = np.repeat(np.arange(len(lines)), counts)
+    # Of bool, so that an item given twice in a line is still a one.
+    ones = sp.coo_array(
+        (np.ones(len(tokens), dtype=bool), (rows, columns)), shape=(len(lines), len(items))
+    )
+    require_memory(2 * NAME * len(items), f"naming {len(items):,} different items", remedy)
+    return BinaryMatrix(ones, column_names=items.tolist(), name=path.stem)
+
+
+def _num_items(text):
+    """Count the runs of bytes that are no blank, as `bytes.split` finds them."""
+    marked = text.translate(bytes(byte not in b" \t\n\r\x0b\f" for byte in range(256)))
+    return marked.count(b"\0\1") + marked.startswith(b"\1")
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+class Reader(NamedTuple):
+    """How files of an ending are read as data of one kind."""
+
+    read: Callable  # read(path, **options) -> BinaryMatrix, RealMatrix or Ratings
+    options: tuple[str, ...] = ()  # those of the public loader that mean something for it
+
+
+_TABLE = ("missing", "header", "row_names", "label_column")
+_TABLES = {
+    BINARY: Reader(read_table, ("binarize", *_TABLE)),
+    REAL: Reader(read_real_table, _TABLE),
+}
+#: Ending -> kind of data -> reader.
+READERS = {
+    ".npz": {
+        BINARY: Reader(read_npz, ("binarize",)),
+        REAL: Reader(read_real_npz),
+        RATINGS: Reader(read_ratings_npz),
+    },
+    ".csv": _TABLES,
+    ".tsv": _TABLES,
+    ".npy": {REAL: Reader(read_npy)},
+    ".mtx": {BINARY: Reader(read_matrix_market, ("binarize",))},
+    ".dat": {BINARY: Reader(read_transactions)},
+    ".h5ad": {BINARY: Reader(read_h5ad, ("binarize", "label_column"))},
+    ".parquet": {BINARY: Reader(read_parquet, ("binarize", "row_names", "label_column"))},
+}
+#: Ratings come as text under any other ending.
+ANY_ENDING = {RATINGS: Reader(read_ratings_text, ("layout", "header"))}

@@ -1,0 +1,352 @@
+"""The project's own file: one ``.npz`` that holds a matrix and, if known, its true factors.
+
+Arrays of the file (every one but `kind` and `shape` and the ones, or values, may be absent):
+
+==========================  ====================================================================
+kind, format_version        "binary", "real" or "table of ratings", 1
+shape                       int64 (2,)
+bits                        uint8 (rows, ceil(columns / 8)), the ones, lowest bit first
+values                      of a real matrix, float64 (rows, columns), NaN where missing; of
+                            ratings float64 (rating,)
+rows, columns, scale        of ratings: int64 (rating,) twice, and float64 (2,)
+indptr, indices             in place of `bits`: the ones as CSR
+mask_indptr, mask_indices   the missing entries as CSR
+row_names, col_names, name  text
+y, y_names                  side label of each row: an index into `y_names`, -1 where unknown
+truth_usage, truth_basis    uint8, packed like `bits`, `truth_rank` entries a row
+truth_clean                 uint8, packed like `bits`: the matrix without noise
+==========================  ====================================================================
+
+Nothing in it is a pickle, so that a file from a stranger can do no more than be refused.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.bits import product_on_host
+from bmfjax.data.errors import InputError
+from bmfjax.data.io.declared import (
+    BINARY_ENTRY,
+    REAL_ENTRY,
+    check_dense,
+    check_ratings,
+    check_sparse,
+)
+from bmfjax.data.io.files import OF_FIT, check_new_file, npz_names, opened_npz, replacing
+from bmfjax.data.names import check_labels, checked_sides
+from bmfjax.data.ratings import Ratings
+from bmfjax.data.real import RealMatrix
+from bmfjax.data.stores import DenseStore, canonical, sparse_store
+
+FORMAT_VERSION = 1
+#: Kind of a file of ratings that this module writes.
+RATINGS_KIND = "table of ratings"
+
+
+class Truth(NamedTuple):
+    """True factors of a matrix and the matrix without noise.
+
+    Attributes
+    ----------
+    usage : bool array (rows, rank)
+    basis : bool array (columns, rank)
+    clean : bool array (rows, columns)
+    """
+
+    usage: np.ndarray
+    basis: np.ndarray
+    clean: np.ndarray
+
+
+def save(path, matrix, *, usage=None, basis=None, clean=None, overwrite=False):
+    """Write a matrix, and its true factors where they are known, to one compressed ``.npz`` file.
+
+    The file appears whole or not at all. What reads it back: `bmfjax.data.load` a binary matrix,
+    `load_real` one of real numbers, `load_ratings` ratings, and `load_truth` the true factors.
+
+    Parameters
+    ----------
+    path : str or path
+        Ends in ``.npz``; its folder exists.
+    matrix : BinaryMatrix, RealMatrix or Ratings
+    usage, basis : bool or 0/1 arrays (rows, rank) and (columns, rank), optional
+        True factors of a binary matrix, given together.
+    clean : bool or 0/1 array (rows, columns), optional
+        The matrix without noise, where it is not the Boolean product of the factors.
+    overwrite : bool
+        Whether a file that `save` wrote may be replaced. Any other file stays.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If the file exists and `overwrite` is false or `save` did not write it, the folder does not
+        exist or cannot be written to, the ending is another, or the truth does not fit the matrix.
+    TypeError
+        If `matrix` is none of these.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bmfjax.data import generate_product, load_truth
+    >>> truth = generate_product(6, 5, 2, seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save(f"{folder}/six.npz", truth.data, usage=truth.usage, basis=truth.basis)
+    ...     bool((load_truth(path).clean == truth.clean).all())
+    True
+    """
+    if not isinstance(matrix, BinaryMatrix | RealMatrix | Ratings):
+        raise TypeError(
+            f"matrix is a {type(matrix).__name__}; give a BinaryMatrix, RealMatrix or Ratings"
+        )
+    path = check_place(path, overwrite)
+    fields = matrix_fields(matrix) | _truth_fields(matrix, usage, basis, clean)
+    with replacing(path) as draft, open(draft, "xb") as stream:
+        np.savez_compressed(stream, **fields)
+    return path
+
+
+def check_place(path, overwrite):
+    """Refuse a path where `save` may not write; return it as a `Path`."""
+    path = Path(path)
+    if path.suffix.lower() != ".npz":
+        raise InputError(f"{path} does not end in .npz, the only format written; rename it")
+    return check_new_file(path, overwrite, _is_saved, "file of bmfjax.save or bmfjax generate")
+
+
+def _is_saved(path):
+    """Say whether `save` wrote a file; the data file of a fit has one more array."""
+    names = npz_names(path)
+    return names >= {"kind", "format_version", "shape"} and OF_FIT not in names
+
+
+def read_matrix(arrays, name):
+    """Return the matrix in an opened ``.npz`` of this project; `name` if it has none."""
+    if str(arrays["kind"]) == "real" and "values" in arrays:
+        return _read_real(arrays, name)
+    if "ratings" in str(arrays["kind"]):
+        raise InputError(
+            "it holds ratings, not a binary matrix; read it by bmfjax.load_ratings, and threshold "
+            "them for a matrix of ones and zeros"
+        )
+    if str(arrays["kind"]) != "binary" or "shape" not in arrays:
+        raise InputError("it holds no binary matrix; give a file written by bmfjax.data.save")
+    _check_version(arrays)
+    shape = _shape(arrays)
+    if "bits" in arrays:
+        check_dense(shape, 2 + BINARY_ENTRY)
+    missing = (
+        _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
+    )
+    if "bits" in arrays:
+        ones = _unpack(arrays, "bits", shape)
+        hidden = None if missing is None or not missing.nnz else missing.toarray()
+        store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
+    else:
+        store = sparse_store(_csr(arrays, "indptr", "indices", shape), missing=missing)
+    if store.num_missing() == shape[0] * shape[1]:
+        raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
+    sides = _sides(arrays, name)
+    names = sides["row_names"], sides["column_names"]
+    return BinaryMatrix._from_store(
+        store,
+        *checked_sides(shape, names, (None, None)),
+        check_labels(sides["row_labels"], shape[0]),
+        sides["name"],
+    )
+
+
+def read_saved(path):
+    """Read a matrix of any kind that `save` wrote."""
+    with opened_npz(path) as arrays:
+        if str(arrays["kind"]) == RATINGS_KIND:
+            return _read_ratings(arrays)
+        return read_matrix(arrays, None)
+
+
+def _read_ratings(arrays):
+    _check_version(arrays)
+    shape, values = _shape(arrays), arrays["values"]
+    check_ratings(shape, values.size)
+    triples = arrays["rows"], arrays["columns"], values
+    return Ratings(*triples, shape=shape, scale=arrays.get("scale"), **_sides(arrays, None))
+
+
+def _read_real(arrays, name):
+    _check_version(arrays)
+    values = arrays["values"]
+    if values.ndim == 2:
+        check_dense(values.shape, REAL_ENTRY)
+    return RealMatrix(values, **_sides(arrays, name))
+
+
+def _sides(arrays, name):
+    """Return names, labels and title as arguments of a matrix; `name` if it has none."""
+    return {
+        "row_names": _texts(arrays, "row_names"),
+        "column_names": _texts(arrays, "col_names"),
+        "row_labels": _labels(arrays),
+        "name": str(arrays["name"]) if "name" in arrays else name,
+    }
+
+
+def read_truth(arrays):
+    """Return the `Truth` in an opened ``.npz`` of this project."""
+    if "truth_usage" not in arrays:
+        raise InputError(
+            "it holds no true factors; give a file that save or generate wrote them to"
+        )
+    _check_version(arrays)
+    rows, columns = _shape(arrays)
+    rank = int(arrays["truth_rank"])
+    usage = _unpack(arrays, "truth_usage", (rows, rank))
+    basis = _unpack(arrays, "truth_basis", (columns, rank))
+    if "truth_clean" in arrays:
+        return Truth(usage, basis, _unpack(arrays, "truth_clean", (rows, columns)))
+    check_dense((rows, columns), 1)
+    return Truth(usage, basis, product_on_host(usage, basis))
+
+
+def matrix_fields(matrix):
+    """Return the arrays of a matrix, by their names in the file."""
+    kind = {RealMatrix: "real", Ratings: RATINGS_KIND}.get(type(matrix), "binary")
+    fields = {
+        "kind": np.array(kind),
+        "format_version": np.array(FORMAT_VERSION),
+        "shape": np.array(matrix.shape, dtype=np.int64),
+    }
+    if isinstance(matrix, RealMatrix):
+        fields["values"] = matrix.dense(np.float64)
+    elif isinstance(matrix, Ratings):
+        fields |= {"rows": matrix.rows, "columns": matrix.columns, "values": matrix.values}
+        if matrix.scale is not None:
+            fields["scale"] = np.array(matrix.scale)
+    else:
+        fields |= _entries(matrix)
+    if matrix.has_row_names:
+        fields["row_names"] = np.array(matrix.row_names)
+    if matrix.has_column_names:
+        fields["col_names"] = np.array(matrix.column_names)
+    if matrix.row_labels is not None:
+        names, index = np.unique(matrix.row_labels, return_inverse=True)
+        fields["y_names"], fields["y"] = names, index.astype(np.int32)
+    if matrix.name is not None:
+        fields["name"] = np.array(matrix.name)
+    return fields
+
+
+def _entries(matrix):
+    """Return the ones and the missing entries of a binary matrix."""
+    fields = {}
+    if matrix.is_sparse:
+        fields["indptr"], fields["indices"] = _narrow(matrix.ones())
+    else:
+        fields["bits"] = _pack(matrix.dense(bool, missing=False))
+    if matrix.num_missing:
+        fields["mask_indptr"], fields["mask_indices"] = _narrow(matrix.missing())
+    return fields
+
+
+def _truth_fields(matrix, usage, basis, clean):
+    if usage is None and basis is None and clean is None:
+        return {}
+    shape = matrix.shape
+    if not isinstance(matrix, BinaryMatrix):
+        raise InputError("true factors are kept of binary matrices alone; leave them out")
+    if usage is None or basis is None:
+        raise InputError(
+            "usage, basis and clean are one truth; give usage and basis, or none of them"
+        )
+    rank = np.shape(usage)[-1] if np.ndim(usage) else 0
+    fields = {"truth_rank": np.array(rank)}
+    for key, array, expected in (
+        ("usage", usage, (shape[0], rank)),
+        ("basis", basis, (shape[1], rank)),
+        ("clean", clean, shape),
+    ):
+        if array is None:
+            continue
+        array = np.asarray(array)
+        if array.shape != expected or rank == 0:
+            raise InputError(
+                f"{key} has shape {array.shape} beside a matrix of shape {shape} and a usage of "
+                f"shape {np.shape(usage)}; give it the shape {expected}"
+            )
+        if not np.isin(array, (0, 1)).all():
+            raise InputError(f"{key} has values beside 0 and 1; give Boolean factors")
+        fields[f"truth_{key}"] = _pack(array)
+    return fields
+
+
+def _pack(array):
+    return np.packbits(np.asarray(array).astype(bool), axis=1, bitorder="little")
+
+
+def _unpack(arrays, key, shape):
+    bits = arrays[key]
+    if bits.dtype != np.uint8 or bits.shape != (shape[0], -(-shape[1] // 8)):
+        raise InputError(f"its array {key!r} does not fit the shape {shape}; write it again")
+    check_dense(shape, 2)
+    return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
+
+
+def _narrow(csr):
+    """Return the positions of a CSR in the smallest of the integers that the format knows."""
+    index = np.int16 if csr.shape[1] <= 1 << 15 else np.int32
+    return csr.indptr, csr.indices.astype(index)
+
+
+def _shape(arrays):
+    shape = arrays["shape"]
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 1:
+        raise InputError("its array 'shape' is not two positive integers; write it again")
+    return int(shape[0]), int(shape[1])
+
+
+def _csr(arrays, indptr_key, indices_key, shape):
+    indptr, indices = arrays[indptr_key], arrays[indices_key]
+    whole = indptr.dtype.kind in "iu" and indices.dtype.kind in "iu"
+    whole = whole and indptr.shape == (shape[0] + 1,) and indices.ndim == 1
+    # Checked here: scipy would follow a wrong pointer out of the array.
+    if whole:
+        whole = indptr[0] == 0 and indptr[-1] == len(indices) and (np.diff(indptr) >= 0).all()
+    if whole and len(indices):
+        whole = indices.min() >= 0 and indices.max() < shape[1]
+    if not whole:
+        raise InputError(
+            f"its arrays {indptr_key!r} and {indices_key!r} are no CSR of shape {shape}; "
+            "write it again"
+        )
+    check_sparse(shape, len(indices))
+    index = np.int32 if max(len(indices), *shape) < 1 << 31 else np.int64
+    data = np.ones(len(indices), dtype=bool)
+    return canonical(sp.csr_array((data, indices.astype(index), indptr.astype(index)), shape=shape))
+
+
+def _texts(arrays, key):
+    return arrays[key].tolist() if key in arrays else None
+
+
+def _labels(arrays):
+    labels, names = _texts(arrays, "y"), _texts(arrays, "y_names")
+    if labels is None or names is None:
+        return labels
+    if any(label >= len(names) for label in labels):
+        raise InputError("its array 'y' counts beyond 'y_names'; write it again")
+    return [names[label] if label >= 0 else None for label in labels]
+
+
+def _check_version(arrays):
+    version = int(arrays["format_version"]) if "format_version" in arrays else 1
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"it has format {version} and this bmfjax reads up to {FORMAT_VERSION}; update bmfjax"
+        )

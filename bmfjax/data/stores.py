@@ -1,0 +1,246 @@
+"""What a binary matrix is made of: its ones and its missing entries, dense or sparse.
+
+Both stores answer the same questions, so that `BinaryMatrix` need not ask which one it holds. The
+dense one keeps a byte an entry. The sparse one keeps the positions of the ones and, of the missing
+and the observed entries, those that are fewer: a table in which nearly everything is missing costs
+no more than one in which nearly nothing is.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data.bits import PackedMatrix, pack_csr, pack_on_host, zero_words
+
+# Entries that the sparse store unfolds at a time when it turns a mask inside out.
+_BLOCK = 1 << 22
+
+
+class DenseStore(NamedTuple):
+    """Ones as uint8 (rows, columns), 0 where missing; missing as bool of that shape, or None."""
+
+    ones: np.ndarray
+    missing: np.ndarray | None
+
+    @property
+    def shape(self):
+        return self.ones.shape
+
+    def num_ones(self):
+        return int(np.count_nonzero(self.ones))
+
+    def num_missing(self):
+        return 0 if self.missing is None else int(np.count_nonzero(self.missing))
+
+    def missing_counts(self, axis):
+        """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
+        if self.missing is None:
+            return np.zeros(self.shape[1 - axis], dtype=np.int64)
+        return np.count_nonzero(self.missing, axis=axis).astype(np.int64)
+
+    def ones_array(self):
+        return self.ones
+
+    def missing_array(self):
+        return self.missing
+
+    def ones_csr(self):
+        return canonical(self.ones != 0)
+
+    def missing_csr(self):
+        return (
+            sp.csr_array(self.shape, dtype=bool)
+            if self.missing is None
+            else canonical(self.missing)
+        )
+
+    def smaller_mask(self):
+        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
+        if self.missing is None:
+            return "missing", None
+        if 2 * self.num_missing() <= self.ones.size:
+            return "missing", canonical(self.missing)
+        return "observed", canonical(~self.missing)
+
+    def rows(self, some):
+        """Return the store of some rows, a slice."""
+        return DenseStore(self.ones[some], None if self.missing is None else self.missing[some])
+
+    def packed(self, transposed=False, room=zero_words):
+        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
+        lines = self.shape[::-1] if transposed else self.shape
+        ones = pack_on_host(self.ones, transposed, room(*lines))
+        if self.missing is None:
+            return PackedMatrix(ones, None)
+        return PackedMatrix(
+            ones, _turned(pack_on_host(self.missing, transposed, room(*lines)), lines)
+        )
+
+    def tile_sums(self, usage, basis):
+        """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
+        return _tile_sums(self.ones, usage, basis), _tile_sums(self.missing, usage, basis)
+
+    def transpose(self):
+        missing = None if self.missing is None else np.ascontiguousarray(self.missing.T)
+        return DenseStore(np.ascontiguousarray(self.ones.T), missing)
+
+
+class SparseStore(NamedTuple):
+    """Ones as a bool CSR; the smaller of the missing and the observed set as another, or None."""
+
+    ones: sp.csr_array
+    marks: str
+    mask: sp.csr_array | None
+
+    @property
+    def shape(self):
+        return self.ones.shape
+
+    def num_ones(self):
+        return int(self.ones.nnz)
+
+    def num_missing(self):
+        if self.mask is None:
+            return 0
+        return _size(self.shape) - self.mask.nnz if self.marks == "observed" else int(self.mask.nnz)
+
+    def missing_counts(self, axis):
+        """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
+        if self.mask is None:
+            return np.zeros(self.shape[1 - axis], dtype=np.int64)
+        if axis == 1:
+            marked = np.diff(self.mask.indptr).astype(np.int64)
+        else:
+            marked = np.bincount(self.mask.indices, minlength=self.shape[1]).astype(np.int64)
+        return self.shape[axis] - marked if self.marks == "observed" else marked
+
+    def ones_array(self):
+        return self.ones.toarray().view(np.uint8)
+
+    def missing_array(self):
+        if self.mask is None:
+            return None
+        return ~self.mask.toarray() if self.marks == "observed" else self.mask.toarray()
+
+    def ones_csr(self):
+        return self.ones
+
+    def missing_csr(self):
+        if self.mask is None:
+            return sp.csr_array(self.shape, dtype=bool)
+        return complement(self.mask) if self.marks == "observed" else self.mask
+
+    def smaller_mask(self):
+        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
+        return self.marks, self.mask
+
+    def rows(self, some):
+        """Return the store of some rows, a slice."""
+        mask = None if self.mask is None else self.mask[some]
+        return SparseStore(self.ones[some], self.marks, mask)
+
+    def packed(self, transposed=False, room=zero_words):
+        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
+        lines = self.shape[::-1] if transposed else self.shape
+        ones = pack_csr(self.ones, transposed, room(*lines))
+        if self.mask is None:
+            return PackedMatrix(ones, None)
+        marked = pack_csr(self.mask, transposed, room(*lines))
+        return PackedMatrix(ones, marked if self.marks == "observed" else _turned(marked, lines))
+
+    def tile_sums(self, usage, basis):
+        """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
+        marked = _tile_sums(self.mask, usage, basis)
+        if self.marks == "observed":
+            marked = usage.sum(0, dtype=np.int64) * basis.sum(0, dtype=np.int64) - marked
+        return _tile_sums(self.ones, usage, basis), marked
+
+    def transpose(self):
+        mask = None if self.mask is None else canonical(self.mask.T)
+        return SparseStore(canonical(self.ones.T), self.marks, mask)
+
+
+def _turned(words, lines):
+    """Turn marks of missing entries into marks of observed ones, in place."""
+    # Inside a full line of ones, so that the bits beyond the last stay zero.
+    words ^= pack_on_host(np.ones((1, lines[1]), dtype=bool))
+    return words
+
+
+def _tile_sums(marked, usage, basis):
+    """Count the marked entries in each tile, some rows at a time: (rank,) int64."""
+    total = np.zeros(usage.shape[1])
+    if marked is None:
+        return total.astype(np.int64)
+    number = marked.nnz if sp.issparse(marked) else marked.size
+    step = max(1, _BLOCK * len(usage) // max(number, 1))
+    columns = basis.astype(np.float32)
+    for start in range(0, len(usage), step):
+        rows = slice(start, start + step)
+        counts = marked[rows].astype(np.float32) @ columns  # exact up to 2^24 columns
+        total += np.sum(counts, axis=0, where=usage[rows], dtype=float)
+    return total.astype(np.int64)
+
+
+def sparse_store(ones, missing=None, observed=None):
+    """Make a `SparseStore` from the ones and either the missing or the observed entries (CSR).
+
+    An entry that is missing is no one, whatever `ones` says.
+    """
+    if missing is None and observed is None:
+        return SparseStore(ones, "missing", None)
+    size = _size(ones.shape)
+    if observed is not None:
+        ones = canonical(ones.multiply(observed))
+        if observed.nnz == size:
+            return SparseStore(ones, "missing", None)
+        if 2 * observed.nnz < size:
+            return SparseStore(ones, "observed", observed)
+        return SparseStore(ones, "missing", complement(observed))
+    ones = canonical(ones > missing)
+    if missing.nnz == 0:
+        return SparseStore(ones, "missing", None)
+    if 2 * missing.nnz <= size:
+        return SparseStore(ones, "missing", missing)
+    return SparseStore(ones, "observed", complement(missing))
+
+
+def canonical(values):
+    """Return the entries that are not zero as a bool CSR: sorted, each once, no array shared."""
+    csr = sp.csr_array(values, copy=True)
+    csr.data = csr.data != 0
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    return csr
+
+
+def complement(marked):
+    """Return the entries that `marked` (a bool CSR) does not mark, made some rows at a time."""
+    num_rows, num_columns = marked.shape
+    step = max(1, _BLOCK // num_columns)
+    blocks = [
+        sp.csr_array(~marked[start : start + step].toarray()) for start in range(0, num_rows, step)
+    ]
+    return canonical(sp.vstack(blocks, format="csr"))
+
+
+def fingerprint(store):
+    """Return the sha256 of shape, ones and missing pattern: one for a dense and a sparse store."""
+    digest = hashlib.sha256(b"bmfjax binary matrix, format 1\n")
+    digest.update(np.array(store.shape, dtype="<i8").tobytes())
+    marks, mask = store.smaller_mask()
+    digest.update(marks.encode())
+    for part in (store.ones_csr(), mask):
+        # A mark before each part, so that no two different pairs of parts give the same bytes.
+        digest.update(b"none" if part is None else b"part")
+        if part is not None:
+            digest.update(np.ascontiguousarray(part.indptr, dtype="<i8"))
+            digest.update(np.ascontiguousarray(part.indices, dtype="<i8"))
+    return digest.hexdigest()
+
+
+def _size(shape):
+    # Python integers: 200,000 x 100,000 does not fit in 32 bits.
+    return int(shape[0]) * int(shape[1])

@@ -1,0 +1,502 @@
+"""What every family of models has: the tables it is described by, and the steps of a fit.
+
+A family reads data, turns a `Request` into `Chains`, and the draws of these into a `Fit`. The
+command line, the docstring of `bmfjax.fit` and the messages take their choices from its tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import math
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load
+from bmfjax.data.memory import require_memory
+from bmfjax.diagnostics import Binarized
+from bmfjax.infer import ChainRun
+from bmfjax.infer.intervals import regular_interval
+from bmfjax.result import PREDICTED, Fit
+
+Data = BinaryMatrix | RealMatrix | Ratings
+FACTORS = ("usage", "basis")
+PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
+#: Draws of a chain that are kept at most, bytes of all kept draws, and the fewest for a result.
+MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
+
+
+# ---- tables ---------------------------------------------------------------------------------
+
+
+class Sampler(NamedTuple):
+    """One way to sample a model: ``make(model or density, **options)``, and what it reports."""
+
+    make: Callable[..., Any]
+    exact: bool  # whether its draws are from the posterior itself
+    trace: tuple[str, ...]  # scalars reported at every step
+    about: str
+
+
+class Prior(NamedTuple):
+    """A name in `priors`: what it is, what holds where it is not given, and its check."""
+
+    about: str
+    default: Any = None
+    check: Callable[[str, Any], Any] = lambda name, value: value
+
+
+class Flag(NamedTuple):
+    """An option of the command line that sets priors, or an option of the sampler."""
+
+    name: str
+    help: str
+    priors: Callable[[Any], dict] = lambda value: {}
+    options: Callable[[Any], dict] = lambda value: {}
+    parse: Mapping[str, Any] = {}
+
+
+def positive_prior(what: str) -> Callable[[str, Any], float]:
+    """Return a check for priors that are one positive number."""
+    return lambda name, value: checks.positive(f"prior {name!r}", value, what)
+
+
+def switch(name: str, value: Any) -> bool:
+    """Return a prior that is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"prior {name!r} is {value!r}; give True or False")
+    return value
+
+
+# ---- a fit that is asked for ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked of a fit, read, and checked as far as all models have it in common."""
+
+    family: Family
+    data: Data
+    rank: int
+    model: str
+    sampler: str
+    priors: Any
+    init: Any
+    num_chains: int
+    num_warmup: int
+    num_samples: int
+    seed: int
+    sampler_options: Any
+
+    def __post_init__(self):
+        choices = self.family.samplers
+        if self.sampler not in choices:
+            raise InputError(
+                f"sampler is {self.sampler!r}; model {self.model!r} has {', '.join(choices)}"
+            )
+        rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
+        if isinstance(rank, bool) or not isinstance(rank, int | np.integer):
+            raise InputError(f"rank is {rank!r}; give a whole number of factors")
+        most = min(rows, columns)
+        if not 1 <= rank <= most:
+            raise InputError(
+                f"rank is {rank}; give a number from 1 to {most}, the smaller side of the "
+                f"{rows} x {columns} matrix"
+            )
+        for name, least in (("num_chains", 1), ("num_warmup", 0), ("num_samples", LEAST_KEPT)):
+            checks.whole(name, getattr(self, name), least)
+
+    @property
+    def key(self) -> jax.Array:
+        """Key of the chains."""
+        return jax.random.key(self.seed)
+
+    @property
+    def made_by(self) -> Sampler:
+        """The sampler that was asked for."""
+        return self.family.samplers[self.sampler]
+
+    @property
+    def size(self) -> str:
+        """Rows x columns, for messages."""
+        return f"{self.data.num_rows:,} x {self.data.num_columns:,}"
+
+    def settings(self, **more) -> dict:
+        """Return what determines the draws besides the data."""
+        names = ("model", "sampler", "num_chains", "num_warmup", "num_samples", "seed")
+        return {"rank": int(self.rank)} | {n: getattr(self, n) for n in names} | more
+
+    def chains(self) -> Chains:
+        """Return the chains, or refuse what only the family can check."""
+        return self.family.chains(self)
+
+    def read_priors(self) -> dict:
+        """Return every prior of the model by name: as given and checked, or its default."""
+        table = self.family.priors_of(self.model)
+        given = self.priors
+        if self.family.shares_prior and given is not None and not isinstance(given, Mapping):
+            given = dict.fromkeys(FACTORS, given)
+        given = checks.mapping("priors", given, tuple(table), f"model {self.model!r}")
+        values = {name: given.get(name, prior.default) for name, prior in table.items()}
+        # None is a default that depends on the data or the model, and no value of its own.
+        return {n: v if v is None else table[n].check(n, v) for n, v in values.items()}
+
+    def read_options(self, skip: Iterable[str] = ("model",)) -> dict:
+        """Return the options of the sampler as given; refuse a name that it does not have."""
+        options = self.sampler_options
+        if options is not None and not isinstance(options, Mapping):
+            raise InputError(f"sampler_options is {options!r}; give a mapping of names to values")
+        allowed = [p for p in inspect.signature(self.made_by.make).parameters if p not in skip]
+        for option in options or {}:
+            if option not in allowed:
+                raise InputError(
+                    f"sampler_options name {option!r}, which sampler {self.sampler!r} does not "
+                    f"have; it has {', '.join(allowed) or 'none'}"
+                )
+        return dict(options or {})
+
+    def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict | None:
+        """Return the start that was given, both factor matrices as float32; None without one."""
+        if self.init is None:
+            return None
+        if not isinstance(self.init, Mapping) or set(self.init) != set(FACTORS):
+            raise InputError("init must hold exactly 'usage' and 'basis'")
+        start = {}
+        for name, size in zip(FACTORS, self.data.shape, strict=True):
+            shape = (size, int(self.rank))
+            values = checks.numeric(f"init {name!r}", self.init[name], shape)
+            if not ((values >= low) & (values <= high) & np.isfinite(values)).all():
+                raise InputError(f"init {name!r} has {_outside(low, high)}")
+            start[name] = values
+        return start
+
+    def every_chain(self, start: Mapping) -> dict:
+        """Return the start with a leading axis of chains."""
+        return {n: np.broadcast_to(v, (self.num_chains, *np.shape(v))) for n, v in start.items()}
+
+
+def _outside(low, high):
+    if high < np.inf:
+        return f"values outside {low:g} to {high:g}"
+    if low == 0:
+        return "values that are negative or not finite"
+    return "values that are not finite; give numbers"
+
+
+@dataclass(frozen=True)
+class Chains:
+    """What will run, and what of it is kept."""
+
+    algorithm: Any  # `bmfjax.kernels.Algorithm`
+    data: Any  # as the algorithm takes them
+    settings: dict  # all that determines the draws besides the data
+    sites: tuple[str, ...] = ()  # kept of some draws
+    trace: tuple[str, ...] = ()  # kept of every step
+    thinning: tuple[int, int] = (1, 1)  # draws from one kept draw to the next, most kept ones
+    num_warmup: int = 0
+    num_samples: int = 0
+    #: ``start(resume)``: position of every chain, None for the algorithm's own.
+    start: Callable[[bool], Mapping | None] = lambda resume: None
+    #: What the family wants back with the draws.
+    arguments: Mapping = field(default_factory=dict)
+    #: The trace that says how far a run is, and what its steps after the warm-up are.
+    objective: str = "log_joint"
+    counted: str = "draws a chain"
+    #: Whether a run needs no more steps, and whether a stopped one has enough for a result.
+    finished: Callable[[ChainRun], bool] = lambda run: False
+    enough: Callable[[ChainRun], bool] = lambda run: (
+        run.num_draws // run.thinning("usage") >= LEAST_KEPT
+    )
+
+    def run(self, request: Request, resume: bool = False) -> ChainRun:
+        """Return the chains at their start."""
+        every, most_kept = self.thinning
+        return ChainRun(
+            self.algorithm,
+            request.key,
+            self.data,
+            num_chains=request.num_chains,
+            num_warmup=self.num_warmup,
+            num_samples=self.num_samples,
+            position=self.start(resume),
+            draws=dict.fromkeys(self.sites, every),
+            most_kept=most_kept if self.sites else None,
+            trace=dict.fromkeys(self.trace, 1),
+        )
+
+
+class Family:
+    """One kind of model: how it is sampled, and what its draws mean."""
+
+    #: Name in ``bmfjax.fit(model=...)``: what the model is.
+    models: ClassVar[Mapping[str, str]]
+    #: The first is the default.
+    samplers: ClassVar[Mapping[str, Sampler]]
+    priors: ClassVar[Mapping[str, Prior]]
+    flags: ClassVar[tuple[Flag, ...]] = ()
+    #: Whether `priors` may be one prior, of the entries of both factor matrices.
+    shares_prior: ClassVar[bool] = False
+
+    def kind(self, model: str) -> type[Data]:
+        """Return the type that files and arrays are read as."""
+        return BinaryMatrix
+
+    def read(self, source: Any, model: str) -> Data:
+        """Return the data of a source, or refuse them."""
+        if isinstance(source, BinaryMatrix):
+            return source
+        if isinstance(source, Ratings | RealMatrix):
+            raise InputError(
+                f"data is a {type(source).__name__}, and model {model!r} is of ones and zeros; "
+                "give a BinaryMatrix, or model='pmf'"
+            )
+        return load(source) if isinstance(source, str | os.PathLike) else BinaryMatrix(source)
+
+    def default_sampler(self, data: Data) -> str:
+        """Return the sampler that is used where none is asked for."""
+        return next(iter(self.samplers))
+
+    def priors_of(self, model: str) -> Mapping[str, Prior]:
+        """Return the priors that one of the models has."""
+        return self.priors
+
+    def chains(self, request: Request) -> Chains:
+        """Check what the model alone can check, and build its chains."""
+        raise NotImplementedError
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
+        """Turn the draws into a fit: factors in one order, figures, verdict."""
+        raise NotImplementedError
+
+
+def check_structure(data: Data) -> None:
+    """Refuse a matrix in which there is nothing to factorise, whatever the model.
+
+    Chains of such a fit do not agree, or agree on the prior, and neither says what the matter is.
+    """
+    for side, count in (("row", data.num_rows), ("column", data.num_columns)):
+        if count == 1:
+            raise InputError(
+                f"the matrix has one {side}, and factors are what {side}s have in common, so there "
+                f"is nothing to factorise; give at least two {side}s"
+            )
+    if isinstance(data, BinaryMatrix):
+        for name, number in (("ones", data.num_ones), ("zeros", data.num_zeros)):
+            if number == 0:
+                raise InputError(
+                    f"the matrix has no {name} among its observed entries, so there is nothing to "
+                    "factorise; look at what was read, and at the threshold (binarize) if there "
+                    "is one"
+                )
+    elif data.range[0] == data.range[1]:
+        raise InputError(
+            f"every observed value is {data.range[0]:g}, so there is nothing to factorise; look "
+            "at what was read"
+        )
+
+
+def refuse_sparse(source: Any, model: str) -> None:
+    """Refuse a sparse matrix where the cells that it does not store are not zeros."""
+    if sp.issparse(source):
+        raise InputError(
+            f"data is a sparse matrix, of which model {model!r} would take the cells that are not "
+            "stored for ratings of 0; give bmfjax.Ratings(rows, columns, values), or an array "
+            "with NaN where a rating is missing"
+        )
+
+
+def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
+    """Refuse a matrix of which a model would need more than the memory that is left."""
+    require_memory(
+        bytes_an_entry * data.num_rows * data.num_columns,
+        f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
+        "choose fewer rows or columns",
+    )
+
+
+def annealed_options(request: Request, options: Mapping, from_prior: bool) -> dict:
+    """Return the options of an exact sampler, checked, with how many sweeps are annealed.
+
+    Chains from the prior are annealed in the first half of the warm-up, unless told otherwise.
+    """
+    options = dict(options)
+    options.setdefault("num_anneal", request.num_warmup // 2 if from_prior else 0)
+    number = checks.whole("num_anneal", options["num_anneal"], 0)
+    lowest = options.get("lowest", 0.5)
+    if not isinstance(lowest, int | float) or not 0 < lowest <= 1:
+        raise InputError(f"lowest is {lowest!r}; give a number above 0 and at most 1")
+    ladder = options.get("inverse_temperatures")
+    listed = not isinstance(ladder, str) and hasattr(ladder, "__len__")
+    if ladder is not None and not (listed and all(isinstance(b, int | float) for b in ladder)):
+        raise InputError(
+            f"inverse_temperatures is {ladder!r}; give numbers from 1.0 downwards, such as "
+            "bmfjax.infer.geometric_ladder makes them"
+        )
+    if number > (most := request.num_warmup):
+        raise InputError(
+            f"num_anneal is {number} and num_warmup {most}; annealed sweeps are not draws from "
+            "the posterior: anneal within the warm-up"
+        )
+    return options
+
+
+# ---- settings -------------------------------------------------------------------------------
+
+
+def versions_in_use() -> dict[str, str]:
+    """Return the versions on which the draws depend."""
+    found = {"python": platform.python_version()}
+    found["precision"] = str(np.dtype(jax.numpy.result_type(float)))
+    return found | {p: importlib.metadata.version(p) for p in PACKAGES}
+
+
+def settings_text(value: Any) -> str:
+    """Return a prior as text: a distribution by class and parameters, an array by its digest."""
+    if not hasattr(value, "arg_constraints"):
+        return digest({"prior": np.asarray(value, float)}) if np.ndim(value) else repr(value)
+    inner = getattr(value, "base_dist", None)
+    names = [*sorted(value.arg_constraints), *(["low", "high"] if inner is not None else [])]
+    texts = [f"{n}={np.asarray(getattr(value, n)).tolist()}" for n in names if hasattr(value, n)]
+    if inner is not None:
+        texts.insert(0, settings_text(inner))
+    return f"{type(value).__name__}({', '.join(texts)})"
+
+
+def digest(position: Mapping) -> str:
+    """Return a short fingerprint of a start that was given."""
+    found = hashlib.sha256()
+    for name in sorted(position):
+        found.update(np.ascontiguousarray(position[name]).tobytes())
+    return f"given, {found.hexdigest()[:16]}"
+
+
+# ---- from draws to a fit --------------------------------------------------------------------
+
+
+class NumbersFit(Fit):
+    """A fit of numbers, which have no probability of a one."""
+
+    kinds = PREDICTED
+    what = "numbers"
+
+    def _probability(self, i, j):
+        raise InputError(self._no_ones("use predict()"))
+
+    _noisy_probability = _probability
+
+    def _check_kind(self, kind, noisy):
+        if kind == "probability" and kind not in self.kinds:
+            raise InputError(self._no_ones("choose another kind"))
+        super()._check_kind(kind, noisy)
+
+    def _no_ones(self, cure):
+        return f"model {self.model!r} is of {self.what}, which have no probability of a one; {cure}"
+
+
+def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int, int]:
+    """Return how far kept draws are apart, and how many of a chain are kept at most on the way.
+
+    `entries` are the bytes of one kept draw of all chains. A complete run keeps at most `most`
+    draws of a chain; on its way half as many again, if memory allows, so that at least half of
+    `most` are left where it goes on to three times the interval.
+
+    Examples
+    --------
+    >>> thinning(1000, 3000), thinning(2**27, 3000)
+    ((12, 375), (256, 12))
+    """
+    # Twelve at least: a third of them, after the widest step of the interval, are four.
+    room = max(12, MAX_KEPT_BYTES // entries)
+    every = regular_interval(math.ceil(num_samples / min(most, room)))
+    return every, min(most + most // 2, room)
+
+
+def most_probable(run: ChainRun, trace: Mapping) -> tuple[int, int]:
+    """Return chain and draw of the kept draw with the highest log joint density."""
+    every = run.thinning("usage")
+    kept = trace["log_joint"][:, run.num_warmup :][:, every - 1 :: every]
+    return tuple(int(i) for i in np.unravel_index(np.argmax(kept), kept.shape))
+
+
+def after_warmup(run: ChainRun, trace: Mapping) -> dict:
+    """Return the trace of the draws that count, {name: (chain, draw)}."""
+    return {n: values[:, run.num_warmup :] for n, values in trace.items()}
+
+
+def make_fit(
+    kind: type[Fit],
+    request: Request,
+    chains: Chains,
+    run: ChainRun,
+    *,
+    draws: Mapping,
+    trace: Mapping,
+    agreement: np.ndarray,
+    judge: Callable[[Fit], Mapping],
+    binary: Binarized | None = None,
+    approximation: Mapping | None = None,
+) -> Fit:
+    """Return the fit of draws whose factors are in their final order.
+
+    `judge` returns the figures and the verdict of the fit, which has all but these.
+    """
+    scalars = {
+        "num_warmup": request.num_warmup,
+        "num_draws": run.num_draws,
+        "thinning": run.intervals().get("usage", chains.settings["thinning"]),
+        "complete": run.steps_done == run.num_steps,
+        "timed_out": run.timed_out,
+        "seconds": run.seconds,
+    }
+    fit = kind(
+        data=request.data,
+        model=request.model,
+        sampler=request.sampler,
+        settings=chains.settings,
+        usage_draws=draws["usage"],
+        basis_draws=draws["basis"],
+        other_draws={n: v for n, v in draws.items() if n not in FACTORS},
+        trace=trace,
+        agreement=agreement,
+        scalars=scalars,
+        binary=binary,
+        versions=versions_in_use(),
+        approximation=approximation or {},
+    )
+    scalars |= data_figures(fit) | dict(judge(fit))
+    return fit
+
+
+def data_figures(fit: Fit) -> dict:
+    """Return what every fit says of its data, and of how far apart its solutions are."""
+    return {
+        "coverage_largest": fit.spread.largest,
+        "coverage_mean": fit.spread.mean,
+        "rows_without_information": len(fit.data.empty_rows),
+        "columns_without_information": len(fit.data.empty_columns),
+    }
+
+
+def check_columns(fitted: Data, new: Data) -> None:
+    """Refuse new rows whose columns are not those of the fitted matrix, in its order."""
+    hint = ", by column_names=fit.data.column_names" if isinstance(new, Ratings) else ""
+    if new.num_columns != fitted.num_columns:
+        raise InputError(
+            f"the new rows have {new.num_columns} columns and the fitted matrix "
+            f"{fitted.num_columns}; give the same columns in the same order{hint}"
+        )
+    ours, theirs = fitted.column_names, new.column_names
+    if fitted.has_column_names and new.has_column_names and ours != theirs:
+        at = [a == b for a, b in zip(ours, theirs, strict=True)].index(False)
+        raise InputError(
+            f"column {at + 1} (counted from 1) of the new rows is {theirs[at]!r}, and of the "
+            f"fitted matrix {ours[at]!r}; give the same columns in the same order{hint}"
+        )

@@ -1,0 +1,366 @@
+"""The logistic model, "logistic": real factors whose product is the log odds of a one.
+
+Variational inference runs as chains of optimisation steps, one a start. The fit is a mixture of the
+normals that the starts reached; its draws are drawn from these.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import expit
+
+from bmfjax import verdict
+from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data.memory import require_memory
+from bmfjax.diagnostics import agreement, align_signed
+from bmfjax.families.base import (
+    FACTORS,
+    Chains,
+    Family,
+    Flag,
+    Prior,
+    Request,
+    Sampler,
+    check_columns,
+    digest,
+    make_fit,
+    positive_prior,
+    switch,
+    thinning,
+)
+from bmfjax.infer import ChainRun
+from bmfjax.posterior import cells, mixture
+from bmfjax.report import Page, facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import spread, starts_figure
+from bmfjax.report.factors import SIGNED, factors, signed_card
+from bmfjax.report.overview import linked, matrix
+from bmfjax.report.pages import SIGNED_BARS
+from bmfjax.report.plots import traces
+from bmfjax.result import Fit
+from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
+from bmfjax.variational.chains import (
+    batch,
+    posterior_draws,
+    posterior_of,
+    sampled_entries,
+    stochastic,
+)
+from bmfjax.variational.posterior import Gaussian
+from bmfjax.variational.stochastic import CHUNK
+
+#: Entries up to which the default sampler looks at all of them.
+BATCH = 10**8
+#: Entries that a step draws for each row and column.
+ENTRIES_A_LINE = 4
+#: Bytes of memory an entry that "batch" takes while the matrix is unpacked.
+BYTES_AN_ENTRY = 3
+#: Of the random numbers of a fit, beside those of the starts: entries of the bound, and draws.
+BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
+#: Options of each sampler, and their defaults.
+OPTIONS = {"svi": {"sampling": "biased", "step_entries": None}, "batch": {}}
+#: Entries of new rows that are looked at in one go.
+BLOCK = 4_000_000
+
+
+PAGE = Page(
+    facts=(
+        facts.data,
+        facts.starts,
+        functools.partial(facts.seconds, of="optimisation"),
+        facts.bound,
+        facts.rhat_of_starts,
+        functools.partial(facts.found, runs="starts"),
+        facts.bias,
+        functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
+    ),
+    sections=(
+        functools.partial(
+            matrix, shown="probability of a one", moments=functools.partial(linked, link=expit)
+        ),
+        functools.partial(
+            factors,
+            note="A factor adds to the log odds of an entry the product of its row's and its "
+            "column's value: if they have the same sign a one becomes likelier, otherwise less "
+            f"likely. {SIGNED_BARS}",
+            card=functools.partial(signed_card, scale="log odds", runs="starts"),
+            shades=SIGNED,
+        ),
+        functools.partial(
+            traces,
+            note="The lower bound on the log probability of the data, which the fit raises, after "
+            "every step. All starts should have levelled off where the shaded part ends; later "
+            "steps draw from what was reached. If entries are drawn at random, the bound is an "
+            "estimate, and scatters.",
+            run="start",
+            phase="optimisation",
+        ),
+        functools.partial(
+            agreement_section,
+            first="Log odds do not depend on the order or the signs of the factors and are what "
+            "counts first.",
+            runs="starts",
+            convergence=starts_figure,
+        ),
+        spread,
+    ),
+    words=(
+        *words.REAL,
+        words.LOG_ODDS,
+        words.START,
+        words.PROBABILITY_OF_ONE,
+        words.STANDARD_DEVIATION,
+        words.RHAT_OF_STARTS,
+        words.MISSING,
+    ),
+    stopped=facts.stopped_optimising,
+)
+
+
+class LogisticFit(Fit):
+    """A fit of log odds, effects and bias included, by variational inference."""
+
+    models = ("logistic",)
+    page = PAGE
+    noisy_kinds = ()
+    observed_kinds = ("probability",)
+    _no_flips = "probability() is that of an observation already"
+    _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
+
+    def _moments(self, name):
+        mean, sd = mixture.mixture(
+            self.approximation[f"{name}_mean"], self.approximation[f"{name}_variance"]
+        )
+        return mean[:, : self.rank], sd[:, : self.rank]
+
+    @functools.cached_property
+    def mixing(self):
+        return verdict.mixing_of_starts(self.data, self.approximation)
+
+    def product_draws(self, rows, columns):
+        usage, basis = super().product_draws(rows, columns)
+        return cells.with_effects(usage, basis, self.other_draws, rows, columns)
+
+    def _probability(self, i, j):
+        return mixture.probability(self.approximation, i, j)
+
+    def _predict(self, i, j, kind, level):
+        if kind in ("mean", "sd"):
+            return mixture.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
+        return super()._predict(i, j, kind, level)
+
+    def _width(self):
+        starts, _, width = self.approximation["usage_mean"].shape
+        return max(super()._width(), 8 * starts * width)
+
+    def _block(self, i, j, kinds, level, rng):
+        known = mixture.cell_log_odds(self.approximation, i, j)
+        mean, sd = mixture.mixture(*known)
+        found = {"mean": mean, "sd": sd}
+        if "probability" in kinds:
+            found["probability"] = mixture.probability_of_a_one(*known).mean(0)
+        if "interval" in kinds:
+            found |= super()._block(i, j, ("interval",), level, rng)
+        return found
+
+    def transform(self, new_rows) -> np.ndarray:
+        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
+        check_columns(self.data, new)
+        prior = LogisticPrior(self.rank, **self.settings["priors"])
+        at, step = self.approximation, max(1, BLOCK // new.num_columns)
+        solve = jax.jit(usage_given_basis, static_argnames="prior")
+        ones, missing = new.ones(), new.missing()
+        usage = np.zeros((new.num_rows, self.rank))
+        for start in range(self.num_chains):
+            basis, bias = (
+                Gaussian(
+                    jnp.asarray(at[f"{n}_mean"][start]), jnp.asarray(at[f"{n}_variance"][start])
+                )
+                for n in ("basis", "bias")
+            )
+            for i in range(0, new.num_rows, step):
+                values, hidden = (m[i : i + step].toarray().astype(bool) for m in (ones, missing))
+                found = solve(basis, bias, prior, values, ~hidden)
+                usage[i : i + step] += np.asarray(found.mean)[:, : self.rank]
+        return usage / self.num_chains
+
+
+class Logistic(Family):
+    """Log odds of large sparse matrices."""
+
+    models: ClassVar = {
+        "logistic": "real factors, whose product is the log odds of a one (Hernandez-Lobato, "
+        "Houlsby, Ghahramani 2014), see `bmfjax.models.logistic`; for large sparse matrices and "
+        "rankings of their zeros"
+    }
+    samplers: ClassVar = {
+        "batch": Sampler(
+            batch, False, ("elbo", "settled"),
+            "mean-field variational inference, approximate: every step looks at all entries, in "
+            "blocks of rows; one byte of memory an entry beside what grows with rows + columns, "
+            "three while the matrix is unpacked. The default for up to 100 million entries, where "
+            "it reaches better bounds and predictions for its time",
+        ),
+        "svi": Sampler(
+            stochastic, False, ("elbo", "settled"),
+            "the same from random entries: memory and time grow with rows + columns and the ones. "
+            "The default above",
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "scale": Prior(
+            "standard deviation of factors and effects", 1.0, positive_prior("standard deviation")
+        ),
+        "bias_scale": Prior(
+            "standard deviation of the bias", 5.0, positive_prior("standard deviation")
+        ),
+        "row_effects": Prior("whether rows have biases of their own", False, switch),
+        "column_effects": Prior("whether columns have", False, switch),
+    }
+    flags = (
+        Flag(
+            "--effects", "rows or columns have biases of their own (none where not given)",
+            priors=lambda value: {
+                "row_effects": value in ("rows", "both"),
+                "column_effects": value in ("columns", "both"),
+            },
+            parse={"choices": ["rows", "columns", "both", "none"]},
+        ),
+    )  # fmt: skip
+
+    def default_sampler(self, data):
+        return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
+
+    def chains(self, request: Request) -> Chains:
+        data = request.data
+        if request.num_warmup < 2:
+            raise InputError(
+                f"num_warmup is {request.num_warmup}; of the logistic model these are the most "
+                "steps of optimisation: give at least 2"
+            )
+        priors, options = request.read_priors(), sampler_options(request)
+        prior = LogisticPrior(int(request.rank), **priors)
+        share = np.clip(data.density, 1e-6, 1 - 1e-6)
+        log_odds = float(np.log(share / (1 - share)))
+        make, arguments = request.made_by.make, (prior, data.shape, log_odds)
+        if request.sampler == "svi":
+            key = jax.random.fold_in(request.key, BOUND_STREAM)
+            sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
+            algorithm = make(*arguments, options["step_entries"] // CHUNK)
+        else:
+            require_memory(
+                BYTES_AN_ENTRY * data.num_rows * data.num_columns,
+                f"sampler 'batch', which looks at all entries of the {request.size} matrix,",
+                "choose sampler='svi'",
+            )
+            sampled, algorithm = sign_blocks(data), make(*arguments)
+        start = request.read_start()
+        if start is not None and request.sampler == "batch" and request.num_chains > 1:
+            raise InputError(
+                f"num_chains is {request.num_chains}, and from one init sampler 'batch' goes one "
+                "way; give num_chains=1, or sampler='svi'"
+            )
+        start = None if start is None else request.every_chain(start)
+        return Chains(
+            algorithm,
+            sampled,
+            request.settings(
+                priors=priors,
+                init="random" if start is None else digest(start),
+                thinning=1,
+                sampler_options=options,
+            ),
+            trace=request.made_by.trace,
+            num_samples=request.num_warmup,
+            start=lambda resume: start,
+            objective="elbo",
+            counted="steps of optimisation",
+            finished=lambda run: bool(run.last_trace("settled").all()),
+            enough=lambda run: run.steps_done > 0,
+        )
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> LogisticFit:
+        trace, rank = run.trace(), int(request.rank)
+        settled = trace["settled"][:, -1]
+        # The run may have gone on after the last start had settled, as far as its chunk went.
+        steps = np.where(settled, trace["settled"].argmax(1) + 1, run.steps_done)
+        elbo = trace["elbo"][:, : steps.max()]
+        approximation, order, drawn = _matched(request, run.state, int(np.argmax(elbo[:, -1])))
+        factors = {n: order.apply(drawn[n]) for n in FACTORS}
+        agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
+
+        def judge(fit):
+            return {"num_draws": drawn["bias"].shape[1]} | verdict.of_starts(
+                fit.mixing, agreeing, elbo, steps, settled, request.num_warmup,
+                sampled=request.sampler == "svi",
+            )  # fmt: skip
+
+        return make_fit(
+            LogisticFit, request, chains, run,
+            draws=drawn | factors,
+            trace={"elbo": elbo},
+            agreement=agreeing,
+            judge=judge,
+            approximation=approximation,
+        )  # fmt: skip
+
+
+def sampler_options(request: Request) -> dict:
+    """Return the options of the sampler, checked, and the defaults of the others."""
+    given, defaults = request.sampler_options, OPTIONS[request.sampler]
+    options = defaults | checks.mapping(
+        "sampler_options", given, tuple(defaults), f"sampler {request.sampler!r}"
+    )
+    if request.sampler != "svi":
+        return options
+    rows, columns = request.data.shape
+    entries = options["step_entries"]
+    entries = ENTRIES_A_LINE * (rows + columns) if entries is None else entries
+    checks.whole("step_entries", entries)
+    if entries > (most := max(rows * columns, CHUNK)):
+        raise InputError(
+            f"step_entries is {entries}, more than the matrix has; give at most {most}, or "
+            "sampler='batch', which looks at every entry in every step"
+        )
+    # Entries are drawn in chunks, of which a step has whole ones.
+    chunks = math.ceil(entries / CHUNK)
+    if chunks * request.num_warmup >= 2**31:
+        raise InputError(
+            f"step_entries is {entries} and num_warmup {request.num_warmup}, more entries than "
+            "can be counted; give fewer"
+        )
+    return options | {"step_entries": chunks * CHUNK}
+
+
+def _matched(request, state, best: int):
+    """The starts' normals with their factors matched, by which order, and draws not yet so."""
+    posterior, rank = jax.device_get(posterior_of(state)), int(request.rank)
+    order = align_signed(*(getattr(posterior, n).mean[..., :rank] for n in FACTORS), pivot=best)
+    approximation = {
+        f"{name}_{moment}": _ordered(getattr(getattr(posterior, name), moment), order, rank, moment)
+        for name in (*FACTORS, "bias")
+        for moment in mixture.MOMENTS
+    }
+    prior = LogisticPrior(rank, **request.read_priors())
+    lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
+    asked = request.num_samples
+    # As many draws of each start as were asked for, or as there is room for.
+    every, _ = thinning(4 * request.num_chains * prior.width * lines, asked)
+    key = jax.random.fold_in(request.key, DRAW_STREAM)
+    drawn = posterior_draws(key, posterior, prior, asked // every)
+    return approximation, order, drawn
+
+
+def _ordered(values, order, rank, moment):
+    """Factors in their order; effects and ones after them, and the bias, as they are."""
+    values = np.asarray(values)
+    if values.ndim == 1:
+        return values
+    moved = order.apply(values[..., :rank], signed=moment == "mean")
+    return np.concatenate([moved, values[..., rank:]], -1)

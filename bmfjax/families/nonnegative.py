@@ -1,0 +1,260 @@
+"""The nonnegative model, "nmf": nonnegative factors with exponential priors and normal noise."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import ClassVar
+
+import numpy as np
+
+from bmfjax import models, verdict
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_real
+from bmfjax.diagnostics import agreement, align
+from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.families.base import (
+    FACTORS,
+    Chains,
+    Family,
+    Flag,
+    NumbersFit,
+    Prior,
+    Request,
+    Sampler,
+    after_warmup,
+    annealed_options,
+    check_columns,
+    check_memory,
+    digest,
+    make_fit,
+    most_probable,
+    settings_text,
+    thinning,
+)
+from bmfjax.infer import ChainRun, NMFGibbs
+from bmfjax.kernels.relaxed.density import MAX_PRECISION
+from bmfjax.posterior import products
+from bmfjax.report import Page, facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import spread
+from bmfjax.report.factors import POSITIVE, factors, signed_card
+from bmfjax.report.overview import matrix, of_product
+from bmfjax.report.pages import DRAWS, SAMPLING
+from bmfjax.report.plots import traces
+
+RATES = ("usage_rate", "basis_rate")
+#: Root mean square of the data from which on the bound of a learned precision is no matter.
+LEAST_SIZE, MOST_SIZE = 0.03, 1e6
+
+
+PAGE = Page(
+    facts=(
+        *SAMPLING,
+        functools.partial(facts.mixing, of="fits"),
+        facts.found,
+        facts.replicas,
+        facts.noise,
+    ),
+    sections=(
+        functools.partial(
+            matrix, shown="product", moments=of_product, data=BinaryMatrix | RealMatrix
+        ),
+        functools.partial(
+            factors,
+            note="A factor adds to an entry the product of its row's and its column's value, "
+            "neither of which is negative. The bar is the posterior mean of a column's value, "
+            "against the largest of the factor, followed by its standard deviation; a grey one is "
+            "less than two standard deviations from zero. A section below shows whether other "
+            "factors fit as well.",
+            card=functools.partial(signed_card, scale="the data", both_ends=False),
+            shades=POSITIVE,
+        ),
+        traces,
+        functools.partial(
+            agreement_section,
+            first="Entries of the product do not depend on how factors are matched and are what "
+            "counts first; entries of the factors say whether the chains hold the same solutions.",
+        ),
+        functools.partial(
+            spread,
+            of=", or of the usage if those differ more",
+        ),
+    ),
+    words=(*words.NONNEGATIVE, words.NOISE, words.SOLUTION, *DRAWS),
+    query="predict",
+)
+
+
+class NonnegativeFit(NumbersFit):
+    """A fit of nonnegative factors."""
+
+    models = ("nmf",)
+    page = PAGE
+    is_signed = False
+
+    @functools.cached_property
+    def spread(self):
+        return verdict.farther_spread(self.usage_draws, self.basis_draws)
+
+    def transform(self, new_rows) -> np.ndarray:
+        known = isinstance(new_rows, BinaryMatrix | RealMatrix)
+        new = new_rows if known else RealMatrix(new_rows)
+        check_columns(self.data, new)
+        draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
+        return products.best_usage(new.dense(), draws, upper=np.inf)
+
+
+class Nonnegative(Family):
+    """Nonnegative factors with exponential priors."""
+
+    models: ClassVar = {
+        "nmf": "nonnegative factors with exponential priors and normal noise (Schmidt, Winther, "
+        "Hansen 2009), see `bmfjax.models.nmf`"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            NMFGibbs, True, ("log_joint", "residual"),
+            "exact, annealed in the first half of the warm-up (`NMFGibbs`)",
+        )
+    }  # fmt: skip
+    priors: ClassVar = {
+        "usage_rate": Prior(
+            "rate of the exponential prior; default by the scale of the data, as "
+            "`bmfjax.models.priors_by_scale` has it"
+        ),
+        "basis_rate": Prior("the same of the basis"),
+        "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
+    }
+    flags = (
+        Flag(
+            "--precision", "fix the noise precision (learned where not given)",
+            priors=lambda value: {"precision": value}, parse={"type": float},
+        ),
+    )  # fmt: skip
+
+    def kind(self, model):
+        return RealMatrix
+
+    def read(self, source, model):
+        if isinstance(source, BinaryMatrix | RealMatrix):
+            return source
+        if isinstance(source, Ratings):
+            raise InputError(
+                "data is a Ratings, and model 'nmf' is of matrices; give a RealMatrix or an array "
+                "with NaN where an entry is missing"
+            )
+        if isinstance(source, str | os.PathLike):
+            return load_real(source) if os.path.isfile(source) else load(source)
+        return RealMatrix(source)
+
+    def chains(self, request: Request) -> Chains:
+        data, rank = request.data, int(request.rank)
+        arguments = nmf_arguments(request)
+        options = request.read_options()
+        # Replicas behind walls share one likelihood, which is not annealed.
+        from_prior = options.get("walls") is None and request.init is None
+        options = annealed_options(request, options, from_prior)
+        model = functools.partial(models.nmf, rank=rank, **arguments)
+        kernel = request.made_by.make(model, **options)
+        # Of every chain and replica the residuals, and with gaps lists of cells.
+        each = 4 + (rank // 2 if data.num_missing else 0)
+        copies = request.num_chains * (1 + len(options.get("walls") or ()))
+        check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
+        start = given_start(request, arguments)
+        bound = kernel.bind(data.dense())
+        every, most_kept = thinning(
+            4 * request.num_chains * rank * sum(data.shape), request.num_samples
+        )
+        learned = () if isinstance(arguments["precision"], float) else ("precision",)
+        replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
+        return Chains(
+            bound.algorithm,
+            bound.data,
+            request.settings(
+                priors={n: settings_text(p) for n, p in arguments.items()},
+                init="prior" if start is None else digest(start),
+                thinning=every,
+                sampler_options={n: str(v) for n, v in options.items()},
+            ),
+            sites=(*FACTORS, *learned),
+            trace=(*request.made_by.trace, *learned, *replicas),
+            thinning=(every, most_kept),
+            num_warmup=request.num_warmup,
+            num_samples=request.num_samples,
+            start=lambda resume: start,
+            arguments=arguments,
+        )
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
+        data, drawn, trace = request.data, run.draws(), run.trace()
+        usage, basis = _ordered(drawn["usage"], drawn["basis"], most_probable(run, trace))
+        agreeing = agreement(usage.mean(1), basis.mean(1))
+        prior = chains.arguments["precision"]
+        seen = data.num_rows * data.num_columns - data.num_missing
+        # A learned precision is bounded by its prior, and by the arithmetic.
+        fixed = isinstance(prior, float)
+        floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / MAX_PRECISION)
+        return make_fit(
+            NonnegativeFit, request, chains, run,
+            draws=drawn | {"usage": usage, "basis": basis},
+            trace=trace,
+            agreement=agreeing,
+            judge=lambda fit: verdict.of_chains(
+                fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                exact=True, residual_floor=floor,
+            ),
+        )  # fmt: skip
+
+
+def nmf_arguments(request: Request) -> dict:
+    """Return keyword arguments of `bmfjax.models.nmf`; the data's scale sets what is not given."""
+    data, rank = request.data, int(request.rank)
+    given = {n: v for n, v in request.read_priors().items() if v is not None}
+    values = data.dense(np.float64)
+    mean, square = float(np.nanmean(values)), float(np.nanmean(values**2))
+    if mean <= 0:
+        raise InputError(
+            f"the mean of the data is {mean:.4g}; model 'nmf' is of nonnegative products: give "
+            "data with a positive mean, or another model"
+        )
+    if not LEAST_SIZE < square**0.5 < MOST_SIZE:
+        raise InputError(
+            f"the root mean square of the data is {square**0.5:.3g}; give the data in a unit in "
+            f"which it is between {LEAST_SIZE} and {MOST_SIZE:.0e}, so that float32 holds the noise"
+        )
+    found = models.priors_by_scale(rank, mean, square) | given
+    found["precision"] = models.resolve_precision(found["precision"])
+    if len(given.keys() & set(RATES)) == 1:
+        # Of one rate that is given the other follows: their product matters.
+        one = next(iter(given.keys() & set(RATES)))
+        other = next(n for n in RATES if n != one)
+        if isinstance(given[one], int | float) and given[one] > 0:
+            found[other] = rank / (mean * given[one])
+    return found
+
+
+def given_start(request: Request, arguments) -> dict | None:
+    """Return the position of every chain from the factors that a user gave; None without."""
+    start, data = request.read_start(0.0), request.data
+    if start is None:
+        return None
+    # Above zero, where the density is that of the interval's inside.
+    start = {n: np.maximum(v, np.finfo(np.float32).tiny) for n, v in start.items()}
+    prior = arguments["precision"]
+    if not isinstance(prior, float):
+        # The conditional mean: a start with the wrong precision is left at the first step.
+        residual = np.nansum((data.dense() - start["usage"] @ start["basis"].T) ** 2)
+        seen = data.num_rows * data.num_columns - data.num_missing
+        mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
+        start["precision"] = np.float32(min(mean, MAX_PRECISION))
+    return request.every_chain(start)
+
+
+def _ordered(usage, basis, pivot):
+    """Draws with factors matched by their directions, the largest first."""
+    units = (f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis))
+    permutation = align(*units, pivot=pivot).permutation
+    usage, basis = apply_permutation(usage, basis, permutation)
+    sizes = (usage.astype(float) ** 2).mean((0, 1, 2)) * (basis.astype(float) ** 2).mean((0, 1, 2))
+    order = np.argsort(-sizes, kind="stable")
+    return usage[..., order], basis[..., order]

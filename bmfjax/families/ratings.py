@@ -1,0 +1,596 @@
+"""Matrix factorisations of observed entries: "pmf", "probit" and "ordered-probit".
+
+Real factors whose mean and precision matrix are learned, and effects of rows and columns; ratings
+with normal noise, or ones and zeros or stars behind a probit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from scipy.special import ndtr
+
+from bmfjax import verdict
+from bmfjax.data import (
+    BinaryMatrix,
+    InputError,
+    Ratings,
+    RealMatrix,
+    checks,
+    load,
+    load_ratings,
+)
+from bmfjax.diagnostics import agreement
+from bmfjax.families.base import (
+    Chains,
+    Family,
+    Flag,
+    NumbersFit,
+    Prior,
+    Request,
+    Sampler,
+    after_warmup,
+    check_columns,
+    data_figures,
+    make_fit,
+    most_probable,
+    positive_prior,
+    refuse_sparse,
+    switch,
+    thinning,
+)
+from bmfjax.infer import ChainRun
+from bmfjax.infer.mcmc.ratings import pmf_density
+from bmfjax.kernels.ratings.density import FACTORS, PMFDensity, check_density
+from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
+from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+from bmfjax.kernels.ratings.vectors import draw_side
+from bmfjax.models.pmf import LEVEL_SCALES
+from bmfjax.posterior import cells
+from bmfjax.posterior.principal import principal_draws
+from bmfjax.posterior.selection import informed
+from bmfjax.report import Page, facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import spread
+from bmfjax.report.factors import factors, signed_card
+from bmfjax.report.overview import linked, matrix
+from bmfjax.report.pages import DRAWS, SAMPLING, SIGNED_BARS
+from bmfjax.report.plots import traces
+from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, prediction, sd_of_a_bit
+from bmfjax.result import Fit
+
+
+class Link(NamedTuple):
+    """How a rating follows from its fit."""
+
+    name: str  # in `bmfjax.models.pmf`
+    trace: tuple[str, ...]  # beside the log joint density
+
+
+LINKS = {
+    "pmf": Link("identity", ("residual",)),
+    "probit": Link("probit", ()),
+    "ordered-probit": Link("ordered", ("cut_acceptance",)),
+}
+#: Different ratings that ordered probit takes for stars, at most.
+MAX_STARS = 100
+SIDES = {"rows": "row", "columns": "column"}
+#: Sweeps over latent values and vectors between two draws of new lines that are kept.
+SWEEPS = 25
+#: How often the first draw of a chain is visited before those that are kept.
+SETTLE = 20
+
+
+# ---- fits -----------------------------------------------------------------------------------
+
+
+def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
+    """Return the page of a link from its first sections, its facts, and its words."""
+    return Page(
+        facts=(
+            *SAMPLING,
+            functools.partial(facts.mixing, of="fits"),
+            facts.found,
+            *of_link,
+            functools.partial(
+                facts.effects,
+                note="spread of their means, which {}s add to all of their fits; factors may hold "
+                "a part of it",
+            ),
+        ),
+        sections=(
+            *sections,
+            functools.partial(
+                factors,
+                note="A factor adds to the fit of an entry the product of its row's and its "
+                "column's value. The data determine only the sum over the factors: shown are the "
+                "factors of the singular value decomposition of every draw's product, largest "
+                f"first. {SIGNED_BARS}",
+                card=functools.partial(signed_card, scale="the fits"),
+            ),
+            functools.partial(
+                traces,
+                more="The log joint density has parts that no prediction depends on, such as how "
+                "two factors share their scale, and may wander more slowly than the fits.",
+            ),
+            functools.partial(
+                agreement_section,
+                first="Fits do not depend on the order or the signs of the factors and are what "
+                "counts.",
+            ),
+            spread,
+        ),
+        words=(*words.REAL, words.EFFECT, fit, *words_of_link, *DRAWS),
+        query="predict",
+    )
+
+
+PAGES = {
+    "pmf": _page(
+        functools.partial(prediction, error=noisy_sd, calibration=of_intervals),
+        functools.partial(
+            matrix, shown="expected entry", moments=functools.partial(linked, link=None)
+        ),
+        fit=words.EXPECTED_ENTRY,
+        of_link=(facts.noise,),
+    ),
+    "probit": _page(
+        functools.partial(prediction, error=sd_of_a_bit, calibration=of_ones),
+        functools.partial(
+            matrix, shown="probability of a one", moments=functools.partial(linked, link=ndtr)
+        ),
+        fit=words.BEHIND_PROBIT,
+    ),
+    "ordered-probit": _page(
+        functools.partial(prediction, error=noisy_sd, calibration=of_stars),
+        fit=words.BEHIND_PROBIT,
+        of_link=(facts.cut_points,),
+        words_of_link=(words.CUT_POINTS,),
+    ),
+}
+
+
+class RatingsFit(NumbersFit):
+    """A fit of ratings with normal noise; what is expected of an entry has its effects included."""
+
+    models = ("pmf",)
+    page = PAGES["pmf"]
+    what = "ratings"
+
+    @property
+    def link(self) -> str:
+        """How a rating follows from its fit, as `bmfjax.models.pmf` names it."""
+        return LINKS[self.model].name
+
+    def observed_cells(self):
+        """Return rows, columns and values of the observed cells as the sampler takes them.
+
+        A fourth is the stars that were fitted, None for other links; values are then positions
+        among them.
+        """
+        if self.link != "ordered":
+            return observed(self.data, self.link)
+        # By the stars that were fitted: new lines need not have all of them.
+        rows, columns, values, _ = observed(self.data, "identity")
+        stars = np.asarray(self.settings["stars"], float)
+        return rows, columns, np.searchsorted(stars, values), stars
+
+    def product_draws(self, rows, columns):
+        usage, basis = super().product_draws(rows, columns)
+        return cells.with_effects(usage, basis, self.other_draws, rows, columns)
+
+    def _predict(self, i, j, kind, level):
+        every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
+        found = self.tell_cells(*every, (kind,), level, False)[kind]
+        return found.reshape(*found.shape[:-1], len(i), len(j))
+
+    def _block(self, i, j, kinds, level, rng):
+        return cells.summaries(self, i, j, kinds, level, rng)
+
+    def transform(self, new_rows) -> np.ndarray:
+        return self.given_new(new_rows).usage
+
+    def given_new(self, new, side="rows", *, sweeps=None, seed=0) -> RatingsFit:
+        if side not in SIDES:
+            raise InputError(f"side is {side!r}; choose 'rows' or 'columns'")
+        if self.link == "identity":
+            if sweeps is not None:
+                raise InputError(f"sweeps is {sweeps}; model 'pmf' draws at once, leave it out")
+            sweeps = 1
+        sweeps = checks.whole("sweeps", SWEEPS if sweeps is None else sweeps)
+        new = _matrix(new, self, side)
+        _check_other_side(self.data, new, side)
+        _check_scale(self.settings["scale"], new)
+        drawn = _draws_of_new(self, new, SIDES[side], sweeps, seed)
+        usage, basis = drawn.pop("usage", self.usage_draws), drawn.pop("basis", self.basis_draws)
+        found = dataclasses.replace(
+            self,
+            data=new,
+            settings=dict(self.settings) | {"given_new": side},
+            usage_draws=usage,
+            basis_draws=basis,
+            other_draws=dict(self.other_draws) | drawn,
+            agreement=agreement(usage.mean(1), basis.mean(1)),
+        )
+        # What a fitted line is like is known from the fit, also where no new line observes it.
+        lines = informed(self.data) | {side: informed(new)[side]}
+        mixing = verdict.mixing(lines, *found.product_draws(*map(np.arange, new.shape)))
+        found = dataclasses.replace(found, scalars=_figures_of_new(self, found, side, mixing))
+        vars(found)["mixing"] = mixing
+        return found
+
+
+class ProbitFit(RatingsFit):
+    """A fit of probabilities of a one behind a probit."""
+
+    models = ("probit",)
+    page = PAGES["probit"]
+    kinds = cells.KINDS
+    noisy_kinds = ()
+    observed_kinds = ("mean", "probability")
+    _no_flips = "probability() is that of an observation already"
+    _no_noise = "a binary observation has no interval; leave noisy out"
+    _noisy_probability = Fit._noisy_probability
+
+    def _probability(self, i, j):
+        return self._predict(i, j, "mean", 0.9)
+
+
+class OrderedProbitFit(RatingsFit):
+    """A fit of expected stars, and the probability of each."""
+
+    models = ("ordered-probit",)
+    page = PAGES["ordered-probit"]
+    kinds = noisy_kinds = cells.KINDS
+
+    def _cells(self, i, j, kinds, level, noisy):
+        found = super()._cells(i, j, kinds, level, noisy)
+        if "probability" in found:
+            found["probability"] = found["probability"].T
+        return found
+
+
+# ---- the family -----------------------------------------------------------------------------
+
+
+def _pair(name, value):
+    """Check shape and rate of a Gamma prior."""
+    try:
+        shape, rate = map(float, value)
+    except (TypeError, ValueError):
+        raise InputError(f"prior {name!r} is {value!r}; give shape and rate") from None
+    if not (0 < shape < math.inf and 0 < rate < math.inf):
+        raise InputError(f"prior {name!r} is {value!r}; give a positive shape and rate")
+    return [shape, rate]
+
+
+def _level(name, value):
+    """Check mean and standard deviation of a normal prior."""
+    try:
+        mean, sd = map(float, value)
+    except (TypeError, ValueError):
+        mean = sd = math.nan
+    if not (math.isfinite(mean) and 0 < sd < math.inf):
+        raise InputError(
+            f"prior 'level' is {value!r}; give a mean and a positive standard "
+            "deviation, such as [3.5, 2]"
+        )
+    return [mean, sd]
+
+
+def _both(value) -> dict:
+    """Turn --effects into a prior."""
+    if value not in ("both", "none"):
+        raise InputError(
+            f"--effects {value} is for the logistic model; models of ratings have both or none"
+        )
+    return {"effects": value == "both"}
+
+
+class Factorisation(Family):
+    """Real factors with learned priors; the cost grows with the observed entries."""
+
+    models: ClassVar = {
+        "pmf": "ratings with normal noise, real factors whose mean and precision matrix are "
+        "learned, and effects of rows and columns (Salakhutdinov, Mnih 2008), see "
+        "`bmfjax.models.pmf`",
+        "probit": "the same behind a probit, for ones and zeros (Albert, Chib 1993)",
+        "ordered-probit": "the same behind a probit, for stars",
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            pmf_gibbs, True, ("log_joint",), "exact, by lists of the observed entries (`PMFGibbs`)"
+        )
+    }
+    priors: ClassVar = {
+        "precision": Prior(
+            'of "pmf": fixes the noise precision (2 in the paper)', None, positive_prior("number")
+        ),
+        "precision_gamma": Prior(
+            'of "pmf": shape and rate of the prior of the noise precision', (1.0, 1.0), _pair
+        ),
+        "effects": Prior("whether rows and columns have effects", True, switch),
+        "effect_gamma": Prior(
+            "shape and rate of the prior of the effects' precisions", (1.0, 1.0), _pair
+        ),
+        "strength": Prior("of the Normal-Wishart prior", 2.0, positive_prior("number")),
+        "degrees": Prior("the same; default the rank", None, positive_prior("number")),
+        "scale": Prior("the same", 1.0, positive_prior("number")),
+        "level": Prior(
+            'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '
+            'the mean of the values and 10; of the intercept of "probit", 0 and 1; of every cut '
+            'point of "ordered-probit" before they are put in order, 0 and 2. They suit values '
+            "that spread by about one, as stars do",
+            None,
+            _level,
+        ),
+    }
+    flags = (
+        Flag(
+            "--precision", "fix the noise precision (learned where not given)",
+            priors=lambda value: {"precision": value}, parse={"type": float},
+        ),
+        Flag(
+            "--effects", "rows and columns have biases of their own (both where not given)",
+            priors=_both, parse={"choices": ["rows", "columns", "both", "none"]},
+        ),
+    )  # fmt: skip
+
+    def kind(self, model):
+        return BinaryMatrix if model == "probit" else Ratings
+
+    def priors_of(self, model):
+        names = [n for n in self.priors if model == "pmf" or not n.startswith("precision")]
+        return {n: self.priors[n] for n in names}
+
+    def read(self, source, model):
+        if isinstance(source, BinaryMatrix | RealMatrix | Ratings):
+            return source
+        if isinstance(source, str | os.PathLike):
+            return load(source) if model == "probit" else load_ratings(source)
+        if model == "probit":
+            return BinaryMatrix(source)
+        refuse_sparse(source, model)
+        return RealMatrix(source)
+
+    def chains(self, request: Request) -> Chains:
+        data, (link, traced) = request.data, LINKS[request.model]
+        if request.sampler_options:
+            raise InputError(
+                f"sampler_options is {request.sampler_options!r}; this sampler has none"
+            )
+        if request.init is not None:
+            raise InputError(f"model {request.model!r} finds its start itself; leave init out")
+        rows, columns, values, stars = observed(data, link)
+        priors = resolve_priors(request, link, values)
+        density = density_of(int(request.rank), link, priors, stars)
+        check_density(density)
+        bytes_a_draw = 4 * request.num_chains * density.width * sum(data.shape)
+        every, most_kept = thinning(bytes_a_draw, request.num_samples)
+        learned = ("precision",) if density.learns_precision else ()
+        scale = getattr(data, "scale", None)
+        return Chains(
+            request.made_by.make(density),
+            entry_blocks(rows, columns, values, data.shape),
+            request.settings(
+                priors=priors,
+                stars=None if stars is None else stars.tolist(),
+                scale=None if scale is None else list(scale),
+                thinning=every,
+            ),
+            sites=tuple(density.sites),
+            trace=(*request.made_by.trace, *traced, *learned),
+            thinning=(every, most_kept),
+            num_warmup=request.num_warmup,
+            num_samples=request.num_samples,
+        )
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
+        trace = run.trace()
+        drawn = principal_draws(run.draws(), most_probable(run, trace))
+        agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
+        return make_fit(
+            Fit.of_model(request.model), request, chains, run,
+            draws=drawn,
+            trace=trace,
+            agreement=agreeing,
+            judge=lambda fit: verdict.of_ratings(
+                fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
+                drawn.get("cutpoints"),
+            ),
+        )  # fmt: skip
+
+
+def density_of(rank, link, priors, stars) -> PMFDensity:
+    """Return the density of `bmfjax.models.pmf` with these priors."""
+    fixed, (mean, sd) = priors.get("precision"), priors["level"]
+    return pmf_density(
+        rank=rank,
+        link=link,
+        categories=2 if stars is None else len(stars),
+        effects=priors["effects"],
+        precision=priors.get("precision_gamma") if fixed is None else fixed,
+        effect_precision=priors["effect_gamma"],
+        strength=priors["strength"],
+        degrees=priors["degrees"],
+        scale=priors["scale"],
+        level_mean=mean,
+        level_scale=sd,
+    )
+
+
+def resolve_priors(request: Request, link: str, values) -> dict:
+    """Return all priors by name; the level by default from the values."""
+    found, given = request.read_priors(), request.priors or {}
+    for name, instead, unused in (
+        ("precision_gamma", "precision", found.get("precision") is not None),
+        ("effect_gamma", "effects", not found["effects"]),
+    ):
+        if unused and name in given:
+            raise InputError(
+                f"prior {name!r} has no say where {instead!r} is {found[instead]}; leave one of "
+                "them out"
+            )
+    if found["level"] is None:
+        mean = float(np.mean(values)) if link == "identity" else 0.0
+        found["level"] = [mean, LEVEL_SCALES[link]]
+    return found
+
+
+# ---- observed cells -------------------------------------------------------------------------
+
+
+def observed(data, link: str):
+    """Return rows, columns and values of the observed cells as the sampler takes them.
+
+    A fourth is the stars that the categories of "ordered" stand for, (categories,) float, and None
+    for the other links.
+    """
+    if isinstance(data, Ratings):
+        rows, columns, values = data.rows, data.columns, data.values
+    elif isinstance(data, RealMatrix):
+        rows, columns = np.nonzero(data.observed())
+        values = data.dense(np.float64)[rows, columns]
+    else:
+        rows, columns, values = _binary(data)
+    if link == "probit":
+        if not np.isin(values, (0.0, 1.0)).all():
+            raise InputError(
+                "model 'probit' is of ones and zeros; give a BinaryMatrix, or model='pmf' or "
+                "'ordered-probit' for ratings"
+            )
+        return rows, columns, 2.0 * values - 1.0, None
+    if link == "identity":
+        return rows, columns, values, None
+    stars = np.unique(values)
+    if not 2 <= len(stars) <= MAX_STARS:
+        raise InputError(
+            f"there are {len(stars)} different ratings; model 'ordered-probit' takes from 2 to "
+            f"{MAX_STARS}: give model='pmf'"
+        )
+    return rows, columns, np.searchsorted(stars, values).astype(float), stars
+
+
+def _binary(data: BinaryMatrix):
+    if not data.num_missing:
+        rows, columns = np.divmod(np.arange(data.num_rows * data.num_columns), data.num_columns)
+        return rows, columns, data.dense().ravel()
+    rows, columns = np.nonzero(data.observed())
+    return rows, columns, data.dense()[rows, columns]
+
+
+# ---- new rows or columns --------------------------------------------------------------------
+
+
+def _blocks_of(data, link, stars) -> EntryBlocks:
+    """The observed cells of new data, with the stars of the fit."""
+    if link != "ordered":
+        rows, columns, values, _ = observed(data, link)
+    else:
+        rows, columns, values, _ = observed(data, "identity")
+        wrong = np.setdiff1d(values, stars)
+        if len(wrong):
+            raise InputError(f"rating {wrong[0]:g} is none of those that were fitted, {stars}")
+        values = np.searchsorted(stars, values).astype(float)
+    return entry_blocks(rows, columns, values, data.shape)
+
+
+def _matrix(new, fit, side):
+    """An array has the names of the fit's lines on the side that stays."""
+    if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
+        return new
+    kind = BinaryMatrix if fit.link == "probit" else RealMatrix
+    bare, fitted = kind(new), fit.data
+    if side == "rows" and fitted.has_column_names and bare.num_columns == fitted.num_columns:
+        return kind(new, column_names=fitted.column_names)
+    if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
+        return kind(new, row_names=fitted.row_names)
+    return bare
+
+
+def _check_scale(scale, new):
+    if scale is None:
+        return
+    low, high = new.range
+    if low < scale[0] or high > scale[1]:
+        raise InputError(
+            f"new ratings are from {low:g} to {high:g}, outside of the scale that was fitted, "
+            f"{scale[0]:g} to {scale[1]:g}; give them on that scale"
+        )
+
+
+def _check_other_side(fitted, new, side):
+    hint = ", by row_names=fit.data.row_names" if isinstance(new, Ratings) else ""
+    if side == "rows":
+        check_columns(fitted, new)
+    elif new.num_rows != fitted.num_rows:
+        raise InputError(
+            f"the new columns have {new.num_rows} rows and the fitted matrix {fitted.num_rows}; "
+            f"give the same rows in the same order{hint}"
+        )
+    elif fitted.has_row_names and new.has_row_names and fitted.row_names != new.row_names:
+        raise InputError(
+            "the new columns name other rows than the fitted matrix, or in another order; give "
+            f"rows in that order{hint}"
+        )
+
+
+def _draws_of_new(fit, new, side, sweeps, seed) -> dict:
+    """Draws of the new lines' factors and effects, (chain, draw, ...)."""
+    settings, link = fit.settings, fit.link
+    density = density_of(fit.rank, link, settings["priors"], settings["stars"])
+    data, own = _blocks_of(new, link, settings["stars"]), FACTORS[side]
+    size = new.num_rows if side == "row" else new.num_columns
+    known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}
+    start = {own: jnp.zeros((size, fit.rank))}
+    if density.effects:
+        start[f"{side}_effect"] = jnp.zeros(size)
+    settle = 0 if link == "identity" else SETTLE
+
+    @jax.jit
+    @jax.default_matmul_precision("highest")
+    def chain(key, known, data):
+        def draw(drawn, at):
+            key, known = at
+
+            def sweep(drawn, key):
+                return draw_side(key, side, known | drawn, data, density), None
+
+            # From where the draw before ended: its sides are like these, up to a rotation.
+            drawn, _ = lax.scan(sweep, drawn, random.split(key, sweeps))
+            return drawn, drawn
+
+        known = {n: jnp.concatenate([jnp.repeat(v[:1], settle, 0), v]) for n, v in known.items()}
+        keys = random.split(key, len(next(iter(known.values()))))
+        return lax.scan(draw, start, (keys, known))[1]
+
+    found = []
+    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
+        found.append({n: v[settle:] for n, v in drawn.items()})
+    return {n: np.stack([f[n] for f in found]) for n in start}
+
+
+def _figures_of_new(fit, found, side, mixing) -> dict:
+    """Figures of the new lines; what is said of the run itself stays."""
+    other = f"{'columns' if side == 'rows' else 'rows'}_without_information"
+    after = {n: t[:, fit.scalars["num_warmup"] :] for n, t in fit.trace.items()}
+    return {
+        **fit.scalars,
+        **data_figures(found),
+        # The lines of the other side were learned in the fit, whatever the new ones have of them.
+        other: fit.scalars[other],
+        **verdict.of_ratings(
+            mixing, found.num_chains, found.agreement, after,
+            found.other_draws.get("cutpoints"),
+            exact=found.link == "identity",
+        ),
+    }  # fmt: skip

@@ -1,0 +1,249 @@
+"""The relaxed model, "relaxed": factors in [0, 1] whose product is observed with normal noise."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import jax
+import numpy as np
+
+from bmfjax import models
+from bmfjax.data import BinaryMatrix
+from bmfjax.diagnostics import agreement, align
+from bmfjax.families.base import (
+    FACTORS,
+    Chains,
+    Family,
+    Flag,
+    Prior,
+    Request,
+    Sampler,
+    annealed_options,
+    check_columns,
+    check_memory,
+    digest,
+    most_probable,
+    settings_text,
+    thinning,
+)
+from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
+from bmfjax.infer import IASG, ChainRun, TruncatedGibbs
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+from bmfjax.posterior import products
+from bmfjax.report import Page, facts, words
+from bmfjax.report.pages import DRAWS, SAMPLING
+from bmfjax.report.plots import mean_sd
+
+PAGE = Page(
+    facts=(
+        *SAMPLING,
+        facts.errors,
+        functools.partial(facts.mixing, of="reconstructed entries"),
+        facts.found,
+        facts.clamped,
+        facts.precision,
+    ),
+    # The mean of a bit tells its standard deviation; that of a number in [0, 1] does not.
+    sections=(*TILES, mean_sd, *CHAINS_OF_TILES),
+    words=(*WORDS_OF_TILES, words.CLAMPED, *DRAWS),
+)
+
+
+class RelaxedFit(TileFit):
+    """A fit of factors in [0, 1]."""
+
+    models = ("relaxed",)
+    page = PAGE
+    is_signed = False
+
+    def transform(self, new_rows) -> np.ndarray:
+        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
+        check_columns(self.data, new)
+        draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
+        return products.best_usage(new.dense(), draws, upper=1.0)
+
+
+class Relaxed(Family):
+    """Factors in [0, 1] and a learned normal noise."""
+
+    models: ClassVar = {
+        "relaxed": "factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation 3.2), see "
+        "`bmfjax.models.relaxed_bmf`"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            TruncatedGibbs, True, ("log_joint", "residual"),
+            "exact, by truncated normal conditionals, annealed in the first half of the warm-up "
+            "(`TruncatedGibbs`)",
+        ),
+        "iasg": Sampler(
+            IASG, False, ("log_joint", "clamped"),
+            "approximate: iterate averaging stochastic gradient with curvature and a learned "
+            "noise (`IASG`)",
+        ),
+        "thesis": Sampler(
+            IASG.thesis, False, ("log_joint", "clamped"), "approximate: the same as published"
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "usage": Prior(
+            'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" or a '
+            "NumPyro distribution on [0, 1]",
+            "uniform",
+        ),
+        "basis": Prior("the same of the basis", "uniform"),
+        "precision": Prior(
+            "a number that fixes the noise precision; default a Gamma(1, 1) prior, and 1 for "
+            'sampler "thesis"'
+        ),
+        "rate": Prior('Gamma prior of the rates of "ard"'),
+    }
+    shares_prior = True
+    flags = (
+        Flag(
+            "--prior", "prior of the factors' entries (uniform where not given)",
+            priors=lambda value: dict.fromkeys(FACTORS, value),
+            parse={"choices": ["uniform", "normal", "laplace", "beta", "ard"]},
+        ),
+        Flag(
+            "--precision", "fix the noise precision (learned where not given)",
+            priors=lambda value: {"precision": value}, parse={"type": float},
+        ),
+        Flag(
+            "--batch-size", "rows and columns in a minibatch (iasg, thesis)",
+            options=lambda value: {"batch_size": value}, parse={"type": int},
+        ),
+    )  # fmt: skip
+
+    def chains(self, request: Request) -> Chains:
+        data, rank = request.data, int(request.rank)
+        # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
+        check_memory(
+            data,
+            16 + (rank // 2 if data.num_missing else 0),
+            "the relaxed model keeps the matrix dense",
+        )
+        arguments = model_arguments(request)
+        sites = sampled_sites(arguments)
+        options = request.read_options()
+        if request.sampler == "gibbs":
+            options = annealed_options(request, options, request.init is None)
+        model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
+        bound = request.made_by.make(model, **options).bind(data.dense())
+        start = given_start(request, arguments)
+        every, most_kept = thinning(
+            4 * request.num_chains * rank * sum(data.shape), request.num_samples
+        )
+        trace = request.made_by.trace
+        if request.made_by.exact and "precision" in sites:
+            trace = (*trace, "precision")
+        if options.get("inverse_temperatures") is not None:
+            trace = (*trace, "swap_probability", "replica")
+        return Chains(
+            bound.algorithm,
+            bound.data,
+            request.settings(
+                priors={n: settings_text(p) for n, p in arguments.items()},
+                init="prior" if start is None else digest(start),
+                thinning=every,
+                window=bound.window,
+                sampler_options={n: str(v) for n, v in options.items()},
+            ),
+            sites=sites,
+            trace=trace,
+            thinning=(every, most_kept),
+            num_warmup=request.num_warmup,
+            num_samples=request.num_samples,
+            start=lambda resume: start,
+            arguments=arguments,
+        )
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:
+        drawn, trace = _with_prior_draws(request, chains.arguments, run), run.trace()
+        aligned = align(drawn.pop("usage"), drawn.pop("basis"), pivot=most_probable(run, trace))
+        if "rate" in drawn:
+            drawn["rate"] = np.take_along_axis(drawn["rate"], aligned.permutation, -1)
+        agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
+        # Rate of the Gamma prior of a learned precision; a fixed one has none.
+        floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
+        return tile_fit(
+            RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn, residual_floor=floor
+        )
+
+
+def model_arguments(request: Request) -> dict:
+    """Return keyword arguments of `bmfjax.models.relaxed_bmf` from what was given as priors."""
+    given = request.read_priors()
+    precision = given["precision"]
+    if precision is None and request.sampler == "thesis":
+        precision = 1.0
+    chosen = {site: given[site] for site in FACTORS}
+    return {
+        # "ard" stays a name: its rates belong to the factors.
+        **{
+            f"{site}_prior": prior if prior == "ard" else models.resolve_prior(prior, site)
+            for site, prior in chosen.items()
+        },
+        "precision": models.resolve_precision(precision),
+        "rate": models.resolve_rate(given["rate"], chosen.values()),
+    }
+
+
+def sampled_sites(arguments) -> tuple[str, ...]:
+    """Return the sites that are sampled with these arguments."""
+    learned = () if isinstance(arguments["precision"], float) else ("precision",)
+    return (*FACTORS, *learned, *(() if arguments["rate"] is None else ("rate",)))
+
+
+def given_start(request: Request, arguments) -> dict | None:
+    """Return the position of every chain from the factors that a user gave; None without."""
+    start, sites = request.read_start(0.0, 1.0), sampled_sites(arguments)
+    if start is None:
+        return None
+    data, usage, basis = request.data, start["usage"], start["basis"]
+    if "precision" in sites:
+        # The conditional mean: a start with the wrong precision is left at the first step.
+        squares = np.nansum((data.dense() - usage @ basis.T) ** 2)
+        entries = data.num_rows * data.num_columns - data.num_missing
+        mean = _gamma_mean(arguments["precision"], entries / 2, squares / 2)
+        start["precision"] = np.asarray(mean, np.float32)
+    if "rate" in sites:
+        total = usage.sum(0) + basis.sum(0)
+        rate = _gamma_mean(arguments["rate"], data.num_rows + data.num_columns, total)
+        start["rate"] = rate.astype(np.float32)
+    return request.every_chain(start)
+
+
+def _gamma_mean(prior, count, total):
+    """Mean of a Gamma conditional; any other prior is refused later, where it is sampled."""
+    shape = float(getattr(prior, "concentration", 1.0))
+    return (shape + count) / (float(getattr(prior, "rate", 1.0)) + total)
+
+
+def _with_prior_draws(request, arguments, run) -> dict:
+    """Kept draws, with rows and columns of which nothing is observed drawn from the prior.
+
+    That is their posterior; a gradient of zero would leave them where they started. The exact
+    sampler has drawn them itself.
+    """
+    drawn = run.draws()
+    if request.made_by.exact:
+        return drawn
+    empty = {"usage": request.data.empty_rows, "basis": request.data.empty_columns}
+    for i, (site, cases) in enumerate(empty.items()):
+        if len(cases):
+            chains, kept, _, rank = drawn[site].shape
+            key = jax.random.fold_in(request.key, 2**31 - 1 - i)
+            prior = arguments[f"{site}_prior"]
+            prior = _prior_draws(prior, key, (chains, kept, len(cases), rank), drawn)
+            drawn[site] = drawn[site].copy()
+            drawn[site][:, :, cases] = np.asarray(prior)
+    return drawn
+
+
+def _prior_draws(prior, key, shape, drawn):
+    if prior != "ard":
+        return prior.sample(key, shape)
+    rates = jax.numpy.asarray(drawn["rate"])[:, :, None, :]
+    return truncated_normal(key, jax.numpy.broadcast_to(-rates, shape), 0.0, 0.0, 1.0)

@@ -1,0 +1,196 @@
+"""Fits whose factors are rounded to Boolean ones: the Boolean model and the relaxed one.
+
+Usage and basis of a factor, rounded, span its tile. The most probable Boolean factors are searched
+for from the means of the draws; they give the fit its order, its errors and its table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+
+from bmfjax import verdict
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import (
+    Alignment,
+    Binarized,
+    binarize,
+    expected_loss,
+    most_probable_factors,
+    threshold,
+    threshold_pairs,
+)
+from bmfjax.families.base import Chains, Request, after_warmup, make_fit
+from bmfjax.infer import ChainRun
+from bmfjax.posterior import products
+from bmfjax.posterior.selection import MAX_ENTRIES
+from bmfjax.report import words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import spread
+from bmfjax.report.factors import UNIT, factors, tile_card
+from bmfjax.report.overview import matrix, of_product
+from bmfjax.report.plots import traces
+from bmfjax.result import Fit
+
+#: Sites with a number a factor.
+PER_FACTOR = ("rate", "usage_density", "basis_density")
+
+
+TILES = (
+    functools.partial(matrix, shown="reconstruction", moments=of_product),
+    functools.partial(
+        factors,
+        note="A factor is a set of rows and a set of columns in which they tend to have ones. The "
+        "bar is the posterior mean of a column's membership, followed by its standard deviation. "
+        "Blue columns, listed first, belong to the factor once it is rounded to yes or no; grey "
+        "ones do not.",
+        card=tile_card,
+        shades=UNIT,
+    ),
+)
+CHAINS_OF_TILES = (
+    traces,
+    functools.partial(
+        agreement_section,
+        first="Reconstructed entries do not depend on the order of the factors and are what counts "
+        "first.",
+    ),
+    spread,
+)
+WORDS_OF_TILES = (
+    *words.IN_UNIT,
+    words.TILE,
+    words.RECONSTRUCTION,
+    words.BOOLEAN_PRODUCT,
+    words.PROBABILITY_OF_HALF,
+)
+
+
+class TileFit(Fit):
+    """A fit whose factors are rounded to Boolean ones."""
+
+    def _rounded(self):
+        return self.binary.usage, self.binary.basis
+
+    def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
+        if method == "map":
+            return self._rounded()
+        if method == "expected":
+            found = binarize(self.usage, self.basis, self.probability())
+            return found.usage, found.basis
+        if method not in ("threshold", "pairs"):
+            raise InputError(
+                f"method is {method!r}; choose 'map', 'expected', 'threshold' or 'pairs'"
+            )
+        ones, observed = np.nan_to_num(self.data.dense()) > 0.5, self.data.observed()
+        if method == "threshold":
+            tau = threshold(self.usage, self.basis, ones, observed).tau
+            return self.usage > tau, self.basis > tau
+        best = threshold_pairs(self.usage, self.basis, ones, observed)
+        return self.usage > best.tau_usage, self.basis > best.tau_basis
+
+    def _table(self) -> list[dict]:
+        u, v = self.usage_binary, self.basis_binary
+        ones, observed = self.data.tile_counts(u, v)
+        means = self._tile_means()
+        return [
+            {
+                "factor": k + 1,
+                "rows": int(u[:, k].sum()),
+                "columns": int(v[:, k].sum()),
+                "density": float(ones[k] / observed[k]) if observed[k] else np.nan,
+                "probability": float(means[k]),
+                "agreement": float(self.agreement[k]),
+                "sd": float(np.concatenate([self.usage_sd[:, k], self.basis_sd[:, k]]).mean()),
+            }
+            for k in range(self.rank)
+        ]
+
+    def _tile_means(self) -> np.ndarray:
+        """Return the mean probability of every tile: of the whole matrix, or in parts."""
+        u, v = self.usage_binary, self.basis_binary
+        columns, total = np.arange(self.data.num_columns), np.zeros(self.rank)
+        step = max(1, MAX_ENTRIES // self.data.num_columns)
+        for start in range(0, self.data.num_rows, step):
+            rows = np.arange(start, min(start + step, self.data.num_rows))
+            chance = self._whole_probability if self._is_small else self._probability(rows, columns)
+            total += np.sum(chance @ v.astype(float), axis=0, where=u[start : start + step])
+        size = u.sum(0, dtype=float) * v.sum(0, dtype=float)
+        return total / np.where(size > 0, size, np.nan)
+
+
+def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> tuple[Binarized, np.ndarray]:
+    """Return the most probable Boolean factors, and the probability of every entry.
+
+    The search starts at the means of every chain and of all, cut at one half and at the
+    threshold that fits the data best, and at the factors with the lowest expected loss.
+    """
+    ones, observed = np.nan_to_num(data.dense()) > 0.5, data.observed()
+    axes = [(0, 1)] if usage_draws.shape[0] == 1 else [1, (0, 1)]
+    starts = []
+    for axis in axes:
+        usage = usage_draws.mean(axis, dtype=float).reshape(-1, *usage_draws.shape[2:])
+        basis = basis_draws.mean(axis, dtype=float).reshape(-1, *basis_draws.shape[2:])
+        for u, v in zip(usage, basis, strict=True):
+            best = threshold(u, v, ones, observed).tau
+            starts += [(u > tau, v > tau) for tau in (0.5, best)]
+    probability = products.exceedance(usage_draws, basis_draws, level=0.5)
+    means = (usage_draws.mean((0, 1), dtype=float), basis_draws.mean((0, 1), dtype=float))
+    starts.append(binarize(*means, probability)[:2])
+    found = most_probable_factors(starts, ones, observed)
+    loss = expected_loss(probability, found.usage, found.basis)
+    return Binarized(found.usage, found.basis, loss), probability
+
+
+def tile_fit(
+    kind: type[TileFit],
+    request: Request,
+    chains: Chains,
+    run: ChainRun,
+    aligned: Alignment,
+    agreement: np.ndarray,
+    trace: Mapping,
+    draws: Mapping,
+    *,
+    binary: Binarized | None = None,
+    residual_floor: float = 0.0,
+) -> TileFit:
+    """Return the fit with its factors ordered by the size of their tiles.
+
+    `binary` holds Boolean factors in the order of `aligned` where they are known already; `draws`
+    are of other sites, those with a number a factor in that order as well.
+    """
+    probability = None
+    if binary is None:
+        binary, probability = boolean_factors(request.data, aligned.usage, aligned.basis)
+    order = np.argsort(-binary.usage.sum(0) * binary.basis.sum(0), kind="stable")
+    usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
+    # Counted on words: observed entries that the Boolean product gets wrong.
+    errors = request.data.count_errors(binary.usage, binary.basis)
+
+    def judge(fit):
+        return {"expected_errors": binary.expected_loss} | verdict.of_chains(
+            fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
+            exact=request.made_by.exact and chains.arguments.get("exact", True),
+            residual_floor=residual_floor,
+        )  # fmt: skip
+
+    fit = make_fit(
+        kind, request, chains, run,
+        draws={n: v[..., order] if n in PER_FACTOR else v for n, v in draws.items()}
+        | {"usage": usage, "basis": basis},
+        trace=trace,
+        agreement=agreement[order],
+        judge=judge,
+        binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
+    )  # fmt: skip
+    if probability is not None and fit._is_small:
+        vars(fit)["_whole_probability"] = probability  # the same for factors in any order
+    return fit
+
+
+def reordered(draws, order):
+    """Return draws (chain, draw, lines, rank), packed or not, with the factors permuted."""
+    return draws.reordered(order) if hasattr(draws, "reordered") else draws[..., order]

@@ -1,0 +1,1 @@
+"""Kernels for `numpyro.infer.MCMC`, and the way from its samples to ArviZ."""

@@ -1,0 +1,153 @@
+"""IASG's settings, checked, and from blocks of sites to the algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bmfjax.data.checks import one_of, whole
+from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.kernel import BoundAlgorithm
+from bmfjax.kernels.sgmcmc.iasg import adam_approach, iasg
+from bmfjax.kernels.sgmcmc.step_size import calibrated_step_size, matched_step_size, matched_window
+
+
+@dataclass(frozen=True)
+class IASGSettings:
+    """Options of `IASG`, checked; its docstring says what they mean."""
+
+    blocks: tuple | None
+    batch_size: int | Mapping[str, int] | None
+    preconditioner: str | None
+    step_size: float | Mapping[str, float] | None
+    window: int | str
+    boundary: str
+    delta: float
+    replace: bool
+    scale_likelihood: bool
+    conditionals: Mapping[str, Callable]
+    num_calibration: int
+    num_approach: int | None
+    report_variance: bool
+
+    def __post_init__(self):
+        one_of("preconditioner", self.preconditioner, ("newton", "calibrated", None))
+        one_of("boundary", self.boundary, ("clamp", "reflect"))
+        whole("num_calibration", self.num_calibration, 2)
+        if self.num_approach is not None:
+            whole("num_approach", self.num_approach, 0)
+        if self.preconditioner is None and self.step_size is None:
+            raise InputError("plain gradient steps (preconditioner=None) need a step_size")
+        if not 0.0 <= self.delta < 0.5:
+            raise InputError(f"delta is {self.delta}; give a share of the box from 0 to below 0.5")
+        numbered = isinstance(self.window, int) and self.window >= 1
+        if not numbered and self.window not in ("matched", "pass"):
+            raise InputError(f"window is {self.window!r}; give at least 1, or 'matched' or 'pass'")
+        if self.preconditioner == "newton" and not self.scale_likelihood:
+            raise InputError(
+                "a likelihood that is not scaled to the data does not fit the curvature of all of "
+                "it; with scale_likelihood=False use preconditioner='calibrated' or None"
+            )
+        if self.preconditioner == "newton" and self.boundary == "reflect":
+            raise InputError(
+                "reflected Newton steps do not settle near a bound; with boundary='reflect' use "
+                "preconditioner='calibrated' or None"
+            )
+        if self.blocks is not None and self.batch_size is not None:
+            raise InputError("blocks already say the batch sizes; leave batch_size out")
+        if self.blocks is not None and not self.blocks:
+            raise InputError("blocks is empty; give at least one (sites, {plate: batch})")
+
+
+def bound_algorithm(
+    settings: IASGSettings,
+    log_joint,
+    blocks,
+    boxes,
+    conditionals,
+    initial,
+    data,
+    default_approach=0,
+    **transforms,
+) -> BoundAlgorithm:
+    """Choose window, bounds and step sizes, and build the algorithm with them."""
+    moving = {s for block in blocks for s in block.sites}
+    bounds = {}
+    for site in sorted(moving & set(boxes)):
+        low, high = boxes[site]
+        margin = settings.delta * (high - low if high < math.inf else 1.0)
+        bounds[site] = (low + margin, high - margin)
+    fractions = [block.fraction for block in blocks]
+    if settings.window == "matched":
+        window = matched_window(fractions, replace=settings.replace)
+    elif settings.window == "pass":
+        window = math.ceil(max(1.0 / f for f in fractions) - 1e-9)
+    else:
+        window = settings.window
+    num_approach = default_approach if settings.num_approach is None else settings.num_approach
+    algorithm = iasg(
+        log_joint,
+        blocks,
+        initial=initial,
+        step_size=_step_sizes(settings, blocks, bounds, window),
+        window=window,
+        bounds=bounds,
+        boundary=settings.boundary,
+        replace=settings.replace,
+        conditionals=conditionals,
+        approach=adam_approach(blocks, bounds, num_approach) if num_approach else None,
+        report_variance=settings.report_variance,
+    )
+    return BoundAlgorithm(algorithm, data, window=window, **transforms)
+
+
+def _step_sizes(settings, blocks, bounds, window):
+    given = settings.step_size
+    sites = [s for block in blocks for s in block.sites]
+    if isinstance(given, Mapping):
+        missing = sorted(set(sites) ^ set(given))
+        if missing:
+            raise InputError(f"step_size must name the moving sites {sites}; differs in {missing}")
+        factors = dict(given)
+    elif given is not None:
+        factors = dict.fromkeys(sites, given)
+    elif settings.preconditioner == "calibrated":
+        factors = dict.fromkeys(sites, 1.0)
+    else:
+        factors = {
+            s: matched_step_size(window, block.fraction, replace=settings.replace)
+            for block in blocks
+            for s in block.sites
+        }
+    for site, factor in factors.items():
+        if not factor > 0:
+            raise InputError(f"step_size of {site!r} is {factor}; give a positive number")
+    if settings.preconditioner != "calibrated":
+        return factors
+    for site in sites:
+        if site not in bounds:
+            raise InputError(
+                f"preconditioner 'calibrated' draws points from boxes, and site {site!r} has none; "
+                "use 'newton', or None with a step_size"
+            )
+    calibrated = calibrated_step_size(
+        blocks,
+        bounds,
+        num_samples=settings.num_calibration,
+        replace=settings.replace,
+        likelihood_scaled=settings.scale_likelihood,
+    )
+    return lambda key, position, data: {
+        s: factors[s] * h for s, h in calibrated(key, position, data).items()
+    }
+
+
+def check_batch(sizes: Mapping[str, int], plate: str, batch: int, replace: bool) -> None:
+    """Refuse a batch of a plate that does not exist, is empty, or leaves no noise."""
+    if plate not in sizes:
+        names = ", ".join(sizes) or "none"
+        raise InputError(f"plate {plate!r} is not in the model; its plates: {names}")
+    if batch < 1 or (not replace and batch >= sizes[plate]):
+        limit = "" if replace else f" and, without replacement, fewer than {sizes[plate]}"
+        raise InputError(f"batch of plate {plate!r} is {batch}; give at least 1{limit}")

@@ -1,0 +1,211 @@
+"""IASG as a NumPyro kernel, for any model with plates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bmfjax.infer.mcmc.blocks import IASGSettings
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
+from bmfjax.infer.mcmc.plates import bind_plates
+from bmfjax.infer.mcmc.relaxed import (
+    bind_relaxed,
+    has_standard_blocks,
+    plate_conditionals,
+    relaxed_arguments,
+)
+
+#: What the state tells of a window, as `IASGInfo` has it.
+STATISTICS = ("clamped", "gradient", "gradient_variance")
+
+
+class IASG(AlgorithmKernel):
+    r"""Iterate averaging stochastic gradient for any NumPyro model with plates.
+
+    Blocks of sites are moved in turn by constant-step stochastic gradients from
+    minibatches of named plates; one draw is the average of a window of iterates
+    (Mandt, Hoffman, Blei 2017; Gonsior 2019, algorithms 3.1 and 3.2).
+
+    The draws are approximate. Inside the support their covariance is
+    :math:`A^{-1}CA^{-1}/N` (see `bmfjax.kernels.iasg`); at an active bound the
+    method is wrong in kind, and `clamped` tells how many coordinates are there.
+
+    Parameters
+    ----------
+    model : callable
+        A NumPyro model with full plates whose indices pick the data:
+        ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
+        Give static arguments by ``functools.partial``.
+    blocks : sequence, optional
+        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself.
+    batch_size : int or mapping, optional
+        For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
+        ``{"rows": ..., "columns": ...}``. Default: an eighth of the cases, but at
+        least four per factor and at most half.
+    preconditioner : {"newton", "calibrated", None}
+        "newton": the inverse curvature of the block (Gram matrix for
+        `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
+        Gonsior 2019, algorithm 3.1. None: plain gradient steps.
+    step_size : float or mapping, optional
+        Factor on the preconditioned gradient, for all sites or by site. Default
+        with "newton": the step for which a window average has the limit variance;
+        with "calibrated": 1. Needed where `preconditioner` is None.
+    window : int or {"matched", "pass"}
+        Iterates in an average: a number; or the most for which a step of at most
+        one half gives every block the limit variance; or one pass over the data,
+        the largest N/S rounded up (Gonsior 2019).
+    boundary : {"clamp", "reflect"}
+        For sites on a box: what happens to an iterate that leaves it. Not "reflect"
+        with "newton".
+    delta : float
+        Sites on a box stay this share of its width away from both ends.
+    replace : bool
+        Draw the cases of a minibatch with replacement.
+    scale_likelihood : bool
+        Multiply the likelihood of S cases by N/S. False, as in the thesis, lets
+        the prior weigh more the smaller the batch is; not with "newton".
+    conditionals : mapping, optional
+        ``{site: draw(key, sites, *args, **kwargs)}``: sites drawn exactly, once a
+        window, given the average of the others. A learned precision of
+        `relaxed_bmf` is drawn from its Gamma conditional without being named.
+    num_calibration : int
+        Points for "calibrated".
+    num_approach : int, optional
+        Adam steps from the start towards a mode, before the first draw. Default:
+        1000 with "newton", none for `relaxed_bmf`, whose Newton steps are stable
+        from any start, and none otherwise.
+    report_variance : bool
+        Collect the variance of the gradient over the cases of a minibatch, from
+        single-case gradients by ``vmap``, in the field `gradient_variance`.
+
+    Raises
+    ------
+    InputError
+        For options that do not fit each other; at the first run, for blocks that
+        do not fit the model.
+
+    Notes
+    -----
+    Unlike those of HMC, `init_params` of ``MCMC.run`` are values in the model's
+    own, constrained space. Sites without a box move and are averaged in
+    unconstrained coordinates.
+
+    Examples
+    --------
+    >>> import functools, bmfjax
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
+    >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=10, progress_bar=False)
+    >>> mcmc.run(random.key(1), data)
+    >>> mcmc.get_samples()["usage"].shape
+    (10, 30, 2)
+    """
+
+    _statistics = ("clamped",)
+
+    def __init__(
+        self,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        batch_size: int | Mapping[str, int] | None = None,
+        preconditioner: str | None = "newton",
+        step_size: float | Mapping[str, float] | None = None,
+        window: int | str = "matched",
+        boundary: str = "clamp",
+        delta: float = 1e-3,
+        replace: bool = True,
+        scale_likelihood: bool = True,
+        conditionals: Mapping[str, Callable] | None = None,
+        num_calibration: int = 2500,
+        num_approach: int | None = None,
+        report_variance: bool = False,
+    ):
+        self._model = model
+        self._settings = IASGSettings(
+            blocks=None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks),
+            batch_size=batch_size,
+            preconditioner=preconditioner,
+            step_size=step_size,
+            window=window,
+            boundary=boundary,
+            delta=delta,
+            replace=replace,
+            scale_likelihood=scale_likelihood,
+            conditionals=dict(conditionals or {}),
+            num_calibration=num_calibration,
+            num_approach=num_approach,
+            report_variance=report_variance,
+        )
+
+    @classmethod
+    def thesis(
+        cls,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        batch_size: int | Mapping[str, int] = 75,
+        delta: float = 1e-3,
+        num_calibration: int = 2500,
+        report_variance: bool = False,
+    ) -> IASG:
+        """The kernel as published: Gonsior 2019, algorithms 3.1 and 3.2.
+
+        Calibrated elementwise steps, a likelihood that is not scaled by N/S, clamp,
+        cases drawn with replacement, the longest window. The thesis also fixes the
+        precision: give the model ``precision=1.0``.
+
+        Known faults, kept on purpose: the steps are far too small (the calibration
+        measures variance between random points), the prior weighs N/S times too
+        much, and averaging over N/S iterates at this step leaves too little variance.
+
+        Parameters
+        ----------
+        model, blocks, batch_size, delta, num_calibration, report_variance
+            As for the class.
+
+        Returns
+        -------
+        IASG
+        """
+        return cls(
+            model,
+            blocks,
+            batch_size=None if blocks is not None else batch_size,
+            preconditioner="calibrated",
+            window="pass",
+            boundary="clamp",
+            delta=delta,
+            replace=True,
+            scale_likelihood=False,
+            num_calibration=num_calibration,
+            report_variance=report_variance,
+        )
+
+    def get_diagnostics_str(self, state):
+        """Return a few words for the progress bar."""
+        return f"{super().get_diagnostics_str(state)}, clamped {float(state.clamped):.0%}"
+
+    def _drawn(self, algorithm, inner, info):
+        # Not as the algorithm observes them: a site of the model may bear any name.
+        return inner.average, info.log_joint, {n: getattr(info, n) for n in STATISTICS}
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+        # NumPy arrays cannot be indexed by the traced indices of a plate.
+        args, kwargs = jax.tree.map(
+            lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
+            (args, kwargs),
+        )
+        settings, arguments = self._settings, relaxed_arguments(self._model, args, kwargs)
+        if arguments is not None and has_standard_blocks(settings):
+            return bind_relaxed(self._model, settings, arguments, args, kwargs)
+        learned = {}
+        if arguments is not None:
+            learned = plate_conditionals(arguments, settings.conditionals)
+        return bind_plates(self._model, settings, args, kwargs, learned)

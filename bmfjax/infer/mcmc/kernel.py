@@ -1,0 +1,186 @@
+"""Any algorithm with its data as a NumPyro kernel."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+from numpyro import handlers
+from numpyro.infer.initialization import init_to_sample
+from numpyro.infer.mcmc import MCMCKernel
+from numpyro.util import is_prng_key
+
+from bmfjax.data.errors import InputError
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.tempering import annealed, parallel_tempering
+
+
+class BoundAlgorithm(NamedTuple):
+    """An algorithm with the data that it samples for."""
+
+    algorithm: Algorithm
+    data: Any
+    # Between the coordinates in which sites move and the model's own.
+    constrain: Callable[[dict], dict] = dict
+    unconstrain: Callable[[dict], dict] = dict
+    window: int = 1  # iterates that one draw averages
+
+
+class KernelState(NamedTuple):
+    """State under NumPyro's MCMC; fields and statistics are names for `extra_fields`."""
+
+    sample: dict
+    potential_energy: jax.Array  # (), minus the log joint density
+    statistics: dict  # read as fields too: `state.residual`
+    i: jax.Array  # () int, draws so far
+    inner: Any  # the algorithm's own state
+    rng_key: jax.Array
+
+    def __getattr__(self, name):
+        if name in self.statistics:
+            return self.statistics[name]
+        raise AttributeError(f"the state has no field {name!r}")
+
+
+class AlgorithmKernel(MCMCKernel):
+    """Base of the kernels: from `bind`, everything that NumPyro's MCMC asks for.
+
+    A subclass sets `_model` and what is declared below, and defines `bind`.
+    """
+
+    sample_field = "sample"
+    _model: Callable
+    _sample_fn = None  # MCMC runs `init` again on resume while this is None.
+    #: Sites of a draw and statistics that MCMC always collects, as the algorithm observes them.
+    _sites: tuple[str, ...] = ()
+    _statistics: tuple[str, ...] = ()
+    #: For refusals: the model that this kernel samples, and what samples other models.
+    _samples = _instead = ""
+    #: Powers of the likelihood of tempered copies, and annealed first steps from the lowest power.
+    _ladder, _num_anneal, _lowest = None, 0, 1.0
+
+    @property
+    def model(self):
+        """The NumPyro model."""
+        return self._model
+
+    @property
+    def default_fields(self):
+        """Fields that MCMC always collects."""
+        return ("sample", "potential_energy", *self._statistics)
+
+    def get_diagnostics_str(self, state):
+        """Return a few words for the progress bar."""
+        return f"log joint {-float(state.potential_energy):.4g}"
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+        raise NotImplementedError  # of the subclass
+
+    def _checked(self, arguments: dict | None) -> dict:
+        """Refuse arguments of another model (None), or without data."""
+        name = type(self).__name__
+        if arguments is None:
+            raise InputError(
+                f"{name} samples {self._samples} and no other model; use {self._instead} for a "
+                "model of your own"
+            )
+        if arguments["data"] is None:
+            raise InputError(f"{name} needs data, and the model was called without")
+        return arguments
+
+    def _tempered(self, algorithm, likelihood=None, describe=None) -> Algorithm:
+        if self._ladder is not None:
+            algorithm = parallel_tempering(algorithm, likelihood, self._ladder, describe=describe)
+        if self._num_anneal:
+            algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
+        return algorithm
+
+    def _drawn(self, algorithm, inner, info) -> tuple[dict, jax.Array, dict]:
+        """Return the draw, its log joint density and its statistics."""
+        seen = algorithm.observe(inner, info)
+        sample = {n: seen[n] for n in self._sites if n in seen}
+        return sample, seen["log_joint"], {n: seen[n] for n in self._statistics}
+
+    def _state(self, algorithm, inner, info, i, key) -> KernelState:
+        sample, log_joint, statistics = self._drawn(algorithm, inner, info)
+        return KernelState(sample, -log_joint, statistics, i, inner, key)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_sample_fn": None}
+
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """Return the first state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+
+        def one(key, params):
+            key, key_init = random.split(key)
+            position = None
+            if params is not None:
+                position = bound.unconstrain({n: jnp.asarray(v) for n, v in params.items()})
+            inner = bound.algorithm.init(key_init, position, bound.data)
+            # The data closed over: a model's arguments need not all be arrays.
+            step = functools.partial(bound.algorithm.step, data=bound.data)
+            info = jax.eval_shape(step, key, inner)[1]
+            zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), info)
+            return self._state(bound.algorithm, inner, zeros, jnp.zeros((), jnp.int32), key)
+
+        self._sample_fn = self.sample
+        if is_prng_key(rng_key):
+            return one(rng_key, init_params)
+        if init_params is None:
+            return jax.vmap(lambda k: one(k, None))(rng_key)
+        return jax.vmap(one)(rng_key, init_params)
+
+    def sample(self, state, model_args, model_kwargs):
+        """Take one step: the next draw."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+
+        def one(state):
+            key, key_step = random.split(state.rng_key)
+            inner, info = bound.algorithm.step(key_step, state.inner, bound.data)
+            return self._state(bound.algorithm, inner, info, state.i + 1, key)
+
+        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+
+    def postprocess_fn(self, args, kwargs):
+        """Return the map from a draw to the model's own space."""
+        return self.bind(*args, **(kwargs or {})).constrain
+
+
+def arguments_of(function: Callable, model: Callable, args: tuple, kwargs: dict) -> dict | None:
+    """Return the arguments of `function` by name, defaults included; None if `model` is another.
+
+    `model` may be a partial of the function.
+    """
+    while isinstance(model, functools.partial):
+        args, kwargs = (*model.args, *args), {**model.keywords, **kwargs}
+        model = model.func
+    if model is not function:
+        return None
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def model_trace(
+    model: Callable, key: jax.Array, args: tuple, kwargs: dict, strategy: Callable = init_to_sample
+) -> dict:
+    """Trace a model with its latent sites at a start that a strategy of NumPyro chooses."""
+    start = handlers.substitute(handlers.seed(model, key), substitute_fn=strategy)
+    return handlers.trace(start).get_trace(*args, **kwargs)
+
+
+def latent_values(
+    model: Callable, key: jax.Array, args: tuple, kwargs: dict, strategy: Callable = init_to_sample
+) -> dict:
+    """Return the latent values of `model_trace`."""
+    trace = model_trace(model, key, args, kwargs, strategy)
+    return {
+        n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]
+    }

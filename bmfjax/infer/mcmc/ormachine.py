@@ -1,0 +1,215 @@
+"""Gibbs sampling of the OrMachine as a NumPyro kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from bmfjax.data import BinaryMatrix
+from bmfjax.data.bits import PackedMatrix
+from bmfjax.data.checks import one_of
+from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
+from bmfjax.kernels.boolean.bits import MAX_JOINT, gibbs, joint, metropolis
+from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
+from bmfjax.kernels.boolean.density import SITES, BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine, start_from, state_info
+from bmfjax.kernels.boolean.moves.birth import birth_move
+from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
+from bmfjax.kernels.boolean.moves.split_merge import split_merge
+from bmfjax.kernels.boolean.words import (
+    PackedData,
+    blocks_of_lines,
+    pack_last_axis,
+    packed_data,
+    unpack_last_axis,
+)
+from bmfjax.models.bits import resolve_bits_prior
+from bmfjax.models.flip_rate import resolve_flip_rate
+from bmfjax.models.ormachine import ormachine as ormachine_model
+
+UPDATES = ("metropolis", "gibbs", "joint", "collapsed")
+RULES = ("sample", "laplace", "mle")
+MOVES = {"collapsed": collapsed, "birth": birth_move, "split_merge": split_merge}
+
+
+class OrMachineGibbs(AlgorithmKernel):
+    r"""Sampler of `bmfjax.models.ormachine` on packed words.
+
+    Every draw is a sweep over all bits of both factor matrices, the densities of the
+    factors and the flip rates; see `bmfjax.kernels.boolean.gibbs`. The draws are from the
+    posterior (but see `dispersion`).
+
+    Parameters
+    ----------
+    model : callable
+        `bmfjax.models.ormachine`, by ``functools.partial`` with its arguments.
+    update : {"metropolis", "gibbs", "joint", "collapsed"}
+        How bits are drawn. "metropolis" always proposes the flip (Rukat et al. 2017).
+        "gibbs" draws each bit from its conditional. "joint" draws `block_size` factors of a
+        row or column at once. "collapsed" draws all factors at once with the longer factor
+        matrix summed out (`bmfjax.kernels.boolean.collapsed`), for a rank of at most 8: it
+        mixes best and costs 4 to the power of the rank for every entry.
+    block_size : int
+        Factors that "joint" draws at once, 1 to 8, the default.
+    dispersion : {"sample", "laplace", "mle"}
+        "sample" draws the flip rates from their conditional, "laplace" sets them to
+        (errors + 1) / (entries + 2), and "mle", as published, to errors / entries. The latter
+        two are not draws from the posterior.
+    moves : sequence of {"collapsed", "birth", "split_merge"}
+        Moves before every sweep, for what single flips cannot change. "collapsed" draws bits
+        of one factor matrix with the other summed out
+        (`bmfjax.kernels.boolean.moves.collapsed_line`), "birth" replaces whole factors, and
+        "split_merge" splits and merges them. Not with the update "collapsed".
+    num_anneal : int
+        Number of annealed sweeps at the start, in which the power of the likelihood rises
+        from `lowest` to one. Annealed sweeps belong to the warm-up.
+    lowest : float
+        Power of the likelihood at the first sweep.
+    inverse_temperatures : sequence of float, optional
+        Parallel tempering, as for `TruncatedGibbs`. The update "collapsed" tempers the
+        likelihood with the longer factor matrix summed out and needs few temperatures.
+
+    Raises
+    ------
+    InputError
+        For another model or an unknown option.
+
+    Examples
+    --------
+    >>> import functools, bmfjax
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> model = functools.partial(bmfjax.models.ormachine, rank=2)
+    >>> mcmc = MCMC(OrMachineGibbs(model), num_warmup=20, num_samples=10, progress_bar=False)
+    >>> mcmc.run(random.key(1), data)
+    >>> mcmc.get_samples()["usage"].shape
+    (10, 30, 2)
+    """
+
+    _sites, _statistics = SITES, ("errors",)
+    _samples, _instead = "bmfjax.models.ormachine", "IASG"
+
+    def __init__(
+        self,
+        model: Callable,
+        *,
+        update: str = "metropolis",
+        block_size: int | None = None,
+        dispersion: str = "sample",
+        moves: Sequence[str] = (),
+        num_anneal: int = 0,
+        lowest: float = 0.02,
+        inverse_temperatures: Sequence[float] | None = None,
+    ):
+        one_of("update", update, UPDATES)
+        one_of("dispersion", dispersion, RULES)
+        moves = (moves,) if isinstance(moves, str) else tuple(moves)
+        for move in moves:
+            one_of("moves", move, MOVES)
+        self._model, self._rule, self._moves = model, dispersion, moves
+        self._collapsed = update == "collapsed"
+        if self._collapsed and moves:
+            raise InputError(
+                f"moves is {moves!r}, and the update 'collapsed' leaves them nothing to do; give "
+                "no moves, or another update"
+            )
+        if block_size is not None and update != "joint":
+            raise InputError(
+                f"block_size is {block_size}, which the update {update!r} does not use; leave it "
+                "out, or take the update 'joint'"
+            )
+        size = MAX_JOINT if block_size is None else block_size
+        self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(size)
+        self._num_anneal, self._lowest = num_anneal, lowest
+        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`.
+
+        The data may also be a `BinaryMatrix`, which is never made dense then.
+        """
+        bound, shape = self.bind_packed(*args, **kwargs)
+
+        def observe(state, info):
+            drawn = bound.algorithm.observe(state, info)
+            for site, size in zip(("usage", "basis"), shape, strict=True):
+                drawn[site] = unpack_last_axis(drawn[site], size).T.astype(jnp.uint8)
+            return drawn
+
+        return bound._replace(algorithm=bound.algorithm._replace(observe=observe))
+
+    def bind_packed(self, *args, **kwargs) -> tuple[BoundAlgorithm, tuple[int, int]]:
+        """Return what `bind` does, but observing packed words, and the matrix's shape."""
+        arguments = self._checked(arguments_of(ormachine_model, self._model, args, kwargs))
+        data = arguments["data"]
+        shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
+        density, given = boolean_density(arguments, shape, self._rule)
+        packed = boolean_data(data, arguments["observed"])._replace(**given)
+        algorithm = self._algorithm(density)
+
+        def unconstrain(position):
+            return start_from(density, packed, position)
+
+        return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
+
+    def _algorithm(self, density):
+        if self._collapsed:
+            algorithm, likelihood = collapsed_ormachine(density), log_marginal(density)
+        else:
+            moves = [(name, MOVES[name](density)) for name in self._moves]
+            algorithm = ormachine(density, update=self._update, moves=moves)
+            likelihood = log_likelihood(density)
+        return self._tempered(algorithm, likelihood, state_info(density))
+
+
+def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[BooleanDensity, dict]:
+    """Return the density of `ormachine` called with these arguments, and log odds of single bits.
+
+    The prior log odds are `usage_log_odds` and `basis_log_odds`, (rank, line), where they are
+    given, for `PackedData`.
+    """
+    rank, priors, given = arguments["rank"], {}, {}
+    for site, size in zip(("usage", "basis"), shape, strict=True):
+        prior = resolve_bits_prior(arguments[f"{site}_prior"], site, (size, rank))
+        if isinstance(prior, dist.Beta):
+            beta = (float(prior.concentration1), float(prior.concentration0))
+            priors[site] = BitPrior(beta)
+        elif isinstance(prior, float):
+            priors[site] = BitPrior(None, prior)
+        else:
+            priors[site] = BitPrior(None, 0.5)
+            with np.errstate(divide="ignore"):
+                odds = np.log(prior) - np.log1p(-prior)
+            given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
+    num_rates = arguments["num_rates"]
+    rate = resolve_flip_rate(arguments["flip_rate"], num_rates)
+    if isinstance(rate, dist.Distribution):
+        flip = FlipRatePrior(num_rates, rate.concentration1, rate.concentration0, rule)
+    else:
+        flip = FlipRatePrior(num_rates, value=rate)
+    return BooleanDensity(tuple(shape), rank, priors["usage"], priors["basis"], flip), given
+
+
+def boolean_data(data, observed=None) -> PackedData:
+    """Pack a matrix, which may be a traced array with NaN for missing entries."""
+    if isinstance(data, BinaryMatrix):
+        return packed_data(data)
+    if not isinstance(data, jax.core.Tracer):
+        return packed_data(BinaryMatrix(np.asarray(data), observed))
+    seen = ~jnp.isnan(data)
+    if observed is not None:
+        seen = seen & observed
+    ones = (data > 0.5) & seen
+    sides = [
+        blocks_of_lines(PackedMatrix(pack_last_axis(o), pack_last_axis(s)))
+        for o, s in ((ones, seen), (ones.T, seen.T))
+    ]
+    counts = (jnp.sum(c, dtype=jnp.result_type(float)) for c in (ones, seen & ~ones))
+    return PackedData(*sides, *counts)

@@ -1,0 +1,295 @@
+"""From a NumPyro model with plates to the gradients that IASG needs.
+
+Every plate is written full in the model (``with numpyro.plate("rows", n) as i``)
+and indexes its data by ``i``; a minibatch is the same model with other indices
+substituted, which NumPyro rescales by N/S itself.
+
+Sites on a box with constant ends move in their own coordinates; any other site
+moves in unconstrained coordinates, with the log Jacobian in the density.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from numpyro import handlers
+from numpyro.distributions import biject_to
+from numpyro.infer.initialization import init_to_uniform
+
+from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
+from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
+from bmfjax.kernels.sgmcmc.iasg import Block
+from bmfjax.models.relaxed import box
+
+#: A dense Hessian of a block is formed up to this many coordinates.
+MAX_NEWTON_SIZE = 1000
+
+
+class ModelSites(NamedTuple):
+    """Latent sites, plates and observed sites of a model, by their names."""
+
+    shapes: dict[str, tuple[int, ...]]  # of the latent sites
+    boxes: dict[str, tuple[float, float]]  # (low, high) of the latent sites on a box
+    transforms: dict[str, Any]  # from unconstrained coordinates, of the other latent sites
+    plates: dict[str, int]  # their sizes
+    observed_plates: dict[str, tuple[str, ...]]  # plates around every observed site
+    latent_plates: dict[str, tuple[str, ...]]  # plates around every latent site
+
+
+def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
+    """Trace a model once and read its sites, supports and plates."""
+    # Supports may not depend on values, so that any start will do here.
+    trace = model_trace(model, jax.random.key(0), args, kwargs)
+    shapes, boxes, transforms, plates, seen, latent = {}, {}, {}, {}, {}, {}
+    for name, site in trace.items():
+        if site["type"] == "plate":
+            plates[name] = site["args"][0]
+        if site["type"] != "sample":
+            continue
+        around = tuple(frame.name for frame in site["cond_indep_stack"])
+        if site["is_observed"]:
+            seen[name] = around
+            continue
+        if site["fn"].support.is_discrete:
+            raise InputError(
+                f"site {name!r} is discrete and IASG moves by gradients; "
+                "marginalise it out of the model"
+            )
+        shapes[name], latent[name] = jnp.shape(site["value"]), around
+        ends = box(site["fn"].support)
+        if ends is None:
+            transforms[name] = biject_to(site["fn"].support)
+        else:
+            boxes[name] = ends
+    return ModelSites(shapes, boxes, transforms, plates, seen, latent)
+
+
+def constrain(sites: ModelSites, position: Mapping) -> dict:
+    """Map the coordinates in which sites move to the model's own."""
+    return {n: sites.transforms[n](v) if n in sites.transforms else v for n, v in position.items()}
+
+
+def unconstrain(sites: ModelSites, values: Mapping) -> dict:
+    """Invert `constrain`."""
+    return {
+        n: sites.transforms[n].inv(v) if n in sites.transforms else v for n, v in values.items()
+    }
+
+
+def log_density(
+    model, sites: ModelSites, position, indices, args, kwargs, likelihood_powers=None
+) -> jax.Array:
+    """Return the log joint density in moving coordinates, on the given indices of some plates.
+
+    `likelihood_powers` is the power of every observed site's likelihood, or a dict of them.
+    """
+    values = constrain(sites, position)
+    fixed = handlers.substitute(model, data={**values, **indices})
+    trace = handlers.trace(fixed).get_trace(*args, **kwargs)
+    total = jnp.zeros(())
+    for name, site in trace.items():
+        if site["type"] != "sample":
+            continue
+        log_prob = jnp.sum(site["fn"].log_prob(site["value"]))
+        if site["scale"] is not None:
+            log_prob = site["scale"] * log_prob
+        if site["is_observed"] and likelihood_powers is not None:
+            power = likelihood_powers
+            log_prob = (power[name] if isinstance(power, dict) else power) * log_prob
+        total = total + log_prob
+    for name, transform in sites.transforms.items():
+        jacobian = transform.log_abs_det_jacobian(position[name], values[name])
+        total = total + jnp.sum(jacobian)
+    return total
+
+
+def bind_plates(
+    model: Callable, settings: IASGSettings, args: tuple, kwargs: dict, learned: Mapping
+) -> BoundAlgorithm:
+    """Build IASG for a model with its blocks' gradients by automatic differentiation.
+
+    `learned` are sites drawn exactly, ``{site: draw(key, values, data, inverse_temperature)}`` in
+    the model's own space, beside the conditionals of the settings.
+    """
+    if settings.blocks is None:
+        raise InputError(
+            "the blocks of this model are not known; give blocks=((sites, {plate: batch}), ...)"
+        )
+    sites = inspect_model(model, args, kwargs)
+    given = {n: functools.partial(_untempered, n, d) for n, d in settings.conditionals.items()}
+    conditionals = {
+        name: functools.partial(_in_moving_coordinates, sites, name, draw)
+        for name, draw in ({**learned, **given}).items()
+    }
+    newton = settings.preconditioner == "newton"
+    check_blocks(
+        sites,
+        settings.blocks,
+        conditionals,
+        replace=settings.replace,
+        newton=newton,
+        variance=settings.report_variance,
+    )
+    blocks = [
+        plate_block(
+            model, sites, names, batches, newton=newton, scale_likelihood=settings.scale_likelihood
+        )
+        for names, batches in settings.blocks
+    ]
+
+    def log_joint(position, data, inverse_temperature):
+        return log_density(model, sites, position, {}, *data, inverse_temperature)
+
+    def start(key, data):
+        return unconstrain(sites, latent_values(model, key, *data, init_to_uniform))
+
+    return bound_algorithm(
+        settings,
+        log_joint,
+        blocks,
+        sites.boxes,
+        conditionals,
+        start,
+        (args, kwargs),
+        # The relaxed model's Newton steps are stable from anywhere; another model's need not be.
+        default_approach=1000 if newton else 0,
+        constrain=functools.partial(constrain, sites),
+        unconstrain=functools.partial(unconstrain, sites),
+    )
+
+
+def _untempered(name, draw, key, values, data, inverse_temperature):
+    """Call a user's conditional, which knows no tempering."""
+    if not (isinstance(inverse_temperature, float) and inverse_temperature == 1.0):
+        raise InputError(f"the conditional of {name!r} knows no tempering; run it at temperature 1")
+    args, kwargs = data
+    return draw(key, values, *args, **kwargs)
+
+
+def _in_moving_coordinates(sites, name, draw, key, position, data, inverse_temperature):
+    value = draw(key, constrain(sites, position), data, inverse_temperature)
+    return unconstrain(sites, {name: value})[name]
+
+
+def plate_block(
+    model,
+    sites: ModelSites,
+    names: tuple[str, ...],
+    batches: dict[str, int],
+    *,
+    newton: bool,
+    scale_likelihood: bool,
+) -> Block:
+    """Return a block whose gradients come from the model by automatic differentiation.
+
+    Its functions take ``data = (args, kwargs)``. With `newton` it is preconditioned by the inverse
+    of its Hessian (eigenvalues made positive), taken on all data once a window. With
+    `scale_likelihood` the likelihood of S cases is multiplied by N/S; Gonsior 2019 does not.
+    """
+
+    def powers(inverse_temperature, drawn):
+        """Undo NumPyro's N/S where the likelihood is not to be scaled."""
+        out = {}
+        for name, around in sites.observed_plates.items():
+            within = [p for p in batches if p in around]
+            undo = math.prod(drawn[p] / sites.plates[p] for p in within)
+            out[name] = inverse_temperature * (1.0 if scale_likelihood else undo)
+        return out
+
+    def gradient_at(position, indices, data, likelihood):
+        rest = {n: v for n, v in position.items() if n not in names}
+
+        def of(moving):
+            return log_density(model, sites, rest | moving, indices, *data, likelihood)
+
+        return jax.grad(of)({n: position[n] for n in names})
+
+    def gradient(position, indices, data, inverse_temperature):
+        return gradient_at(position, indices, data, powers(inverse_temperature, batches))
+
+    def gradient_and_variance(position, indices, data, inverse_temperature):
+        # The mean over cases of N times each case's gradient (plus the prior's) is the
+        # minibatch gradient itself, so that one vmap serves both.
+        (plate, cases), count = next(iter(indices.items())), next(iter(batches.values()))
+        likelihood = powers(inverse_temperature, batches)
+        each = jax.vmap(lambda i: gradient_at(position, {plate: i[None]}, data, likelihood))(cases)
+        mean = jax.tree.map(lambda g: g.mean(0), each)
+        return mean, jax.tree.map(lambda g: g.var(0) / count, each)
+
+    def hessian(position, data, inverse_temperature):
+        rest = {n: v for n, v in position.items() if n not in names}
+        flat, unravel = ravel_pytree({n: position[n] for n in names})
+
+        def negative(x):
+            return -log_density(model, sites, rest | unravel(x), {}, *data, inverse_temperature)
+
+        values, vectors = jnp.linalg.eigh(jax.hessian(negative)(flat))
+        # Away from the mode the density may curve upwards; its scale is still the right one.
+        values = jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)))
+        return (vectors * values) @ vectors.T
+
+    def direction(gradient, free, curvature):
+        g, unravel = ravel_pytree(gradient)
+        mask = ravel_pytree(jax.tree.map(lambda m: m.astype(g.dtype), free))[0]
+        system = curvature * mask[:, None] * mask[None, :] + jnp.diag(1.0 - mask)
+        return unravel(jnp.linalg.solve(system, g * mask))
+
+    return Block(
+        sites=tuple(names),
+        plates={p: (sites.plates[p], b) for p, b in batches.items()},
+        gradient=gradient,
+        gradient_and_variance=gradient_and_variance,
+        curvature=hessian if newton else None,
+        direction=direction if newton else None,
+    )
+
+
+def check_blocks(
+    sites: ModelSites, blocks, drawn_exactly, *, replace: bool, newton: bool, variance: bool
+) -> None:
+    """Refuse blocks that do not fit the model, in one sentence each."""
+    placed = list(drawn_exactly)
+    for name in placed:
+        if name not in sites.shapes:
+            raise InputError(
+                f"conditional of {name!r}: not a latent site of the model; "
+                f"it has {', '.join(sites.shapes)}"
+            )
+    for names, batches in blocks:
+        placed += list(names)
+        for name in names:
+            if name not in sites.shapes:
+                raise InputError(
+                    f"block site {name!r} is not a latent site of the model; "
+                    f"it has {', '.join(sites.shapes)}"
+                )
+        for plate, batch in batches.items():
+            check_batch(sites.plates, plate, batch, replace)
+            for name, around in sites.latent_plates.items():
+                if plate in around:
+                    raise InputError(
+                        f"site {name!r} lies inside plate {plate!r}, from which minibatches are "
+                        "drawn; declare it outside with .expand(...).to_event(...)"
+                    )
+        if variance and len(batches) != 1:
+            raise InputError(
+                f"report_variance needs exactly one plate a block, and the block of {names[0]!r} "
+                f"has {len(batches)}"
+            )
+        size = sum(math.prod(sites.shapes[n]) for n in names)
+        if newton and size > MAX_NEWTON_SIZE:
+            raise InputError(
+                f"the block of {names[0]!r} has {size} coordinates, too many for a dense Hessian "
+                f"(at most {MAX_NEWTON_SIZE}); use preconditioner='calibrated' or a step_size"
+            )
+    for name in sites.shapes:
+        if placed.count(name) != 1:
+            many = "no block, so that it would never move" if name not in placed else "two blocks"
+            raise InputError(f"site {name!r} is in {many}; put it in exactly one")

@@ -1,0 +1,226 @@
+"""From a NumPyro model that is `relaxed_bmf` to its density, and to its blocks for IASG."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import truncated
+
+from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
+from bmfjax.infer.mcmc.kernel import BoundAlgorithm, arguments_of, latent_values
+from bmfjax.kernels.relaxed import density as relaxed_kernel
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
+from bmfjax.kernels.sgmcmc.relaxed_blocks import relaxed_blocks
+from bmfjax.models.nmf import nmf, nmf_priors
+from bmfjax.models.relaxed import (
+    exponential,
+    gamma_parameters,
+    interval,
+    relaxed_bmf,
+    resolve_precision,
+    resolve_prior,
+    resolve_rate,
+)
+
+#: Blocks of IASG: the basis moves from rows, the usage from columns.
+BLOCKS = {"basis": "rows", "usage": "columns"}
+TRUNCATED = (
+    truncated.LeftTruncatedDistribution,
+    truncated.RightTruncatedDistribution,
+    truncated.TwoSidedTruncatedDistribution,
+)
+
+
+def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None:
+    """Return the arguments of `relaxed_bmf`; None unless `model` is that, `nmf`, or a partial."""
+    found = arguments_of(relaxed_bmf, model, args, kwargs)
+    if found is None and (given := arguments_of(nmf, model, args, kwargs)) is not None:
+        rates = {n: given.pop(n) for n in ("usage_rate", "basis_rate")}
+        found = arguments_of(relaxed_bmf, relaxed_bmf, (), given | nmf_priors(**rates))
+    return found
+
+
+def relaxed_density(arguments: dict) -> RelaxedDensity:
+    """Return the density of `relaxed_bmf` called with these arguments."""
+    upper = arguments["upper"]
+    priors = _priors(arguments)
+    rate = resolve_rate(arguments["rate"], priors.values())
+    precision = resolve_precision(arguments["precision"])
+    learned = isinstance(precision, dist.Distribution)
+    gamma = gamma_parameters(precision, "precision") if learned else None
+    return RelaxedDensity(
+        usage=entry_prior(priors["usage"], "usage", upper),
+        basis=entry_prior(priors["basis"], "basis", upper),
+        precision=None if gamma else precision,
+        precision_log_prior=precision.log_prob if gamma else None,
+        precision_gamma=gamma,
+        rate_gamma=None if rate is None else gamma_parameters(rate, "rate"),
+    )
+
+
+def entry_prior(prior, site: str = "factor", upper: float = 1.0) -> EntryPrior:
+    """Return what samplers need to know of a prior of factor entries, "ard" included."""
+    if isinstance(prior, str) and prior == "ard":
+        resolve_prior("laplace", site, upper)  # checks `upper`
+        return EntryPrior(
+            lambda x, rate: exponential(rate, upper).log_prob(x),
+            0.0, float(upper), 0.0, quadratic=(0.0, 0.0), learned_rate=True,
+        )  # fmt: skip
+    prior = resolve_prior(prior, site, upper)
+    low, high = interval(prior.support)
+    beta = None
+    if isinstance(prior, dist.Beta):
+        beta = (float(prior.concentration1), float(prior.concentration0))
+    return EntryPrior(
+        lambda x, rate: prior.log_prob(x),
+        low,
+        high,
+        _constant_curvature(prior),
+        quadratic=_quadratic(prior, low),
+        beta=beta,
+    )
+
+
+def _quadratic(prior, low) -> tuple[float, float] | None:
+    """Return (slope, curvature) of a log density that is quadratic on its support, else None."""
+    if isinstance(prior, dist.Uniform):
+        return 0.0, 0.0
+    if isinstance(prior, dist.Exponential):
+        return float(prior.rate), 0.0
+    if isinstance(prior, dist.HalfNormal):
+        return 0.0, float(prior.scale) ** -2
+    if not isinstance(prior, TRUNCATED):  # others have a `base_dist` too, and transform it
+        return None
+    base = prior.base_dist
+    if isinstance(base, dist.Normal):
+        curvature = float(base.scale) ** -2
+        return 0.0 - float(base.loc) * curvature, curvature
+    if isinstance(base, dist.Laplace) and float(base.loc) <= low:
+        return 1.0 / float(base.scale), 0.0
+    return None
+
+
+def relaxed_conditionals(density: RelaxedDensity) -> dict[str, Callable]:
+    """Return ``{site: draw(key, position, data, inverse_temperature)}`` of the learned sites."""
+
+    def draw_rate(key, position, data, inverse_temperature):
+        return relaxed_kernel.draw_factor_rate(density, key, position)
+
+    learned = {}
+    if density.precision is None:
+        learned["precision"] = functools.partial(relaxed_kernel.draw_precision, density)
+    if density.rate_gamma is not None:
+        learned["rate"] = draw_rate
+    return learned
+
+
+def relaxed_boxes(arguments: dict) -> dict[str, tuple[float, float]]:
+    """Return (low, high) of both factor matrices: [0, upper], or less where a prior says so."""
+    upper = arguments["upper"]
+    return {
+        site: (0.0, float(upper)) if isinstance(p, str) and p == "ard"
+        else interval(resolve_prior(p, site, upper).support)
+        for site, p in _priors(arguments).items()
+    }  # fmt: skip
+
+
+def _priors(arguments):
+    """Return the prior given for each factor matrix, by name or as a distribution."""
+    priors = {}
+    for site in ("usage", "basis"):
+        own = arguments[f"{site}_prior"]
+        priors[site] = arguments["prior"] if own is None else own
+    return priors
+
+
+def _constant_curvature(prior) -> float:
+    """Return the part of minus the second derivative that holds everywhere, at least 0."""
+    with jax.ensure_compile_time_eval():  # a number, also where a model is being traced
+        low, high = interval(prior.support)
+        quadratic = _quadratic(prior, low)
+        if quadratic is not None:
+            return quadratic[1]
+        if high == float("inf"):
+            return 0.0
+        inside = low + (high - low) * jnp.linspace(0.05, 0.95, 19)
+        second = jax.vmap(jax.grad(jax.grad(prior.log_prob)))(inside)
+        return max(0.0, float(jnp.min(-second)))
+
+
+# ---- IASG -------------------------------------------------------------------------------
+
+
+def has_standard_blocks(settings: IASGSettings) -> bool:
+    """Tell whether the hand-written gradients serve: `BLOCKS`, and nothing else drawn exactly."""
+    if settings.conditionals:
+        return False
+    if settings.blocks is None:
+        return True
+    return sorted((*s, *p) for s, p in settings.blocks) == sorted(BLOCKS.items())
+
+
+def bind_relaxed(
+    model: Callable, settings: IASGSettings, arguments: dict, args: tuple, kwargs: dict
+) -> BoundAlgorithm:
+    """Build IASG for `relaxed_bmf` with its hand-written gradients."""
+    if arguments["data"] is None:
+        raise InputError("IASG needs data, and the model was called without")
+    density = relaxed_density(arguments)
+    data = matrix_data(arguments["data"], arguments["observed"])
+    sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
+    batches = _batches(settings, sizes, arguments["rank"])
+    blocks = relaxed_blocks(
+        density,
+        data.values.shape,
+        (batches["rows"], batches["columns"]),
+        newton=settings.preconditioner == "newton",
+        scale_likelihood=settings.scale_likelihood,
+    )
+    return bound_algorithm(
+        settings,
+        functools.partial(relaxed_kernel.log_joint, density),
+        blocks,
+        relaxed_boxes(arguments),
+        relaxed_conditionals(density),
+        lambda key, data: latent_values(model, key, args, kwargs),
+        data,
+    )
+
+
+def plate_conditionals(arguments: dict, given: Mapping) -> dict[str, Callable]:
+    """Return `relaxed_conditionals` for blocks of plates, of the sites that are not `given`."""
+    if "precision" in given:  # whose prior need not be a Gamma distribution then
+        arguments = arguments | {"precision": 1.0}
+
+    def on_matrix(draw):
+        def drawn(key, values, data, inverse_temperature):
+            matrix = matrix_data(arguments["data"], arguments["observed"])
+            return draw(key, values, matrix, inverse_temperature)
+
+        return drawn
+
+    return {n: on_matrix(d) for n, d in relaxed_conditionals(relaxed_density(arguments)).items()}
+
+
+def _batches(settings, sizes, rank):
+    if settings.blocks is not None:
+        batches = {p: b for _, plates in settings.blocks for p, b in plates.items()}
+    elif isinstance(settings.batch_size, Mapping):
+        batches = dict(settings.batch_size)
+    elif settings.batch_size is not None:
+        batches = dict.fromkeys(sizes, settings.batch_size)
+    else:
+        # An eighth of the cases, or enough for a well-conditioned Gram matrix, but at most
+        # half: steps as long as a full batch asks for leave the quadratic region.
+        batches = {p: max(1, -(-n // 8), min(-(-n // 2), 4 * rank)) for p, n in sizes.items()}
+    if set(batches) != set(sizes):
+        raise InputError(f"batch_size names {sorted(batches)}; it must name 'rows' and 'columns'")
+    for plate, batch in batches.items():
+        check_batch(sizes, plate, batch, settings.replace)
+    return batches

@@ -1,0 +1,462 @@
+"""Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
+
+Chains run side by side by ``vmap``. On a CPU they run in equal groups of at least two, at most one
+group for each core, in threads of their own, since XLA runs small programs on one core. The state
+is donated from chunk to chunk. Summaries are reduced inside the loop; only thinned draws and traces
+leave the device. The number of steps of a chunk is an argument of the compiled loop, so that one
+compilation serves all chunks. Every random number depends on the seed, the chain and the step
+alone: the draws do not depend on the chunk size, on other chains, or on a resume.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from bmfjax.data.checks import whole
+from bmfjax.data.errors import InputError
+from bmfjax.infer.intervals import interval_after
+from bmfjax.infer.reducers import Reducer
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.compiling import jit_once
+
+#: Most bytes of draws on the device between two returns to the host; one draw always fits.
+DEVICE_BYTES = 64 * 2**20
+
+
+class _Carry(NamedTuple):
+    state: Any
+    reducers: dict
+    draws: dict
+    trace: dict
+
+
+class ChainRun:
+    """Chains in progress: advance them, look at them, store them, resume them.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    key : jax.Array
+        A typed key (``jax.random.key``).
+    data : pytree of arrays
+        Handed to the algorithm; lives on the device once.
+    num_chains, num_warmup, num_samples : int
+        Draws of the warm-up are not recorded as draws and enter no reducer.
+    draws : mapping, optional
+        ``{name: every}``: of that observed array, record one in `every` draws.
+    most_kept : int, optional
+        Until the run is complete, keep draws at the smallest interval at which they are at most
+        this many, or as many as a complete run keeps; see `bmfjax.infer.intervals`. Default: one in
+        `every` draws from the start.
+    trace : mapping, optional
+        The same for scalars, warm-up included.
+    reducers : mapping, optional
+        ``{name: Reducer}``, updated with every draw after the warm-up.
+    position : pytree, optional
+        Start of each chain, with a leading axis of length `num_chains`.
+    chunk_size : int
+        Most steps between two returns to the host. Changes no result.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range.
+
+    Examples
+    --------
+    >>> walk = Algorithm(
+    ...     init=lambda key, position, data: jnp.zeros(()),
+    ...     step=lambda key, x, data, inverse_temperature=1.0: (0.5 * x + random.normal(key), None),
+    ...     observe=lambda state, info: {"x": state},
+    ... )
+    >>> run = ChainRun(
+    ...     walk, random.key(0), None, num_chains=2, num_warmup=10, num_samples=100, draws={"x": 10}
+    ... )
+    >>> run.finish()
+    >>> run.draws()["x"].shape
+    (2, 10)
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        key: jax.Array,
+        data: Any,
+        *,
+        num_chains: int = 1,
+        num_warmup: int = 0,
+        num_samples: int,
+        draws: Mapping[str, int] | None = None,
+        most_kept: int | None = None,
+        trace: Mapping[str, int] | None = None,
+        reducers: Mapping[str, Reducer] | None = None,
+        position: Any = None,
+        chunk_size: int = 512,
+    ):
+        for name, value, least in (
+            ("num_chains", num_chains, 1),
+            ("num_warmup", num_warmup, 0),
+            ("num_samples", num_samples, 1),
+            ("chunk_size", chunk_size, 1),
+            ("most_kept", 1 if most_kept is None else most_kept, 1),
+        ):
+            whole(name, value, least)
+        self.num_chains, self.num_warmup, self.num_samples = num_chains, num_warmup, num_samples
+        self.num_steps = num_warmup + num_samples
+        self.steps_done = 0
+        self.timed_out = False
+        #: Of the whole run, as far as whoever ran it has measured it.
+        self.seconds = 0.0
+        self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
+        self._reducers = dict(reducers or {})
+        self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
+        chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
+        start_keys, self._keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
+
+        # A jitted step is traced once and its trace reused, here for the shapes and below.
+        self._step = jax.vmap(jax.jit(algorithm.step), in_axes=(0, 0, None))
+        self._observe = jax.vmap(algorithm.observe)
+        init = jax.vmap(algorithm.init, in_axes=(0, None if position is None else 0, None))
+        state = jit_once(init)(start_keys, position, data)
+        observed = jax.eval_shape(lambda s: self._observe(*self._step(self._keys, s, data)), state)
+        self._check_names(observed)
+        self._host = {
+            kind: {n: self._allocate(kind, n, observed[n]) for n in every}
+            for kind, every in self._every.items()
+        }
+        self._lent = False
+        self._slots = self._device_slots(observed)
+        self._groups = _groups(num_chains)
+        self._carries = self._split(self._initial_carry(state, observed))
+        self._advance = None
+
+    # ---- the compiled loop -------------------------------------------------------------
+
+    def _initial_carry(self, state, observed):
+        def one_chain(shapes):
+            return {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in shapes.items()}
+
+        def start(state):
+            first = one_chain(observed)
+            reducers = {
+                name: jax.tree.map(
+                    lambda a: jnp.broadcast_to(a, (self.num_chains, *a.shape)), r.init(first)
+                )
+                for name, r in self._reducers.items()
+            }
+            buffers = {
+                kind: {
+                    # One slot more than can be kept in a chunk takes what is thinned away.
+                    n: jnp.zeros((number + 1, *observed[n].shape), observed[n].dtype)
+                    for n, number in slots.items()
+                }
+                for kind, slots in self._slots.items()
+            }
+            return _Carry(state, reducers, buffers["draws"], buffers["trace"])
+
+        # Donation refuses leaves that share a buffer, which compiled outputs never do.
+        return jax.jit(start)(state)
+
+    def _device_slots(self, observed) -> dict[str, dict[str, int]]:
+        """Return how many records of every site the device holds, {kind: {name: number}}."""
+        steps = {
+            "draws": min(self._chunk, self.num_samples),
+            "trace": min(self._chunk, self.num_steps),
+        }
+        finest = {"draws": self.intervals(0), "trace": self._every["trace"]}
+        slots = {
+            kind: {n: steps[kind] // every + 1 for n, every in finest[kind].items()}
+            for kind in steps
+        }
+        size = sum(
+            math.prod(observed[n].shape) * observed[n].dtype.itemsize for n in finest["draws"]
+        )
+        most = max(1, DEVICE_BYTES // max(size, 1))
+        return slots | {"draws": {n: min(number, most) for n, number in slots["draws"].items()}}
+
+    def _split(self, carry):
+        """Part the chains into their groups: their axis is the first, in buffers the second."""
+        if len(self._groups) == 1:
+            return [carry]
+        parts = []
+        for group in self._groups:
+            first = jax.tree.map(lambda a, g=group: a[g], (carry.state, carry.reducers))
+            second = jax.tree.map(lambda a, g=group: a[:, g], (carry.draws, carry.trace))
+            parts.append(_Carry(*first, *second))
+        return parts
+
+    def _joined(self, take: Callable[[_Carry], Any]) -> Any:
+        """Join a part of the carry that has the chains as its first axis."""
+        parts = [take(c) for c in self._carries]
+        if len(parts) == 1:
+            return parts[0]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def _advance_groups(self, first: int, last: int) -> None:
+        # Arguments too, so that other intervals are not compiled again.
+        apart = {n: jnp.int32(every) for n, every in self.intervals(first).items()}
+        steps = jnp.int32(first), jnp.int32(last), apart
+        keys = [self._keys[g] for g in self._groups]
+        if self._advance is None:
+            # Compiled once for all groups, and before there are threads: those know nothing of
+            # the settings of this one, such as its precision.
+            run = jax.jit(self._run_chunk, donate_argnums=(0,))
+            lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
+            self._advance = lowered.compile()
+
+        def one(group):
+            # In place at once: the old arrays are gone, and an interrupt may come while we wait.
+            carry = self._advance(self._carries[group], *steps, keys[group], self._data)
+            self._carries[group] = carry
+            jax.block_until_ready(carry)
+
+        if len(keys) == 1:
+            one(0)
+        else:
+            with ThreadPoolExecutor(len(keys)) as threads:
+                list(threads.map(one, range(len(keys))))
+
+    def _run_chunk(self, carry, first, last, apart, chain_keys, data):
+        def body(t, carry):
+            keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
+            state, info = self._step(keys, carry.state, data)
+            observed = self._observe(state, info)
+            reducers = lax.cond(
+                t >= self.num_warmup,
+                lambda r: {
+                    n: jax.vmap(self._reducers[n].update)(c, observed) for n, c in r.items()
+                },
+                lambda r: r,
+                carry.reducers,
+            )
+            draws = self._record(carry.draws, "draws", apart, observed, t, first)
+            trace = self._record(carry.trace, "trace", self._every["trace"], observed, t, first)
+            return _Carry(state, reducers, draws, trace)
+
+        return lax.fori_loop(first, last, body, carry)
+
+    def _record(self, buffers, kind, apart, observed, t, first):
+        out = {}
+        for name, every in apart.items():
+            buffer = buffers[name]
+            draw = t - self._offset(kind)
+            slot = (draw + 1) // every - 1 - self._kept(kind, every, first)
+            keep = (draw >= 0) & ((draw + 1) % every == 0)
+            slot = jnp.where(keep, slot, buffer.shape[0] - 1)
+            out[name] = lax.dynamic_update_index_in_dim(buffer, observed[name], slot, 0)
+        return out
+
+    def _offset(self, kind):
+        return self.num_warmup if kind == "draws" else 0
+
+    def _kept(self, kind, every, step):
+        """Return how many records the first `step` steps leave."""
+        after = step - self._offset(kind)
+        most = jnp.maximum if isinstance(after, jax.Array) else max
+        return most(after, 0) // every
+
+    def _allocate(self, kind, name, shape):
+        every = self._every[kind][name]
+        whole(f"the interval of {kind} {name!r}", every)
+        count = self._kept(kind, every, self.num_steps)
+        if kind == "draws" and self._most_kept is not None:
+            count = max(count, min(self._most_kept, self.num_samples))
+        return np.empty((shape.shape[0], count, *shape.shape[1:]), shape.dtype)
+
+    def _check_names(self, observed):
+        for kind, every in self._every.items():
+            for name in every:
+                if name not in observed:
+                    raise InputError(
+                        f"{kind} asks for {name!r}, which the algorithm does not observe; "
+                        f"choose from {', '.join(sorted(observed))}"
+                    )
+
+    # ---- for the caller ----------------------------------------------------------------
+
+    def advance(self, num_steps: int | None = None) -> int:
+        """Take up to `num_steps` steps (at most `chunk_size`); return how many were taken.
+
+        Fewer are taken where the draws of so many would not fit into `DEVICE_BYTES`.
+        """
+        first = self.steps_done
+        most = self._chunk if num_steps is None else min(num_steps, self._chunk)
+        room = [self._slots["draws"][n] * every for n, every in self.intervals(first).items()]
+        fitting = max(first, self.num_warmup) + min(room, default=self.num_steps)
+        last = min(first + most, fitting, self.num_steps)
+        if last == first:
+            return 0
+        self._advance_groups(first, last)
+        for name, every in self._every["trace"].items():
+            self._fetch("trace", name, every, every, first, last)
+        after = self.intervals(last)
+        for name, every in self.intervals(first).items():
+            if after[name] > every:
+                self._thin(name, after[name] // every, self._kept("draws", after[name], first))
+            self._fetch("draws", name, every, after[name], first, last)
+        self.steps_done = last
+        return last - first
+
+    def _fetch(self, kind, name, recorded, wanted, first, last):
+        """Take records from the device that are `recorded` steps apart there, `wanted` here."""
+        low, high = self._kept(kind, wanted, first), self._kept(kind, wanted, last)
+        if high == low:
+            return
+        step = wanted // recorded
+        slot = step * (low + 1) - self._kept(kind, recorded, first) - 1
+        for group, carry in zip(self._groups, self._carries, strict=True):
+            # Cut on the host: on the device every new length would be compiled.
+            new = np.asarray(getattr(carry, kind)[name])[slot::step][: high - low]
+            self._host[kind][name][group, low:high] = np.moveaxis(new, 0, 1)
+
+    def _thin(self, name, step, count):
+        """Keep every `step`-th of the draws on the host, `count` of them."""
+        old = self._host["draws"][name]
+        # In place, one by one, since memory may not suffice for both; but not what was handed out.
+        new = np.empty_like(old) if self._lent else old
+        for i in range(count):
+            new[:, i] = old[:, (i + 1) * step - 1]
+        self._host["draws"][name] = new
+
+    def finish(
+        self,
+        *,
+        max_time: float | None = None,
+        on_chunk: Callable[[ChainRun], bool | None] | None = None,
+        chunk_seconds: float = 0.5,
+    ) -> None:
+        """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.
+
+        Parameters
+        ----------
+        max_time : float, optional
+            Seconds, counted after the first step, which holds the compilation.
+        on_chunk : callable, optional
+            Called after every chunk with this object; True stops the run.
+        chunk_seconds : float
+            Aim for chunks of about this length, so that the caller is asked often.
+        """
+        start = None
+        size = 1
+        self.timed_out = False
+        while self.steps_done < self.num_steps:
+            began = time.monotonic()
+            taken = self.advance(size)
+            now = time.monotonic()
+            start = now if start is None else start
+            # Grow by at most four: the first chunk holds the compilation.
+            wanted = taken * chunk_seconds / max(now - began, 1e-6)
+            size = int(min(max(wanted, 1), 4 * size, self._chunk))
+            if on_chunk is not None and on_chunk(self):
+                return
+            if max_time is not None and now - start >= max_time:
+                self.timed_out = self.steps_done < self.num_steps
+                return
+
+    @property
+    def num_draws(self) -> int:
+        """Number of draws after the warm-up so far, per chain."""
+        return max(self.steps_done - self.num_warmup, 0)
+
+    def thinning(self, name: str) -> int:
+        """Return of how many draws of `name` one is recorded now."""
+        return self.intervals()[name]
+
+    def intervals(self, steps_done: int | None = None) -> dict[str, int]:
+        """Return `thinning` of every site, after so many steps (default: now)."""
+        steps = self.steps_done if steps_done is None else steps_done
+        if self._most_kept is None or steps >= self.num_steps:
+            return dict(self._every["draws"])
+        drawn = max(steps - self.num_warmup, 0)
+        return {
+            n: interval_after(drawn, every, max(self._most_kept, self.num_samples // every))
+            for n, every in self._every["draws"].items()
+        }
+
+    def last_trace(self, name: str) -> np.ndarray:
+        """Return the newest recorded values of a trace, (chain, ...)."""
+        return self.trace()[name][:, -1]
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Return the recorded draws so far: ``{name: (chain, draw, ...)}``."""
+        self._lent = True
+        return self.recorded_between(0, self.steps_done)["draws"]
+
+    def trace(self) -> dict[str, np.ndarray]:
+        """Return the traces so far, warm-up included: ``{name: (chain, step, ...)}``."""
+        return self.recorded_between(0, self.steps_done)["trace"]
+
+    def reduced(self) -> dict[str, dict]:
+        """Return the values of the reducers so far, with a leading axis of chains."""
+        host = jax.device_get(self._joined(lambda c: c.reducers))
+        return {n: r.value(host[n]) for n, r in self._reducers.items()}
+
+    @property
+    def state(self) -> Any:
+        """The algorithm's state after the last step, with a leading axis of chains."""
+        return self._joined(lambda c: c.state)
+
+    # ---- what a checkpoint stores ------------------------------------------------------
+
+    def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
+        """Return what steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``.
+
+        Of the draws, those that are kept now; the arrays are the run's own.
+        """
+        apart = {"draws": self.intervals(), "trace": self._every["trace"]}
+        return {
+            kind: {
+                n: self._host[kind][n][
+                    :, self._kept(kind, every, first) : self._kept(kind, every, last)
+                ]
+                for n, every in named.items()
+            }
+            for kind, named in apart.items()
+        }
+
+    def snapshot(self) -> Any:
+        """Return the arrays from which `restore` continues: state and reducers."""
+        return jax.device_get(self._joined(lambda c: (c.state, c.reducers)))
+
+    def restore(self, snapshot: Any, steps_done: int, recorded: Mapping[str, Mapping]) -> None:
+        """Continue from a snapshot taken after `steps_done` steps.
+
+        Parameters
+        ----------
+        snapshot : pytree
+            As `snapshot` returned it, from a run with the same settings.
+        steps_done : int
+        recorded : mapping
+            ``{"draws": {name: array}, "trace": ...}``, what was kept then.
+        """
+        for i, group in enumerate(self._groups):
+            own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)
+            self._carries[i] = self._carries[i]._replace(state=own[0], reducers=own[1])
+        self.steps_done = steps_done
+        for kind, arrays in recorded.items():
+            for name, values in arrays.items():
+                self._host[kind][name][:, : values.shape[1]] = values
+
+
+def _groups(num_chains: int) -> list[slice]:
+    """Part the chains into equal groups, as many as there are cores, two or more in each.
+
+    A single chain would be compiled to other sums than chains side by side.
+    """
+    if jax.default_backend() != "cpu":
+        return [slice(0, num_chains)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    most = max(1, min(cores or 1, num_chains // 2))
+    number = max(n for n in range(1, most + 1) if num_chains % n == 0)
+    size = num_chains // number
+    return [slice(g * size, (g + 1) * size) for g in range(number)]

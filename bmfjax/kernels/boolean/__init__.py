@@ -1,0 +1,1 @@
+"""Boolean factors: packed words, the density, and exact samplers of bits."""

@@ -1,0 +1,151 @@
+"""The joint density of a Boolean factorisation: its prior, and draws from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+from bmfjax.kernels.boolean import flip_rates
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.numerics.beta import draw_beta
+
+SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
+
+
+class BitPrior(NamedTuple):
+    """Prior of the bits of one factor matrix.
+
+    Bits with prior log odds of their own in the data (`PackedData`) follow those instead. Where
+    these log odds are NaN the density of the factor holds.
+
+    Attributes
+    ----------
+    beta : (float, float) or None
+        Beta prior of the densities, one a factor, which are then learned.
+    density : float or None
+        Fixed density of all factors; None: 1/2. Without `beta` only.
+    """
+
+    beta: tuple[float, float] | None = (1.0, 1.0)
+    density: float | None = None
+
+    @property
+    def chance(self) -> jax.Array:
+        """The fixed density, () float."""
+        return jnp.asarray(0.5 if self.density is None else self.density)
+
+
+class BooleanDensity(NamedTuple):
+    """The joint density of a Boolean factorisation.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Rows and columns.
+    rank : int
+    usage, basis : BitPrior
+    flip_rate : FlipRatePrior
+    """
+
+    shape: tuple[int, int]
+    rank: int
+    usage: BitPrior = BitPrior()
+    basis: BitPrior = BitPrior()
+    flip_rate: FlipRatePrior = FlipRatePrior()
+
+
+def orientations(density, data: PackedData):
+    """Yield for each factor matrix its name, the other's, the data's lines and their number."""
+    rows, columns = density.shape
+    yield "usage", "basis", data.by_row, rows
+    yield "basis", "usage", data.by_column, columns
+
+
+def log_odds(site, density, position, data) -> jax.Array:
+    """Return the prior log odds of the bits of a factor matrix: (rank, 1) or (rank, lines)."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    if prior.beta is not None:
+        chance = position[f"{site}_density"]
+        common = (jnp.log(chance) - jnp.log1p(-chance))[:, None]
+    else:
+        common = jnp.full((density.rank, 1), jnp.log(prior.chance) - jnp.log1p(-prior.chance))
+    return common if given is None else jnp.where(jnp.isnan(given), common, given)
+
+
+def draw_density(key, site, density, position, data) -> dict:
+    """Draw the densities of a factor matrix from their Beta conditionals: part of a position."""
+    prior = getattr(density, site)
+    if prior.beta is None:
+        return {}
+    ones, bits = _free_ones(site, density, position, data)
+    name = f"{site}_density"
+    kind = position[name].dtype
+    a, b = prior.beta
+    drawn = draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind))
+    # One is the nearest number to a draw very close to it, and its log odds are infinite.
+    tiny = jnp.finfo(kind)
+    return {name: jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)}
+
+
+def _free_ones(site, density, position, data):
+    """Count the ones and bits of every factor that follow its density: (rank,), (rank,) or ()."""
+    size = density.shape[0 if site == "usage" else 1]
+    given = getattr(data, f"{site}_log_odds")
+    if given is None:
+        return count_bits(position[site]), size
+    free = jnp.isnan(given)
+    ones = jnp.sum(unpack_last_axis(position[site], size) & free, -1, dtype=jnp.int32)
+    return ones, jnp.sum(free, -1, dtype=jnp.int32)
+
+
+def log_prior(density: BooleanDensity, position, data) -> jax.Array:
+    """Return the log density of bits, densities and flip rates, without the data."""
+    total = flip_rates.log_prior(position["flip_rate"], density.flip_rate)
+    return total + sum(log_prior_of(s, density, position, data) for s in ("usage", "basis"))
+
+
+def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
+    """Return the log density of one factor matrix's bits and densities."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    size = density.shape[0 if site == "usage" else 1]
+    ones, bits = _free_ones(site, density, position, data)
+    total = jnp.zeros((), jnp.result_type(float))
+    if prior.beta is not None:
+        a, b = prior.beta
+        chance = position[f"{site}_density"]
+        log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
+        total += jnp.sum((a - 1.0) * log_one + (b - 1.0) * log_zero)
+        total -= density.rank * jax.scipy.special.betaln(a, b)
+    else:
+        log_one, log_zero = jnp.log(prior.chance), jnp.log1p(-prior.chance)
+    zeros = jnp.asarray(bits - ones, log_zero.dtype)
+    total += jnp.sum(ones.astype(log_one.dtype) * log_one + zeros * log_zero)
+    if given is not None:
+        # Fixed bits, whose log odds are infinite, are certain.
+        own = jnp.where(unpack_last_axis(position[site], size), given, -given)
+        total += jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(own)))
+    return total
+
+
+def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
+    """Draw a position from the prior; a learned flip rate starts at 0.2."""
+    keys = random.split(key, 4)
+    position = draw_prior_of("usage", keys[:2], density, data)
+    position |= draw_prior_of("basis", keys[2:], density, data)
+    return position | {"flip_rate": flip_rates.start_rate(density.flip_rate)}
+
+
+def draw_prior_of(site, keys, density, data: PackedData) -> dict:
+    """Draw the densities and bits of one factor matrix from their prior: part of a position."""
+    kind, prior, drawn = jnp.result_type(float), getattr(density, site), {}
+    if prior.beta is not None:
+        a, b = (jnp.full(density.rank, c, kind) for c in prior.beta)
+        drawn[f"{site}_density"] = jnp.clip(draw_beta(keys[0], a, b), 0.01, 0.99)
+    odds = log_odds(site, density, drawn, data)
+    shape = (density.rank, density.shape[0 if site == "usage" else 1])
+    drawn[site] = pack_last_axis(random.logistic(keys[1], shape, kind) < odds)
+    return drawn

@@ -1,0 +1,241 @@
+r"""The OrMachine: Gibbs sampling of a Boolean matrix factorisation on packed words.
+
+The data are the Boolean product of two binary factor matrices, each entry flipped with a small
+probability,
+
+.. math::
+
+   c_{ij} = \bigvee_k z_{ik} u_{jk}, \qquad
+   P(x_{ij} = 1 \mid c_{ij} = 0) = f_0, \quad P(x_{ij} = 0 \mid c_{ij} = 1) = f_1,
+
+with :math:`f_0 = f_1 = \sigma(-\lambda)` as published (Rukat, Holmes, Titsias, Yau 2017, "Bayesian
+Boolean Matrix Factorisation", ICML) or a rate for each direction. Every factor has a density of
+its own in either matrix, with a Beta prior: a factor that the data do not need empties itself. A
+sweep draws the usage, the basis, the densities and the flip rates.
+
+What it leaves invariant
+    The posterior, at any inverse temperature of the likelihood, with the flip rates drawn (the
+    default) or fixed. The published rule, which sets the rate to its maximum given the rest, and
+    the Laplace rule are not draws: the uncertainty of the rate is then missing, and the chain does
+    not sample a posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax, random
+
+from bmfjax.kernels.base import Algorithm, State, init_from
+from bmfjax.kernels.boolean import flip_rates
+from bmfjax.kernels.boolean.bits import (
+    Coverage,
+    Lines,
+    LineUpdate,
+    coverage,
+    covered_by,
+    metropolis,
+    update_bits,
+)
+from bmfjax.kernels.boolean.density import (
+    BooleanDensity,
+    draw_density,
+    draw_prior,
+    log_odds,
+    log_prior,
+    orientations,
+)
+from bmfjax.kernels.boolean.flip_rates import ErrorCounts
+from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
+
+#: Above this number of entries counts are summed in floating point: int32 would overflow.
+MANY_ENTRIES = 2**31 - 1
+
+
+class OrMachineInfo(NamedTuple):
+    """Statistics of one sweep, at the draw; the likelihood is untempered in both."""
+
+    log_joint: jax.Array  # () float
+    log_likelihood: jax.Array  # () float
+    errors: jax.Array  # () wrong entries: int32, above MANY_ENTRIES float32
+    accepted: dict  # of each global move, the acceptance probability of its proposal
+
+
+def ormachine(
+    density: BooleanDensity,
+    *,
+    update: LineUpdate = metropolis,
+    initial: Callable | None = None,
+    moves: Sequence[tuple[str, Callable]] = (),
+) -> Algorithm:
+    """Build the sampler.
+
+    Parameters
+    ----------
+    density : BooleanDensity
+    update : LineUpdate
+        How bits are drawn: `bmfjax.kernels.boolean.bits.metropolis` (as published), `gibbs`, or
+        `bmfjax.kernels.boolean.bits.joint`.
+    initial : callable, optional
+        ``initial(key, data) -> position``; default a draw from the prior.
+    moves : sequence of (str, callable)
+        Names and global moves, made before every sweep, each
+        ``move(key, position, data, inverse_temperature) -> (position, acceptance)``.
+
+    Returns
+    -------
+    Algorithm
+        For data that are a `PackedData`. The position has `usage` (rank, words of the rows) and
+        `basis` (rank, words of the columns) uint32, `flip_rate` () or (2,), and where they are
+        learned `usage_density` and `basis_density` (rank,).
+
+    Examples
+    --------
+    >>> from bmfjax.data import BinaryMatrix
+    >>> from bmfjax.kernels.boolean.words import packed_data
+    >>> data = packed_data(BinaryMatrix(jnp.kron(jnp.eye(2), jnp.ones((12, 12)))))
+    >>> algorithm = ormachine(BooleanDensity((24, 24), rank=2))
+    >>> step = jax.jit(algorithm.step)
+    >>> state = jax.jit(algorithm.init)(random.key(0), None, data)
+    >>> for key in random.split(random.key(1), 30):
+    ...     state, info = step(key, state, data)
+    >>> count_bits(state.position["usage"]).tolist(), int(info.errors)
+    ([12, 12], 0)
+    """
+    initial = initial or (lambda key, data: draw_prior(key, density, data))
+
+    def step(key, state, data, inverse_temperature=1.0):
+        key_moves, key_sweep = random.split(key)
+        position, accepted = dict(state.position), {}
+        for i, (name, move) in enumerate(moves):
+            key_move = random.fold_in(key_moves, i)
+            position, accepted[name] = move(key_move, position, data, inverse_temperature)
+        position, counts, errors = sweep(
+            key_sweep, density, position, data, inverse_temperature, update
+        )
+        info = _info(density, position, data, counts, errors, accepted)
+        return State(position), info
+
+    return Algorithm(init_from(initial), step, observed_state)
+
+
+def state_info(density: BooleanDensity) -> Callable:
+    """Build the function that computes the info of a state anew, for `bmfjax.kernels.tempering`."""
+
+    def describe(info: OrMachineInfo, state: State, data, inverse_temperature=1.0):
+        counts, errors = product_errors(density, state.position, data)
+        return _info(density, state.position, data, counts, errors, info.accepted)
+
+    return describe
+
+
+def _info(density, position, data, counts, errors, accepted):
+    likelihood = flip_rates.log_likelihood(position["flip_rate"], counts)
+    joint = likelihood + log_prior(density, position, data)
+    return OrMachineInfo(joint, likelihood, errors, accepted)
+
+
+def observed_state(state: State, info: OrMachineInfo) -> dict:
+    """Return what a Boolean sampler observes: its position and named scalars."""
+    named = {
+        "log_joint": info.log_joint,
+        "errors": info.errors,
+        "dispersion": flip_rates.dispersion(state.position["flip_rate"]),
+    }
+    return dict(state.position) | named | {f"{n}_accepted": v for n, v in info.accepted.items()}
+
+
+def sweep(key, density, position, data: PackedData, inverse_temperature, update):
+    """Draw everything once: the new position, its `ErrorCounts`, and its number of errors."""
+    keys = random.split(key, 5)
+    position = dict(position)
+    weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
+    sides = orientations(density, data)
+    for k, (site, other, lines, size) in zip(keys, sides, strict=False):
+        odds = log_odds(site, density, position, data)
+        position[site], seen = update_bits(
+            k, position[site], position[other], lines, size, odds, weights, update
+        )
+    for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
+        position |= draw_density(k, site, density, position, data)
+    counts, errors = error_counts(seen, data, density.shape)
+    position["flip_rate"] = flip_rates.draw_flip_rate(
+        keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
+    )
+    return position, counts, errors
+
+
+def log_likelihood(density: BooleanDensity) -> Callable:
+    """Build ``log_likelihood(state, data)``, untempered, for `bmfjax.kernels.tempering`."""
+
+    def of_state(state: State, data: PackedData) -> jax.Array:
+        counts, _ = product_errors(density, state.position, data)
+        return flip_rates.log_likelihood(state.position["flip_rate"], counts)
+
+    return of_state
+
+
+def product_coverage(density: BooleanDensity, position, data: PackedData) -> Coverage:
+    """Count how the product explains each block of the data: (blocks,) counts."""
+    blocks, lines, _ = data.by_row.ones.shape
+    rows, rank = density.shape[0], density.rank
+    bits = unpack_last_axis(position["usage"], rows)
+    bits = jnp.pad(bits, ((0, 0), (0, blocks * lines - rows))).reshape(rank, blocks, lines)
+
+    def one_block(block):
+        ones, observed, bits = block
+        return coverage(Lines(ones, observed, bits, None), covered_by(bits, position["basis"]))
+
+    return lax.map(one_block, (*data.by_row, bits.transpose(1, 0, 2)))
+
+
+def error_counts(seen: Coverage, data: PackedData, shape) -> tuple[ErrorCounts, jax.Array]:
+    """Return the wrong and right entries from the counts of blocks, and the number of errors."""
+    covered_ones, covered_zeros, uncovered_ones = (_total(c, shape) for c in seen)
+    kind = data.num_zeros.dtype
+    wrong = jnp.stack([uncovered_ones, covered_zeros]).astype(kind)
+    # Rounded sums of more than 2^31 entries must not fall below zero.
+    uncovered_zeros = jnp.maximum(data.num_zeros - wrong[1], 0.0)
+    right = jnp.stack([uncovered_zeros, covered_ones.astype(kind)])
+    return ErrorCounts(wrong, right), uncovered_ones + covered_zeros
+
+
+def _total(counts, shape):
+    """Sum the int32 counts of blocks: exact as long as int32 holds the number of entries."""
+    if shape[0] * shape[1] <= MANY_ENTRIES:
+        return jnp.sum(counts)
+    return jnp.sum(counts.astype(jnp.float32))
+
+
+def product_errors(density, position, data: PackedData) -> tuple[ErrorCounts, jax.Array]:
+    """Form the product anew and return its `ErrorCounts` and its number of errors."""
+    return error_counts(product_coverage(density, position, data), data, density.shape)
+
+
+def start_from(density: BooleanDensity, data: PackedData, factors: dict) -> dict:
+    """Return the position with given factors.
+
+    `factors` has `usage` (rows, rank) and `basis` (columns, rank), zeros and ones. Densities and
+    `flip_rate` follow from these unless they are given too.
+    """
+    kind, position = jnp.result_type(float), {}
+    for site, size in zip(("usage", "basis"), density.shape, strict=True):
+        position[site] = pack_last_axis(jnp.asarray(factors[site]).T > 0.5)
+        prior, name = getattr(density, site), f"{site}_density"
+        if prior.beta is not None:
+            a, b = prior.beta
+            mean = (count_bits(position[site]) + a) / (size + a + b)
+            position[name] = jnp.asarray(factors.get(name, mean), kind)
+    counts, _ = product_errors(density, position, data)
+    rates = jnp.zeros(() if density.flip_rate.num_rates == 1 else (2,), kind)
+    rule = density.flip_rate._replace(rule="laplace")
+    start = density.flip_rate.value
+    if start is None:
+        start = flip_rates.draw_flip_rate(None, rates, counts, rule, 1.0)
+    position["flip_rate"] = jnp.broadcast_to(
+        jnp.asarray(factors.get("flip_rate", start), kind), rates.shape
+    )
+    return position

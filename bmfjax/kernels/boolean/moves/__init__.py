@@ -1,0 +1,1 @@
+"""Metropolis-Hastings moves between modes of the Boolean model."""

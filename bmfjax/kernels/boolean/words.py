@@ -1,0 +1,153 @@
+"""A binary matrix as the Boolean samplers hold it: packed words, both orientations, in blocks.
+
+The usage is updated row by row and the basis column by column, and either update reads whole
+lines. Both orientations are therefore kept. A line is ``ceil(entries / 32)`` words, and the lines
+are cut into blocks whose intermediate results stay in the cache. The cost of a sweep is then
+linear in rows x columns x rank / 32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.bits import WORD, PackedMatrix
+
+#: Words of a block. With one intermediate result a factor it about fills a second-level cache.
+BLOCK_WORDS, MAX_LINES = 4096, 512
+
+
+class PackedLines(NamedTuple):
+    """One orientation of a matrix, in blocks of lines; the last block is filled up with zeros.
+
+    `observed` is None if nothing is missing. Its bits beyond the last entry of a line, or beyond
+    the last line, are never read.
+    """
+
+    ones: jax.Array  # (blocks, lines, words) uint32
+    observed: jax.Array | None  # (blocks, lines, words) uint32
+
+
+class PackedData(NamedTuple):
+    """Both orientations of a matrix, and the prior log odds of single bits of the factors.
+
+    Log odds are None where no bit has its own, and infinite where a bit is fixed.
+    """
+
+    by_row: PackedLines  # a line is a row and holds columns
+    by_column: PackedLines
+    num_ones: jax.Array  # () float, observed
+    num_zeros: jax.Array
+    usage_log_odds: jax.Array | None = None  # (rank, rows)
+    basis_log_odds: jax.Array | None = None  # (rank, columns)
+
+
+def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) -> PackedData:
+    """Pack a matrix for a Boolean sampler.
+
+    Parameters
+    ----------
+    matrix : BinaryMatrix
+    usage_log_odds : (rows, rank) float array, optional
+        Prior log odds of single bits; minus infinity and infinity fix a bit at 0 and at 1.
+    basis_log_odds : (columns, rank) float array, optional
+
+    Returns
+    -------
+    PackedData
+
+    Examples
+    --------
+    >>> data = packed_data(BinaryMatrix([[1, 0, 1], [0, 1, None]]))
+    >>> data.by_row.ones.shape, data.by_column.ones[0, :3].ravel().tolist()
+    ((1, 2, 1), [1, 2, 1])
+    """
+    by_row, by_column = (_lines_of_matrix(matrix, o) for o in ("rows", "columns"))
+    log_odds = (
+        None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
+        for a in (usage_log_odds, basis_log_odds)
+    )
+    counts = (jnp.asarray(n, jnp.result_type(float)) for n in (matrix.num_ones, matrix.num_zeros))
+    return PackedData(by_row, by_column, *counts, *log_odds)
+
+
+def _lines_of_matrix(matrix, orientation) -> PackedLines:
+    """Pack one orientation where the device keeps it, so that the words are in memory once."""
+    made = []
+
+    def room(lines, entries):
+        words = -(-entries // WORD)
+        blocks, size = block_shape(lines, words)
+        made.append(_aligned_zeros(blocks, size, words))
+        return made[-1].reshape(-1, words)[:lines]
+
+    matrix.fill_words(orientation, room)
+    ones, *observed = map(jax.device_put, made)
+    return PackedLines(ones, *(observed or [None]))
+
+
+def _aligned_zeros(*shape) -> np.ndarray:
+    """Return words that a CPU device takes over without a copy: they start at 64 bytes."""
+    size = 4 * math.prod(shape)
+    octets = np.zeros(size + 64, np.uint8)
+    start = -octets.ctypes.data % 64
+    return octets[start : start + size].view(np.uint32).reshape(shape)
+
+
+def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
+    """Cut one orientation, words (lines, words), into blocks."""
+    lines, words = packed.ones.shape
+    blocks, size = block_shape(lines, words)
+
+    def cut(array):
+        if array is None:
+            return None
+        # Words on the host are padded there, so that the device never holds them twice.
+        filled = (jnp if isinstance(array, jax.Array) else np).pad(
+            array, ((0, blocks * size - lines), (0, 0))
+        )
+        return jnp.asarray(filled.reshape(blocks, size, words))
+
+    return PackedLines(cut(packed.ones), cut(packed.observed))
+
+
+def block_shape(lines: int, words: int) -> tuple[int, int]:
+    """Return the number of blocks, and the lines of each, for lines of so many words."""
+    most = max(1, min(MAX_LINES, BLOCK_WORDS // max(words, 1)))
+    blocks = -(-lines // most)
+    return blocks, -(-lines // blocks)
+
+
+def pack_last_axis(bits) -> jax.Array:
+    """Pack bool bits along the last axis: (..., n) to (..., ceil(n / 32)) uint32."""
+    size = bits.shape[-1]
+    words = -(-size // WORD)
+    padded = jnp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, words * WORD - size)])
+    parts = padded.reshape(*bits.shape[:-1], words, WORD).astype(jnp.uint32)
+    return jnp.sum(parts << jnp.arange(WORD, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+
+
+def unpack_last_axis(words, size: int) -> jax.Array:
+    """Return the first `size` bits of the last axis: the inverse of `pack_last_axis`."""
+    bits = (words[..., None] >> jnp.arange(WORD, dtype=jnp.uint32)) & 1
+    return bits.reshape(*words.shape[:-1], -1)[..., :size].astype(bool)
+
+
+def count_bits(words, axis=-1) -> jax.Array:
+    """Count the ones along an axis of words: int32."""
+    return jnp.sum(jax.lax.population_count(words), axis=axis, dtype=jnp.int32)
+
+
+def count_split(words, ones) -> tuple[jax.Array, jax.Array]:
+    """Count the bits of `words` that are set in `ones`, and that are not, along the last axis.
+
+    One pass counts both: two reductions would read the counts of every word twice.
+    """
+    counts = [jax.lax.population_count(w).astype(jnp.int32) for w in (words & ones, words & ~ones)]
+    add = lambda a, b: (a[0] + b[0], a[1] + b[1])  # noqa: E731
+    return jax.lax.reduce(counts, [np.int32(0)] * 2, add, (words.ndim - 1,))

@@ -1,0 +1,1 @@
+"""Nonnegative factors: moves along and between solutions, and tempering of the constraint."""

@@ -1,0 +1,1 @@
+"""Distributions, small linear algebra and minibatches that several samplers share."""

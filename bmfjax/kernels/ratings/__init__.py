@@ -1,0 +1,1 @@
+"""Ratings: factors, effects and cut points given lists of observed entries."""

@@ -1,0 +1,197 @@
+r"""The density of Bayesian matrix factorisation, and how a rating follows from its fit.
+
+`PMFDensity` holds the parameters (`bmfjax.models.pmf`), `log_prior` is the density of a position.
+A rating y follows from its fit :math:`e` by one of three links:
+
+identity
+    :math:`y \sim N(e, \tau^{-1})`.
+probit
+    :math:`P(y = 1) = \Phi(e)`; a value is +1 or -1.
+ordered
+    :math:`P(y = k) = \Phi(c_k - e) - \Phi(c_{k-1} - e)` with cut points
+    :math:`-\infty = c_{-1} < c_0 < \dots < c_{K-1} = \infty`; a value is the category from 0.
+
+The latter two are thresholds of a latent :math:`z \sim N(e, 1)`, which `latent` draws given
+the rating (Albert, Chib 1993, "Bayesian analysis of binary and polychotomous response data",
+JASA 88, equations 3 and 13).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax, random
+from jax.scipy.special import gammaln, log_ndtr, ndtri
+
+from bmfjax.data.checks import one_of, positive, whole
+from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics import normal_wishart
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
+
+LINKS = ("identity", "probit", "ordered")
+#: Sides of the matrix, the factor matrices that belong to them, and of each side the other one.
+FACTORS = {"row": "usage", "column": "basis"}
+OTHER = {"row": "column", "column": "row"}
+
+
+def latent(key, link: str, value, fit, cutpoints=None):
+    """Draw the latent value of every entry, (...); of "identity" it is the value itself."""
+    if link == "identity":
+        return value
+    u = random.uniform(key, fit.shape, fit.dtype)
+    one = jnp.ones((), fit.dtype)
+    if link == "probit":
+        return value * truncated_normal_quantile(u, value * fit, one, 0.0, jnp.inf)
+    low, high = bounds(value, cutpoints)
+    return truncated_normal_quantile(u, fit, one, low, high)
+
+
+def bounds(value, cutpoints):
+    """Return the ends of the interval in which the latent value of each category lies."""
+    end = jnp.full(1, jnp.inf, cutpoints.dtype)
+    ends = jnp.concatenate([-end, cutpoints, end])
+    category = value.astype(jnp.int32)
+    return ends[category], ends[category + 1]
+
+
+def log_probabilities(link: str, value, fit, precision=1.0, cutpoints=None):
+    """Return the log likelihood of every entry, (...) float."""
+    if link == "identity":
+        return 0.5 * (jnp.log(precision / (2.0 * jnp.pi)) - precision * (value - fit) ** 2)
+    if link == "probit":
+        return log_ndtr(value * fit)
+    low, high = bounds(value, cutpoints)
+    return log_interval(low - fit, high - fit)
+
+
+def log_interval(low, high):
+    r"""Return :math:`\log(\Phi(b) - \Phi(a))` for :math:`a < b`, accurate in both tails."""
+    flip = low + high > 0
+    a, b = jnp.where(flip, -high, low), jnp.where(flip, -low, high)
+    top = log_ndtr(b)
+    # Below rounding error of a narrow interval's ends the difference would be zero.
+    drop = jnp.minimum(log_ndtr(a) - top, -jnp.finfo(b.dtype).eps)
+    return top + jnp.log1p(-jnp.exp(drop))
+
+
+def are_apart(cutpoints):
+    """Return whether cut points keep to distances that floating point numbers can tell: () bool.
+
+    Nearer ones would meet when all of them are moved, and would never part again.
+    """
+    ends = jnp.maximum(1.0, jnp.max(jnp.abs(cutpoints), initial=0.0))
+    return jnp.all(jnp.diff(cutpoints) > 64 * jnp.finfo(cutpoints.dtype).eps * ends)
+
+
+def level_of(link: str, counts):
+    """Return the levels that give these shares: a fit of a probit, (), or all cut points."""
+    # Half a count more: a category that does not occur has its place too.
+    below = jnp.cumsum(counts + 0.5)
+    tiny = jnp.finfo(counts.dtype).eps
+    cuts = ndtri(jnp.clip(below[:-1] / below[-1], tiny, 1.0 - tiny))
+    if link == "probit":
+        return -cuts[0]
+    # Of rare categories among many entries the ends would round to one number.
+    least = 1e-3 * jnp.arange(cuts.shape[0], dtype=cuts.dtype)
+    return lax.cummax(cuts - least) + least
+
+
+class PMFDensity(NamedTuple):
+    """Parameters of the model (`bmfjax.models.pmf`)."""
+
+    rank: int  # 0 leaves the effects alone
+    link: str = "identity"
+    categories: int = 2  # of "ordered"
+    effects: bool = True  # of rows and of columns
+    precision: float | None = None  # of the noise, for "identity"; None: it is learned
+    precision_gamma: tuple[float, float] = (1.0, 1.0)  # shape and rate
+    effect_gamma: tuple[float, float] = (1.0, 1.0)
+    factors: NormalWishart = NormalWishart()  # prior of mean and precision of either factor matrix
+    #: Mean and standard deviation of the intercept, or of every cut point before they are ordered.
+    level: tuple[float, float] = (0.0, 10.0)
+
+    @property
+    def learns_precision(self) -> bool:
+        """Whether `precision` is a site."""
+        return self.link == "identity" and self.precision is None
+
+    @property
+    def width(self) -> int:
+        """Length of a row's vector: its factors, then its effect."""
+        return self.rank + self.effects
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of what a position holds."""
+        found = ["cutpoints" if self.link == "ordered" else "intercept"]
+        for side, factors in FACTORS.items():
+            if self.rank:
+                found += [factors, f"{factors}_mean", f"{factors}_precision"]
+            if self.effects:
+                found += [f"{side}_effect", f"{side}_precision"]
+        return tuple(found) + (("precision",) if self.learns_precision else ())
+
+
+def check_density(density: PMFDensity) -> None:
+    """Refuse parameters without a density."""
+    rank, degrees = whole("rank", density.rank, 0), density.factors.degrees
+    if density.width == 0:
+        raise InputError("rank is 0 and effects is False; give a factor or the effects")
+    if one_of("link", density.link, LINKS) == "ordered":
+        whole("categories", density.categories, 2)
+    if degrees is not None and not degrees > rank - 1:
+        raise InputError(
+            f"degrees is {degrees}, too few for a Wishart distribution at rank {rank}; give more "
+            f"than {rank - 1}"
+        )
+    scales = {
+        "precision": 1.0 if density.precision is None else density.precision,
+        "strength": density.factors.strength,
+        "scale": density.factors.scale,
+        "the standard deviation of level": density.level[1],
+        "precision_gamma": min(density.precision_gamma),
+        "effect_gamma": min(density.effect_gamma),
+    }
+    for name, value in scales.items():
+        positive(name, value)
+
+
+def log_prior(density: PMFDensity, position):
+    """Return the log density of a position, () float; for cut points that of their order."""
+    mean, sd = density.level
+    if density.link == "ordered":
+        cuts = position["cutpoints"]
+        total = _normal(cuts, mean, sd) + gammaln(1.0 * density.categories)
+    else:
+        total = _normal(position["intercept"], mean, sd)
+    if density.learns_precision:
+        total += _gamma(position["precision"], density.precision_gamma)
+    for side, factors in FACTORS.items():
+        if density.rank:
+            shared = position[f"{factors}_mean"], position[f"{factors}_precision"]
+            total += normal_wishart.log_prob(*shared, density.factors)
+            total += normal_wishart.log_prob_of_vectors(position[factors], *shared)
+        if density.effects:
+            precision = position[f"{side}_precision"]
+            total += _gamma(precision, density.effect_gamma)
+            total += _normal(position[f"{side}_effect"], 0.0, precision**-0.5)
+    return total
+
+
+def noise_precision(position, density: PMFDensity):
+    """Return the learned or the fixed precision, or the one of a latent value."""
+    if density.learns_precision:
+        return position["precision"]
+    return density.precision if density.link == "identity" else 1.0
+
+
+def _normal(x, mean, sd):
+    return jnp.sum(-0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * math.log(2.0 * math.pi))
+
+
+def _gamma(x, parameters):
+    shape, rate = parameters
+    return shape * jnp.log(rate) - gammaln(shape) + (shape - 1.0) * jnp.log(x) - rate * x

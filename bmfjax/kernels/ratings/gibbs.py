@@ -1,0 +1,213 @@
+r"""Gibbs sampling of Bayesian matrix factorisation over the observed entries.
+
+.. math::
+
+   e_{ij} = \mu + a_i + b_j + \sum_k u_{ik} v_{jk},
+
+with factors :math:`u_i \sim N(\mu_U, \Lambda_U^{-1})` and :math:`v_j` alike, means and precision
+matrices from Normal-Wishart priors, effects :math:`a_i \sim N(0, \tau_a^{-1})` and :math:`b_j`
+alike, and ratings that follow from the fit by one of three links
+(`bmfjax.kernels.ratings.density`).
+
+A sweep draws, at inverse temperature :math:`\beta` of the likelihood,
+    the latent values of all entries where the link has them; then every row's vector
+    :math:`w_i = (u_i, a_i)`, given what multiplies it, :math:`f_j = (v_j, 1)`, from
+
+    .. math::
+
+       w_i \sim N\big(A_i^{-1} h_i, A_i^{-1}\big), \qquad
+       A_i = P + \beta\tau\sum_j f_j f_j^\top,\quad
+       h_i = P m + \beta\tau\sum_j f_j (z_{ij} - \mu - b_j),
+
+    with mean m and precision P of its prior (Salakhutdinov, Mnih 2008, equations 11 to 13); the
+    same, latent values included, of the columns; the intercept, of the other links together with
+    the cut points and the scale of the fits by a Metropolis-Hastings step with the latent values
+    summed out (as Cowles 1996 proposes of the cut points, see `bmfjax.kernels.ratings.cutpoints`);
+    a translation between level and either kind of effects, and one between the mean of either
+    factor matrix and the other side's effects; the noise precision where it is learned; means,
+    precision matrices and the effects' precisions.
+
+What it leaves invariant
+    The posterior, exactly (to the accuracy of the floating point numbers). Links other than the
+    identity at inverse temperature 1 only.
+
+Cost
+    Entries times the square of rank + 1 for the matrices, and rows plus columns times its cube
+    over three for their Cholesky factors. Memory beside data and state: a few numbers an entry, and
+    what one block of lines needs.
+
+References
+    Salakhutdinov, Mnih (2008), "Bayesian probabilistic matrix factorization using Markov chain
+    Monte Carlo", ICML. Albert, Chib (1993), "Bayesian analysis of binary and polychotomous
+    response data", JASA 88. Cowles (1996), "Accelerating Monte Carlo Markov chain convergence for
+    cumulative-link generalized linear models", Statistics and Computing 6. Gamerman (1997),
+    "Sampling from the posterior distribution in generalized linear mixed models", the same 7.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+from bmfjax.data.errors import InputError
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.normal_wishart import draw_normal_wishart, gamma_shapes, moments
+from bmfjax.kernels.ratings.cutpoints import draw_levels
+from bmfjax.kernels.ratings.density import (
+    FACTORS,
+    PMFDensity,
+    check_density,
+    level_of,
+    log_prior,
+    log_probabilities,
+    noise_precision,
+)
+from bmfjax.kernels.ratings.entries import EntryBlocks, flat_values
+from bmfjax.kernels.ratings.vectors import draw_side, entry_fits
+
+
+class PMFState(NamedTuple):
+    """State between two sweeps."""
+
+    position: dict  # the sites of `PMFDensity.sites`
+
+
+class PMFInfo(NamedTuple):
+    """Statistics of one sweep, all of them () float."""
+
+    log_joint: jax.Array  # likelihood tempered
+    log_likelihood: jax.Array  # not tempered
+    residual: jax.Array  # sum of squares; 0 for links other than the identity
+    cut_acceptance: jax.Array  # 0 where a step of cut points and scale was rejected, else 1
+
+
+def pmf_gibbs(density: PMFDensity) -> Algorithm:
+    """Build the sampler of a density, for data that are `EntryBlocks`.
+
+    Values are real numbers for the identity, +1 and -1 for the probit, and categories from 0 for
+    the ordered probit. It observes the sites of the density and `PMFInfo`.
+    """
+    check_density(density)
+
+    def init(key, position, data):
+        start = _random_position(key, data, density) if position is None else position
+        return PMFState({n: jnp.asarray(start[n]) for n in density.sites})
+
+    # Some accelerators round the factors of a float32 product to 10 bits.
+    @jax.default_matmul_precision("highest")
+    def step(key, state, data, inverse_temperature=1.0):
+        if density.link != "identity" and inverse_temperature != 1.0:
+            raise InputError(
+                f"link {density.link!r} is not tempered; leave inverse_temperature out"
+            )
+        keys = random.split(key, 5)
+        position = dict(state.position)
+        for side, k in zip(FACTORS, keys, strict=False):
+            position |= draw_side(k, side, position, data, density, inverse_temperature)
+        fit = entry_fits("column", position, data.by_column, density)
+        position, fit, accepted = draw_levels(
+            keys[2], position, fit, data, density, inverse_temperature
+        )
+        gammas = _draw_gammas(keys[4], data, density, inverse_temperature)
+        position |= _draw_shared(keys[3], position, gammas, density)
+        value, seen = flat_values(data.by_column)
+        residual = jnp.zeros((), fit.dtype)
+        if density.link == "identity":
+            residual = jnp.sum(jnp.where(seen, value - fit, 0.0) ** 2)
+        if density.learns_precision:
+            rate = density.precision_gamma[1] + 0.5 * inverse_temperature * residual
+            position["precision"] = gammas["noise"] / rate
+        noise = noise_precision(position, density)
+        terms = log_probabilities(density.link, value, fit, noise, position.get("cutpoints"))
+        likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
+        joint = inverse_temperature * likelihood + log_prior(density, position)
+        info = PMFInfo(joint, likelihood, residual, accepted)
+        return PMFState(position), info
+
+    def observe(state, info):
+        return {**state.position, **info._asdict()}
+
+    return Algorithm(init, step, observe)
+
+
+# ---- starts -----------------------------------------------------------------------------
+
+
+def _random_position(key, data: EntryBlocks, density: PMFDensity) -> dict:
+    """Return a start: small random factors, no effects, levels that give the data's shares."""
+    values, seen = flat_values(data.by_row)
+    rank, dtype = density.rank, values.dtype
+    number = jnp.sum(data.by_row.count)
+    if density.link == "ordered":
+        position = {"cutpoints": level_of("ordered", _category_counts(data, density.categories))}
+    elif density.link == "probit":
+        ones = jnp.sum(values > 0)
+        position = {"intercept": level_of("probit", jnp.stack([number - ones, ones]).astype(dtype))}
+    else:
+        mean = jnp.sum(values) / number
+        position = {"intercept": mean}
+    if density.learns_precision:
+        square = jnp.sum(jnp.where(seen, values - position["intercept"], 0.0) ** 2)
+        position["precision"] = (1.0 + number) / (1.0 + square)
+    for (side, factors), size, k in zip(
+        FACTORS.items(), data.shape, random.split(key), strict=True
+    ):
+        if rank:
+            position[factors] = random.normal(k, (size, rank), dtype) / math.sqrt(rank)
+            position[f"{factors}_mean"] = jnp.zeros(rank, dtype)
+            position[f"{factors}_precision"] = rank * jnp.eye(rank, dtype=dtype)
+        if density.effects:
+            position[f"{side}_effect"] = jnp.zeros(size, dtype)
+            position[f"{side}_precision"] = jnp.ones((), dtype)
+    return position
+
+
+def _category_counts(data: EntryBlocks, categories: int):
+    """Return how often each category occurs, (categories,) float."""
+    value, seen = flat_values(data.by_column)
+    which = value[:, None] == jnp.arange(categories, dtype=value.dtype)
+    return jnp.sum(which & seen[:, None], 0).astype(value.dtype)
+
+
+# ---- what the vectors share -----------------------------------------------------------------
+
+
+def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperature=1.0) -> dict:
+    """Draw all Gamma variates of a sweep in one call: their sampler takes long to compile.
+
+    With rate 1: `factors` (2, rank), `effects` (2,) and `noise` ().
+    """
+    rank, factors = density.rank, density.factors
+    entries = inverse_temperature * jnp.sum(data.by_row.count)
+    shapes = [
+        *(gamma_shapes(n, rank, factors) for n in data.shape),
+        jnp.array([density.effect_gamma[0] + 0.5 * n for n in data.shape]),
+        (density.precision_gamma[0] + 0.5 * entries)[None],
+    ]
+    drawn = random.gamma(key, jnp.concatenate(shapes))
+    ends = drawn[2 * rank :]
+    return {"factors": drawn[: 2 * rank].reshape(2, rank), "effects": ends[:2], "noise": ends[2]}
+
+
+def _draw_shared(key, position, gammas, density: PMFDensity) -> dict:
+    """Draw means and precision matrices of the factors, and the effects' precisions."""
+    drawn = {}
+    if density.rank:
+        both = [moments(position[factors]) for factors in FACTORS.values()]
+        draw = functools.partial(draw_normal_wishart, prior=density.factors)
+        mean, precision = jax.vmap(lambda k, x, g: draw(k, x, gammas=g))(
+            random.split(key), jax.tree.map(lambda *leaves: jnp.stack(leaves), *both),
+            gammas["factors"],
+        )  # fmt: skip
+        for i, factors in enumerate(FACTORS.values()):
+            drawn |= {f"{factors}_mean": mean[i], f"{factors}_precision": precision[i]}
+    if density.effects:
+        for side, gamma in zip(FACTORS, gammas["effects"], strict=True):
+            squares = jnp.sum(position[f"{side}_effect"] ** 2)
+            drawn[f"{side}_precision"] = gamma / (density.effect_gamma[1] + 0.5 * squares)
+    return drawn

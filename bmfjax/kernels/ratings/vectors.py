@@ -1,0 +1,133 @@
+"""The vectors of one side of the matrix, drawn block by block given the other side's."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax.numpy as jnp
+from jax import lax, random
+
+from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.ratings.density import FACTORS, OTHER, PMFDensity, latent, noise_precision
+from bmfjax.kernels.ratings.entries import MAX_WIDTH, LineBlocks, flat_values
+
+
+def draw_side(key, side, position, data, density: PMFDensity, inverse_temperature=1.0) -> dict:
+    """Draw the vectors of all rows, or all columns, given the rest: factors and effects by name."""
+    lists = data.by_row if side == "row" else data.by_column
+    mean, precision = _prior(side, position, density)
+    weight = inverse_temperature * noise_precision(position, density)
+    shift = (precision @ mean)[:, None]
+    width = density.width
+    key_latent, key_draw = random.split(key)
+    targets = _targets(key_latent, side, position, lists, density)
+    branches = _gram_branches(side, position, lists, targets, density)
+
+    def block(_, at):
+        key, kind, first, number = at
+        # (width, width + 1, lines): sums of f f^T and, as the last column, of f z.
+        gram = weight * lax.switch(kind, branches, first, number)
+        system = gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
+        upper = cholesky(system)
+        noise = random.normal(key, (width, system.shape[-1]), system.dtype)
+        return None, back_substitute(upper[:, :width], upper[:, width] + noise).T
+
+    keys = random.split(key_draw, lists.kind.shape[0])
+    _, drawn = lax.scan(block, None, (keys, lists.kind, lists.first, lists.number))
+    vectors = drawn.reshape(-1, width)[lists.place]
+    found = {FACTORS[side]: vectors[:, : density.rank]} if density.rank else {}
+    return found | ({f"{side}_effect": vectors[:, density.rank]} if density.effects else {})
+
+
+def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):
+    """Return the fits of all entries, listed by a side, in the order of `flat_values`: (entry,)."""
+    regressors, offsets = _regressors(side, position, density)
+    own = _with_padding(_vectors(side, position, density))
+
+    def table(at):
+        line, other = at
+        products = jnp.einsum("lci,li->lc", regressors[other], own[line])
+        return offsets[other] + products
+
+    parts = [
+        lax.map(table, (line, other)).ravel()
+        for line, other in zip(lists.line, lists.other, strict=True)
+    ]
+    return jnp.concatenate(parts)
+
+
+def _targets(key, side, position, lists, density):
+    """Return what the fits are to explain, table by table: values, or draws of the latent ones."""
+    if density.link == "identity":
+        return lists.value
+    # Of all entries in one call, which takes long to compile, and not table by table.
+    fits, (values, _) = entry_fits(side, position, lists, density), flat_values(lists)
+    drawn = latent(key, density.link, values, fits, position.get("cutpoints"))
+    ends = list(itertools.accumulate(v.size for v in lists.value))
+    parts = jnp.split(drawn, ends[:-1])
+    return tuple(part.reshape(v.shape) for part, v in zip(parts, lists.value, strict=True))
+
+
+def _gram_branches(side, position, lists, targets, density):
+    """Return ``gram(first table, number of tables)`` of every width, (width, width + 1, lines)."""
+    regressors, offsets = _regressors(side, position, density)
+
+    def of_table(k, index):
+        other, value = (
+            lax.dynamic_index_in_dim(part[k], index, keepdims=False)
+            for part in (lists.other, targets)
+        )
+        f = regressors[other]
+        target = jnp.concatenate([f, (value - offsets[other])[..., None]], axis=-1)
+        return jnp.einsum("lci,lcj->lij", f, target)
+
+    def of_block(k):
+        def one(first, number):
+            return jnp.transpose(of_table(k, first), (1, 2, 0))
+
+        def several(first, number):
+            def add(i, total):
+                return total + of_table(k, first + i)
+
+            lines = lists.line[k].shape[1]
+            start = jnp.zeros((lines, density.width, density.width + 1), regressors.dtype)
+            return jnp.transpose(lax.fori_loop(0, number, add, start), (1, 2, 0))
+
+        return several if lists.other[k].shape[-1] == MAX_WIDTH else one
+
+    return [of_block(k) for k in range(len(lists.other))]
+
+
+def _prior(side, position, density):
+    """Return mean and precision matrix of a vector: of the factors, then of the effect."""
+    rank, width = density.rank, density.width
+    some = next(iter(position.values()))
+    mean, precision = jnp.zeros(width, some.dtype), jnp.zeros((width, width), some.dtype)
+    if rank:
+        factors = FACTORS[side]
+        mean = mean.at[:rank].set(position[f"{factors}_mean"])
+        precision = precision.at[:rank, :rank].set(position[f"{factors}_precision"])
+    if density.effects:
+        precision = precision.at[rank, rank].set(position[f"{side}_precision"])
+    return mean, precision
+
+
+def _vectors(side, position, density):
+    """Return factors and effect of every line, (lines, width)."""
+    parts = [position[FACTORS[side]]] if density.rank else []
+    parts += [position[f"{side}_effect"][:, None]] if density.effects else []
+    return jnp.concatenate(parts, axis=1)
+
+
+def _regressors(side, position, density):
+    """Return what multiplies a line's vector, and what is added; the last are zeros for padding."""
+    other = _vectors(OTHER[side], position, density)
+    offset = jnp.zeros(other.shape[0], other.dtype) + position.get("intercept", 0.0)
+    if density.effects:
+        offset = offset + other[:, -1]
+        other = other.at[:, -1].set(1.0)
+    return _with_padding(other), _with_padding(offset)
+
+
+def _with_padding(x):
+    return jnp.concatenate([x, jnp.zeros((1, *x.shape[1:]), x.dtype)])

@@ -1,0 +1,1 @@
+"""Approximate samplers by stochastic gradients, and those that correct them."""

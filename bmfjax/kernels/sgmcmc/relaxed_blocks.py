@@ -1,0 +1,111 @@
+"""The relaxed density's two blocks of stochastic gradients: basis from rows, usage from columns."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from bmfjax.kernels.numerics.linalg import newton_direction
+from bmfjax.kernels.relaxed.data import oriented, transposed_product
+from bmfjax.kernels.relaxed.density import RelaxedDensity
+from bmfjax.kernels.sgmcmc.iasg import Block
+
+
+def _factor_gradient(target, other, values, observed, log_prior, weight):
+    r"""Return the gradient of the log density in one factor matrix, (m, rank), from S cases.
+
+    .. math:: \nabla_X = w\,(R^\top Y_B) + \nabla\log p(X), \qquad
+              R = (D_B - Y_B X^\top)\odot\Omega_B,
+
+    with X the `target` (m, rank), Y_B `other` (S, rank), D_B `values` (S, m), and the `weight` w
+    the precision times N/S. `log_prior` is elementwise.
+    """
+    if observed is None:
+        # Through the Gram matrix: no S x m residual is formed.
+        pull = transposed_product(values, other) - target @ (other.T @ other)
+    else:
+        pull = transposed_product((values - other @ target.T) * observed, other)
+    prior = jax.grad(lambda x: jnp.sum(log_prior(x)))(target)
+    return weight * pull + prior
+
+
+def _factor_case_variance(target, other, values, observed, weight):
+    """Return the variance over the cases of a minibatch of the estimate of `_factor_gradient`.
+
+    With single-case gradients g_i = weight S r_i y_i the estimate is their mean,
+    and its variance Var(g) / S; both moments are matrix products.
+    """
+    size = values.shape[0]
+    residual = values - other @ target.T
+    if observed is not None:
+        residual = residual * observed
+    mean = transposed_product(residual, other) / size
+    second = transposed_product(residual * residual, other * other) / size
+    return weight**2 * size * jnp.maximum(second - mean * mean, 0.0)
+
+
+def relaxed_blocks(
+    density: RelaxedDensity,
+    shape: tuple[int, int],
+    batch: tuple[int, int],
+    *,
+    newton: bool = True,
+    scale_likelihood: bool = True,
+) -> list[Block]:
+    """Return the two blocks: basis from rows, usage from columns (Gonsior 2019, section 3.2).
+
+    `batch` holds the numbers of rows and columns drawn. With `newton` a block is preconditioned by
+    its curvature, the precision times the Gram matrix of the other factor and the prior's. Where
+    entries are missing the Gram matrix of all cases bounds the curvature of every row: steps are
+    safe there and shorter than need be. `scale_likelihood` multiplies the likelihood of S cases by
+    N/S, as an estimate of the whole; the thesis did not.
+    """
+
+    def block(target, other, plate, size, count):
+        prior = getattr(density, target)
+        scale = size / count if scale_likelihood else 1.0
+
+        def cases(position, indices, data, inverse_temperature):
+            i = indices[plate]
+            values, observed = oriented(target, data)
+            weight = inverse_temperature * scale * density.noise_precision(position)
+            seen = None if observed is None else observed[i]
+            return position[target], position[other][i], values[i], seen, weight
+
+        def entry_log_prior(position):
+            return lambda x: prior.log_prob(x, position.get("rate"))
+
+        def gradient(position, indices, data, inverse_temperature):
+            x, y, values, seen, weight = cases(position, indices, data, inverse_temperature)
+            log_prior = entry_log_prior(position)
+            return {target: _factor_gradient(x, y, values, seen, log_prior, weight)}
+
+        def gradient_and_variance(position, indices, data, inverse_temperature):
+            x, y, values, seen, weight = cases(position, indices, data, inverse_temperature)
+            mean = _factor_gradient(x, y, values, seen, entry_log_prior(position), weight)
+            return {target: mean}, {target: _factor_case_variance(x, y, values, seen, weight)}
+
+        def gram(position, data, inverse_temperature):
+            f = position[other]
+            identity = jnp.eye(f.shape[1], dtype=f.dtype)
+            # A factor that nothing uses has no curvature: keep the matrix definite.
+            likelihood = f.T @ f + 1e-6 * size * identity
+            tau = inverse_temperature * density.noise_precision(position)
+            return tau * likelihood + prior.curvature * identity
+
+        def direction(gradient, free, curvature):
+            return {target: newton_direction(gradient[target], free[target], curvature)}
+
+        return Block(
+            sites=(target,),
+            plates={plate: (size, count)},
+            gradient=gradient,
+            gradient_and_variance=gradient_and_variance,
+            curvature=gram if newton else None,
+            direction=direction if newton else None,
+        )
+
+    return [
+        block("basis", "usage", "rows", shape[0], batch[0]),
+        block("usage", "basis", "columns", shape[1], batch[1]),
+    ]

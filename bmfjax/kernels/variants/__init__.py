@@ -1,0 +1,1 @@
+"""Variants of the Boolean model: layers, Hamming scores, one-hot factors, effects."""

@@ -1,0 +1,1 @@
+"""Functionals of draws: products, entries, intervals, mixtures. NumPy only."""

@@ -1,0 +1,64 @@
+r"""Factors of a matrix factorisation in one form: those of a singular value decomposition.
+
+With normal priors whose mean and precision matrix are learned, any invertible matrix A may be
+put between the factors, :math:`UV^\top = (UA)(VA^{-\top})^\top`, and chains wander along it. Every
+draw is turned into :math:`U = Q_U S^{1/2} c,\ V = Q_V S^{1/2}/c` with orthonormal columns of Q and
+singular values S of the product, which says the same of every cell; what remains free, order and
+sign, is then matched between draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bmfjax.diagnostics import align_signed
+
+SIDES = ("usage", "basis")
+
+
+def principal_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Return kept draws (chain, draw, ...) in this form, with order and signs of draw `pivot`.
+
+    Factors, and their `_mean` and `_precision`, are turned; other sites stay.
+    """
+    chains, kept = drawn["usage"].shape[:2]
+    flat = {
+        n: np.asarray(drawn[n], float).reshape(chains * kept, *drawn[n].shape[2:]) for n in SIDES
+    }
+    maps = [_principal(u, v) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
+    turned = {
+        n: np.stack([x @ m[k] for x, m in zip(flat[n], maps, strict=True)])
+        for k, n in enumerate(SIDES)
+    }
+    order = align_signed(turned["usage"], turned["basis"], pivot=pivot[0] * kept + pivot[1])
+    found = dict(drawn)
+    for k, name in enumerate(SIDES):
+        move = order.apply(np.stack([m[k] for m in maps]))  # columns of the maps, as of factors
+        back = np.linalg.inv(move)
+        mean, precision = (
+            np.asarray(drawn[f"{name}_{what}"], float).reshape(chains * kept, *shape)
+            for what, shape in (("mean", (-1,)), ("precision", move.shape[1:]))
+        )
+        values = {
+            name: flat[name] @ move,
+            f"{name}_mean": np.einsum("di,dik->dk", mean, move),
+            f"{name}_precision": back @ precision @ back.swapaxes(1, 2),
+        }
+        for site, value in values.items():
+            found[site] = value.reshape(chains, kept, *value.shape[1:]).astype(drawn[site].dtype)
+    return found
+
+
+def _principal(usage, basis):
+    """Return the (rank, rank) matrices that usage and basis are multiplied by."""
+    upper = [np.linalg.qr(x, mode="r") for x in (usage, basis)]
+    left, size, right = np.linalg.svd(upper[0] @ upper[1].T)
+    # Columns of equal root mean square on both sides, whatever the numbers of rows and columns.
+    balance = (len(usage) / len(basis)) ** 0.25
+    root = np.sqrt(size)
+    return (
+        np.linalg.solve(upper[0], left * (root * balance)),
+        np.linalg.solve(upper[1], right.T * (root / balance)),
+    )

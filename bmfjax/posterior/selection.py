@@ -1,0 +1,111 @@
+"""Rows and columns by position, name or mask, and entries drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.data import BinaryMatrix, InputError
+
+#: Matrices up to this many entries are formed whole without being asked for.
+MAX_ENTRIES = 10_000_000
+
+
+def positions(chosen, names, kind: str) -> np.ndarray:
+    """Return the positions (chosen,) of lines given by position, name or mask; all for None.
+
+    They may be a Series or Index of pandas. `kind` is "row" or "column", for the message.
+    """
+    if chosen is None:
+        return np.arange(len(names))
+    chosen = _listed(chosen)
+    if chosen.ndim != 1:
+        raise InputError(f"{kind}s have shape {chosen.shape}; give one list of them")
+    if chosen.dtype.kind == "b":
+        if chosen.shape != (len(names),):
+            raise InputError(
+                f"the {kind} mask has shape {chosen.shape}; it must be ({len(names)},)"
+            )
+        return np.flatnonzero(chosen)
+    what = pd.api.types.infer_dtype(chosen, skipna=False)
+    if what == "string":
+        return _of_names(chosen, names, kind)
+    if what == "integer":
+        return _of_numbers(chosen, names, kind)
+    for item in chosen:
+        if isinstance(item, bool | np.bool_) or not isinstance(item, str | int | np.integer):
+            raise InputError(f"{kind} {item!r} is neither a position nor a name")
+    is_name = np.array([isinstance(item, str) for item in chosen], bool)
+    out = np.empty(len(chosen), int)
+    out[is_name] = _of_names(chosen[is_name], names, kind)
+    out[~is_name] = _of_numbers(chosen[~is_name], names, kind)
+    return out
+
+
+def _listed(chosen) -> np.ndarray:
+    """Return an array of what was chosen, in which no item has become one of another type."""
+    if hasattr(chosen, "to_numpy"):
+        return chosen.to_numpy()
+    if isinstance(chosen, np.ndarray):
+        return chosen
+    if isinstance(chosen, str | bytes) or not isinstance(chosen, Iterable):
+        chosen = [chosen]
+    return np.fromiter(chosen, object)
+
+
+def _of_names(items, names, kind):
+    found = found_names(items.tolist(), names)
+    if (found < 0).any():
+        item = str(items[np.argmax(found < 0)])
+        raise InputError(f"{kind} {item!r} is not in the matrix; see its {kind}_names")
+    return found
+
+
+def _of_numbers(items, names, kind):
+    outside = (items < 0) | (items >= len(names))
+    if outside.any():
+        item = items[np.argmax(outside)]
+        raise InputError(f"{kind} {item} is outside 0 to {len(names) - 1}")
+    return items.astype(int)
+
+
+def found_names(items, names) -> np.ndarray:
+    """Return the positions of names (item,), and -1 for those that are not there."""
+    place = {name: i for i, name in enumerate(names)}
+    return np.fromiter((place.get(item, -1) for item in items), int, len(items))
+
+
+def selected(data: BinaryMatrix, rows, columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions of rows and columns; where the matrix is large, some must be chosen."""
+    i = positions(rows, data.row_names, "row")
+    j = positions(columns, data.column_names, "column")
+    if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
+        raise InputError(
+            f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "
+            f"(up to {MAX_ENTRIES:,} entries are formed at once by default), or list cells for "
+            "predict_cells()"
+        )
+    return i, j
+
+
+def is_all(chosen: np.ndarray, number: int) -> bool:
+    """Return whether positions are all there are, in order."""
+    return len(chosen) == number and bool((np.asarray(chosen) == np.arange(number)).all())
+
+
+def informed(data) -> dict[str, np.ndarray]:
+    """Return positions of the `rows` and `columns` of which something is observed."""
+    return {
+        "rows": np.setdiff1d(np.arange(data.num_rows), data.empty_rows),
+        "columns": np.setdiff1d(np.arange(data.num_columns), data.empty_columns),
+    }
+
+
+def sampled_positions(rows, columns, number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and column of up to `number` different entries, drawn at random, in order."""
+    entries = len(rows) * len(columns)
+    drawn = np.random.default_rng(seed).choice(entries, min(number, entries), replace=False)
+    i, j = np.divmod(np.sort(drawn), len(columns))
+    return rows[i], columns[j]

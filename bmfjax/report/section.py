@@ -1,0 +1,98 @@
+"""What a page is made of: facts, sections, words, and the page of a family as data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from bmfjax.report.style import data_uri
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Fact(NamedTuple):
+    """A figure at the top of the page, with what it means."""
+
+    name: str
+    value: str
+    note: str
+
+
+class Word(NamedTuple):
+    """An entry of the glossary."""
+
+    term: str
+    meaning: str
+
+
+class Section(NamedTuple):
+    """A heading and what stands below it."""
+
+    heading: str
+    html: Markup
+
+
+def _stopped_sampling(fit) -> str:
+    return (
+        f"The run was stopped after {int(fit.scalars['num_draws']):,} of "
+        f"{int(fit.settings['num_samples']):,} draws a chain; this page shows what was drawn."
+    )
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page of a family shows, in this order. Every function takes the fit."""
+
+    facts: tuple[Callable[..., Iterable[Fact]], ...]
+    sections: tuple[Callable[..., Section | None], ...]
+    words: tuple[Word, ...]
+    stopped: Callable[..., str] = _stopped_sampling  # how far a run went that was stopped
+    query: str = "probability"  # the method that the code at the end of the page calls
+
+
+def section(heading: str, *parts: str | Markup | None) -> Section:
+    """Join parts to a section: a string is a paragraph, markup stays, None is left out."""
+    shown = (part for part in parts if part)
+    marked = (p if isinstance(p, Markup) else Markup("<p>{}</p>").format(p) for p in shown)
+    return Section(heading, Markup("\n").join(marked))
+
+
+def image(figure: Figure | None, alt: str, *, wide: bool = True) -> Markup | None:
+    """Show a figure at the size it was drawn for; a wide one may scroll on a small screen."""
+    if figure is None:
+        return None
+    return Markup('<figure{}><img src="{}" width="{}" alt="{}"></figure>').format(
+        Markup(' class="wide"' if wide else ""),
+        # Sharper than its size in CSS pixels where the screen is.
+        data_uri(figure, 150),
+        round(96 * figure.get_figwidth()),
+        alt,
+    )
+
+
+def beside(*images: Markup | None) -> Markup:
+    """Show images beside each other where there is room."""
+    return Markup('<div class="pair">\n{}\n</div>').format(Markup("\n").join(filter(None, images)))
+
+
+def template(name: str) -> Template:
+    """Return a template of this folder; it escapes what it shows."""
+    return _environment().get_template(name)
+
+
+@functools.cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent, encoding="utf-8"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,97 @@
+"""The glossary of the page: each entry said once, and listed by the families that need it."""
+
+from __future__ import annotations
+
+from bmfjax.report.section import Word
+
+
+def _factors(value: str) -> tuple[Word, Word]:
+    return (
+        Word(
+            "Basis",
+            f"For each column and factor, {value}: how much the column belongs to the factor.",
+        ),
+        Word("Usage", f"For each row and factor, {value}: how much the row uses the factor."),
+    )
+
+
+def _rhat(runs: str) -> Word:
+    return Word(
+        "R-hat",
+        f"How much more {runs} differ from one another than each spreads. 1 is best; above 1.05 "
+        f"the {runs} tell different stories.",
+    )
+
+
+def _fit(meaning: str) -> Word:
+    text = "The sum of usage times basis over the factors, plus the intercept and the effects if "
+    return Word("Fit", f"{text}the model has them: {meaning}.")
+
+
+# The factors, and what they say of an entry.
+IN_UNIT = _factors("a value from 0 to 1")
+NONNEGATIVE = _factors("a number of at least 0")
+REAL = _factors("a number of either sign")
+TILE = Word(
+    "Tile",
+    "The rectangle of entries in the rows that use a factor and the columns that belong to it.",
+)
+RECONSTRUCTION = Word(
+    "Reconstruction",
+    "The product of usage and basis: what the factors say each entry is, without the noise.",
+)
+BOOLEAN_PRODUCT = Word(
+    "Boolean product",
+    "The same with yes and no: an entry is one if some factor has both its row and its column.",
+)
+PROBABILITY_OF_HALF = Word(
+    "Probability", "The share of draws in which the reconstruction of an entry reaches one half."
+)
+LOG_ODDS = Word(
+    "Log odds",
+    "The sum over the factors of usage times basis, plus the bias and the effects: the logarithm "
+    "of the probability of a one over that of a zero.",
+)
+PROBABILITY_OF_ONE = Word(
+    "Probability",
+    "That of an observed one, averaged over the starts and over the spread of the log odds.",
+)
+EFFECT = Word("Effect", "What a row or a column adds to all of its fits.")
+EXPECTED_ENTRY = _fit("the expected entry")
+BEHIND_PROBIT = _fit(
+    "in standard deviations of the noise, the number that thresholds turn into the entry"
+)
+CUT_POINTS = Word("Cut points", "Where one star gives way to the next on the scale of the fits.")
+NOISE = Word(
+    "Noise",
+    "What the product leaves of the data: normal, with one standard deviation for all entries.",
+)
+MISSING = Word(
+    "Missing", "An entry that was not observed. It has no say in the fit, which predicts it."
+)
+
+# The draws.
+SOLUTION = Word(
+    "Solution",
+    "Factors whose product fits the data. A nonnegative matrix may have several, and a chain may "
+    "pass between them.",
+)
+START = Word(
+    "Start",
+    "An optimisation from random factors of its own. Its result approximates the posterior near "
+    "one solution by independent normals.",
+)
+STANDARD_DEVIATION = Word(
+    "Standard deviation", "That of the approximation, which is usually narrower than the posterior."
+)
+CLAMPED = Word(
+    "Clamped",
+    "A coordinate that a step would carry outside 0 to 1 is held at the bound. The more are held, "
+    "the rougher the standard deviations.",
+)
+RHAT, RHAT_OF_STARTS = map(_rhat, ("chains", "starts"))
+EFFECTIVE_DRAWS = Word(
+    "Effective draws",
+    "How many independent draws would be as informative as the draws at hand, which resemble their "
+    "predecessors.",
+)

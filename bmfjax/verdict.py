@@ -1,0 +1,434 @@
+"""Whether to trust a fit: R-hat, effective draws, the spread of the solutions, and one sentence.
+
+`of_chains` judges the Boolean, relaxed and nonnegative models, `of_ratings` the matrix
+factorisations, `of_starts` the variational fits of the logistic model. Each returns a dict of
+
+* `rhat_product`, `ess_product`: 99 % of up to 1,000 entries of the reconstruction are at least as
+  good; `rhat_product_worst`: the worst entry;
+* `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
+  `ess_cutpoints`: of what the model samples besides;
+* `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
+* `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
+
+What a model does not have is NaN or absent. `spread` measures how far apart the solutions are
+that the draws hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from bmfjax.data.blocks import spaced
+from bmfjax.diagnostics import (
+    Coverage,
+    coverage,
+    ess_bulk,
+    pairwise_distances,
+    share_agreeing,
+    split_rhat,
+)
+from bmfjax.posterior import products
+from bmfjax.posterior.mixture import sampled_rhat
+from bmfjax.posterior.packed import subset
+from bmfjax.variational.settling import WINDOW
+
+#: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
+RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
+ESS_PER_CHAIN = 50
+#: Above this share of coordinates at a bound the spread of IASG says little.
+MANY_CLAMPED = 0.2
+NUM_ENTRIES = 1000
+#: Draws of all chains together that `spread` compares, and columns of the matrix that it looks at.
+NUM_DRAWS, MAX_LINES = 100, 500
+
+_NAN = float("nan")
+
+
+# ---- entries of the reconstruction ---------------------------------------------------------------
+
+
+class Mixing(NamedTuple):
+    """How some entries of the reconstruction mixed."""
+
+    rhat: np.ndarray  # (entry,), NaN where nothing moved
+    ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
+    uncertain: float = _NAN  # share of Boolean entries that are neither surely a one nor a zero
+
+
+def mixing(lines: Mapping, usage, basis) -> Mixing:
+    """Return R-hat and effective draws of up to 1,000 entries of products of draws.
+
+    Of Boolean factors the entries are up to 500 with a mean in [0.05, 0.95]: one that is surely a
+    one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
+    without information follow the prior alone, which IASG does not sample.
+    """
+    share = _NAN
+    if usage.dtype == bool:
+        entries, share = products.uncertain_entries(usage, basis, NUM_ENTRIES // 2, **lines)
+    else:
+        entries = products.sampled_entries(usage, basis, NUM_ENTRIES, **lines)
+    return Mixing(split_rhat(entries), ess_bulk(entries), share)
+
+
+def mixing_of_starts(data, approximation) -> Mixing:
+    """Return R-hat of the log odds of up to 1,000 entries, of normals and not of draws."""
+    return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
+
+
+# ---- Boolean, relaxed and nonnegative factors ----------------------------------------------------
+
+
+def of_chains(
+    entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
+    residual_floor: float = 0.0,
+) -> dict:  # fmt: skip
+    """Judge chains over nonnegative factors.
+
+    `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
+    the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
+    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`.
+    A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
+    prior, says less about the noise than the prior does: then the fit is `noise_free`.
+
+    `clamped` is the mean share of coordinates at a bound.
+    """
+    figures = {
+        "exact": exact,
+        "rhat_product": _moving_quantile(entries.rhat, 0.99),
+        "rhat_product_worst": _moving_quantile(entries.rhat, 1.0),
+        "ess_product": _moving_quantile(entries.ess, 0.01),
+        **_of_log_joint(trace),
+        "rhat_precision": _of(trace, "precision", split_rhat),
+        "rhat_dispersion": _of(trace, "dispersion", split_rhat),
+        "entries_uncertain": entries.uncertain,
+        "factors_agreeing": _agreeing(agreeing, chains),
+        "clamped": _of(trace, "clamped", np.mean),
+        "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
+        "errors": errors,
+    }
+    # What never moved, or is not there, has no R-hat and is no reason against the run.
+    worst = max(np.nan_to_num(figures[name], nan=1.0) for name in _MIXING.values())
+    figures["rhat"] = float(worst)
+    figures["converged"] = bool(
+        chains > 1
+        and worst <= RHAT_USABLE
+        and not figures["ess_product"] < ESS_PER_CHAIN * chains
+        and figures["factors_agreeing"] == 1.0
+    )
+    return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing))}
+
+
+_MIXING = {
+    "the reconstruction": "rhat_product",
+    "the log joint density": "rhat_log_joint",
+    "the noise precision": "rhat_precision",
+    "the dispersion": "rhat_dispersion",
+}
+
+
+def _sentence_of_chains(figures, chains, rank) -> str:
+    limits = _limits(figures)
+    if chains == 1:
+        return f"{_NOT_CHECKED}{limits and '; '}{limits}."
+    mixed = f"{_found(figures, rank)} {_everyone(chains)}, and {_entries_text(figures)}"
+    if limits:
+        mixed = f"{mixed}; {limits}"
+    if not figures["converged"]:
+        return f"Do not rely on this run, because {_reasons(figures, chains)}: {mixed}."
+    if figures["exact"]:
+        return _exact(figures, mixed)
+    if figures["clamped"] > MANY_CLAMPED:
+        return (
+            "Use the factors, but do not rely on standard deviations and probabilities: this "
+            f"sampler's spread is not the posterior's; {mixed}."
+        )
+    return (
+        f"Usable, as an approximation: {mixed}, and the standard deviations of this sampler are "
+        "approximate."
+    )
+
+
+def _entries_text(figures) -> str:
+    """Say how the entries of the reconstruction mixed."""
+    if np.isnan(figures["rhat_product"]):
+        return "no entry of the reconstruction is uncertain"
+    which = "reconstructed" if np.isnan(figures["entries_uncertain"]) else "uncertain"
+    return f"99 % of the {which} entries have {_mixing(figures)}"
+
+
+def _limits(figures) -> str:
+    """Say what qualifies the result whatever the chains do."""
+    limits = []
+    if not np.isnan(figures["clamped"]):
+        share = 100 * figures["clamped"]
+        limits.append(f"{share:.0f} % of the coordinates were held at a bound of [0, 1]")
+    if figures["noise_free"]:
+        limits.append(
+            "the factors reproduce the data almost without noise, so that the noise precision is "
+            "bounded by its prior, or by the arithmetic, alone"
+        )
+    return "; ".join(limits)
+
+
+def _reasons(figures, chains) -> str:
+    """Say what keeps the run from having converged."""
+    reasons = [
+        f"{what} has an R-hat of {figures[name]:.2f}"
+        for what, name in _MIXING.items()
+        if figures[name] > RHAT_USABLE
+    ]
+    if figures["ess_product"] < ESS_PER_CHAIN * chains:
+        reasons.append(
+            f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "
+            f"{ESS_PER_CHAIN} a chain"
+        )
+    if figures["factors_agreeing"] != 1.0:
+        reasons.append("the chains did not all find the same factors")
+    last = (reasons or ["of NaN"])[-1]
+    return ", ".join(reasons[:-1]) + (" and " if len(reasons) > 1 else "") + last
+
+
+# ---- matrix factorisations -----------------------------------------------------------------------
+
+
+def of_ratings(
+    entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True
+) -> dict:
+    """Judge a matrix factorisation by entries of its fits.
+
+    `cutpoints` (chain, draw, categories - 1), of "ordered-probit", count with their distances.
+    The log joint density has parts that no prediction depends on, such as how the factors share
+    the scale, and does not count.
+    """
+    figures = {
+        "exact": exact,
+        **_quantiles(entries.rhat),
+        "ess_product": float(np.quantile(entries.ess, 0.01)),
+        **_of_log_joint(trace),
+        "rhat_precision": _of(trace, "precision", split_rhat),
+        "factors_agreeing": _agreeing(agreeing, chains),
+        "noise_free": False,
+    }
+    if cutpoints is not None:
+        figures |= _of_cutpoints(cutpoints)
+    doubts = ("rhat_product", "rhat_precision", "rhat_cutpoints")
+    figures["rhat"] = float(np.nanmax([figures.get(name, _NAN) for name in doubts]))
+    figures["converged"] = bool(
+        chains > 1
+        and figures["rhat"] <= RHAT_USABLE
+        and figures["ess_product"] >= ESS_PER_CHAIN * chains
+        and figures.get("ess_cutpoints", math.inf) >= ESS_PER_CHAIN * chains
+    )
+    return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing))}
+
+
+def _of_cutpoints(cutpoints) -> dict:
+    """R-hat and effective draws of the cut points and of their distances."""
+    # What a star is worth shows in the distances.
+    gaps = np.concatenate([cutpoints, np.diff(cutpoints, axis=-1)], -1)
+    # One that never changes says nothing of the others; it has not been seen to move.
+    rounding = 4 * np.finfo(np.float32).eps * max(1.0, np.abs(cutpoints).max())
+    stuck = np.ptp(gaps, axis=(0, 1)) <= rounding
+    return {
+        "rhat_cutpoints": float(np.nanmax(np.where(stuck, np.inf, split_rhat(gaps)))),
+        "ess_cutpoints": float(np.nanmin(np.where(stuck, 0.0, ess_bulk(gaps)))),
+    }
+
+
+def _sentence_of_ratings(figures, chains, rank) -> str:
+    if chains == 1:
+        return f"{_NOT_CHECKED}."
+    mixed = f"99 % of the fits have {_mixing(figures)}"
+    if figures["rhat_precision"] > RHAT_GOOD:
+        mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
+    few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * chains
+    if few or figures.get("rhat_cutpoints", 0.0) > RHAT_GOOD:
+        mixed += (
+            "; the cut points and their distances have an R-hat of "
+            f"{figures['rhat_cutpoints']:.2f} with at least {figures['ess_cutpoints']:.0f} "
+            "effective draws"
+        )
+    found = round(figures["factors_agreeing"] * rank)
+    if found < rank:
+        mixed += (
+            f"; the factors behind them are less sure, {found} of {rank} found by "
+            f"{_everyone(chains)}"
+        )
+    if not figures["converged"]:
+        return f"Do not rely on this run yet: {mixed}; take more draws."
+    if not figures["exact"]:
+        return (
+            "Usable: chains that agree, and new lines drawn from nearly what each draw says of "
+            f"them; {mixed}."
+        )
+    return _exact(figures, mixed)
+
+
+# ---- variational fits ----------------------------------------------------------------------------
+
+
+def of_starts(
+    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool
+) -> dict:
+    """Judge a variational fit of the logistic model by its starts.
+
+    `elbo` (start, step) is the bound after every step, `steps` and `settled` (start,) say how many
+    steps each start took and whether its bound has settled. Steps from `sampled` entries shrink, so
+    that their bound may settle below what all entries would reach: such a fit has not converged by
+    this rule alone.
+
+    `elbo` of the result is the best start's, `elbo_spread` the distance to the worst; `complete`:
+    no start was stopped before its bound settled; `elbo_rise`: by what share of its size the mean
+    bound of the last steps differs from that of as many before, in the start that changed most.
+    R-hat is that of the normals, not of draws.
+    """
+    starts, last = len(elbo), elbo[:, -1].astype(np.float64)
+    changes = np.array([_change(e[:n]) for e, n in zip(elbo, steps, strict=True)])
+    most, everywhere = int(np.max(steps)), bool(np.all(settled))
+    figures = {
+        "exact": False,
+        "elbo": float(last.max()),
+        "elbo_spread": float(np.ptp(last)) if starts > 1 else _NAN,
+        "elbo_rise": float(changes[np.argmax(np.abs(changes))]),
+        "steps": most,
+        "settled": everywhere,
+        "sampled": sampled,
+        "complete": everywhere or most >= num_steps,
+        **_quantiles(entries.rhat),
+        "factors_agreeing": _agreeing(agreeing, starts),
+    }
+    figures["rhat"] = figures["rhat_product"]
+    # NaN, of one start, is not small.
+    figures["converged"] = bool(everywhere and not sampled and figures["rhat"] <= RHAT_USABLE)
+    return figures | {"verdict": sentence_of_starts(figures, starts, len(agreeing))}
+
+
+def _change(elbo) -> float:
+    """Relative change of one start's bound from the steps before its last `WINDOW` to those."""
+    size = min(WINDOW, len(elbo) // 2)
+    if size == 0:
+        return 0.0
+    elbo = elbo.astype(np.float64)
+    return float((elbo[-size:].mean() - elbo[-2 * size : -size].mean()) / abs(elbo[-1]))
+
+
+def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
+    """Return the sentence at the top of the report of a variational fit."""
+    if not figures["settled"]:
+        remedy = "take more steps (num_warmup, --warmup)"
+        if not figures["complete"]:
+            remedy = "give it more time, or resume it from its checkpoint (resume=True, --resume)"
+        steps = f"{figures['steps']:,} step{'s' * (figures['steps'] > 1)}"
+        return (
+            f"Do not rely on this fit, because the bound had not settled after {steps} of "
+            f"optimisation (it last changed by {figures['elbo_rise']:+.2%}); {remedy}."
+        )
+    too_small = "standard deviations of a mean-field approximation are too small as a rule"
+    if starts == 1:
+        return (
+            f"Not checked: one start cannot show whether another finds the same; and {too_small}."
+        )
+    all_found = round(figures["factors_agreeing"] * rank) == rank
+    mixed = (
+        f"{_found(figures, rank)} {_everyone(starts, 'starts')}, and 99 % of the log odds have an "
+        f"R-hat across starts of at most {figures['rhat_product']:.2f}"
+    )
+    if figures["converged"]:
+        what = "Usable" if all_found else "Use the probabilities, but not the factors"
+        return (
+            f"{what}, as an approximation: {mixed}; {too_small}, and only entries hidden from it "
+            "show how well it predicts."
+        )
+    doubtful = "standard deviations: the starts differ by more than they spread"
+    if figures["sampled"]:
+        doubtful = (
+            "factors or standard deviations: steps from sampled entries shrink, and their bound "
+            "may have settled below what sampler='batch' reaches"
+        )
+    if not all_found:
+        doubtful = "factors or standard deviations: the starts reached different solutions"
+    return (
+        "Use the probabilities, which average over the starts, but do not rely on "
+        f"{doubtful}; {mixed}."
+    )
+
+
+# ---- what they share -----------------------------------------------------------------------------
+
+_NOT_CHECKED = "Not checked: one chain cannot show whether another start finds the same"
+
+
+def _exact(figures, mixed) -> str:
+    word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
+    return f"{word}: an exact sampler, and chains that agree; {mixed}."
+
+
+def _found(figures, rank) -> str:
+    return f"{round(figures['factors_agreeing'] * rank)} of {rank} factors were found by"
+
+
+def _everyone(number, what="chains") -> str:
+    return f"both {what}" if number == 2 else f"all {number} {what}"
+
+
+def _mixing(figures) -> str:
+    return (
+        f"an R-hat of at most {figures['rhat_product']:.2f} (the worst "
+        f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
+        "effective draws"
+    )
+
+
+def _agreeing(agreeing, chains) -> float:
+    """Share of the factors that all chains found; NaN for one chain."""
+    return float(share_agreeing(agreeing)) if chains > 1 else _NAN
+
+
+def _of(trace, name, statistic) -> float:
+    return float(statistic(trace[name])) if name in trace else _NAN
+
+
+def _of_log_joint(trace) -> dict:
+    values = trace["log_joint"]
+    return {"rhat_log_joint": float(split_rhat(values)), "ess_log_joint": float(ess_bulk(values))}
+
+
+def _quantiles(rhat) -> dict:
+    worst = float(rhat.max())
+    return {"rhat_product": float(np.quantile(rhat, 0.99)), "rhat_product_worst": worst}
+
+
+def _moving_quantile(values, q: float) -> float:
+    """Quantile over the entries that move: one that never does has no R-hat."""
+    values = np.asarray(values, float)
+    moving = values[~np.isnan(values)]
+    method = "higher" if q > 0.5 else "lower"
+    return float(np.quantile(moving, q, method=method)) if len(moving) else _NAN
+
+
+# ---- how far apart the solutions are -------------------------------------------------------------
+
+
+def spread(draws, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:
+    """Cover draws of a factor matrix by the largest angle between matched factors, in degrees.
+
+    Of `draws` (chain, draw, lines, rank), packed or not, up to `num_draws` are compared, as many
+    of each chain, by up to 500 lines. `signed` is False for real factors whose signs mean nothing.
+    """
+    chains, kept, lines, rank = draws.shape
+    chosen = spaced(kept, max(1, num_draws // chains))
+    some = np.asarray(subset(draws, chosen, spaced(lines, MAX_LINES)), float)
+    some = some.reshape(-1, some.shape[2], rank)
+    return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
+
+
+def farther_spread(usage, basis) -> Coverage:
+    """Return `spread` of the factor matrix whose draws are farther apart.
+
+    Nonnegative solutions may share one of the two.
+    """
+    return max(spread(usage), spread(basis), key=lambda found: found.largest)

@@ -1,0 +1,75 @@
+"""What holds for every family: its tables, its class of fits, and what users read of them."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.cli import build_parser
+from bmfjax.data import InputError
+from bmfjax.families import FAMILIES, ask
+from bmfjax.infer import ChainRun
+from tests.test_cells import COLUMN, ROW, data_of, fit_of
+
+EVERY = pytest.mark.parametrize("model", FAMILIES)
+
+
+@EVERY
+def test_a_model_has_a_family_and_a_class_of_fits(model):
+    family, kind = FAMILIES[model], bmfjax.Fit.of_model(model)
+    assert model in family.models and model in kind.models and kind is not bmfjax.Fit
+    assert family.default_sampler(data_of(model)) == next(iter(family.samplers))
+    assert bmfjax.Fit.of_model("bmf") is None
+
+
+@EVERY
+def test_the_docstring_and_the_command_line_offer_what_the_tables_have(model):
+    family, doc = FAMILIES[model], bmfjax.fit.__doc__
+    assert f'"{model}"' in doc and "{models}" not in doc
+    assert all(f"'{name}'" in doc for name in family.samplers)
+    assert all(f"`{name}`" in doc for name in family.priors_of(model))
+    flags = [flag.name for flag in family.flags]
+    for name in family.samplers:
+        options = build_parser("fit").parse_args(["fit", "--model", model, "--sampler", name])
+        assert all(hasattr(options, flag[2:].replace("-", "_")) for flag in flags)
+
+
+@EVERY
+def test_unknown_names_are_refused_with_those_there_are(model):
+    family, data = FAMILIES[model], data_of(model)
+    with pytest.raises(InputError, match=f"has {', '.join(family.samplers)}$"):
+        ask(data, 2, model=model, sampler="nuts")
+    with pytest.raises(InputError, match=f"has {', '.join(family.priors_of(model))}$"):
+        ask(data, 2, model=model, priors={"noise": 1.0}).chains()
+
+
+@EVERY
+def test_chains_start_with_what_they_record(model):
+    request = ask(data_of(model), 2, model=model, num_chains=1, num_warmup=2, num_samples=4)
+    chains = request.chains()
+    assert {"model", "rank", "seed", "thinning", "priors"} <= set(chains.settings)
+    if model == "nmf":  # one that compiles little
+        assert isinstance(chains.run(request), ChainRun)
+
+
+@EVERY
+def test_copies_and_pickles_are_the_fit_without_what_was_computed(model):
+    fit = fit_of(model)
+    known = fit.predict_cells(ROW, COLUMN), fit.usage
+    for again in (copy.copy(fit), copy.deepcopy(fit), pickle.loads(pickle.dumps(fit))):
+        assert type(again) is type(fit) and "usage" not in vars(again)
+        np.testing.assert_array_equal(again.predict_cells(ROW, COLUMN), known[0])
+        np.testing.assert_array_equal(again.usage, known[1])
+
+
+@EVERY
+def test_what_only_some_fits_have_is_refused_by_the_others(model):
+    fit = fit_of(model)
+    if not hasattr(fit, "link"):
+        with pytest.raises(InputError, match="has no given_new; use transform"):
+            fit.given_new(data_of(model))
+    if fit.is_real and model not in ("ormachine", "relaxed"):
+        with pytest.raises(InputError, match="real factors, which are not rounded"):
+            fit.binarize()
