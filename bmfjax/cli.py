@@ -30,14 +30,14 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser with all commands, and with the options of models where it is ``fit``."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="bmfjax", description="Factorise matrices, with uncertainty."
     )
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_fit(commands, with_models=command == "fit")
+    _add_fit(commands)
     _add_predict(commands)
     _add_transform(commands)
     _add_generate(commands)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser(arguments[0] if arguments else None).parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     options.again = _resuming(arguments)
     try:
         with exit_when_terminated(), _plain_warnings():
@@ -114,7 +114,7 @@ def _plain_warnings():
 # ---- fit --------------------------------------------------------------------------------
 
 
-def _add_fit(commands, with_models: bool) -> None:
+def _add_fit(commands) -> None:
     fit = commands.add_parser(
         "fit",
         help="factorise a matrix and write the result to a directory",
@@ -148,8 +148,7 @@ def _add_fit(commands, with_models: bool) -> None:
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
-    if with_models:  # their tables come with JAX, which other commands need not wait for
-        _add_models(fit)
+    _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
@@ -175,8 +174,11 @@ def _add_models(parser) -> None:
         ) + " (the first is the default; svi for more than 100 million entries)",
     )  # fmt: skip
     for name, flags in _flags().items():
-        text = "; ".join(f"{_models_of(f)}: {flag.help}" for f, flag in flags.items())
-        group.add_argument(name, help=text, **next(iter(flags.values())).parse)
+        owners = {}
+        for flag, models in flags:
+            owners.setdefault(flag.help, []).extend(models)
+        text = "; ".join(f"{', '.join(models)}: {told}" for told, models in owners.items())
+        group.add_argument(name, help=text, **flags[0][0].parse)
 
 
 def _brief(about: str) -> str:
@@ -184,37 +186,32 @@ def _brief(about: str) -> str:
     return re.split(r" \(|, see |; |: ", about)[0].replace("%", "%%")
 
 
-def _models_of(family) -> str:
-    """Return the names of the models of a family."""
-    return ", ".join(family.models)
-
-
 def _flags() -> dict:
-    """Return the options of the families by name: {name: {family: Flag}}."""
+    """Return the options of the families by name: {name: [(Flag, models that have it)]}."""
     from bmfjax.families import FAMILIES
 
     found = {}
     for family in dict.fromkeys(FAMILIES.values()):
         for flag in family.flags:
-            found.setdefault(flag.name, {})[family] = flag
+            found.setdefault(flag.name, []).append((flag, flag.models or tuple(family.models)))
     return found
 
 
 def of_model(options) -> tuple[dict, dict]:
     """Return priors and options of the sampler, from the flags of the model and NAME=VALUE."""
-    from bmfjax.families import FAMILIES
-
     priors, sampler_options = {}, {}
     for name, flags in _flags().items():
         value = getattr(options, name[2:].replace("-", "_"))
         if value is None:
             continue
-        flag = flags.get(FAMILIES[options.model])
-        if flag is None:
-            owners = " and to ".join(_models_of(family) for family in flags)
-            raise InputError(f"{name} belongs to {owners}; leave it out")
-        priors |= flag.priors(value)
-        sampler_options |= flag.options(value)
+        own = next((flag for flag, models in flags if options.model in models), None)
+        if own is None:
+            owners = ", ".join(model for _, models in flags for model in models)
+            raise InputError(
+                f"{name} belongs to {owners}, and the model is {options.model}; leave it out"
+            )
+        priors |= own.priors(value)
+        sampler_options |= own.options(value)
     named = _named("prior-value", options.prior_value)
     for name in sorted(priors.keys() & named.keys()):
         raise InputError(f"--prior-value {name} is given by another option as well; leave one out")
@@ -669,7 +666,8 @@ def _report(options) -> int:
     from bmfjax.store import PAGE, check_page
 
     path = options.output or options.directory / PAGE
-    check_page(path, options.overwrite)
+    if options.directory.is_dir():  # else there is no fit to load, which is said below
+        check_page(path, options.overwrite)
     print(Fit.load(options.directory).report(path, overwrite=options.overwrite))
     return 0
 

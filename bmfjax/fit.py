@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import textwrap
 from collections.abc import Mapping
@@ -160,6 +161,7 @@ def _default(prior) -> str:
 
 def _filled(doc: str) -> str:
     """Fill the choices that the families have into the docstring."""
+    doc = inspect.cleandoc(doc)  # as Python itself leaves it from 3.13 on
     groups = list(dict.fromkeys(FAMILIES.values()))
     names = {family: " and ".join(f'"{m}"' for m in family.models) for family in groups}
     texts = {
@@ -169,14 +171,15 @@ def _filled(doc: str) -> str:
             for f in groups
         ],
         "priors": [
-            f"Of {names[f]}: {'; '.join(f'`{p}`, {k.about}' for p, k in f.priors.items())}."
+            f"Of {names[f]}: "
+            f"{'; '.join(f'`{p}`, {k.about}{_default(k)}' for p, k in f.priors.items())}."
             for f in groups
         ],
     }
     for name, paragraphs in texts.items():
-        indent = " " * 8
+        indent = " " * 4
         lines = [
-            textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent)
+            textwrap.fill(text, 96, initial_indent=indent, subsequent_indent=indent)
             for text in paragraphs
         ]
         doc = doc.replace(f"{indent}{{{name}}}", "\n".join(lines))

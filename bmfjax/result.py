@@ -15,27 +15,13 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.diagnostics import Binarized, Coverage, posterior_dataset, to_inference_data
 from bmfjax.posterior import cells, products
 from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
-from bmfjax.report import Page, write_report
+from bmfjax.report import write_report
+from bmfjax.report.section import Page
 from bmfjax.verdict import Mixing, mixing, spread
 
 FACTORS = ("usage", "basis")
 #: What `Fit.predict` tells of an entry.
 PREDICTED = ("mean", "sd", "interval")
-#: Sites with an axis of factors, of rows or of columns.
-DIMS = {
-    "usage": ["rows", "factor"],
-    "basis": ["columns", "factor"],
-    "rate": ["factor"],
-    "usage_density": ["factor"],
-    "basis_density": ["factor"],
-    "row_effect": ["rows"],
-    "column_effect": ["columns"],
-    "usage_mean": ["factor"],
-    "basis_mean": ["factor"],
-    "usage_precision": ["factor", "other_factor"],
-    "basis_precision": ["factor", "other_factor"],
-    "data": ["rows", "columns"],
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,6 +94,8 @@ class Fit:
 
     #: Names of the models whose fits are of this class.
     models: ClassVar[tuple[str, ...]] = ()
+    #: Axes of its sites besides `usage` and `basis`, for ArviZ.
+    dims: ClassVar[Mapping[str, Sequence[str]]] = {}
     #: Whether factors are Boolean, and whether real ones have either sign.
     is_boolean: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
@@ -116,6 +104,8 @@ class Fit:
     kinds: ClassVar[tuple[str, ...]] = cells.KINDS
     noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED
     observed_kinds: ClassVar[tuple[str, ...] | None] = None
+    #: Whether entries have a probability of a one.
+    _is_of_ones: ClassVar[bool] = True
     #: Facts, sections and words of the report.
     page: ClassVar[Page]
 
@@ -203,6 +193,8 @@ class Fit:
         Returns
         -------
         (rows, columns) float64
+            The fit keeps those of a whole matrix of up to 10^7 entries (8 bytes an entry) and
+            returns a copy.
 
         Raises
         ------
@@ -302,7 +294,21 @@ class Fit:
         return self.tell_cells(i, j, (kind,), level, noisy)[kind]
 
     def tell_cells(self, i, j, kinds, level: float, noisy: bool) -> dict[str, np.ndarray]:
-        """Predict single cells at positions, several kinds at once; as `predict_cells`."""
+        """Return predictions of single cells, several kinds at once; see `predict_cells`.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        kinds : sequence of str
+        level : float
+        noisy : bool
+
+        Returns
+        -------
+        dict
+            What `predict_cells` returns, by kind.
+        """
         if i.shape != j.shape:
             raise InputError(f"there are {len(i)} rows and {len(j)} columns; give one each a cell")
         cells.check_level(level)
@@ -418,12 +424,35 @@ class Fit:
 
     @functools.cached_property
     def mixing(self) -> Mixing:
-        """R-hat and effective draws of some entries of the reconstruction; computed once."""
+        """R-hat and effective draws of some entries of the reconstruction, computed once.
+
+        Returns
+        -------
+        bmfjax.verdict.Mixing
+            `rhat` and `ess`, (entry,) float64 of up to 1,000 entries, NaN where nothing moved; for
+            Boolean factors of up to 500 uncertain entries, and `uncertain`, the share of these.
+        """
         return mixing(informed(self.data), *self.product_draws(*map(np.arange, self.data.shape)))
 
     @functools.cached_property
     def spread(self) -> Coverage:
-        """How far apart the solutions in the draws are, in degrees; computed once."""
+        """How far apart the solutions in the draws are, computed once.
+
+        Returns
+        -------
+        bmfjax.diagnostics.Coverage
+            Of the basis (Masood, Pan, Doshi-Velez 2016), by the largest angle between matched
+            factors of two draws, in degrees.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> 0.0 <= fit.spread.mean <= fit.spread.largest <= 90.0
+        True
+        """
         return spread(self.basis_draws, signed=not self.is_signed)
 
     @property
@@ -558,9 +587,9 @@ class Fit:
     @functools.cached_property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        return self.container()
+        return self._container()
 
-    def container(self) -> Any:
+    def _container(self) -> Any:
         """Return a new ArviZ container, which the fit does not keep; see `idata`."""
         every = max(1, int(self.scalars["thinning"]))
         kept = self.usage_draws.shape[1]
@@ -572,7 +601,12 @@ class Fit:
             self.draws(),
             sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
             observed_data={"data": self.data.dense()} if self._is_small else None,
-            dims=DIMS,
+            dims={
+                "usage": ["rows", "factor"],
+                "basis": ["columns", "factor"],
+                "data": ["rows", "columns"],
+                **self.dims,
+            },
             coords={
                 "rows": list(self.data.row_names),
                 "columns": list(self.data.column_names),
@@ -588,7 +622,24 @@ class Fit:
 
     @classmethod
     def of_model(cls, model: str) -> type[Fit] | None:
-        """Return the class of the fits of a model, None where there is no such model."""
+        """Return the class of the fits of a model.
+
+        Parameters
+        ----------
+        model : str
+            As of `bmfjax.fit`.
+
+        Returns
+        -------
+        type or None
+            None where there is no such model.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> bmfjax.Fit.of_model("nmf").__name__
+        'NonnegativeFit'
+        """
         if model in cls.models:
             return cls
         return next((c for k in cls.__subclasses__() if (c := k.of_model(model))), None)
@@ -668,19 +719,25 @@ class Fit:
     def record(self, *, probability: bool = False) -> store.Record:
         """Return plain values of the fit, as they are written to its directory.
 
-        Probabilities of all entries are among them where the model has them and the matrix is
-        small, or `probability` asks for them.
+        Parameters
+        ----------
+        probability : bool
+            Include the probability of every entry also of a matrix of more than 10^7 entries.
+
+        Returns
+        -------
+        bmfjax.store.Record
         """
         rows, columns = self.data.shape
         chance = None
-        # A nonnegative fit of ones and zeros has no probability of a one.
-        if isinstance(self.data, BinaryMatrix) and "probability" in self.kinds:
+        # A fit of ones and zeros as numbers has no probability of a one.
+        if isinstance(self.data, BinaryMatrix) and self._is_of_ones:
             if self._is_small:
                 chance = self._whole_probability
             elif probability:
                 chance = self._probability(np.arange(rows), np.arange(columns))
         # The container is made for the file, and not kept with the fit: a byte a bit of the draws.
-        return store.Record(self.data, self._texts(), self._arrays(), self.container(), chance)
+        return store.Record(self.data, self._texts(), self._arrays(), self._container(), chance)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of a record that are not draws."""

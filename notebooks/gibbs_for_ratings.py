@@ -225,7 +225,7 @@ ratings = table(seen)
 ratings
 
 # %%
-size = {"num_chains": 2, "num_warmup": 100, "num_samples": 200} if quick else {}
+size = {"num_chains": 2, "num_warmup": 80, "num_samples": 100} if quick else {}
 fit = bmfjax.fit(ratings, rank=rank, model="pmf", progress=False, seed=0, **size)
 print(fit.verdict)
 

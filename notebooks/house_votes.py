@@ -24,8 +24,11 @@ import pandas as pd
 
 import bmfjax
 
-# Small enough for a test; the defaults of `fit` are 1000 and 3000.
-size = {"num_warmup": 200, "num_samples": 150} if os.environ.get("BMFJAX_QUICK") else {}
+# Small enough for a test, and without the hotter chains; the defaults of `fit` are 4 chains of
+# 1000 and 3000 steps.
+quick = {"num_chains": 2, "num_warmup": 50, "num_samples": 30}
+quick |= {"sampler_options": {"update": "collapsed"}}
+size = quick if os.environ.get("BMFJAX_QUICK") else {}
 
 votes = bmfjax.load("house-votes")
 votes

@@ -94,7 +94,7 @@ def sample(problem, start, num_samples, **options):
 
 moves = ("basis", "lines")
 walls = wall_ladder(2e4, 2.0, 20)
-number = 1000 if quick else 10_000
+number = 500 if quick else 10_000
 drawn = {
     "Gibbs": sample(two, two.solution(0.0), number, moves=()),
     "with changes of basis": sample(two, two.solution(0.0), number, moves=moves),
@@ -176,7 +176,7 @@ assert np.ptp(delta(creeps)) < 0.5 < np.ptp(delta(sweeps))
 
 # %%
 noisy = np.random.default_rng(0).normal(line.exact, 0.02)
-size = {"num_warmup": 300, "num_samples": 300} if quick else {}
+size = {"num_chains": 2, "num_warmup": 50, "num_samples": 50} if quick else {}
 fit = bmfjax.fit(noisy, rank=6, model="nmf", progress=False, **size)
 print(fit.verdict)
 print(f"solutions up to {fit.scalars['coverage_largest']:.0f} degrees apart")

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax.cli import build_parser
+from bmfjax import verdict
+from bmfjax.cli import build_parser, main
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask
+from bmfjax.families.tiles import TileFit
 from bmfjax.infer import ChainRun
+from bmfjax.posterior import products
 from tests.test_cells import COLUMN, ROW, data_of, fit_of
 
 EVERY = pytest.mark.parametrize("model", FAMILIES)
@@ -22,6 +25,10 @@ def test_a_model_has_a_family_and_a_class_of_fits(model):
     assert model in family.models and model in kind.models and kind is not bmfjax.Fit
     assert family.default_sampler(data_of(model)) == next(iter(family.samplers))
     assert bmfjax.Fit.of_model("bmf") is None
+    fit = fit_of(model)
+    assert fit.is_boolean == (model == "ormachine")
+    assert fit.is_real == (model not in ("ormachine", "relaxed"))
+    assert fit.is_signed == (fit.is_real and model != "nmf")
 
 
 @EVERY
@@ -30,9 +37,11 @@ def test_the_docstring_and_the_command_line_offer_what_the_tables_have(model):
     assert f'"{model}"' in doc and "{models}" not in doc
     assert all(f"'{name}'" in doc for name in family.samplers)
     assert all(f"`{name}`" in doc for name in family.priors_of(model))
+    defaults = [p.default for p in family.priors_of(model).values() if p.default is not None]
+    assert all(f"default {d!r}" in doc or '"uniform" (default)' in doc for d in defaults)
     flags = [flag.name for flag in family.flags]
     for name in family.samplers:
-        options = build_parser("fit").parse_args(["fit", "--model", model, "--sampler", name])
+        options = build_parser().parse_args(["fit", "--model", model, "--sampler", name])
         assert all(hasattr(options, flag[2:].replace("-", "_")) for flag in flags)
 
 
@@ -43,6 +52,26 @@ def test_unknown_names_are_refused_with_those_there_are(model):
         ask(data, 2, model=model, sampler="nuts")
     with pytest.raises(InputError, match=f"has {', '.join(family.priors_of(model))}$"):
         ask(data, 2, model=model, priors={"noise": 1.0}).chains()
+
+
+@EVERY
+def test_none_and_strange_values_of_priors_and_seeds_are_refused(model):
+    data = data_of(model)
+    known = {n: p for n, p in FAMILIES[model].priors_of(model).items() if p.default is not None}
+    for name in known:
+        for value in (None, object()):
+            with pytest.raises((InputError, TypeError), match=name):
+                ask(data, 2, model=model, priors={name: value}).chains()
+    for seed in (1.5, "0", None):
+        with pytest.raises(InputError, match=f"seed is {seed!r}; give a whole number"):
+            ask(data, 2, model=model, seed=seed)
+
+
+@EVERY
+def test_rows_of_another_kind_are_refused_by_transform(model):
+    if model not in ("pmf", "ordered-probit", "probit"):
+        with pytest.raises(InputError, match="data is a Ratings"):
+            fit_of(model).transform(data_of("pmf"))
 
 
 @EVERY
@@ -73,3 +102,33 @@ def test_what_only_some_fits_have_is_refused_by_the_others(model):
     if fit.is_real and model not in ("ormachine", "relaxed"):
         with pytest.raises(InputError, match="real factors, which are not rounded"):
             fit.binarize()
+
+
+def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch):
+    counts = {}
+
+    def counted(owner, name):
+        usual = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            counts[name] = counts.get(name, 0) + 1
+            return usual(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(products, "exceedance")  # the probability of every entry
+    counted(TileFit, "_table")  # the summary
+    counted(verdict, "split_rhat")
+    counted(verdict, "coverage")  # the spread of the solutions
+    few = ["--rank", "2", "--chains", "2", "--warmup", "200", "--samples", "100", "--quiet"]
+    assert main(["fit", "davis", *few, "--output", str(tmp_path)]) == 0
+    # R-hat: of the entries, the log joint density and the dispersion.
+    assert counts == {"exceedance": 1, "_table": 1, "split_rhat": 3, "coverage": 1}
+
+
+def test_stars_of_two_kinds_are_saved_without_a_probability_of_a_one(tmp_path):
+    zeros_and_ones = bmfjax.BinaryMatrix(data_of("probit").dense())
+    stars = fit_of("ordered-probit", zeros_and_ones)
+    again = bmfjax.Fit.load(stars.save(tmp_path / "stars"))
+    np.testing.assert_array_equal(again.usage, stars.usage)
+    assert not (tmp_path / "stars" / "probability.npz").exists()

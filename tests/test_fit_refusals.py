@@ -45,7 +45,10 @@ def product():
         ({"sampler_options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
         ({"sampler_options": ["speed"]}, "give a mapping of names to values"),
         ({"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}}, "has shape"),
-        ({"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}}, "give a Gamma prior"),
+        (
+            {"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}},
+            "give a scalar Gamma",
+        ),
         ({"sampler_options": {"num_anneal": 301}}, "num_anneal is 301 and num_warmup 300"),
         ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
         ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),

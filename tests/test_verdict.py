@@ -18,7 +18,7 @@ def test_the_same_factors_in_any_order_are_one_solution():
     assert found.largest == pytest.approx(0.0, abs=1e-5)
 
 
-def test_chains_in_two_modes_are_two_spread():
+def test_chains_in_two_modes_are_two_solutions():
     found = spread(chains(ONE, ONE, OTHER, OTHER))
     assert found.largest == pytest.approx(90.0)
     assert found.mean == pytest.approx(45.0)

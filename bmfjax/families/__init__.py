@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bmfjax.data import checks
+from bmfjax.data import InputError, checks
 from bmfjax.families.base import Family, Request, check_structure
 from bmfjax.families.boolean import Boolean
 from bmfjax.families.logistic import Logistic
@@ -35,6 +35,12 @@ def ask(
     data = family.read(data, model)
     check_structure(data)
     sampler = family.default_sampler(data) if sampler is None else sampler
+    if sampler not in tuple(family.samplers):
+        owners = [name for name, other in FAMILIES.items() if sampler in tuple(other.samplers)]
+        hint = f"; it belongs to {', '.join(owners)}" if owners else ""
+        raise InputError(
+            f"sampler is {sampler!r}; model {model!r} has {', '.join(family.samplers)}{hint}"
+        )
     return Request(
         family, data, rank, model, sampler, priors, init,
         num_chains, num_warmup, num_samples, seed, sampler_options,

@@ -12,7 +12,7 @@ import inspect
 import math
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
@@ -38,12 +38,20 @@ MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
 
 
 class Sampler(NamedTuple):
-    """One way to sample a model: ``make(model or density, **options)``, and what it reports."""
+    """One way to sample a model: ``make(what it samples, **options)``, and what it reports."""
 
     make: Callable[..., Any]
     exact: bool  # whether its draws are from the posterior itself
     trace: tuple[str, ...]  # scalars reported at every step
     about: str
+    #: Its options and their defaults, where these are not the arguments of `make` after the first.
+    options: Mapping[str, Any] | None = None
+
+    @property
+    def option_names(self) -> list[str]:
+        """What `sampler_options` may name."""
+        made = list(inspect.signature(self.make).parameters)[1:]
+        return made if self.options is None else list(self.options)
 
 
 class Prior(NamedTuple):
@@ -62,10 +70,11 @@ class Flag(NamedTuple):
     priors: Callable[[Any], dict] = lambda value: {}
     options: Callable[[Any], dict] = lambda value: {}
     parse: Mapping[str, Any] = {}
+    models: tuple[str, ...] = ()  # those of the family that have it; all where empty
 
 
 def positive_prior(what: str) -> Callable[[str, Any], float]:
-    """Return a check for priors that are one positive number."""
+    """Return a check for priors that are one positive number; `what` ends "give a positive"."""
     return lambda name, value: checks.positive(f"prior {name!r}", value, what)
 
 
@@ -97,11 +106,8 @@ class Request:
     sampler_options: Any
 
     def __post_init__(self):
-        choices = self.family.samplers
-        if self.sampler not in choices:
-            raise InputError(
-                f"sampler is {self.sampler!r}; model {self.model!r} has {', '.join(choices)}"
-            )
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
+            raise InputError(f"seed is {self.seed!r}; give a whole number")
         rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
         if isinstance(rank, bool) or not isinstance(rank, int | np.integer):
             raise InputError(f"rank is {rank!r}; give a whole number of factors")
@@ -146,22 +152,26 @@ class Request:
             given = dict.fromkeys(FACTORS, given)
         given = checks.mapping("priors", given, tuple(table), f"model {self.model!r}")
         values = {name: given.get(name, prior.default) for name, prior in table.items()}
-        # None is a default that depends on the data or the model, and no value of its own.
-        return {n: v if v is None else table[n].check(n, v) for n, v in values.items()}
+        # None stands for a default that depends on the data, and only where that is the default.
+        unset = {n for n, v in values.items() if v is None and table[n].default is None}
+        return {n: None if n in unset else table[n].check(n, v) for n, v in values.items()}
 
-    def read_options(self, skip: Iterable[str] = ("model",)) -> dict:
-        """Return the options of the sampler as given; refuse a name that it does not have."""
+    def read_options(self) -> dict:
+        """Return the options of the sampler, as given or by default; refuse other names."""
         options = self.sampler_options
         if options is not None and not isinstance(options, Mapping):
             raise InputError(f"sampler_options is {options!r}; give a mapping of names to values")
-        allowed = [p for p in inspect.signature(self.made_by.make).parameters if p not in skip]
         for option in options or {}:
-            if option not in allowed:
+            if option not in self.made_by.option_names:
+                has = "; ".join(
+                    f"{name!r} has {', '.join(sampler.option_names) or 'none'}"
+                    for name, sampler in self.family.samplers.items()
+                )
                 raise InputError(
                     f"sampler_options name {option!r}, which sampler {self.sampler!r} does not "
-                    f"have; it has {', '.join(allowed) or 'none'}"
+                    f"have; {has}"
                 )
-        return dict(options or {})
+        return dict(self.made_by.options or {}) | dict(options or {})
 
     def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict | None:
         """Return the start that was given, both factor matrices as float32; None without one."""
@@ -250,15 +260,8 @@ class Family:
         return BinaryMatrix
 
     def read(self, source: Any, model: str) -> Data:
-        """Return the data of a source, or refuse them."""
-        if isinstance(source, BinaryMatrix):
-            return source
-        if isinstance(source, Ratings | RealMatrix):
-            raise InputError(
-                f"data is a {type(source).__name__}, and model {model!r} is of ones and zeros; "
-                "give a BinaryMatrix, or model='pmf'"
-            )
-        return load(source) if isinstance(source, str | os.PathLike) else BinaryMatrix(source)
+        """Return the data of a source, or refuse them; real numbers may be ones and zeros."""
+        return (read_real if self.kind(model) is RealMatrix else read_binary)(source, model)
 
     def default_sampler(self, data: Data) -> str:
         """Return the sampler that is used where none is asked for."""
@@ -301,6 +304,32 @@ def check_structure(data: Data) -> None:
             f"every observed value is {data.range[0]:g}, so there is nothing to factorise; look "
             "at what was read"
         )
+
+
+def read_binary(source: Any, model: str) -> BinaryMatrix:
+    """Return a matrix of ones and zeros, or refuse what is none."""
+    if isinstance(source, BinaryMatrix):
+        return source
+    if isinstance(source, Ratings | RealMatrix):
+        raise InputError(
+            f"data is a {type(source).__name__}, and model {model!r} is of ones and zeros; "
+            "give a BinaryMatrix, or model='pmf'"
+        )
+    return load(source) if isinstance(source, str | os.PathLike) else BinaryMatrix(source)
+
+
+def read_real(source: Any, model: str) -> BinaryMatrix | RealMatrix:
+    """Return a matrix of numbers, or refuse what is none."""
+    if isinstance(source, BinaryMatrix | RealMatrix):
+        return source
+    if isinstance(source, Ratings):
+        raise InputError(
+            f"data is a Ratings, and model {model!r} is of matrices; give a RealMatrix or an array "
+            "with NaN where an entry is missing"
+        )
+    if isinstance(source, str | os.PathLike):
+        return load_real(source) if os.path.isfile(source) else load(source)
+    return RealMatrix(source)
 
 
 def refuse_sparse(source: Any, model: str) -> None:
@@ -381,11 +410,13 @@ def digest(position: Mapping) -> str:
 # ---- from draws to a fit --------------------------------------------------------------------
 
 
+@dataclass(frozen=True, repr=False)
 class NumbersFit(Fit):
     """A fit of numbers, which have no probability of a one."""
 
     kinds = PREDICTED
     what = "numbers"
+    _is_of_ones = False
 
     def _probability(self, i, j):
         raise InputError(self._no_ones("use predict()"))
@@ -483,6 +514,13 @@ def data_figures(fit: Fit) -> dict:
         "rows_without_information": len(fit.data.empty_rows),
         "columns_without_information": len(fit.data.empty_columns),
     }
+
+
+def matched_rows(fit: Fit, source: Any, read: Callable = read_binary) -> Data:
+    """Return new rows, read as the fitted ones were, with the same columns."""
+    new = read(source, fit.model)
+    check_columns(fit.data, new)
+    return new
 
 
 def check_columns(fitted: Data, new: Data) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 
 from bmfjax import models
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import InputError, checks
 from bmfjax.data.bits import WORD
 from bmfjax.data.memory import require_memory, size_text
 from bmfjax.diagnostics import Alignment, Binarized, agreement
@@ -25,8 +26,8 @@ from bmfjax.families.base import (
     Request,
     Sampler,
     annealed_options,
-    check_columns,
     digest,
+    matched_rows,
     most_probable,
     settings_text,
     thinning,
@@ -39,8 +40,9 @@ from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.posterior import cells, products
 from bmfjax.posterior.packed import PackedDraws, as_packed
 from bmfjax.posterior.selection import MAX_ENTRIES, is_all
-from bmfjax.report import Page, facts
-from bmfjax.report.pages import DRAWS, SAMPLING
+from bmfjax.report import facts
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
 
 #: Draws of a chain that are kept: bits are small.
 MAX_KEPT = 500
@@ -70,11 +72,13 @@ PAGE = Page(
 )
 
 
+@dataclass(frozen=True, repr=False)
 class BooleanFit(TileFit):
     """A fit of Boolean factors; its draws stay packed."""
 
     models = ("ormachine",)
     page = PAGE
+    dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
     is_boolean = True
     noisy_kinds = ("mean", "probability")
     _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
@@ -89,6 +93,10 @@ class BooleanFit(TileFit):
             draws if is_all(chosen, draws.size) else draws.packed_lines(chosen)
             for draws, chosen in ((usage, i), (basis, j))
         )
+
+    def _probability(self, i, j):
+        known = vars(self).get("_whole_probability")
+        return super()._probability(i, j) if known is None else known[np.ix_(i, j)]
 
     def _noisy_probability(self, i, j):
         return products.predictive(*self._factors(i, j), self.other_draws["flip_rate"])
@@ -105,7 +113,7 @@ class BooleanFit(TileFit):
         mean = total / draws
         found = {"mean": mean, "probability": mean}
         if "sd" in kinds:
-            found["sd"] = np.sqrt(mean * (1.0 - mean) * (draws / max(draws - 1, 1)))
+            found["sd"] = products.moments_of_bits(mean, draws)[1]
         if "interval" in kinds:
             found["interval"] = cells.quantiles_of_bits(total, draws, level)
         return {kind: found[kind] for kind in kinds}
@@ -117,8 +125,7 @@ class BooleanFit(TileFit):
         return products.tile_means(*draws, self.usage_binary, self.basis_binary)
 
     def transform(self, new_rows) -> np.ndarray:
-        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
-        check_columns(self.data, new)
+        new = matched_rows(self, new_rows)
         return usage_of_new_rows(new, self.basis_draws, self.other_draws)
 
 
@@ -146,7 +153,11 @@ class Boolean(Family):
             "a Beta prior, or a number or pair that fixes it; default Beta(1, 1), truncated to "
             "[0, 1/2]"
         ),
-        "num_rates": Prior("1, or 2 for flip rates of zeros and ones of their own", 1),
+        "num_rates": Prior(
+            "1, or 2 for flip rates of zeros and ones of their own",
+            1,
+            lambda name, value: checks.whole(name, value, 1, 2),
+        ),
     }
     shares_prior = True
     flags = (

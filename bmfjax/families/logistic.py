@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from bmfjax import verdict
-from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data import InputError, checks
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.families.base import (
@@ -27,22 +28,23 @@ from bmfjax.families.base import (
     Prior,
     Request,
     Sampler,
-    check_columns,
     digest,
     make_fit,
+    matched_rows,
     positive_prior,
     switch,
     thinning,
 )
 from bmfjax.infer import ChainRun
 from bmfjax.posterior import cells, mixture
-from bmfjax.report import Page, facts, words
+from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread, starts_figure
 from bmfjax.report.factors import SIGNED, factors, signed_card
 from bmfjax.report.overview import linked, matrix
-from bmfjax.report.pages import SIGNED_BARS
 from bmfjax.report.plots import traces
+from bmfjax.report.section import Page
+from bmfjax.report.shared import SIGNED_BARS
 from bmfjax.result import Fit
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
@@ -63,8 +65,6 @@ ENTRIES_A_LINE = 4
 BYTES_AN_ENTRY = 3
 #: Of the random numbers of a fit, beside those of the starts: entries of the bound, and draws.
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
-#: Options of each sampler, and their defaults.
-OPTIONS = {"svi": {"sampling": "biased", "step_entries": None}, "batch": {}}
 #: Entries of new rows that are looked at in one go.
 BLOCK = 4_000_000
 
@@ -123,11 +123,13 @@ PAGE = Page(
 )
 
 
+@dataclass(frozen=True, repr=False)
 class LogisticFit(Fit):
     """A fit of log odds, effects and bias included, by variational inference."""
 
     models = ("logistic",)
     page = PAGE
+    dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
     noisy_kinds = ()
     observed_kinds = ("probability",)
     _no_flips = "probability() is that of an observation already"
@@ -170,8 +172,7 @@ class LogisticFit(Fit):
         return found
 
     def transform(self, new_rows) -> np.ndarray:
-        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
-        check_columns(self.data, new)
+        new = matched_rows(self, new_rows)
         prior = LogisticPrior(self.rank, **self.settings["priors"])
         at, step = self.approximation, max(1, BLOCK // new.num_columns)
         solve = jax.jit(usage_given_basis, static_argnames="prior")
@@ -206,11 +207,13 @@ class Logistic(Family):
             "blocks of rows; one byte of memory an entry beside what grows with rows + columns, "
             "three while the matrix is unpacked. The default for up to 100 million entries, where "
             "it reaches better bounds and predictions for its time",
+            {},
         ),
         "svi": Sampler(
             stochastic, False, ("elbo", "settled"),
             "the same from random entries: memory and time grow with rows + columns and the ones. "
             "The default above",
+            {"sampling": "biased", "step_entries": None},
         ),
     }  # fmt: skip
     priors: ClassVar = {
@@ -313,10 +316,7 @@ class Logistic(Family):
 
 def sampler_options(request: Request) -> dict:
     """Return the options of the sampler, checked, and the defaults of the others."""
-    given, defaults = request.sampler_options, OPTIONS[request.sampler]
-    options = defaults | checks.mapping(
-        "sampler_options", given, tuple(defaults), f"sampler {request.sampler!r}"
-    )
+    options = request.read_options()
     if request.sampler != "svi":
         return options
     rows, columns = request.data.shape

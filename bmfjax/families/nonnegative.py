@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from bmfjax import models, verdict
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_real
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.families.base import (
@@ -23,24 +23,26 @@ from bmfjax.families.base import (
     Sampler,
     after_warmup,
     annealed_options,
-    check_columns,
     check_memory,
     digest,
     make_fit,
+    matched_rows,
     most_probable,
+    read_real,
     settings_text,
     thinning,
 )
 from bmfjax.infer import ChainRun, NMFGibbs
 from bmfjax.kernels.relaxed.density import MAX_PRECISION
 from bmfjax.posterior import products
-from bmfjax.report import Page, facts, words
+from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread
 from bmfjax.report.factors import POSITIVE, factors, signed_card
 from bmfjax.report.overview import matrix, of_product
-from bmfjax.report.pages import DRAWS, SAMPLING
 from bmfjax.report.plots import traces
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data from which on the bound of a learned precision is no matter.
@@ -85,6 +87,7 @@ PAGE = Page(
 )
 
 
+@dataclass(frozen=True, repr=False)
 class NonnegativeFit(NumbersFit):
     """A fit of nonnegative factors."""
 
@@ -97,9 +100,7 @@ class NonnegativeFit(NumbersFit):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
     def transform(self, new_rows) -> np.ndarray:
-        known = isinstance(new_rows, BinaryMatrix | RealMatrix)
-        new = new_rows if known else RealMatrix(new_rows)
-        check_columns(self.data, new)
+        new = matched_rows(self, new_rows, read_real)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(new.dense(), draws, upper=np.inf)
 
@@ -134,18 +135,6 @@ class Nonnegative(Family):
 
     def kind(self, model):
         return RealMatrix
-
-    def read(self, source, model):
-        if isinstance(source, BinaryMatrix | RealMatrix):
-            return source
-        if isinstance(source, Ratings):
-            raise InputError(
-                "data is a Ratings, and model 'nmf' is of matrices; give a RealMatrix or an array "
-                "with NaN where an entry is missing"
-            )
-        if isinstance(source, str | os.PathLike):
-            return load_real(source) if os.path.isfile(source) else load(source)
-        return RealMatrix(source)
 
     def chains(self, request: Request) -> Chains:
         data, rank = request.data, int(request.rank)

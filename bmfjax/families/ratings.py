@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import os
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -57,14 +58,15 @@ from bmfjax.models.pmf import LEVEL_SCALES
 from bmfjax.posterior import cells
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.posterior.selection import informed
-from bmfjax.report import Page, facts, words
+from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread
 from bmfjax.report.factors import factors, signed_card
 from bmfjax.report.overview import linked, matrix
-from bmfjax.report.pages import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.plots import traces
 from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, prediction, sd_of_a_bit
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.result import Fit
 
 
@@ -158,11 +160,20 @@ PAGES = {
 }
 
 
+@dataclass(frozen=True, repr=False)
 class RatingsFit(NumbersFit):
     """A fit of ratings with normal noise; what is expected of an entry has its effects included."""
 
     models = ("pmf",)
     page = PAGES["pmf"]
+    dims: ClassVar = {
+        "row_effect": ["rows"],
+        "column_effect": ["columns"],
+        "usage_mean": ["factor"],
+        "basis_mean": ["factor"],
+        "usage_precision": ["factor", "other_factor"],
+        "basis_precision": ["factor", "other_factor"],
+    }
     what = "ratings"
 
     @property
@@ -228,12 +239,14 @@ class RatingsFit(NumbersFit):
         return found
 
 
+@dataclass(frozen=True, repr=False)
 class ProbitFit(RatingsFit):
     """A fit of probabilities of a one behind a probit."""
 
     models = ("probit",)
     page = PAGES["probit"]
     kinds = cells.KINDS
+    _is_of_ones = True
     noisy_kinds = ()
     observed_kinds = ("mean", "probability")
     _no_flips = "probability() is that of an observation already"
@@ -244,6 +257,7 @@ class ProbitFit(RatingsFit):
         return self._predict(i, j, "mean", 0.9)
 
 
+@dataclass(frozen=True, repr=False)
 class OrderedProbitFit(RatingsFit):
     """A fit of expected stars, and the probability of each."""
 
@@ -307,7 +321,11 @@ class Factorisation(Family):
     }
     samplers: ClassVar = {
         "gibbs": Sampler(
-            pmf_gibbs, True, ("log_joint",), "exact, by lists of the observed entries (`PMFGibbs`)"
+            pmf_gibbs,
+            True,
+            ("log_joint",),
+            "exact, by lists of the observed entries (`PMFGibbs`)",
+            {},
         )
     }
     priors: ClassVar = {
@@ -336,7 +354,7 @@ class Factorisation(Family):
     flags = (
         Flag(
             "--precision", "fix the noise precision (learned where not given)",
-            priors=lambda value: {"precision": value}, parse={"type": float},
+            priors=lambda value: {"precision": value}, parse={"type": float}, models=("pmf",),
         ),
         Flag(
             "--effects", "rows and columns have biases of their own (both where not given)",
@@ -363,10 +381,7 @@ class Factorisation(Family):
 
     def chains(self, request: Request) -> Chains:
         data, (link, traced) = request.data, LINKS[request.model]
-        if request.sampler_options:
-            raise InputError(
-                f"sampler_options is {request.sampler_options!r}; this sampler has none"
-            )
+        request.read_options()
         if request.init is not None:
             raise InputError(f"model {request.model!r} finds its start itself; leave init out")
         rows, columns, values, stars = observed(data, link)

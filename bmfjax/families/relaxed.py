@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import numpy as np
 
 from bmfjax import models
-from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import agreement, align
 from bmfjax.families.base import (
     FACTORS,
@@ -20,9 +20,9 @@ from bmfjax.families.base import (
     Request,
     Sampler,
     annealed_options,
-    check_columns,
     check_memory,
     digest,
+    matched_rows,
     most_probable,
     settings_text,
     thinning,
@@ -31,9 +31,10 @@ from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFi
 from bmfjax.infer import IASG, ChainRun, TruncatedGibbs
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.posterior import products
-from bmfjax.report import Page, facts, words
-from bmfjax.report.pages import DRAWS, SAMPLING
+from bmfjax.report import facts, words
 from bmfjax.report.plots import mean_sd
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
 
 PAGE = Page(
     facts=(
@@ -50,16 +51,16 @@ PAGE = Page(
 )
 
 
+@dataclass(frozen=True, repr=False)
 class RelaxedFit(TileFit):
     """A fit of factors in [0, 1]."""
 
     models = ("relaxed",)
     page = PAGE
-    is_signed = False
+    dims: ClassVar = {"rate": ["factor"]}
 
     def transform(self, new_rows) -> np.ndarray:
-        new = new_rows if isinstance(new_rows, BinaryMatrix) else BinaryMatrix(new_rows)
-        check_columns(self.data, new)
+        new = matched_rows(self, new_rows)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(new.dense(), draws, upper=1.0)
 
@@ -127,7 +128,7 @@ class Relaxed(Family):
         arguments = model_arguments(request)
         sites = sampled_sites(arguments)
         options = request.read_options()
-        if request.sampler == "gibbs":
+        if "num_anneal" in request.made_by.option_names:
             options = annealed_options(request, options, request.init is None)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
         bound = request.made_by.make(model, **options).bind(data.dense())

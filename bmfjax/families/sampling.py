@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.infer.progress import progress_bar
 from bmfjax.result import Fit
-from bmfjax.store import held_checkpoint
+from bmfjax.store import held_checkpoint, holds_checkpoint
 
 CHECKPOINT_SECONDS = 10.0
 
@@ -34,6 +35,8 @@ def finish(
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
     if resume and checkpoint is None:
         raise InputError("resume needs a checkpoint folder; give checkpoint=")
+    if resume and not holds_checkpoint(Path(checkpoint)):
+        raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
     store = None if checkpoint is None else Checkpoint(checkpoint, identity)
     began = time.monotonic()

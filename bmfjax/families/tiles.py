@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -68,8 +69,11 @@ WORDS_OF_TILES = (
 )
 
 
+@dataclass(frozen=True, repr=False)
 class TileFit(Fit):
     """A fit whose factors are rounded to Boolean ones."""
+
+    is_signed = False
 
     def _rounded(self):
         return self.binary.usage, self.binary.basis
@@ -187,7 +191,9 @@ def tile_fit(
         binary=binary._replace(usage=binary.usage[:, order], basis=binary.basis[:, order]),
     )  # fmt: skip
     if probability is not None and fit._is_small:
-        vars(fit)["_whole_probability"] = probability  # the same for factors in any order
+        # Computed before the factors were put in order: the same for bits, and for real factors up
+        # to rounding, where a product is at one half.
+        vars(fit)["_whole_probability"] = probability
     return fit
 
 

@@ -68,10 +68,10 @@ def boolean_starts(
 
     Examples
     --------
-    >>> truth = np.kron(np.eye(3, dtype=bool), np.ones((10, 8), bool))
-    >>> (start,) = boolean_starts(random.key(0), BinaryMatrix(truth), 3, 1, num_anneal=200)
-    >>> bool(((start["usage"] @ start["basis"].T) == truth).all())
-    True
+    >>> truth = np.kron(np.eye(4, dtype=bool), np.ones((11, 11), bool))
+    >>> starts = boolean_starts(random.key(0), BinaryMatrix(truth), 4, 2, num_anneal=300)
+    >>> [bool(((s["usage"] @ s["basis"].T) == truth).all()) for s in starts]
+    [True, True]
     """
     rows, columns = _representatives(data)
     part = _part(data, rows, columns)

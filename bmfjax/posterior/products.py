@@ -73,8 +73,7 @@ def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of the reconstruction, or of its `link`, over draws."""
     number = usage.shape[0] * usage.shape[1]
     if usage.dtype == bool:
-        mean = exceedance(usage, basis, level=0.5)
-        return mean, np.sqrt(mean * (1.0 - mean) * (number / max(number - 1, 1)))
+        return moments_of_bits(exceedance(usage, basis, level=0.5), number)
     mean = np.zeros((usage.shape[2], basis.shape[2]))
     squares = np.zeros_like(mean)
     for rows in _row_blocks(*mean.shape):
@@ -86,6 +85,11 @@ def moments(usage, basis, link=None) -> tuple[np.ndarray, np.ndarray]:
             squares[rows] += step * (product - mean[rows])
     squares /= max(number - 1, 1)
     return mean, np.sqrt(squares, out=squares)
+
+
+def moments_of_bits(mean, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation over `number` draws of bits with these means."""
+    return mean, np.sqrt(mean * (1.0 - mean) * (number / max(number - 1, 1)))
 
 
 def interval(usage, basis, level: float) -> np.ndarray:

@@ -1,6 +1,5 @@
 """One self-contained HTML page about a fit. The only folder that imports matplotlib."""
 
-from bmfjax.report.page import write_page, write_report
-from bmfjax.report.section import Page
+from bmfjax.report.page import write_report
 
-__all__ = ["Page", "write_page", "write_report"]
+__all__ = ["write_report"]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Scalars whose R-hat and effective draws are computed, and draws needed for that.
 MAX_SCALARS, MIN_DRAWS = 3000, 4
+#: Degrees below which solutions are the same: a curve would lie on the axis.
+SAME = 0.5
 #: A factor counts as found by two chains from this cosine of its tiles on.
 AGREEING = 0.8
 #: Values of R-hat above this share the last bar.
@@ -171,8 +173,15 @@ def agreement(
 
 def spread(fit, *, of: str = "") -> Section:
     """Show how far apart the solutions in the draws are; `of` names what is compared besides."""
+    heading = "How far apart are the solutions?"
+    if fit.spread.largest < SAME:
+        return section(
+            heading,
+            "Nowhere: all draws that were compared have the same factors (columns of the "
+            f"basis{of}) to within {SAME} degrees. Entries and usages may still be uncertain.",
+        )
     return section(
-        "How far apart are the solutions?",
+        heading,
         "Two draws are as far apart as the largest angle between their matched factors (columns of "
         f"the basis{of}): 0 degrees for the same factors, 90 if one of them shares nothing. The "
         "curve shows how many draws it takes to have one within that angle of every other. If it "

@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from bmfjax.data import BinaryMatrix, InputError, load, load_real
-from bmfjax.data.io.formats import BINARY, READERS, Reader
+from bmfjax.data.io.formats import BINARY, READERS, REAL, Reader
 
 NAN = np.nan
 FULL = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1]], dtype=float)
@@ -227,6 +227,14 @@ def test_ten_thousand_columns_are_read(tmp_path):
     np.savetxt(tmp_path / "wide.csv", values, fmt="%d", delimiter=",")
     matrix = load(tmp_path / "wide.csv")
     np.testing.assert_array_equal(matrix.dense(bool), values)
+
+
+@pytest.mark.parametrize(("loader", "kind"), [(load, BINARY), (load_real, REAL)])
+def test_the_docstring_lists_every_format(loader, kind):
+    doc = " ".join(loader.__doc__.split())
+    assert "{" not in doc.partition("Parameters")[0]
+    for ending, row in READERS.items():
+        assert kind not in row or (ending in doc and row[kind].about in doc)
 
 
 def test_a_new_format_is_one_row_of_the_table(tmp_path, monkeypatch):

@@ -1,8 +1,8 @@
 """Every file format: a reader, and its row in `READERS`.
 
 To add a format, write a function ``read(path, **options)`` that returns a matrix, and name it in
-the table at the end. Readers need no path in their messages, and may let any exception of another
-library through.
+the table at the end, from which messages and the docstrings of the loaders take it. Readers need no
+path in their messages, and may let any exception of another library through.
 """
 
 from __future__ import annotations
@@ -270,27 +270,53 @@ class Reader(NamedTuple):
 
     read: Callable  # read(path, **options) -> BinaryMatrix, RealMatrix or Ratings
     options: tuple[str, ...] = ()  # those of the public loader that mean something for it
+    about: str = ""  # what is read, for the docstring of the loader
 
 
 _TABLE = ("missing", "header", "row_names", "label_column")
 _TABLES = {
-    BINARY: Reader(read_table, ("binarize", *_TABLE)),
-    REAL: Reader(read_real_table, _TABLE),
+    BINARY: Reader(
+        read_table,
+        ("binarize", *_TABLE),
+        "0, 1, true, false; a cell is missing if it is empty, NA, NaN or whatever else pandas "
+        "takes for missing, or is listed in `missing`. A .csv may be separated by commas, "
+        "semicolons or tabs. Blank lines are skipped",
+    ),
+    REAL: Reader(read_real_table, _TABLE, "numbers; a cell is missing as `bmfjax.load` has it"),
 }
 #: Ending -> kind of data -> reader.
 READERS = {
     ".npz": {
-        BINARY: Reader(read_npz, ("binarize",)),
-        REAL: Reader(read_real_npz),
+        BINARY: Reader(
+            read_npz, ("binarize",),
+            "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``",
+        ),
+        REAL: Reader(read_real_npz, (), "a file of `bmfjax.data.save`"),
         RATINGS: Reader(read_ratings_npz),
     },
     ".csv": _TABLES,
     ".tsv": _TABLES,
-    ".npy": {REAL: Reader(read_npy)},
-    ".mtx": {BINARY: Reader(read_matrix_market, ("binarize",))},
-    ".dat": {BINARY: Reader(read_transactions)},
-    ".h5ad": {BINARY: Reader(read_h5ad, ("binarize", "label_column"))},
-    ".parquet": {BINARY: Reader(read_parquet, ("binarize", "row_names", "label_column"))},
-}
+    ".npy": {REAL: Reader(read_npy, (), "an array; NaN is missing")},
+    ".mtx": {BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market")},
+    ".dat": {
+        BINARY: Reader(
+            read_transactions, (),
+            "FIMI transactions: a line lists the integer items of a row; columns are the items "
+            "that occur, ascending",
+        )
+    },
+    ".h5ad": {
+        BINARY: Reader(
+            read_h5ad, ("binarize", "label_column"),
+            "AnnData's X (``pip install 'bmfjax[h5ad]'``)",
+        )
+    },
+    ".parquet": {
+        BINARY: Reader(
+            read_parquet, ("binarize", "row_names", "label_column"),
+            "a table (``pip install 'bmfjax[parquet]'``)",
+        )
+    },
+}  # fmt: skip
 #: Ratings come as text under any other ending.
 ANY_ENDING = {RATINGS: Reader(read_ratings_text, ("layout", "header"))}

@@ -1,7 +1,9 @@
 """From a shipped name or a file to a matrix of any kind; `formats` lists what can be read."""
 
 import difflib
+import inspect
 import os
+import textwrap
 from contextlib import contextmanager
 from importlib.resources import as_file
 from pathlib import Path
@@ -30,19 +32,7 @@ _DEFAULTS = {
 def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", label_column=None):
     """Load a binary matrix that ships with the package, or one from a file.
 
-    ============  ==============================================================================
-    ending        what is read
-    ============  ==============================================================================
-    .npz          a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``
-    .csv, .tsv    0, 1, true, false; a cell is missing if it is empty, NA, NaN or whatever else
-                  pandas takes for missing, or is listed in `missing`. A .csv may be separated
-                  by commas, semicolons or tabs. Blank lines are skipped
-    .mtx          Matrix Market
-    .dat          FIMI transactions: a line lists the integer items of a row; columns are the
-                  items that occur, ascending
-    .h5ad         AnnData's X (``pip install 'bmfjax[h5ad]'``)
-    .parquet      a table (``pip install 'bmfjax[parquet]'``)
-    ============  ==============================================================================
+    {formats}
 
     Parameters
     ----------
@@ -92,10 +82,11 @@ def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", 
 def load_real(path, *, missing=(), header="auto", row_names="auto", label_column=None):
     """Load a matrix of real numbers from a file.
 
+    {formats}
+
     Parameters
     ----------
     path : str or path
-        A .csv or .tsv table, a .npy array (NaN is missing), or a .npz of `bmfjax.save`.
     missing, header, row_names, label_column
         As for `bmfjax.load`, of a .csv or .tsv.
 
@@ -204,6 +195,28 @@ def read_ratings(path, *, layout="auto", header="auto", **others):
     found = _read(RATINGS, path, options)
     with reading(path):
         return _renamed(found, path.stem, **others), options["layout"] if text else None
+
+
+def _with_formats(doc, kind) -> str:
+    """Fill the table of the endings under which a kind of data is read into a docstring."""
+    endings = {}
+    for ending, row in READERS.items():
+        if kind in row:
+            endings.setdefault(row[kind], []).append(ending)
+    rule = f"{'=' * 12}  {'=' * 78}"
+    lines = [
+        textwrap.fill(
+            reader.about, len(rule), initial_indent=f"{', '.join(names):14}",
+            subsequent_indent=" " * 14,
+        )
+        for reader, names in endings.items()
+    ]  # fmt: skip
+    table = "\n".join([rule, f"{'ending':14}what is read", rule, *lines, rule])
+    return inspect.cleandoc(doc).replace("{formats}", table)
+
+
+load.__doc__ = _with_formats(load.__doc__ or "", BINARY)
+load_real.__doc__ = _with_formats(load_real.__doc__ or "", REAL)
 
 
 def load_truth(source):

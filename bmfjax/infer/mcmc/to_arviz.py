@@ -44,9 +44,9 @@ def to_arviz(
     Examples
     --------
     >>> import functools, bmfjax
-    >>> data = (jax.random.uniform(jax.random.key(0), (12, 8)) < 0.3).astype(float)
+    >>> data = (jax.random.uniform(jax.random.key(0), (30, 20)) < 0.3).astype(float)
     >>> kernel = bmfjax.IASG(functools.partial(bmfjax.models.relaxed_bmf, rank=2))
-    >>> mcmc = MCMC(kernel, num_warmup=5, num_samples=6, progress_bar=False)
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=10, progress_bar=False)
     >>> mcmc.run(jax.random.key(1), data)
     >>> idata = to_arviz(mcmc)
     >>> idata["posterior"]["usage"].dims

@@ -109,9 +109,9 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
     >>> data = matrix_data(jnp.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
     >>> half = {"usage": jnp.full((3, 1), 0.5), "basis": jnp.full((3, 1), 0.5)}
     >>> algorithm = truncated_gibbs(density, lambda key, data: half)
-    >>> state = algorithm.init(random.key(0), None, data)
+    >>> state, step = algorithm.init(random.key(0), None, data), jax.jit(algorithm.step)
     >>> for key in random.split(random.key(1), 20):
-    ...     state, info = algorithm.step(key, state, data)
+    ...     state, info = step(key, state, data)
     >>> (state.position["usage"][:, 0] > 0.5).tolist()
     [True, True, False]
     """

@@ -172,9 +172,9 @@ def iasg(
     ...     window=10,
     ...     bounds={},
     ... )
-    >>> state = algorithm.init(random.key(0), None, y)
+    >>> state, step = algorithm.init(random.key(0), None, y), jax.jit(algorithm.step)
     >>> for key in random.split(random.key(2), 20):
-    ...     state, info = algorithm.step(key, state, y)
+    ...     state, info = step(key, state, y)
     >>> bool(abs(state.average["mu"] - y.mean()) < 0.5)
     True
     """
