@@ -25,7 +25,10 @@ os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARN
 # compile in a quarter of the time what runs up to four times slower; XLA_FLAGS= (empty, or others)
 # in the environment keeps what users have. An unknown flag aborts the process, and XLA drops flags
 # from release to release: ask a process of its own.
-_QUICK_COMPILER = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
+_QUICK_COMPILER = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 
 
 def _known(flags):
@@ -54,12 +57,12 @@ monitoring.register_event_duration_secs_listener(_listen)
 
 
 #: Files that take longest. Workers take files in order: were these last, one would wait for the
-#: other.
+#: other. First what compiles programs that other files run too.
 _LONGEST = (
-    "test_notebooks", "test_readme", "test_cli", "test_boolean_moves", "test_boolean_fit",
-    "test_fit", "test_logistic", "test_nmf", "test_pmf", "test_ormachine", "test_deep_ormachine",
-    "test_pmf_fit", "test_effects", "test_nmf_fit", "test_truncated_gibbs", "test_interrupt",
-    "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",
+    "test_golden", "test_boolean_moves", "test_documents", "test_logistic", "test_nmf",
+    "test_pmf_fit", "test_cli", "test_fit", "test_boolean_fit", "test_pmf", "test_ormachine",
+    "test_deep_ormachine", "test_effects", "test_nmf_fit", "test_truncated_gibbs",
+    "test_interrupt", "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",
 )  # fmt: skip
 
 
@@ -84,6 +87,23 @@ def compilations():
 
     yield since_the_last_question
     _COUNTS["listening"] = False
+
+
+@pytest.fixture
+def quick_page(monkeypatch):
+    """Pages without their figures, which take seconds to draw."""
+    from bmfjax.report import page
+
+    monkeypatch.setattr(page, "render", lambda _: f"<html><head>{page.PAGE_MARK}</head></html>")
+
+
+@pytest.fixture
+def small_figures(monkeypatch):
+    """Pages whose figures are drawn with few pixels; `tests/report` has them whole."""
+    from bmfjax.report import style
+
+    png = style.png
+    monkeypatch.setattr(style, "png", lambda figure, dpi=None: png(figure, 20))
 
 
 @pytest.fixture

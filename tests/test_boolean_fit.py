@@ -23,6 +23,7 @@ from bmfjax.families.boolean import (
 )
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
+from tests.test_golden import RANK, SIZES, ones, start
 
 QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
 
@@ -110,16 +111,14 @@ def test_arviz_gets_bits_as_numbers(fitted):
     assert posterior["basis_density"].dims == ("chain", "draw", "factor")
 
 
-def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path, product):
-    made, _, values = product
-    init = {"usage": made.usage, "basis": made.basis}
-    few = QUICK | {"num_samples": 600, "num_warmup": 10, "init": init}
-    whole = bmfjax.fit(values, 3, **few)
+def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
+    options = SIZES | {"num_samples": 600, "num_warmup": 10, "init": start(bits=True)}
+    whole = bmfjax.fit(ones(), RANK, **options)
     assert whole.scalars["thinning"] > 1
     path = tmp_path / "checkpoint"
     with pytest.raises(InputError, match=r"warm-up, kept in .* too few for a result"):
-        bmfjax.fit(values, 3, max_time=1e-3, checkpoint=path, **few)
-    resumed = bmfjax.fit(values, 3, checkpoint=path, resume=True, **few)
+        bmfjax.fit(ones(), RANK, max_time=1e-3, checkpoint=path, **options)
+    resumed = bmfjax.fit(ones(), RANK, checkpoint=path, resume=True, **options)
     assert resumed.scalars["complete"]
     np.testing.assert_array_equal(resumed.usage_draws.words, whole.usage_draws.words)
 
@@ -136,12 +135,15 @@ def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
         chains.run(request)
 
 
+FEW = QUICK | {"num_warmup": 10, "num_samples": 20}
+
+
 def test_known_bits_stay(product):
     made, _, values = product
     known = np.full((60, 3), 0.5)
     known[:4] = made.usage[:4]
     init = {"usage": made.usage, "basis": made.basis}
-    found = bmfjax.fit(values, 3, init=init, priors={"usage": known}, **QUICK)
+    found = bmfjax.fit(values, 3, init=init, priors={"usage": known}, **FEW)
     draws = np.asarray(found.usage_draws)[:, :, :4]
     assert (draws == draws[0, 0]).all()
     np.testing.assert_array_equal(np.sort(draws[0, 0], 1), np.sort(made.usage[:4], 1))
@@ -153,7 +155,7 @@ def test_the_published_rule_is_not_called_exact(product):
     made, _, values = product
     init = {"usage": made.usage, "basis": made.basis}
     options = {"dispersion": "mle", "moves": ()}
-    found = bmfjax.fit(values, 3, init=init, sampler_options=options, **QUICK)
+    found = bmfjax.fit(values, 3, init=init, sampler_options=options, **FEW)
     assert not found.scalars["exact"]
 
 
@@ -161,7 +163,7 @@ def test_the_published_rule_is_not_called_exact(product):
     ("options", "message"),
     [
         ({"sampler": "iasg"}, "model 'ormachine' has gibbs"),
-        ({"priors": {"precision": 1.0}}, "priors name 'precision'; the Boolean model has usage"),
+        ({"priors": {"precision": 1.0}}, "priors name 'precision'; model 'ormachine' has usage"),
         ({"priors": {"usage": 1.5}}, "give a number between 0 and 1"),
         ({"priors": {"basis": np.zeros((4, 3))}}, r"shape \(4, 3\)"),
         ({"priors": {"flip_rate": 0.7}}, r"a flip rate is in \(0, 1/2\]"),

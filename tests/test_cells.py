@@ -10,6 +10,7 @@ from scipy.special import ndtr
 import bmfjax
 from bmfjax.data import InputError
 from bmfjax.diagnostics import Binarized
+from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import covered, quantiles_of_bits
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.selection import positions
@@ -18,7 +19,7 @@ ROWS, COLUMNS, RANK, CHAINS, DRAWS = 40, 37, 3, 2, 25
 NAMES = tuple(f"user {i}" for i in range(ROWS))
 SCALARS = {"verdict": "Put together.", "num_warmup": 0, "thinning": 1, "expected_errors": 0.0}
 OF_ONES = ("ormachine", "relaxed", "logistic", "probit")
-MODELS = (*OF_ONES, "nmf", "pmf", "ordered-probit")
+MODELS = tuple(FAMILIES)
 
 
 def data_of(model, columns=COLUMNS, names=None):
@@ -55,6 +56,7 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
         variances = {n.replace("mean", "variance"): 0.1 + m**2 for n, m in moments.items()}
         approximation = moments | variances
     else:
+        assert model in ("pmf", "probit", "ordered-probit"), f"give draws of {model}"
         other = effects | {"intercept": normal(), "precision": normal() ** 2 + 1}
         settings |= {"scale": None if model == "probit" else [1, 5]}
         if model == "ordered-probit":

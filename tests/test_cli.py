@@ -1,5 +1,6 @@
 """The command line, as a user meets it: files, exit codes, one sentence for bad input."""
 
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,16 @@ import pytest
 import bmfjax
 from bmfjax import store
 from bmfjax.cli import main
+from bmfjax.infer import ChainRun
 from bmfjax.store import FILES, LOCK
 
-QUICK = ["--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40", "--quiet"]
+QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
 
 README = Path(__file__).parents[1] / "README.md"
 RELAXED = ["fit", "davis", "--model", "relaxed"]
+#: More draws than are kept, and as many as the device holds at once; of the model that is
+#: compiled and loaded the fastest.
+LONG = ["--model", "relaxed", *QUICK[:4], "--warmup", "50", "--quiet", "--samples", "600"]
 
 
 def run(*arguments):
@@ -51,11 +57,13 @@ def test_summary_says_what_was_fitted(fitted):
 
 
 def test_command_line_and_python_give_the_same_draws(fitted):
-    same = bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=60, num_samples=40, progress=False)
+    same = bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=40, num_samples=30, progress=False)
     np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
 
 
-def test_ratings_are_read_line_by_line_as_the_readme_has_them(tmp_path, capsys, monkeypatch):
+def test_ratings_are_read_line_by_line_as_the_readme_has_them(
+    tmp_path, capsys, monkeypatch, quick_page
+):
     lines = [line.strip() for line in README.read_text().splitlines()]
     write = next(line for line in lines if line.startswith("printf"))
     fit = next(line for line in lines if line.startswith("bmfjax fit films.csv"))
@@ -73,7 +81,7 @@ def test_ratings_are_read_line_by_line_as_the_readme_has_them(tmp_path, capsys, 
     assert "--scale belongs to models of ratings" in capsys.readouterr().err
 
 
-def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys):
+def test_models_and_options_of_samplers_are_passed_on(tmp_path, capsys, quick_page):
     model = ["--model", "logistic", "--sampler", "svi", "--effects", "columns"]
     option = ["--option", "sampling=uniform", "--option", "step_entries=3000"]
     option += ["--prior-value", "scale=0.5"]
@@ -95,7 +103,7 @@ def test_an_existing_fit_is_kept_unless_told(fitted, capsys):
 
 
 def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
-    tmp_path, fitted, monkeypatch, capsys
+    tmp_path, fitted, monkeypatch, capsys, quick_page
 ):
     out = shutil.copytree(fitted, tmp_path / "out")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -130,19 +138,20 @@ def test_generated_files_hold_their_truth(tmp_path, capsys):
     assert run("generate", "tiles", *size, "--output", tiles, "--overwrite") == 0
 
 
-def test_a_csv_with_marks_and_labels(tmp_path):
-    table = tmp_path / "votes.csv"
-    lines = ["member,party,a,b,c"]
-    for i in range(8):
+def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
+    """Of the shape that other tests fit, so that no program is compiled for this one."""
+    table, names = tmp_path / "votes.csv", "abcdefghi"
+    lines = [",".join(["member,party", *names])]
+    for i in range(12):
         side = "left" if i % 2 else "right"
         cells = ["1", "1", "?" if i == 0 else "0"] if i % 2 else ["0", "?", "1"]
-        lines.append(",".join([f"m{i}", side, *cells]))
+        lines.append(",".join([f"m{i}", side, *cells * 3]))
     table.write_text("\n".join(lines))
     arguments = ["--missing", "?", "--label-column", "party", "--output", tmp_path / "out"]
     assert run("fit", table, "--model", "relaxed", *QUICK, *arguments) == 0
     found = bmfjax.Fit.load(tmp_path / "out")
-    assert found.data.column_names == ("a", "b", "c")
-    assert found.data.num_missing == 4
+    assert found.data.column_names == tuple(names)
+    assert found.data.num_missing == 18
     assert set(found.data.row_labels) == {"left", "right"}
 
 
@@ -155,19 +164,25 @@ def test_a_csv_with_marks_and_labels(tmp_path):
         (["fit", "davis", "--rank", "15"], "from 1 to 14"),
         (["fit", "davis", "--samples", "2"], "num_samples is 2"),
         (["fit", "davis", "--model", "relaxed", "--precision", "-1"], "precision is -1.0"),
-        (["fit", "davis", "--precision", "2"], "--precision belongs to the relaxed model"),
-        (["fit", "davis", "--model", "relaxed", "--flip-rates", "2"], "ormachine model"),
+        (["fit", "davis", "--precision", "2"], "--precision belongs to relaxed, nmf, pmf"),
+        (
+            ["fit", "davis", "--model", "relaxed", "--flip-rates", "2"],
+            "belongs to ormachine",
+        ),
         (["fit", "davis", "--sampler", "iasg"], "model 'ormachine' has gibbs"),
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
         ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
         ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
-        (["fit", "davis", "--effects", "rows"], "--effects belongs to the logistic model"),
+        (["fit", "davis", "--effects", "rows"], "--effects belongs to logistic, pmf"),
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
         (["fit", "davis", "--option", "moves=jump"], "moves is 'jump'"),
         (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
         (["fit", "davis", "--option", "x=1", "--option", "x=2"], "x is given twice"),
         (["fit", "davis", "--prior-value", "scale"], "--prior-value scale has no name and value"),
-        (["fit", "davis", "--prior-value", "scale=2"], "priors name 'scale'; the Boolean"),
+        (
+            ["fit", "davis", "--prior-value", "scale=2"],
+            "priors name 'scale'; model",
+        ),
         (
             ["fit", "davis", "--flip-rates", "2", "--prior-value", "num_rates=1"],
             "--prior-value num_rates is given by another option as well",
@@ -195,14 +210,20 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_running_out_of_time_is_no_failure(tmp_path, capsys):
+def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_page):
+    clock = itertools.count(0.0, 0.25)  # a quarter of a second at every look, on any machine
+    now = types.SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("bmfjax.infer.run.time", now)
     out = tmp_path / "out"
-    arguments = ["--rank", 2, "--chains", 2, "--warmup", 0, "--samples", 20_000, "--quiet"]
-    assert run("fit", "davis", *arguments, "--max-time", 1, "--output", out) == 0
-    summary = json.loads((out / "summary.json").read_text())
-    scalars = summary["scalars"]
-    said = f"stopped by --max-time after {scalars['num_draws']:,} of 20,000 draws a chain"
-    assert scalars["complete"] or said in capsys.readouterr().err
+    # Steps of the warm-up as below, and more draws than the device holds: the same program.
+    arguments = [*LONG[:-1], 20_000, "--max-time", 3]
+    assert run("fit", "davis", *arguments, "--output", out) == 0
+    found = bmfjax.Fit.load(out)
+    drawn = found.scalars["num_draws"]
+    said = f"stopped by --max-time after {drawn:,} of 20,000 draws a chain"
+    assert said in capsys.readouterr().err
+    assert 4 <= drawn < 20_000 and found.usage_draws.shape[1] >= min(drawn, 125)
+    assert not found.scalars["complete"] and found.scalars["timed_out"]
 
 
 def test_help_names_every_command(capsys):
@@ -221,22 +242,26 @@ def test_datasets_lists_what_ships(capsys):
 
 # ---- interruption: a process of its own ----------------------------------------------------
 
-LONG = ["--rank", "2", "--chains", "2", "--warmup", "50", "--samples", "2000", "--quiet"]
+
+@pytest.fixture(scope="module")
+def unbroken():
+    few = {"num_chains": 2, "num_warmup": 50, "num_samples": 600, "progress": False}
+    return bmfjax.fit("davis", rank=2, model="relaxed", **few)
 
 
-def start(folder):
-    command = [sys.executable, "-m", "bmfjax", "fit", "davis", *LONG, "--output", str(folder)]
+def start(arguments):
     # Small chunks and a checkpoint after each, so that the run can be hit in the middle.
     code = (
-        "import sys, time, bmfjax.families.sampling as job\n"
+        "import sys, time, bmfjax.families.sampling as job, bmfjax.report.page as page\n"
         "import bmfjax.cli as cli, bmfjax.infer.run as driver\n"
         "job.CHECKPOINT_SECONDS = 0.0\n"
+        "page.render = lambda fit: page.PAGE_MARK\n"
         "take = driver.ChainRun.advance\n"
         "def slow(self, n=None):\n"
-        "    time.sleep(0.05)\n"
-        "    return take(self, min(n or 25, 25))\n"
+        "    time.sleep(0.1)\n"
+        "    return take(self, min(n or 10, 10))\n"
         "driver.ChainRun.advance = slow\n"
-        f"sys.exit(cli.main({command[3:]!r}))\n"
+        f"sys.exit(cli.main({[str(a) for a in arguments]!r}))\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -244,83 +269,91 @@ def start(folder):
     )  # fmt: skip
 
 
+def terminated_after(steps):
+    """`ChainRun.advance`, which sends SIGTERM to this process after so many steps."""
+    advance = ChainRun.advance
+
+    def patched(run, num_steps=None):
+        taken = advance(run, min(num_steps or 50, 50))
+        if run.steps_done >= steps:
+            signal.raise_signal(signal.SIGTERM)
+        return taken
+
+    return patched
+
+
+def newest_part(folder):
+    parts = (folder / "checkpoint").glob("part-*.npz")
+    return max((int(p.stem[5:]) for p in parts), default=-1)
+
+
 def wait_for_parts(folder, process, number):
-    deadline = time.monotonic() + 120
+    """Until there are so many parts of a checkpoint more than now."""
+    deadline, number = time.monotonic() + 120, newest_part(folder) + number
     while time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read()
-        parts = [int(p.stem[5:]) for p in (folder / "checkpoint").glob("part-*.npz")]
-        if max(parts, default=-1) >= number:
+        if newest_part(folder) >= number:
             return
         time.sleep(0.02)
     raise AssertionError("no checkpoint was written in time")
 
 
-@pytest.fixture(scope="module")
-def unbroken():
-    return bmfjax.fit(
-        "davis", rank=2, num_chains=2, num_warmup=50, num_samples=2000, progress=False
-    )
-
-
-def test_killed_in_the_middle_and_resumed_gives_the_same_draws(tmp_path, unbroken, capsys):
+def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken_run(
+    tmp_path, unbroken, capsys, monkeypatch, quick_page
+):
+    """One fit goes on after each: a process costs seconds."""
     folder = tmp_path / "out"
-    process = start(folder)
+    given = ["fit", "davis", *LONG, "--output", folder]
+
+    process = start(given)
     wait_for_parts(folder, process, 8)
     for more in ([], ["--overwrite"], ["--resume"]):
-        assert run("fit", "davis", *LONG, "--output", folder, *more) == 2
+        assert run(*given, *more) == 2
         assert f"{folder} is in use: process {process.pid} on" in capsys.readouterr().err
     process.kill()
     process.communicate()
     assert not (folder / "summary.json").exists() and (folder / LOCK).exists()
-    assert run("fit", "davis", *LONG, "--output", folder) == 2
+    assert run(*given) == 2
     assert "already holds an interrupted fit (checkpoint)" in capsys.readouterr().err
-    assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
-    found = bmfjax.Fit.load(folder)
-    np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
-    np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
 
+    # SIGTERM leaves no result, and says how to go on.
+    with monkeypatch.context() as patched:
+        patched.setattr(ChainRun, "advance", terminated_after(200))
+        assert run(*given, "--resume") == 143
+    error = capsys.readouterr().err
+    assert {path.name for path in folder.iterdir()} == {"checkpoint"}
+    line = error.splitlines()[-1]
+    assert re.search(r"^bmfjax: terminated after [\d,]+ of 600 draws a chain, kept in ", line)
+    command = shlex.split(line.partition("to continue: ")[2])
+    assert command[:2] == ["bmfjax", "fit"]
 
-def test_ctrl_c_keeps_what_was_drawn(tmp_path, unbroken, capsys):
-    folder = tmp_path / "out"
-    process = start(folder)
-    wait_for_parts(folder, process, 16)
+    # Damage costs one checkpoint; Ctrl-C keeps what was drawn, as a result.
+    state = folder / "checkpoint" / "state.npz"
+    state.write_bytes(state.read_bytes()[:-40])
+    process = start(command[1:])
+    wait_for_parts(folder, process, 4)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130, error
+    assert f"bmfjax: {state} is missing or damaged; the fit goes on from" in error
     assert "bmfjax: interrupted after" in error and f"results in {folder}" in error
     assert not (folder / LOCK).exists() and not (folder / "checkpoint" / LOCK).exists()
     partial = bmfjax.Fit.load(folder)
     drawn = partial.scalars["num_draws"]
-    assert f"{drawn:,} of 2,000 draws a chain" in error
-    assert 4 <= drawn < 2000 and partial.scalars["complete"] is False
+    assert f"{drawn:,} of 600 draws a chain" in error
+    assert 4 <= drawn < 600 and partial.scalars["complete"] is False
     assert partial.usage_draws.shape[1] >= min(drawn, 125)
     trace = unbroken.trace["log_joint"][:, : 50 + drawn]
     np.testing.assert_array_equal(partial.trace["log_joint"], trace)
+
     # Another matrix cannot continue it, and its files stay.
     assert run("fit", "zoo", *LONG, "--output", folder, "--resume") == 2
     assert "belongs to another fit: data is" in capsys.readouterr().err
-    assert run("fit", "davis", *LONG, "--output", folder, "--resume") == 0
+    assert run(*given, "--resume") == 0
     found = bmfjax.Fit.load(folder)
+    assert found.scalars["thinning"] == unbroken.scalars["thinning"] > 1
     np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
-
-
-@pytest.mark.filterwarnings("default")  # the command line prints what is an error in tests
-def test_sigterm_says_how_to_go_on_and_damage_costs_one_checkpoint(tmp_path, unbroken, capsys):
-    folder = tmp_path / "out"
-    process = start(folder)
-    wait_for_parts(folder, process, 8)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 143, error
-    assert {path.name for path in folder.iterdir()} == {"checkpoint"}
-    line = error.splitlines()[-1]
-    assert re.search(r"^bmfjax: terminated after [\d,]+ of 2,000 draws a chain, kept in ", line)
-    command = shlex.split(line.partition("to continue: ")[2])
-    state = folder / "checkpoint" / "state.npz"
-    state.write_bytes(state.read_bytes()[:-40])
-    assert command[:2] == ["bmfjax", "fit"] and main(command[1:]) == 0
-    assert f"bmfjax: {state} is missing or damaged; the fit goes on from" in capsys.readouterr().err
-    np.testing.assert_array_equal(bmfjax.Fit.load(folder).usage_draws, unbroken.usage_draws)
+    np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
 
 
 def test_sigterm_before_the_sampling_is_one_line_too(tmp_path, capsys, monkeypatch):

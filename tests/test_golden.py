@@ -38,6 +38,8 @@ GOLDEN = Path(__file__).with_name("golden.json")
 RECORD = bool(os.environ.get("BMFJAX_RECORD_GOLDEN"))
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "numpyro")
 ROWS, COLUMNS, RANK = 12, 9, 2
+#: Other tests fit `ones` at these sizes too, where any will do: programs are compiled once.
+SIZES = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
 #: Single cells to predict; the second is missing in the data.
 CELLS = ([0, 3, 5, 11, 5], [1, 0, 8, 2, 8])
 KINDS = ("mean", "sd", "interval", "probability")
@@ -186,8 +188,7 @@ def answer(ask):
 def fingerprints(case):
     """{quantity: fingerprint} of a case."""
     make, options = CASES[case]
-    sizes = {"num_chains": 2, "num_warmup": 40, "num_samples": 30}
-    fit = bmfjax.fit(make(), RANK, seed=3, progress=False, **{**sizes, **options})
+    fit = bmfjax.fit(make(), RANK, seed=3, **{**SIZES, **options})
     new = ones()[2:4] if make is ones else real()[2:4]
     if make is stars:
         new = stars(new)

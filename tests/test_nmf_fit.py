@@ -11,6 +11,7 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import laurberg, solution_line
 from bmfjax.report.page import render
+from tests.test_golden import real
 
 SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
 
@@ -77,7 +78,7 @@ def test_it_is_written_and_read_again(fit, tmp_path):
     assert not (tmp_path / "fit" / "probability.npz").exists()
 
 
-def test_its_page_speaks_of_numbers(fit):
+def test_its_page_speaks_of_numbers(fit, small_figures):
     page = re.sub(r'base64,[^"]*', "", render(fit))
     for words in ("neither of which is", "Solutions apart", "fit.predict(rows", "its standard dev"):
         assert words in page
@@ -85,12 +86,11 @@ def test_its_page_speaks_of_numbers(fit):
         assert words not in page
 
 
-def test_the_command_line_reads_numbers(tmp_path, capsys):
-    _, seen, _, _ = spectra()
+def test_the_command_line_reads_numbers(tmp_path, capsys, small_figures):
     path = tmp_path / "spectra.csv"
-    np.savetxt(path, seen[:8, :6], delimiter=",", fmt="%.3f")
-    options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "20"]
-    options += ["--samples", "8", "--quiet", "--output", str(tmp_path / "out")]
+    np.savetxt(path, real(), delimiter=",", fmt="%.17g")
+    options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "40"]
+    options += ["--samples", "30", "--quiet", "--output", str(tmp_path / "out")]
     assert main(["fit", str(path), *options]) == 0
     assert "nmf model, rank 2" in capsys.readouterr().out
     assert (tmp_path / "out" / "report.html").exists()
@@ -105,7 +105,8 @@ def test_solutions_that_share_the_basis_are_seen():
     noisy = problem.exact + 1e-3 * np.random.default_rng(0).normal(size=problem.exact.shape)
     found = bmfjax.fit(
         noisy, 6, model="nmf", init={"usage": usage, "basis": basis},
-        priors={"precision": 1e6}, num_chains=2, num_warmup=50, num_samples=100, progress=False,
+        sampler_options={"moves": ("lines",)}, priors={"precision": 1e6},
+        num_chains=2, num_warmup=50, num_samples=100, progress=False,
     )  # fmt: skip
     assert found.scalars["coverage_largest"] > 40
 
@@ -121,7 +122,7 @@ def test_one_missing_cell_of_a_sparse_matrix_is_no_obstacle():
 def test_noise_that_cannot_be_resolved_is_said():
     r = np.random.default_rng(0)
     exact = r.exponential(size=(12, 1)) @ r.exponential(size=(1, 10))
-    found = bmfjax.fit(exact, 1, model="nmf", **SIZE)
+    found = bmfjax.fit(exact, 1, model="nmf", sampler_options={"moves": ()}, **SIZE)
     assert found.scalars["noise_free"] and "almost without noise" in found.verdict
 
 
@@ -131,7 +132,7 @@ def test_a_start_and_walls_are_taken():
     noisy = problem.exact + 0.01 * np.random.default_rng(0).normal(size=(6, 6))
     found = bmfjax.fit(
         noisy, 3, model="nmf", init={"usage": usage, "basis": basis},
-        sampler_options={"walls": [30.0, 5.0]}, priors={"precision": 1e4},
+        sampler_options={"moves": (), "walls": [30.0, 5.0]}, priors={"precision": 1e4},
         num_chains=2, num_warmup=5, num_samples=8, progress=False,
     )  # fmt: skip
     assert found.trace["replica"].shape == (2, 13, 3)

@@ -13,20 +13,18 @@ from bmfjax import store
 from bmfjax.cli import main
 from bmfjax.data.io.files import replacing, replacing_all
 from bmfjax.families import sampling
-from bmfjax.report import page
 from bmfjax.store import (
     CHECKPOINT,
     FILES,
     LOCK,
     PAGE,
-    PAGE_MARK,
     check_output,
     hold,
     is_of_fit,
     remove_checkpoint,
 )
 
-FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "60", "--samples", "40"]
+FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30"]
 
 
 def run(*arguments):
@@ -43,7 +41,7 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=60, num_samples=40, progress=False)
+    return bmfjax.fit("davis", rank=2, num_chains=2, num_warmup=40, num_samples=30, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +49,6 @@ def saved(fitted, tmp_path_factory):
     folder = fitted.save(tmp_path_factory.mktemp("output") / "davis")
     fitted.report(folder / PAGE)
     return folder
-
-
-@pytest.fixture
-def quick_page(monkeypatch):
-    """Pages without figures; those of `saved` are whole."""
-    monkeypatch.setattr(page, "render", lambda _: f"<html><head>{PAGE_MARK}</head></html>")
 
 
 @pytest.fixture

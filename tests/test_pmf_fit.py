@@ -17,6 +17,7 @@ from bmfjax.families.ratings import density_of
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
+from tests.test_golden import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
 SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
@@ -184,7 +185,7 @@ def test_figures_of_new_lines_are_their_own():
 
 
 @pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
-def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
+def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path, small_figures):
     fit = fitted(model)
     again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
     assert again.data.fingerprint() == fit.data.fingerprint()
@@ -199,7 +200,7 @@ def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
 
 def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
     level = {"level": (7.0, 1e-3)}
-    data, options = problem()[0], SMALL | {"num_warmup": 6, "num_samples": 8, "priors": level}
+    data, options = stars(), SMALL | {"num_warmup": 6, "num_samples": 8, "priors": level}
     one = bmfjax.fit(data, rank=1, model="pmf", **options)
     folder = tmp_path / "checkpoint"
     two = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, **options)
@@ -251,7 +252,7 @@ def test_levels_have_priors_of_their_own(model, link, level):
             [[1.0, 2.0], [3.0, 4.0]],
             "pmf",
             {"priors": {"precision": 2, "precision_gamma": (1, 1)}},
-            "'precision_gamma' has no say where 'precision' is 2; leave one of them out",
+            "'precision_gamma' has no say where 'precision' is 2.0; leave one of them out",
         ),
         (
             [[1, 0], [0, 1]],
@@ -260,7 +261,7 @@ def test_levels_have_priors_of_their_own(model, link, level):
             "'effect_gamma' has no say where 'effects' is False",
         ),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"init": {}}, "leave init out"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"sampler_options": {"a": 1}}, "this sampler has none"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"sampler_options": {"a": 1}}, "'gibbs' has none"),
     ],
 )
 def test_bad_options_are_refused(data, model, options, message):
@@ -283,7 +284,7 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(problem()[0], sweeps=3)
 
 
-def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
+def test_new_lines_keep_the_scale_and_the_stars_of_the_fit(small_figures):
     fit = fitted("ordered-probit")
     new = bmfjax.Ratings([0, 0, 1], [3, 7, 2], [5, 5, 5], shape=(2, COLUMNS))
     found = fit.given_new(new, sweeps=2)
@@ -334,8 +335,8 @@ def test_predictions_take_no_more_memory_than_a_block():
 
 def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
     data = problem()[0]
-    values = np.where(np.arange(COLUMNS) % 3 == 0, 4.0, np.nan)[None]
-    assert fitted().given_new(values).data.shape == (1, COLUMNS)
+    values = np.tile(np.where(np.arange(COLUMNS) % 3 == 0, 4.0, np.nan), (5, 1))
+    assert fitted().given_new(values).data.shape == (5, COLUMNS)
     column = fitted().given_new(np.full((ROWS, 1), 3.0), "columns")
     assert column.data.row_names == data.row_names
     scaled = dataclasses.replace(fitted(), settings=fitted().settings | {"scale": [1, 5]})
@@ -407,7 +408,7 @@ def test_effects_are_switched_off_on_the_command_line():
     from bmfjax.cli import build_parser, of_model
 
     def of(model, *words):
-        return of_model(build_parser("fit").parse_args(["fit", "--model", model, *words]))[0]
+        return of_model(build_parser().parse_args(["fit", "--model", model, *words]))[0]
 
     assert of("pmf", "--effects", "none") == {"effects": False}
     assert of("probit", "--effects", "both") == {"effects": True} and of("pmf") == {}

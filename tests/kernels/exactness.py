@@ -9,6 +9,7 @@ For any `Algorithm` whose ``init(key, position, data)`` starts from a position a
   for simulation-based calibration.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -38,13 +39,18 @@ def fast_jit(f, level=0, **options):
 
 @functools.cache
 def _fast_options(level):
-    """XLA's older emitters, where it still has them (not in JAX 0.12), and less of LLVM."""
-    less = {"xla_backend_optimization_level": level}
-    options = {"xla_cpu_use_fusion_emitters": False} | less
-    try:
-        jax.jit(lambda x: x, compiler_options=options)(0.0)
-    except jax.errors.JaxRuntimeError:
-        return less
+    """Less of LLVM, called once and not for 32 parts, and XLA's older emitters.
+
+    Versions that do not know an option go without it (JAX 0.12 the emitters).
+    """
+    options = {"xla_backend_optimization_level": level}
+    for more in (
+        {"xla_cpu_parallel_codegen_split_count": 1},
+        {"xla_cpu_use_fusion_emitters": False},
+    ):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda x: x, compiler_options=options | more)(0.0)
+            options |= more
     return options
 
 

@@ -21,8 +21,9 @@ from scipy.special import betaln
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import ess_bulk, mcse_mean
 from bmfjax.kernels.base import State
+from bmfjax.kernels.boolean import gibbs as boolean_gibbs
 from bmfjax.kernels.boolean.bits import gibbs
-from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_density
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine
 from bmfjax.kernels.boolean.moves import birth as births
@@ -108,6 +109,7 @@ def log_prior(prior, bits, given):
     return total
 
 
+@functools.cache
 def functionals(name):
     """(functional, state): what the means are taken of."""
     usage, basis = bits_of_states()
@@ -134,29 +136,32 @@ def state_of(position):
     return usage[..., 0] + 16 * usage[..., 1] + 256 * basis[..., 0] + 4096 * basis[..., 1]
 
 
-def position_of(case, key, states):
+def position_of(case, states):
     """Positions of states; densities drawn from their conditionals."""
-    states = jnp.asarray(states, jnp.uint32)[:, None]
-    words = (states >> jnp.array([0, 4, 8, 12], jnp.uint32)) & 15
-    rate = jnp.asarray(case.density.flip_rate.value, jnp.float32)
-    position = {"usage": words[:, :2, None], "basis": words[:, 2:, None]}
-    position["flip_rate"] = jnp.broadcast_to(rate, (len(states), *rate.shape))
-    data = case.data()
-    for site in ("usage", "basis"):
-        if getattr(case.density, site).beta is not None:
-            position[f"{site}_density"] = jnp.full((len(states), RANK), 0.5)
-
-    def densities(key, position):
-        for site, k in zip(("usage", "basis"), random.split(key), strict=True):
-            position = position | draw_density(k, site, case.density, position, data)
-        return position
-
-    return fast_jit(jax.vmap(densities))(random.split(key, len(states)), position)
+    r = np.random.default_rng(7)
+    usage, basis = (b[states] for b in bits_of_states())
+    words = [(b << np.arange(SIZE)).sum(2).astype(np.uint32) for b in (usage, basis)]
+    position = {"usage": words[0][..., None], "basis": words[1][..., None]}
+    rate = np.float32(case.density.flip_rate.value)
+    position["flip_rate"] = np.broadcast_to(rate, (len(states), *rate.shape))
+    for site, bits in (("usage", usage), ("basis", basis)):
+        beta = getattr(case.density, site).beta
+        if beta is None:
+            continue
+        free = np.ones(bits.shape[1:], bool)
+        if site == "usage" and case.given is not None:
+            free = np.isnan(case.given.T)
+        ones = (bits * free).sum(2)
+        drawn = r.beta(beta[0] + ones, beta[1] + free.sum(1) - ones)
+        position[f"{site}_density"] = drawn.clip(1e-30, 1 - 1e-7).astype(np.float32)
+    return position
 
 
 # ---- one move from exact draws -----------------------------------------------------------------
 
-DRAWS = 30_000
+#: One program of this many chains serves the moves from exact draws and the long runs.
+STEPS, CHAINS = 150, 200
+DRAWS = STEPS * CHAINS
 MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
     "split and merge": split_merges.split_merge,
@@ -171,39 +176,76 @@ TERMS = {
 }
 
 
-@functools.cache
-def runner(name, move):
-    """``run(keys, positions, keep) -> (positions, probability)``; `keep` 0 leaves a term out."""
-    case = new_case(name)
-    data = case.data()
-    made = MOVES[move](case.density)
+def optional(f, wanted, unchanged):
+    """`f`, or only `unchanged` of its arguments where the traced number `wanted` is false."""
 
-    def one(key, position, keep):
+    def either(*arguments):
+        shapes = jax.eval_shape(f, *arguments)
+        return lax.cond(wanted, f, lambda *a: unchanged(shapes, *a), *arguments)
+
+    return either
+
+
+def unmoved(shapes, key, position, data, power):
+    return position, jnp.zeros((), shapes[1].dtype)
+
+
+@functools.cache
+def program(name, move):
+    """``run(key, position, draw, keep) -> (position, probability)`` of one chain.
+
+    `keep` 0 leaves a term out of the ratio; `draw` False leaves the densities as they are.
+    """
+    case = new_case(name)
+    data, right_draw = case.data(), births.draw_density
+
+    @fast_jit
+    def run(key, position, draw, keep):
+        def densities(key, site, density, position, data):
+            if getattr(density, site).beta is None:
+                return {}
+            f = lambda key, position: right_draw(key, site, density, position, data)  # noqa: E731
+            kept = {f"{site}_density": position[f"{site}_density"]}
+            return lax.cond(draw, f, lambda *_: kept, key, position)
+
         with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(births, "draw_density", densities))
             for term, (owner, attribute) in TERMS.items():
                 right = getattr(owner, attribute)
                 wrong = functools.partial(scaled, right, keep[term])
                 stack.enter_context(
                     mock.patch.object(owner, attribute, lambda *a, wrong=wrong: wrong(*a))
                 )
-            return made(key, position, data, case.power)
+            return MOVES[move](case.density)(key, position, data, case.power)
 
-    return fast_jit(jax.vmap(one, (0, 0, None)))
+    return run
 
 
 def scaled(f, factor, *arguments):
     return factor * f(*arguments)
 
 
+RIGHT = {term: np.float32(1.0) for term in TERMS}
+
+
 @functools.cache
 def moved(name, move, fault=None):
     """States before and after one move, positions after, and acceptance probabilities."""
-    key_densities, key_move = random.split(random.key(5))
     before = np.random.default_rng(5).choice(2**16, DRAWS, p=np.exp(posterior(name)))
-    positions = position_of(new_case(name), key_densities, before)
-    keep = {term: jnp.float32(term != fault) for term in TERMS}
-    after, accepted = runner(name, move)(random.split(key_move, DRAWS), positions, keep)
-    return before, state_of(after), after, np.asarray(accepted)
+    starts = jax.tree.map(
+        lambda a: a.reshape(STEPS, CHAINS, *a.shape[1:]), position_of(new_case(name), before)
+    )
+    keys = random.split(random.key(5), (STEPS, CHAINS))
+    keep = RIGHT | ({fault: np.float32(0.0)} if fault else {})
+    run = jax.vmap(program(name, move), (0, 0, None, None))
+    # Densities change no bits and no probability of one move.
+    draw = name == "learned" and fault is None
+    found = [
+        run(key, jax.tree.map(lambda a, i=i: a[i], starts), draw, keep)
+        for i, key in enumerate(keys)
+    ]
+    after, accepted = jax.tree.map(lambda *a: np.concatenate(a), *found)
+    return before, state_of(after), after, accepted
 
 
 def invariance_scores(name, before, after):
@@ -279,11 +321,43 @@ def test_the_densities_follow_their_factors(move):
 # ---- chains ------------------------------------------------------------------------------------
 
 
-def chain_scores(name, algorithm, num_chains=64, num_draws=150):
-    """Z-scores of the functionals of chains, and the smallest effective size."""
-    case = new_case(name)
-    data = case.data()  # an empty start has to be possible: no bit is fixed
-    starts = position_of(case, random.key(7), np.zeros(num_chains, int))
+def chain_scores(name, states):
+    """Z-scores of the functionals of (chain, draw) states, and the smallest effective size."""
+    f = functionals(name)
+    draws, mean = f[:, states], f @ np.exp(posterior(name))
+    scores = [(d.mean() - m) / mcse_mean(d) for d, m in zip(draws, mean, strict=True)]
+    return np.array(scores), min(ess_bulk(d) for d in draws)
+
+
+def test_chains_with_all_moves_have_the_posterior(monkeypatch):
+    """Steps put together of the programs that the moves had above."""
+    case, data = new_case("learned"), new_case("learned").data()
+
+    def part(move):
+        return lambda key, position, *_: program("learned", move)(key, position, True, RIGHT)
+
+    right = boolean_gibbs.sweep
+    sweep = fast_jit(lambda k, position: right(k, case.density, position, data, case.power, gibbs))
+    monkeypatch.setattr(boolean_gibbs, "sweep", lambda k, _, position, *others: sweep(k, position))
+    monkeypatch.setattr(boolean_gibbs, "_info", lambda *_: None)
+    moves = [(move, part(move)) for move in ("birth", "split and merge")]
+    algorithm = ormachine(case.density, update=gibbs, moves=moves)
+    step = jax.vmap(lambda key, state: algorithm.step(key, state, data, case.power)[0])
+    state, states = State(position_of(case, np.zeros(CHAINS, int))), []  # no bit is fixed
+    for key in random.split(random.key(8), (80, CHAINS)):
+        state = step(key, state)
+        states.append(state_of(state.position))
+    scores, size = chain_scores("learned", np.stack(states, 1)[:, 40:])
+    assert size > 1500
+    assert np.abs(scores).max() < 4.0
+
+
+def test_tempered_chains_have_the_posterior():
+    case, num_chains = new_case("learned"), 64
+    algorithm = parallel_tempering(
+        ormachine(case.density, update=gibbs), log_likelihood(case.density), (1.0, 0.6, 0.2)
+    )
+    data = case.data()
 
     def one(key, position):
         state = algorithm.init(key, position, data)
@@ -293,30 +367,11 @@ def chain_scores(name, algorithm, num_chains=64, num_draws=150):
             seen = algorithm.observe(state, info)
             return state, {s: seen[s] for s in ("usage", "basis")}
 
-        return lax.scan(step, state, random.split(key, num_draws))[1]
+        return lax.scan(step, state, random.split(key, 150))[1]
 
+    starts = position_of(case, np.zeros(num_chains, int))
     drawn = fast_jit(jax.vmap(one))(random.split(random.key(8), num_chains), starts)
-    states = state_of(drawn)[:, 50:]
-    f = functionals(name)
-    draws, mean = f[:, states], f @ np.exp(posterior(name))
-    scores = [(d.mean() - m) / mcse_mean(d) for d, m in zip(draws, mean, strict=True)]
-    return np.array(scores), min(ess_bulk(d) for d in draws)
-
-
-def test_chains_with_all_moves_have_the_posterior():
-    density = new_case("learned").density
-    moves = [(n, MOVES[n](density)) for n in ("birth", "split and merge")]
-    scores, size = chain_scores("learned", ormachine(density, update=gibbs, moves=moves))
-    assert size > 1000
-    assert np.abs(scores).max() < 4.0
-
-
-def test_tempered_chains_have_the_posterior():
-    density = new_case("learned").density
-    tempered = parallel_tempering(
-        ormachine(density, update=gibbs), log_likelihood(density), (1.0, 0.6, 0.2)
-    )
-    scores, size = chain_scores("learned", tempered)
+    scores, size = chain_scores("learned", state_of(drawn)[:, 50:])
     assert size > 1000
     assert np.abs(scores).max() < 4.0
 
@@ -324,13 +379,13 @@ def test_tempered_chains_have_the_posterior():
 def test_the_log_likelihood_of_a_state():
     case = new_case("fixed")
     state = 0b0110_1001_1100_0011
-    position = jax.tree.map(lambda a: a[0], position_of(case, random.key(0), [state]))
+    position = jax.tree.map(lambda a: a[0], position_of(case, [state]))
     usage, basis = (b[state] for b in bits_of_states())
     product = usage.T @ basis > 0
     rate = np.where(product, 0.25, 0.15)
     wrong = product != case.values
     expected = np.log(np.where(wrong, rate, 1 - rate)).sum()
-    found = log_likelihood(case.density)(State(position), case.data())
+    found = fast_jit(log_likelihood(case.density))(State(position), case.data())
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 

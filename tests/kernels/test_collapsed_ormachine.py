@@ -1,5 +1,7 @@
 """The sampler with one factor matrix summed out: exact, by enumeration, hot and cold."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -47,6 +49,7 @@ def test_the_marginal_is_the_sum_over_the_bits(summed):
     usage, basis = rng.random((ROWS, RANK)) < 0.5, rng.random((COLUMNS, RANK)) < 0.5
     likelihood = log_likelihood(density)
 
+    @fast_jit
     @jax.vmap
     def joint(usage, basis):
         state = State(position_of(usage, basis, **RATES))
@@ -58,7 +61,7 @@ def test_the_marginal_is_the_sum_over_the_bits(summed):
     pairs = (states, kept) if summed == "usage" else (kept, states)
     expected = logsumexp(joint(*pairs))
     state = State(position_of(usage, basis, **RATES))
-    found = log_marginal(density, summed=summed)(state, DATA)
+    found = fast_jit(log_marginal(density, summed=summed))(state, DATA)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -77,16 +80,16 @@ def enumerated():
     return log_m, binom.logpmf(bases, 1, 0.3).sum((1, 2))
 
 
-def frequencies(algorithm, num_chains=64, num_steps=400):
-    """How often each basis was drawn, with the Monte Carlo error over chains."""
+def chains(algorithm):
+    """``run(keys, *power)``: the number of the basis that each step draws, (chain, step)."""
 
-    def chain(key):
+    def chain(key, *power):
         def body(state, key):
-            state, _ = algorithm.step(key, state, DATA)
+            state, _ = algorithm.step(key, state, DATA, *power)
             bits = unpack_last_axis(of_first(state).position["basis"], COLUMNS)
             return state, jnp.sum(bits.T.reshape(-1) << jnp.arange(COLUMNS * RANK))
 
-        keys = random.split(key, num_steps + 1)
+        keys = random.split(key, 401)
         return jax.lax.scan(body, algorithm.init(keys[0], None, DATA), keys[1:])[1]
 
     def of_first(state):
@@ -94,7 +97,17 @@ def frequencies(algorithm, num_chains=64, num_steps=400):
             return jax.tree.map(lambda leaf: leaf[0], state.inner)
         return state
 
-    drawn = np.asarray(fast_jit(jax.vmap(chain))(random.split(random.key(0), num_chains)))
+    return fast_jit(lambda keys, *power: jax.vmap(lambda key: chain(key, *power))(keys))
+
+
+@functools.cache
+def collapsed_chains():
+    return chains(collapsed_ormachine(known_density(), summed="usage"))
+
+
+def frequencies(run, *power, num_chains=64):
+    """How often each basis was drawn, with the Monte Carlo error over chains."""
+    drawn = np.asarray(run(random.split(random.key(0), num_chains), *power))
     each = np.stack([(drawn[:, 20:] == b).mean(1) for b in range(2 ** (COLUMNS * RANK))], -1)
     return each.mean(0), each.std(0, ddof=1) / np.sqrt(num_chains)
 
@@ -107,9 +120,7 @@ def known_density():
 @pytest.mark.parametrize("beta", [1.0, BETA])
 def test_the_basis_has_its_tempered_marginal_posterior(enumerated, beta):
     log_m, log_prior = enumerated
-    algorithm = collapsed_ormachine(known_density(), summed="usage")
-    hot = algorithm._replace(step=lambda key, state, data: algorithm.step(key, state, data, beta))
-    found, error = frequencies(hot)
+    found, error = frequencies(collapsed_chains(), beta)
     expected = np.exp(log_prior + beta * log_m - logsumexp(log_prior + beta * log_m))
     often = expected > 2e-3
     scores = (found - expected)[often] / error[often]
@@ -128,7 +139,7 @@ def test_tempered_chains_have_the_posterior_at_the_first_temperature(enumerated)
         (1.0, 0.3),
         describe=state_info(density),
     )
-    found, error = frequencies(algorithm)
+    found, error = frequencies(chains(algorithm))
     expected = np.exp(log_prior + log_m - logsumexp(log_prior + log_m))
     often = expected > 2e-3
     assert np.abs((found - expected)[often] / error[often]).max() < 4.2

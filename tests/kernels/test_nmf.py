@@ -66,21 +66,27 @@ def test_a_softly_constrained_entry_has_its_density(linear, precision, rate, wal
 
 
 def test_the_mass_above_zero_of_an_exponential_density():
-    mass = _log_mass_above_zero(jnp.array(-2.0), jnp.array(0.0))
+    mass = fast_jit(_log_mass_above_zero)(-2.0, 0.0)
     assert float(mass) == pytest.approx(np.log(0.5), abs=1e-4)
 
 
 def test_negative_entries_violate_the_constraint_in_units_of_their_rates():
-    position = {"usage": jnp.array([[-1.0], [2.0]]), "basis": jnp.array([[-0.5]])}
-    assert float(violation(position, {"usage": 1.0, "basis": 4.0})) == 3.0
+    position = {"usage": np.float32([[-1.0], [2.0]]), "basis": np.float32([[-0.5]])}
+    assert float(fast_jit(violation)(position, {"usage": 1.0, "basis": 4.0})) == 3.0
 
 
 def test_weak_directions_are_columns_of_the_inverse_gram_matrix():
-    directions = _weak_directions(jnp.array([[1.0, 1.0], [1.0, 0.0]]))
+    directions = fast_jit(_weak_directions)(np.float32([[1.0, 1.0], [1.0, 0.0]]))
     np.testing.assert_allclose(directions, [[1.0, -1.0], [-0.5, 1.0]], atol=1e-3)
 
 
 # ---- changes of basis ----------------------------------------------------------------------------
+
+
+@functools.cache
+def many(draw):
+    """One program of many draws given the same numbers."""
+    return fast_jit(lambda keys, *given: jax.vmap(lambda k: draw(k, *given))(keys))
 
 
 def shift_problem(kind, wall):
@@ -98,23 +104,8 @@ def shift_problem(kind, wall):
 )
 def test_a_shear_is_drawn_from_its_density(kind, wall):
     position, direction, rate, walls = shift_problem(kind, wall)
-    draw = fast_jit(
-        jax.vmap(
-            lambda k: draw_shift(
-                k,
-                *map(
-                    jnp.asarray,
-                    (
-                        np.float32(position),
-                        np.float32(direction),
-                        np.float32(rate),
-                        np.float32(walls),
-                    ),
-                ),
-            )
-        )
-    )
-    t = np.asarray(draw(random.split(random.key(1), 4000)), float)
+    given = map(np.float32, (position, direction, rate, walls))
+    t = np.asarray(many(draw_shift)(random.split(random.key(1), 4000), *given), float)
 
     def log_density(t):
         x = position[:, None] + direction[:, None] * t
@@ -131,14 +122,8 @@ def test_a_shear_of_nonnegative_factors_is_drawn_from_its_density(rate):
     """Flat, falling and steep on its interval."""
     r = np.random.default_rng(5)
     position, direction = r.exponential(size=7), r.normal(size=7)
-    draw = fast_jit(
-        jax.vmap(
-            lambda k: draw_nonnegative_shift(
-                k, *(jnp.asarray(a, jnp.float32) for a in (position, direction, rate * np.ones(7)))
-            )
-        )
-    )
-    t = np.asarray(draw(random.split(random.key(1), 4000)), float)
+    given = map(np.float32, (position, direction, rate * np.ones(7)))
+    t = np.asarray(many(draw_nonnegative_shift)(random.split(random.key(1), 4000), *given), float)
     bound = -position / direction
     low, high = bound[direction > 0].max(), bound[direction < 0].min()
     assert low <= t.min() and t.max() <= high
@@ -148,6 +133,9 @@ def test_a_shear_of_nonnegative_factors_is_drawn_from_its_density(rate):
 
     scores = uniform_by_quadrature(log_density, t, low, high)
     assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+compiled_lines = fast_jit(move_lines, static_argnums=1)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -169,9 +157,10 @@ def test_lines_move_along_weak_directions_in_float32(apart, masked):
     best = np.linalg.solve(gram, basis[inside].T @ values[:, inside].T).T
     weak = np.linalg.eigh(gram)[1][:, 0]
     sd = noise / np.sqrt(np.linalg.eigh(gram)[0][0])
-    x = fast_jit(lambda k, x: move_lines(
-        k, "usage", x, jnp.asarray(held), data, jnp.full(2, 1e-3), noise**-2
-    ))(random.key(0), jnp.asarray(best, jnp.float32))  # fmt: skip
+    x = compiled_lines(
+        random.key(0), "usage", np.float32(best), held, data, np.full(2, 1e-3, np.float32),
+        np.float32(noise**-2),
+    )  # fmt: skip
     score = (np.asarray(x, float) - best) @ weak / sd
     assert abs(score.mean()) < 4 / np.sqrt(rows)
     assert abs(score.std() - 1) < 4 / np.sqrt(2 * rows)
@@ -190,7 +179,9 @@ def test_a_change_of_basis_keeps_the_product_and_the_walls():
 
 def test_a_single_factor_has_scales_alone():
     usage, basis = random.exponential(random.key(0), (2, 6, 1))
-    new = change_basis(random.key(1), usage, basis, jnp.ones(1), jnp.ones(1))
+    new = fast_jit(change_basis)(
+        random.key(1), usage, basis, np.ones(1, np.float32), np.ones(1, np.float32)
+    )
     scale = new[0] / usage
     np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
     np.testing.assert_allclose(new[0] @ new[1].T, usage @ basis.T, rtol=1e-5)
@@ -247,7 +238,7 @@ def joint_test(request):
 
     run = simulator(
         new_problem(observed, **OPTIONS), algorithm, statistics,
-        num_chains=400, num_draws=40, thin=2,
+        num_chains=400, num_draws=40, thin=2, level=0,
     )  # fmt: skip
 
     def scores(*faults):

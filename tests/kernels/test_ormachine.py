@@ -29,6 +29,11 @@ from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores, si
 # ---- flip rates --------------------------------------------------------------------------------
 
 
+@functools.partial(fast_jit, static_argnums=3)
+def draw_flip_rates(keys, start, counts, prior, power):
+    return jax.vmap(lambda k, rate: draw_flip_rate(k, rate, counts, prior, power))(keys, start)
+
+
 @pytest.mark.parametrize(
     ("wrong", "right", "power"), [(9.0, 40.0, 1.0), (9.0, 40.0, 0.3), (14.0, 12.0, 1.0)]
 )
@@ -37,10 +42,10 @@ def test_flip_rates_are_drawn_from_the_truncated_beta(wrong, right, power):
     a, b = 2.0 + power * np.array([wrong, 3.0]), 3.0 + power * np.array([right, 30.0])
     inside = scipy.special.betainc(a, b, 0.5)
     start = scipy.special.betaincinv(a, b, np.random.default_rng(0).random((6000, 2)) * inside)
-    counts = ErrorCounts(jnp.array([wrong, 3.0]), jnp.array([right, 30.0]))
+    counts = ErrorCounts(np.float32([wrong, 3.0]), np.float32([right, 30.0]))
     prior = FlipRatePrior(num_rates=2, a=2.0, b=3.0)
-    draw = fast_jit(jax.vmap(lambda k, f: draw_flip_rate(k, f, counts, prior, power)))
-    found = np.asarray(draw(random.split(random.key(1), 6000), jnp.asarray(start, jnp.float32)))
+    keys = random.split(random.key(1), 6000)
+    found = np.asarray(draw_flip_rates(keys, np.float32(start), counts, prior, np.float32(power)))
     assert (found > 0).all() and (found <= 0.5).all() and (found != start).mean() > 0.9
     for k in range(2):
         scores = scipy.special.betainc(a[k], b[k], found[:, k]) / inside[k]
