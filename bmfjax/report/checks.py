@@ -177,7 +177,7 @@ def spread(fit, *, of: str = "") -> Section:
     if fit.spread.largest < SAME:
         return section(
             heading,
-            "Nowhere: all draws that were compared have the same factors (columns of the "
+            "They are the same: all draws that were compared have the same factors (columns of the "
             f"basis{of}) to within {SAME} degrees. Entries and usages may still be uncertain.",
         )
     return section(
