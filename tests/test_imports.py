@@ -44,7 +44,7 @@ KERNELS = (
 )
 #: Libraries that are imported where they are needed: plots, and extras that need not be there.
 LATE = {"matplotlib", "anndata", "h5py", "pyarrow", "arviz"}  # ArviZ 0.x brings matplotlib
-#: Files that import what they need when it is asked for, so that ``bmfjax --help`` is quick.
+#: Files that import what a command needs where the command is run.
 LATE_FILES = {"cli.py"}
 NUMPYRO = {"models", "infer/mcmc"}
 MOST_ROOT_MODULES = 9

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from bmfjax.data.blocks import spaced
 from bmfjax.report import ordering
 from bmfjax.report.section import Section, beside, image, section, template
 from bmfjax.report.style import (
@@ -240,7 +241,7 @@ def _heat(figure, values, names, shades, text):
         interpolation="nearest",
     )
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
-    shown = ordering.spaced(rank, 30)
+    shown = spaced(rank, 30)
     axes.set_xticks(shown, [str(k + 1) for k in shown], fontsize=8.5)
     axis_label(axes, "factor")
     axes.tick_params(length=0, colors=INK)

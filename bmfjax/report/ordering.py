@@ -11,6 +11,8 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import cdist
 
+from bmfjax.data.blocks import spaced
+
 #: Distinct combinations of factors up to which they are ordered by likeness (cubic time).
 MAX_CODES = 300
 #: Share of the lines below which a combination is rare.
@@ -125,13 +127,6 @@ def _product(codes, other):
     """Boolean product of the codes with some evenly spaced lines of the other side, float."""
     some = spaced(len(other), max(1, MAX_COMPARED // len(codes)))
     return (codes.astype(np.float32) @ other[some].astype(np.float32).T > 0).astype(float)
-
-
-def spaced(number: int, most: int) -> np.ndarray:
-    """Return at most `most` evenly spaced positions from 0 to `number` - 1."""
-    if number <= most:
-        return np.arange(number)
-    return np.linspace(0, number - 1, most).round().astype(int)
 
 
 def block_size(number: int, most: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bmfjax.data import BinaryMatrix, RealMatrix
+from bmfjax.data.blocks import spaced
 from bmfjax.posterior import products
 from bmfjax.posterior.packed import subset
 from bmfjax.report import ordering
@@ -104,9 +105,9 @@ def linked(fit, rows, columns, some, *, link) -> tuple[np.ndarray, np.ndarray]:
 def picture(fit, moments: Callable = of_product) -> Picture:
     """Order, thin where there are more than 10^7 entries, and pool to at most 600 x 540."""
     order = ordering.order_by_factors(fit)
-    columns = order.columns[ordering.spaced(len(order.columns), MAX_COLUMNS)]
+    columns = order.columns[spaced(len(order.columns), MAX_COLUMNS)]
     most = max(1, MAX_ENTRIES // len(columns))
-    rows = order.rows[ordering.spaced(len(order.rows), most)]
+    rows = order.rows[spaced(len(order.rows), most)]
     block = tuple(map(ordering.block_size, (len(rows), len(columns)), MAX_PIXELS))
 
     values, top = _observed(fit.data, rows, columns)
@@ -116,7 +117,7 @@ def picture(fit, moments: Callable = of_product) -> Picture:
 
     chains, kept = fit.usage_draws.shape[:2]
     most = max(4, MAX_WORK // (chains * len(rows) * len(columns)))
-    some = ordering.spaced(kept, most)
+    some = spaced(kept, most)
     mean, sd = moments(fit, rows, columns, some)
     return Picture(
         rows,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bmfjax.report import ordering
+from bmfjax.data.blocks import spaced
 from bmfjax.report.section import Section, image, section
 from bmfjax.report.style import (
     COLOURS,
@@ -54,7 +54,7 @@ def mean_sd_figure(fit) -> Figure:
         (panels[0], "Usage", fit.usage, fit.usage_sd),
         (panels[1], "Basis", fit.basis, fit.basis_sd),
     ):
-        chosen = ordering.spaced(mean.size, MAX_BINNED)
+        chosen = spaced(mean.size, MAX_BINNED)
         _mean_sd(figure, axes, mean.ravel()[chosen], sd.ravel()[chosen])
         axes.plot(grid, np.sqrt(grid * (1 - grid)), color=EDGE, **(DASHED | {"linewidth": 1}))
         heading(axes, f"{name}: {mean.size:,} entries")
@@ -159,5 +159,5 @@ def _zoom(axes, steps, values):
 
 def _thinned(trace):
     """Return steps counted from 1 and their values, at most 2,000."""
-    chosen = ordering.spaced(trace.shape[1], MAX_STEPS)
+    chosen = spaced(trace.shape[1], MAX_STEPS)
     return chosen + 1, np.asarray(trace)[:, chosen]

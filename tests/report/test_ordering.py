@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bmfjax.data.blocks import spaced
 from bmfjax.report import ordering
 
 
@@ -91,7 +92,7 @@ def test_pooling_leaves_missing_out():
 
 @pytest.mark.parametrize(("number", "most"), [(1, 1), (10, 3), (600, 600), (601, 600), (8124, 600)])
 def test_spacing_and_blocks(number, most):
-    chosen = ordering.spaced(number, most)
+    chosen = spaced(number, most)
     assert len(np.unique(chosen)) == len(chosen) == min(number, most)
     size = ordering.block_size(number, most)
     assert -(-number // size) <= most
