@@ -1,11 +1,14 @@
-"""Do chains of the Boolean model agree on real matrices, at ranks 4 and 8?
+"""Do chains of the Boolean model agree on real matrices, at the ranks people use?
 
-R-hat and effective draws (of four chains) of the log joint, the dispersion, and 500 entries of the
-product whose posterior mean is in [.05, .95]; entries that hardly ever change are counted apart. On
-matrices with a short side the longer factor matrix is summed out and the chains are tempered (see
-`bmfjax.kernels.boolean.collapsed`); the record names each case's options.
+`bmfjax.fit` with its defaults, four chains from random starts and at most ten minutes: R-hat and
+effective draws of the log joint, the dispersion, and up to 500 entries of the product whose
+posterior mean is in [0.05, 0.95]; entries that hardly ever change are counted apart. Where chains
+disagree the record holds the modes and their weights. One record a case.
 
-    python benchmarks/ormachine_convergence.py [--pancan PATH]
+    python benchmarks/ormachine_convergence.py [--only zoo,8] [--sampler smc] [--files FOLDER]
+
+`FOLDER` holds matrices that are not shipped, each an .npz with `shape` and `bits` (of every row,
+little end first), or `indptr` and `indices` of its ones: see `FILES`.
 """
 
 from __future__ import annotations
@@ -15,107 +18,115 @@ import time
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from record import write_record
 
 import bmfjax
 from bmfjax.diagnostics import ess_bulk, split_rhat
-from bmfjax.infer import geometric_ladder
 from bmfjax.posterior import products
 
 NUM_ENTRIES = 500
-
-
-def tempered(ladder, anneal: int, lowest: float) -> dict:
-    """Options: all factors at once, tempered, from annealed draws of the prior."""
-    return {
-        "update": "collapsed", "inverse_temperatures": ladder, "num_anneal": anneal,
-        "lowest": lowest,
-    }  # fmt: skip
-
-
-EIGHT = (1.0, 0.85, 0.7, 0.55, 0.42, 0.32, 0.24, 0.18, 0.13, 0.09)
-#: Of each matrix and rank: options, steps of the warm-up, draws. Ladders are longer where modes are
-#: further apart; on the pathways at rank 8 all factors at once would take 2 s a sweep.
-CASES = {
-    ("house-votes", 4): (tempered((1.0, 0.6, 0.36, 0.2), 500, 0.02), 1000, 1000),
-    ("house-votes", 8): (tempered(EIGHT, 100, 0.1), 200, 800),
-    ("zoo", 4): (tempered((1.0, 0.6, 0.36, 0.2), 500, 0.02), 1000, 1000),
-    ("zoo", 8): (tempered(EIGHT, 100, 0.1), 200, 1300),
-    ("pancan-pathways", 4): (tempered(geometric_ladder(0.02, 10), 150, 0.3), 200, 250),
-    ("pancan-pathways", 8): ({"moves": ("collapsed", "birth")}, 300, 300),
+#: Where a matrix that is not shipped lies in the folder.
+FILES = {
+    "pancan-pathways": "tcga/pancan-pathways-8098x66.npz",
+    "role-mining-apj": "role-mining/apj.npz",
 }
+CASES = (
+    ("house-votes", 4),
+    ("house-votes", 8),
+    ("zoo", 4),
+    ("zoo", 8),
+    ("bob-ross", 6),
+    ("mushroom", 10),
+    ("pancan-pathways", 4),
+    ("pancan-pathways", 8),
+    ("role-mining-apj", 10),
+)
 
 
-def pathways(path: Path) -> bmfjax.BinaryMatrix:
-    """The pan-cancer matrix: bits (rows, columns) packed, little end first, and its shape."""
+def stored(path: Path) -> bmfjax.BinaryMatrix:
+    """Read ones as packed bits or as sparse rows."""
     with np.load(path, allow_pickle=False) as file:
         rows, columns = (int(n) for n in file["shape"])
+        if "indptr" in file:
+            indptr, indices = file["indptr"].astype(np.int64), file["indices"].astype(np.int64)
+            ones = sp.csr_matrix((np.ones(len(indices), bool), indices, indptr), (rows, columns))
+            return bmfjax.BinaryMatrix(ones)
         bits = np.unpackbits(file["bits"], axis=1, bitorder="little", count=columns)
     return bmfjax.BinaryMatrix(bits[:rows].astype(bool))
 
 
-def one_case(data, rank: int, case, seed: int) -> dict:
-    options, warmup, samples = case
-    began = time.perf_counter()
-    fit = bmfjax.fit(
-        data, rank, seed=seed, num_warmup=warmup, num_samples=samples, progress=False,
-        sampler_options=options,
-    )  # fmt: skip
-    seconds = time.perf_counter() - began
-    joint, dispersion = (fit.trace[n][:, warmup:] for n in ("log_joint", "dispersion"))
+def one_case(data, rank: int, options, seed: int) -> dict:
+    """Fit, and look at how the chains mixed."""
+    began, cpu = time.perf_counter(), time.process_time()
+    fit = bmfjax.fit(data, rank, seed=seed, progress=False, **options)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    joint = fit.trace["log_joint"][:, fit.scalars["num_warmup"] :]
+    dispersion = fit.trace["dispersion"][:, fit.scalars["num_warmup"] :]
     entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
     rhat = np.sort(split_rhat(entries))
-    found = {
-        "options": {n: str(v) for n, v in options.items()},
-        "steps": [warmup, samples],
+    rhat = rhat[~np.isnan(rhat)]
+    return {
+        "shape": list(data.shape),
+        "sampler": fit.sampler,
+        "settings": {n: str(v) for n, v in fit.settings.get("sampler_options", {}).items()},
+        "chains": int(joint.shape[0]),
+        "warm_up": int(fit.scalars["num_warmup"]),
+        "draws": int(fit.scalars["num_draws"]),
         "rhat_log_joint": float(split_rhat(joint)),
         "rhat_dispersion": float(split_rhat(dispersion)),
-        "rhat_entries": rhat,
-        "rhat_entries_median": float(np.median(rhat)),
-        "rhat_entries_99": float(np.quantile(rhat, 0.99, method="higher")),
-        "rhat_entries_worst": float(rhat[-1]),
-        "entries": len(rhat),
-        "share_constant": 1.0 - share,
+        "rhat_entries_median": float(np.median(rhat)) if len(rhat) else None,
+        "rhat_entries_99": float(np.quantile(rhat, 0.99, method="higher")) if len(rhat) else None,
+        "rhat_entries_worst": float(rhat[-1]) if len(rhat) else None,
+        "entries": int(entries.shape[-1]),
+        "entries_that_move": len(rhat),
+        "share_uncertain": float(share),
         "ess_log_joint": float(ess_bulk(joint)),
         "ess_dispersion": float(ess_bulk(dispersion)),
-        "ess_entries_least": float(ess_bulk(entries).min()),
-        "log_joint": joint.mean(1),
-        "dispersion": dispersion.mean(1),
-        "factors_agreeing": fit.scalars["factors_agreeing"],
+        "log_joint": [float(v) for v in joint.mean(1)],
+        "dispersion": [float(v) for v in dispersion.mean(1)],
+        "errors": int(fit.scalars["errors"]),
+        "factors_agreeing": float(fit.scalars["factors_agreeing"]),
+        "verdict": fit.verdict,
+        "scalars": {
+            n: v for n, v in fit.scalars.items() if isinstance(v, int | float | bool | str)
+        },
         "seconds": seconds,
+        "cpu_seconds": cpu,
     }
-    if "inverse_temperatures" in options:
-        found["swaps"] = np.nanmean(fit.trace["swap_probability"][:, warmup:], (0, 1))
-    return {n: _rounded(v) for n, v in found.items()}
 
 
 def _rounded(value):
-    if isinstance(value, np.ndarray):
-        return [round(float(v), 4) for v in value]
+    if isinstance(value, dict):
+        return {n: _rounded(v) for n, v in value.items()}
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
     return round(value, 4) if isinstance(value, float) else value
 
 
 def main() -> None:
+    """Run the cases asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pancan", type=Path, help="pan-cancer pathways, packed (.npz)")
     labels = [f"{name},{rank}" for name, rank in CASES]
     parser.add_argument("--only", nargs="+", choices=labels, default=labels, metavar="CASE")
+    parser.add_argument("--files", type=Path, help="folder of the matrices that are not shipped")
+    parser.add_argument("--sampler", help="another sampler, such as smc")
+    parser.add_argument("--max-time", type=float, default=600.0, help="seconds of sampling")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    record, table = "ormachine_convergence", {}
-    if len(options.only) == 1:
-        record += "_" + options.only[0].replace(",", "_rank_")
-    for (name, rank), case in CASES.items():
-        label = f"{name},{rank}"
-        needs_file = name.startswith("pancan") and options.pancan is None
-        if label not in options.only or needs_file:
+    for name, rank in CASES:
+        if f"{name},{rank}" not in options.only or (name in FILES and options.files is None):
             continue
-        data = pathways(options.pancan) if name.startswith("pancan") else bmfjax.load(name)
-        table[label] = found = one_case(data, rank, case, options.seed)
-        print(label, {n: v for n, v in found.items() if n != "rhat_entries"}, flush=True)
-        path = write_record(record, {"matrices": table}, options.output)
-    print(path)
+        data = stored(options.files / FILES[name]) if name in FILES else bmfjax.load(name)
+        how = {"max_time": options.max_time}
+        if options.sampler:
+            how["sampler"] = options.sampler
+        found = _rounded(one_case(data, rank, how, options.seed))
+        print(f"{name}, rank {rank}", found, flush=True)
+        parts = ["ormachine_convergence", name, "rank", str(rank), *([options.sampler or []])]
+        record = "_".join(p for p in parts if p)
+        print(write_record(record, found, options.output))
 
 
 if __name__ == "__main__":

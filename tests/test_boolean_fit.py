@@ -23,7 +23,7 @@ from bmfjax.families.boolean import (
 )
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
-from tests.test_golden import RANK, SIZES, ones, start
+from tests.small_fits import RANK, SIZES, ones, start
 
 QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
 
@@ -112,7 +112,7 @@ def test_arviz_gets_bits_as_numbers(fitted):
 
 
 def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
-    options = SIZES | {"num_samples": 600, "num_warmup": 10, "init": start(bits=True)}
+    options = SIZES | {"num_samples": 600, "num_warmup": 10, "init": start()}
     whole = bmfjax.fit(ones(), RANK, **options)
     assert whole.scalars["thinning"] > 1
     path = tmp_path / "checkpoint"

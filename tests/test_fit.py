@@ -15,7 +15,7 @@ from bmfjax.families import ask
 from bmfjax.infer import ChainRun
 from bmfjax.infer.interrupt import Terminated
 from bmfjax.posterior.selection import informed
-from tests.test_golden import SIZES, ones
+from tests.small_fits import SIZES, ones
 
 QUICK = {
     "model": "relaxed",

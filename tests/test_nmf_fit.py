@@ -11,7 +11,7 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import laurberg, solution_line
 from bmfjax.report.page import render
-from tests.test_golden import real
+from tests.small_fits import real
 
 SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
 

@@ -17,7 +17,7 @@ from bmfjax.families.ratings import density_of
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
-from tests.test_golden import stars
+from tests.small_fits import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
 SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
