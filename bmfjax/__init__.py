@@ -1,26 +1,39 @@
-"""Factorise binary matrices on JAX and NumPyro, with uncertainty."""
+"""Factorise binary matrices on JAX and NumPyro, with uncertainty.
 
-from importlib.metadata import version
+Names are loaded where they are first used: JAX and what stands on it take seconds to import.
+"""
 
-from bmfjax import models
-from bmfjax.data import (
-    BinaryMatrix,
-    InputError,
-    Ratings,
-    RealMatrix,
-    datasets,
-    generate_product,
-    generate_tiles,
-    load,
-    load_ratings,
-    save,
-)
-from bmfjax.fit import fit
-from bmfjax.infer import IASG, NMFGibbs, OrMachineGibbs, PMFGibbs, TruncatedGibbs
-from bmfjax.infer.mcmc.to_arviz import to_arviz
-from bmfjax.result import Fit
+import importlib
+from typing import TYPE_CHECKING
 
-__version__ = version("bmfjax")
+if TYPE_CHECKING:
+    from bmfjax import models
+    from bmfjax.comparison import compare
+    from bmfjax.data import (
+        BinaryMatrix,
+        Ratings,
+        RealMatrix,
+        datasets,
+        generate_product,
+        generate_tiles,
+        load,
+        load_ratings,
+        save,
+    )
+    from bmfjax.errors import InputError
+    from bmfjax.fitting import Fit, fit
+    from bmfjax.infer import (
+        IASG,
+        NMFGibbs,
+        OrMachineGibbs,
+        OrMachineSMC,
+        PMFGibbs,
+        TruncatedGibbs,
+    )
+    from bmfjax.infer.mcmc.to_arviz import to_arviz
+    from bmfjax.kernels.numerics.compiling import use_compilation_cache
+
+    __version__: str
 
 __all__ = [
     "IASG",
@@ -29,10 +42,12 @@ __all__ = [
     "InputError",
     "NMFGibbs",
     "OrMachineGibbs",
+    "OrMachineSMC",
     "PMFGibbs",
     "Ratings",
     "RealMatrix",
     "TruncatedGibbs",
+    "compare",
     "datasets",
     "fit",
     "generate_product",
@@ -42,4 +57,62 @@ __all__ = [
     "models",
     "save",
     "to_arviz",
+    "use_compilation_cache",
 ]
+
+#: Where each public name comes from, as above for type checkers.
+_HOMES = {
+    "bmfjax.comparison": ("compare",),
+    "bmfjax.data": (
+        "BinaryMatrix",
+        "Ratings",
+        "RealMatrix",
+        "datasets",
+        "generate_product",
+        "generate_tiles",
+        "load",
+        "load_ratings",
+        "save",
+    ),
+    "bmfjax.errors": ("InputError",),
+    # With the families, by whose names `Fit.load` finds its classes.
+    "bmfjax.fitting": ("Fit", "fit"),
+    "bmfjax.infer": (
+        "IASG",
+        "NMFGibbs",
+        "OrMachineGibbs",
+        "OrMachineSMC",
+        "PMFGibbs",
+        "TruncatedGibbs",
+    ),
+    "bmfjax.infer.mcmc.to_arviz": ("to_arviz",),
+    "bmfjax.kernels.numerics.compiling": ("use_compilation_cache",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = {
+    "data",
+    "diagnostics",
+    "families",
+    "infer",
+    "kernels",
+    "models",
+    "optimize",
+    "variational",
+}
+
+
+def __getattr__(name: str):
+    """Load a public name, or one of the packages with names for users, where it is first used."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("bmfjax")
+    if name in _PACKAGES:
+        return importlib.import_module(f"bmfjax.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'bmfjax' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES, "__version__"})

@@ -1,10 +1,11 @@
-"""The command line: ``bmfjax fit | predict | transform | generate | report | datasets``."""
+"""The command line: fit, predict, transform, compare, generate, report, datasets."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -13,8 +14,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bmfjax.data.errors import InputError
-from bmfjax.infer.interrupt import Terminated, exit_when_terminated
+from bmfjax.errors import InputError
 
 INTERRUPTED = 130
 #: Where a fit may be stopped, besides the sampling.
@@ -30,16 +30,20 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with all commands."""
+def build_parser(models: bool = True) -> argparse.ArgumentParser:
+    """Return the parser with all commands; without `models` those of `fit` lack their options.
+
+    To name the models takes seconds of imports, which only `fit` is worth.
+    """
     parser = argparse.ArgumentParser(
         prog="bmfjax", description="Factorise matrices, with uncertainty."
     )
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_fit(commands)
+    _add_fit(commands, models)
     _add_predict(commands)
     _add_transform(commands)
+    _add_compare(commands)
     _add_generate(commands)
     _add_report(commands)
     datasets = commands.add_parser("datasets", help="list the matrices that ship with bmfjax")
@@ -53,9 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser().parse_args(arguments)
+    options = build_parser(models="fit" in arguments).parse_args(arguments)
     options.again = _resuming(arguments)
+    # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
+        from bmfjax.infer.interrupt import exit_when_terminated
+        from bmfjax.kernels.numerics.compiling import use_compilation_cache
+
+        use_compilation_cache()
         with exit_when_terminated(), _plain_warnings():
             return options.run(options)
     except (InputError, FloatingPointError) as error:
@@ -63,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         print(f"bmfjax: cannot use{where}: {error.strerror or error}", file=sys.stderr)
-    except (KeyboardInterrupt, Terminated) as stop:
-        terminated = isinstance(stop, Terminated)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        terminated = isinstance(stop, SystemExit)
         print(f"bmfjax: {_stopped(stop, options)}", file=sys.stderr)
         return stop.code if terminated else INTERRUPTED
     return 2
@@ -85,7 +95,7 @@ def _stopped(stop, options) -> str:
     from bmfjax.store import holds_checkpoint
 
     when = str(stop) or getattr(options, "stage", "before anything was done")
-    said = f"{'terminated' if isinstance(stop, Terminated) else 'interrupted'} {when}"
+    said = f"{'terminated' if isinstance(stop, SystemExit) else 'interrupted'} {when}"
     checkpoint = getattr(options, "checkpoint", None)
     if checkpoint is None or not holds_checkpoint(checkpoint):
         return said
@@ -99,6 +109,9 @@ def _stopped(stop, options) -> str:
 def _plain_warnings():
     """Print warnings of this package as lines of its own, without a place in the code."""
     with warnings.catch_warnings():
+        # JAX then compiles again: a fit is none the worse.
+        cache = "Error (reading|writing) persistent compilation cache entry"
+        warnings.filterwarnings("ignore", cache, UserWarning)
         usual = warnings.showwarning
 
         def show(message, category, *place, **more):
@@ -114,7 +127,7 @@ def _plain_warnings():
 # ---- fit --------------------------------------------------------------------------------
 
 
-def _add_fit(commands) -> None:
+def _add_fit(commands, models) -> None:
     fit = commands.add_parser(
         "fit",
         help="factorise a matrix and write the result to a directory",
@@ -124,8 +137,16 @@ def _add_fit(commands) -> None:
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument("--rank", type=int, default=4, help="number of factors")
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
-    fit.add_argument("--warmup", type=int, default=1000, help="steps before draws count")
-    fit.add_argument("--samples", type=int, default=3000, help="draws of each chain")
+    fit.add_argument(
+        "--warmup", type=_number_or_auto, default="auto", metavar="N",
+        help="steps before draws count; auto: as many as the draws ask for (1000 with a number of "
+        "--samples)",
+    )  # fmt: skip
+    fit.add_argument(
+        "--samples", type=_number_or_auto, default="auto", metavar="N",
+        help="draws of each chain; auto: until R-hat and effective draws are those of a reliable "
+        "fit, or --max-time is up",
+    )  # fmt: skip
     fit.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
         help="a further option of the sampler, such as moves=birth, sampling=uniform with "
@@ -136,7 +157,11 @@ def _add_fit(commands) -> None:
         help="a value of the model's priors, by its name in bmfjax.fit, such as scale=2 of the "
         "logistic model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
     )  # fmt: skip
-    fit.add_argument("--max-time", type=float, help="stop sampling after so many seconds")
+    fit.add_argument(
+        "--max-time", type=float, metavar="SECONDS",
+        help="stop sampling after so many seconds (600 where --samples is auto, else none; none "
+        "with --sampler smc)",
+    )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
@@ -148,10 +173,21 @@ def _add_fit(commands) -> None:
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
-    _add_models(fit)
+    if models:
+        _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
+
+
+def _number_or_auto(text):
+    """Read a whole number, or leave "auto" to the fit."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no whole number; give one, or auto"
+        ) from None
 
 
 def _add_models(parser) -> None:
@@ -442,12 +478,17 @@ def _tell(result, output, again) -> int:
     table = result.summary().reset_index()
     what = result.data.name or output.name
     _print_table(table, f"{what}: {result.model} model, rank {result.rank}")
+    if not result.is_signed and result.scalars["factors_agreeing"] != 1.0:
+        _tell_modes(result.modes)
     print(result.verdict)
+    if result.log_evidence is not None:
+        print(result.log_evidence.sentence)
     print(f"Results are in {output}; open {output / 'report.html'}")
     if result.scalars["complete"]:
         return 0
-    timed_out = result.scalars["timed_out"]
-    reached = f"{result.scalars['num_draws']:,} of {result.settings['num_samples']:,} draws a chain"
+    timed_out, planned = result.scalars["timed_out"], result.settings["num_samples"]
+    of = "" if planned == "auto" else f" of {planned:,}"
+    reached = f"{result.scalars['num_draws']:,}{of} draws a chain"
     if result.approximation:
         reached = f"{result.scalars['steps']:,} steps of optimisation"
     print(
@@ -456,6 +497,15 @@ def _tell(result, output, again) -> int:
         file=sys.stderr,
     )
     return 0 if timed_out else INTERRUPTED
+
+
+def _tell_modes(modes) -> None:
+    """Print the modes where there are several."""
+    if len(modes) > 1:
+        _print_table(
+            modes.table.reset_index(), f"{len(modes)} modes, weights by {modes.weighted_by}"
+        )
+        print(modes.shared)
 
 
 def _print_table(frame, title) -> None:
@@ -522,10 +572,10 @@ def _add_transform(commands) -> None:
     transform.set_defaults(run=_transform)
 
 
-def _add_table(parser) -> None:
+def _add_table(parser, instead="a .csv to the standard output") -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE",
-        help=".csv or .parquet to write (where not given: a .csv to the standard output)",
+        help=f".csv or .parquet to write (where not given: {instead})",
     )  # fmt: skip
     parser.add_argument(
         "--overwrite", action="store_true", help="replace a table of bmfjax; never another file"
@@ -533,8 +583,8 @@ def _add_table(parser) -> None:
 
 
 def _predict(options) -> int:
+    from bmfjax.fitting import Fit
     from bmfjax.predictions import predictions_table, read_cells
-    from bmfjax.result import Fit
 
     _check_output(options, options.cells)
     fit = Fit.load(options.directory)
@@ -544,8 +594,8 @@ def _predict(options) -> int:
 
 
 def _transform(options) -> int:
+    from bmfjax.fitting import Fit
     from bmfjax.predictions import usage_table
-    from bmfjax.result import Fit
 
     _check_output(options, options.new)
     fit = Fit.load(options.directory)
@@ -568,6 +618,45 @@ def _give(table, options, what) -> int:
         return 0
     write_table(table, options.output, options.overwrite)
     print(f"{options.output}: {len(table):,} {what}")
+    return 0
+
+
+# ---- compare ---------------------------------------------------------------------------------
+
+
+def _add_compare(commands) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="compare fits of the same data",
+        formatter_class=_Help,
+        description="Compare fits of the same data: which predicts left-out entries better and by "
+        "how much, which factors they share, and their verdicts.",
+    )
+    compare.add_argument(
+        "directories", type=Path, nargs="+", metavar="DIR", help="directories of bmfjax fit"
+    )
+    compare.add_argument(
+        "--entries", type=int, default=5000, help="observed entries that are scored, at most"
+    )
+    compare.add_argument("--seed", type=int, default=0, help="of the choice of entries")
+    _add_table(compare, "the table is only printed")
+    compare.set_defaults(run=_compare)
+
+
+def _compare(options) -> int:
+    from bmfjax.comparison import compare
+    from bmfjax.fitting import Fit
+    from bmfjax.predictions import write_table
+
+    for directory in options.directories:
+        _check_output(options, directory / "summary.json")
+    fits = [Fit.load(directory) for directory in options.directories]
+    names = [str(directory) for directory in options.directories]
+    found = compare(fits, names=names, max_entries=options.entries, seed=options.seed)
+    if options.output is not None:
+        write_table(found.table.reset_index(), options.output, options.overwrite)
+    _print_table(found.printed.reset_index(), f"Fits of {fits[0].data.name or 'the same data'}")
+    print(*found.lines, sep="\n")
     return 0
 
 
@@ -662,7 +751,7 @@ def _add_report(commands) -> None:
 
 
 def _report(options) -> int:
-    from bmfjax.result import Fit
+    from bmfjax.fitting import Fit
     from bmfjax.store import PAGE, check_page
 
     path = options.output or options.directory / PAGE

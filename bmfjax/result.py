@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -10,10 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bmfjax import store
+from bmfjax import store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
-from bmfjax.diagnostics import Binarized, Coverage, posterior_dataset, to_inference_data
-from bmfjax.posterior import cells, products
+from bmfjax.diagnostics import (
+    Binarized,
+    Coverage,
+    agreement,
+    posterior_dataset,
+    to_inference_data,
+)
+from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
+from bmfjax.posterior.modes import Modes, modes_of
+from bmfjax.posterior.packed import chosen_draws
 from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
 from bmfjax.report import write_report
 from bmfjax.report.section import Page
@@ -21,6 +32,8 @@ from bmfjax.verdict import Mixing, mixing, spread
 
 FACTORS = ("usage", "basis")
 #: What `Fit.predict` tells of an entry.
+#: Traces that say nothing where steps are left out.
+OF_REPLICAS = (*OBSERVED, "population_accepted")
 PREDICTED = ("mean", "sd", "interval")
 
 
@@ -50,8 +63,9 @@ class Fit:
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
         learned `precision`, from IASG `clamped`; from parallel tempering
-        `swap_probability` and `replica` (chain, step, pair or temperature); of the logistic model
-        the `elbo` alone, (start, step of optimisation).
+        `swap_probability`, `replica` and `inverse_temperatures` (chain, step, pair or
+        temperature), and `population_accepted`; of the logistic model the `elbo` alone, (start,
+        step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict
@@ -59,7 +73,8 @@ class Fit:
         `coverage_mean`, angles in degrees between the factors of two draws (see
         `bmfjax.verdict.spread`); of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
-        the noise-free matrix that it is expected to get wrong.
+        the noise-free matrix that it is expected to get wrong; from parallel tempering
+        `round_trips` of all chains, and of sampler "smc" the figures of `log_evidence`.
     binary : Binarized or None
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
@@ -119,6 +134,23 @@ class Fit:
         """Draws of the rates of the prior "ard", (chain, draw, rank): high where the data do not
         need a factor."""
         return self.other_draws.get("rate")
+
+    @property
+    def log_evidence(self) -> LogEvidence | None:
+        r"""Log evidence of the model at this rank, :math:`\log p(D)`, with its standard error.
+
+        Returns
+        -------
+        bmfjax.posterior.evidence.LogEvidence or None
+            `value`, `error`, and of every run `runs` and `run_errors`. Of sampler "smc"; None of
+            the others, which do not estimate it.
+        """
+        if "log_evidence" not in self.scalars:
+            return None
+        of_runs = (np.asarray(self.scalars[f"log_evidence_{n}"], float) for n in EVIDENCE_OF_RUNS)
+        return LogEvidence(
+            self.scalars["log_evidence"], self.scalars["log_evidence_error"], *of_runs
+        )
 
     @property
     def is_real(self) -> bool:
@@ -344,6 +376,27 @@ class Fit:
         """
         raise InputError(f"model {self.model!r} has no given_new; use transform()")
 
+    def log_density(self, i, j, values) -> np.ndarray:
+        """Return the log density of observed cells under every draw.
+
+        It is what `bmfjax.compare` and `modes` score by. One number for every draw and cell
+        outgrows everything else: ask for some cells at a time.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        values : (cell,) float
+            What was observed: 0 and 1 for models of these, else numbers or stars.
+
+        Returns
+        -------
+        (draw, cell) float64
+            Draws of all chains, the first chain's first.
+        """
+        i, j, values = (np.asarray(part) for part in (i, j, values))
+        return self._log_density(i, j, values)
+
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
 
@@ -380,6 +433,14 @@ class Fit:
         raise InputError(f"model {self.model!r} has no flip rates; {self._no_flips}")
 
     _no_flips: ClassVar[str] = "use predict() for its reconstruction"
+
+    def _log_density(self, i, j, values) -> np.ndarray:
+        """Return what `log_density` does, of arrays."""
+        fits = cells.cell_draws(self, i, j)
+        return scores.normal_density(values, fits, cells.noise_sd(self))
+
+    #: What `log_density` is of: fits are compared where it is the same.
+    scored: ClassVar[str] = "densities of numbers"
 
     def _predict(self, i, j, kind, level) -> np.ndarray:
         """Return what `predict` does, of positions."""
@@ -454,6 +515,142 @@ class Fit:
         True
         """
         return spread(self.basis_draws, signed=not self.is_signed)
+
+    @functools.cached_property
+    def modes(self) -> Modes:
+        """Which solutions the draws are in, and their weights; computed once.
+
+        Draws are in one mode if their mean factors are alike: the tiles of every factor, matched,
+        have a cosine similarity of at least 0.8. Weights come from the evidence where the sampler
+        estimates it, from the visits where chains move between modes, and else from stacking,
+        which is approximate.
+
+        Returns
+        -------
+        bmfjax.posterior.modes.Modes
+            A sequence with `weights`, `weighted_by`, `common`, `table` and `sentence`; one mode of
+            weight 1 where all draws have the same factors.
+
+        Raises
+        ------
+        InputError
+            Of models whose factors have either sign: of matrix factorisations the data determine
+            only the product, and a variational fit is a mixture of its starts in equal parts.
+
+        References
+        ----------
+        Yao, Vehtari, Gelman (2022), "Stacking for non-mixing Bayesian computations: the curse and
+        blessing of multimodal posteriors", JMLR 23(79).
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> bool(abs(fit.modes.weights.sum() - 1) < 1e-12)
+        True
+        """
+        if self.is_signed:
+            raise InputError(f"model {self.model!r} has no modes: {self._no_modes}")
+        return modes_of(self, verdict.RHAT_USABLE, self.scalars.get("remedy", ""))
+
+    _no_modes: ClassVar[str] = (
+        "the data determine only the product of its factors; see verdict, agreement and spread"
+    )
+
+    def restricted(self, mode: int) -> Fit:
+        """The fit of one mode alone: the draws that are in it, and what follows from them.
+
+        Its verdict says that it is one mode only. Chains are cut to as many draws of each as leave
+        most draws in all; a chain with few draws in the mode is left out.
+
+        Parameters
+        ----------
+        mode : int
+            Position in `modes`, from 0; those with larger weights come first.
+
+        Returns
+        -------
+        Fit
+            Factors in the order of the first mode.
+
+        Raises
+        ------
+        InputError
+            Where there is no such mode, or the model has no modes.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> fit.restricted(0).verdict.startswith("One mode")
+        True
+        """
+        modes = self.modes
+        if isinstance(mode, bool) or not isinstance(mode, int | np.integer):
+            raise InputError(f"mode is {mode!r}; give a whole number")
+        if not 0 <= mode < len(modes):
+            raise InputError(f"mode is {mode}; give one from 0 to {len(modes) - 1}, of fit.modes")
+        chains, draws = modes.rectangle(mode)
+        order = modes.permutation[mode, chains]
+        per_factor = {n for n, axes in self.dims.items() if list(axes) == ["factor"]}
+        other = {n: v[chains[:, None], draws] for n, v in self.other_draws.items()}
+        for name in per_factor & other.keys():
+            other[name] = np.take_along_axis(other[name], order[:, None], -1)
+        usage, basis = (
+            chosen_draws(f, chains, draws, order) for f in (self.usage_draws, self.basis_draws)
+        )
+        found = dataclasses.replace(
+            self,
+            settings={**self.settings, "mode": f"{mode + 1} of {len(modes)}"},
+            usage_draws=usage,
+            basis_draws=basis,
+            other_draws=other,
+            trace={
+                n: t[chains[:, None], self._kept_steps[draws]]
+                for n, t in self.trace.items()
+                if n not in OF_REPLICAS
+            },
+            agreement=agreement(usage.mean(1), basis.mean(1)),
+        )
+        return found._judged_alone(
+            f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
+            f"({modes.weighted_by})"
+        )
+
+    def _judged_alone(self, what: str) -> Fit:
+        """Return a fit of one mode with its own figures, and `what` it is before its verdict."""
+        whole = ("log_evidence", "round_trips")
+        scalars = {n: v for n, v in self.scalars.items() if not n.startswith(whole)}
+        scalars |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
+        scalars |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
+        scalars |= verdict.of_chains(
+            self.mixing, self.num_chains, self.scalars["errors"], self.agreement, self.trace,
+            exact=self.scalars["exact"],
+            # The limit itself is not kept with the fit; whether it was reached is.
+            residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
+            # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
+            tried=verdict.Tried(
+                draws=int(self.scalars["num_draws"]), rank=self.rank,
+                remedy=self.scalars.get("remedy", ""),
+            ),
+        )  # fmt: skip
+        scalars["verdict"] = f"{what}. {scalars['verdict']}"
+        return dataclasses.replace(self, scalars=scalars)
+
+    @property
+    def _kept_steps(self) -> np.ndarray:
+        """Steps of the trace after which draws were kept, (draw,) int."""
+        every = max(1, int(self.scalars["thinning"]))
+        kept = self.usage_draws.shape[1]
+        return int(self.scalars["num_warmup"]) + every * np.arange(1, kept + 1) - 1
+
+    def kept_trace(self, name: str) -> np.ndarray:
+        """Return the trace of a scalar at the kept draws, (chain, draw)."""
+        return self.trace[name][:, self._kept_steps]
 
     @property
     def _is_small(self) -> bool:
@@ -591,9 +788,7 @@ class Fit:
 
     def _container(self) -> Any:
         """Return a new ArviZ container, which the fit does not keep; see `idata`."""
-        every = max(1, int(self.scalars["thinning"]))
-        kept = self.usage_draws.shape[1]
-        last = int(self.scalars["num_warmup"]) + every * np.arange(1, kept + 1) - 1
+        last = self._kept_steps
         # The trace of a variational fit is of its optimisation, and not of draws.
         trace = {} if self.approximation else self.trace
         factors = list(range(1, self.rank + 1))

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.blocks import spaced
 from bmfjax.data.checks import one_of, whole
-from bmfjax.fit import fit
+from bmfjax.fitting import fit
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -42,8 +42,10 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     binarize : float, optional
         Values above it count as one, others as zero. Default: values must be 0 or 1, and NaN is a
         missing entry.
-    num_chains, num_warmup, num_samples : int
-        As of `bmfjax.fit`.
+    num_chains : int
+    num_warmup, num_samples : int or "auto"
+    max_time : float, optional
+        As of `bmfjax.fit`: by default chains end when they agree, after ten minutes at most.
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
@@ -89,8 +91,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         *,
         binarize=None,
         num_chains=4,
-        num_warmup=1000,
-        num_samples=3000,
+        num_warmup="auto",
+        num_samples="auto",
+        max_time=None,
         init="annealed",
         priors=None,
         random_state=None,
@@ -100,6 +103,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.num_chains = num_chains
         self.num_warmup = num_warmup
         self.num_samples = num_samples
+        self.max_time = max_time
         self.init = init
         self.priors = priors
         self.random_state = random_state
@@ -135,6 +139,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             num_chains=self.num_chains,
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
+            max_time=self.max_time,
             seed=seed,
             progress=False,
         )

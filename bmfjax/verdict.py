@@ -31,6 +31,7 @@ from bmfjax.diagnostics import (
     share_agreeing,
     split_rhat,
 )
+from bmfjax.infer import round_trips
 from bmfjax.posterior import products
 from bmfjax.posterior.mixture import sampled_rhat
 from bmfjax.posterior.packed import subset
@@ -59,19 +60,41 @@ class Mixing(NamedTuple):
     uncertain: float = _NAN  # share of Boolean entries that are neither surely a one nor a zero
 
 
-def mixing(lines: Mapping, usage, basis) -> Mixing:
-    """Return R-hat and effective draws of up to 1,000 entries of products of draws.
+#: Entries of which nothing is known, and nothing held against the draws.
+UNSEEN = Mixing(np.ones(1), np.full(1, 1e9))
 
-    Of Boolean factors the entries are up to 500 with a mean in [0.05, 0.95]: one that is surely a
-    one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
+
+def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
+    """Return R-hat and effective draws of up to `number` entries of products of draws.
+
+    Of Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
+    a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
     without information follow the prior alone, which IASG does not sample.
     """
     share = _NAN
     if usage.dtype == bool:
-        entries, share = products.uncertain_entries(usage, basis, NUM_ENTRIES // 2, **lines)
+        entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
     else:
-        entries = products.sampled_entries(usage, basis, NUM_ENTRIES, **lines)
+        entries = products.sampled_entries(usage, basis, number, **lines)
     return Mixing(split_rhat(entries), ess_bulk(entries), share)
+
+
+def suffices(figures: Mapping, chains: int) -> bool:
+    """Whether draws with these figures need no more beside them.
+
+    R-hat must be what "Reliable" asks for, or "Usable" where the sampler is not exact; effective
+    draws are what either asks for.
+    """
+    least = ESS_PER_CHAIN * chains
+    return bool(
+        figures["rhat"] <= (RHAT_GOOD if figures["exact"] else RHAT_USABLE)
+        and not any(figures.get(name, _NAN) < least for name in ("ess_product", "ess_cutpoints"))
+    )
+
+
+def disagree(figures: Mapping) -> bool:
+    """Whether chains with these figures are in different places, or move too slowly to tell."""
+    return bool(figures["rhat"] > RHAT_USABLE)
 
 
 def mixing_of_starts(data, approximation) -> Mixing:
@@ -79,22 +102,46 @@ def mixing_of_starts(data, approximation) -> Mixing:
     return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
 
 
+# ---- what a run has tried ------------------------------------------------------------------------
+
+
+class Tried(NamedTuple):
+    """What a run has tried, and what is left to try."""
+
+    draws: int = 0  # of each chain
+    rank: int = 1
+    stopped: bool = False  # before all draws were taken
+    #: Temperatures (or walls) were used; None where the sampler has none.
+    ladder: bool | None = None
+    #: The option that turns temperatures on: its name, and a value as JSON.
+    ladder_option: tuple[str, str] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
+    #: A sampler that is left to try: one that estimates the evidence, or an exact one.
+    other_sampler: str | None = None
+    particles: int = 0  # of each run, of a sampler that has them
+    remedy: str = ""  # what is known already to be the next thing to try
+
+
+UNKNOWN = Tried()
+
+
 # ---- Boolean, relaxed and nonnegative factors ----------------------------------------------------
 
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    residual_floor: float = 0.0,
+    residual_floor: float = 0.0, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
     the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
-    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`.
+    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`
+    and `replica`, of which the figures hold the `round_trips`.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
-    `clamped` is the mean share of coordinates at a bound.
+    `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
+    chains do not agree, given what was `tried`, and empty where they do.
     """
     figures = {
         "exact": exact,
@@ -110,6 +157,8 @@ def of_chains(
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "errors": errors,
     }
+    if "replica" in trace:
+        figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     # What never moved, or is not there, has no R-hat and is no reason against the run.
     worst = max(np.nan_to_num(figures[name], nan=1.0) for name in _MIXING.values())
     figures["rhat"] = float(worst)
@@ -119,6 +168,7 @@ def of_chains(
         and not figures["ess_product"] < ESS_PER_CHAIN * chains
         and figures["factors_agreeing"] == 1.0
     )
+    figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
     return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing))}
 
 
@@ -133,12 +183,14 @@ _MIXING = {
 def _sentence_of_chains(figures, chains, rank) -> str:
     limits = _limits(figures)
     if chains == 1:
-        return f"{_NOT_CHECKED}{limits and '; '}{limits}."
+        return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
+    if not figures["converged"]:
+        modes = "; fit.modes and the report show the modes" * (figures["factors_agreeing"] != 1.0)
+        why = f"{_reasons(figures, chains, rank)}{limits and '; '}{limits}{modes}"
+        return f"Do not rely on this run, because {why}. Next, {figures['remedy']}."
     mixed = f"{_found(figures, rank)} {_everyone(chains)}, and {_entries_text(figures)}"
     if limits:
         mixed = f"{mixed}; {limits}"
-    if not figures["converged"]:
-        return f"Do not rely on this run, because {_reasons(figures, chains)}: {mixed}."
     if figures["exact"]:
         return _exact(figures, mixed)
     if figures["clamped"] > MANY_CLAMPED:
@@ -174,30 +226,91 @@ def _limits(figures) -> str:
     return "; ".join(limits)
 
 
-def _reasons(figures, chains) -> str:
-    """Say what keeps the run from having converged."""
-    reasons = [
-        f"{what} has an R-hat of {figures[name]:.2f}"
-        for what, name in _MIXING.items()
-        if figures[name] > RHAT_USABLE
-    ]
-    if figures["ess_product"] < ESS_PER_CHAIN * chains:
-        reasons.append(
+def _reasons(figures, chains, rank) -> str:
+    """Say what keeps the run from having converged: factors, the worst R-hat, or few draws."""
+    reasons = []
+    if figures["factors_agreeing"] != 1.0:
+        reasons.append(f"only {_found(figures, rank)} {_everyone(chains)}")
+    worst = max(_MIXING, key=lambda what: np.nan_to_num(figures[_MIXING[what]]))
+    if figures[_MIXING[worst]] > RHAT_USABLE:
+        reasons.append(f"{worst} has an R-hat of {figures[_MIXING[worst]]:.2f}")
+    if not reasons:
+        reasons = [
             f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "
             f"{ESS_PER_CHAIN} a chain"
+        ]
+    return " and ".join(reasons)
+
+
+# ---- what to try next ----------------------------------------------------------------------------
+
+
+def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> str:
+    """Say what to try next, in Python and on the command line; empty where nothing is wrong."""
+    if figures["converged"]:
+        return ""
+    if tried.remedy:
+        return tried.remedy
+    if chains == 1:
+        return _FOUR_CHAINS
+    if tried.particles:
+        more = 4 * tried.particles
+        return (
+            f"take more particles, sampler_options={{'num_particles': {more}}} (--option "
+            f"num_particles={more})"
         )
-    if figures["factors_agreeing"] != 1.0:
-        reasons.append("the chains did not all find the same factors")
-    last = (reasons or ["of NaN"])[-1]
-    return ", ".join(reasons[:-1]) + (" and " if len(reasons) > 1 else "") + last
+    apart = figures["factors_agreeing"] != 1.0 or figures["rhat"] > RHAT_SLOW
+    if tried.stopped and (not apart or _comes_together(log_joint)):
+        return _RESUME
+    if not apart:
+        return _more_draws(figures, chains, tried)
+    if tried.ladder is False:
+        name, value = tried.ladder_option
+        return (
+            f"let the chains cross between modes, sampler_options={{'{name}': {value}}} (--option "
+            f"{name}={value.replace(' ', '')})"
+        )
+    if tried.other_sampler is not None:
+        return f"fit with sampler='{tried.other_sampler}' (--sampler {tried.other_sampler})"
+    if tried.rank > 1:
+        less = tried.rank - 1
+        return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
+    return _more_draws(figures, chains, tried)
+
+
+#: Up to this R-hat chains that found the same factors are slow, and not apart.
+RHAT_SLOW = 1.2
+_FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
+_RESUME = (
+    "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
+    "SECONDS)"
+)
+
+
+def _comes_together(log_joint) -> bool:
+    """Say whether the chains were closer in the second half of the draws than in the first."""
+    half = log_joint.shape[1] // 2
+    if half < 4:
+        return True
+    return bool(split_rhat(log_joint[:, half:]) < split_rhat(log_joint[:, :half]))
+
+
+def _more_draws(figures, chains, tried) -> str:
+    """Say how many draws may be enough: at most ten times as many, in round numbers."""
+    short = ESS_PER_CHAIN * chains / max(np.nan_to_num(figures["ess_product"]), 1.0)
+    wanted = min(max(2.0, 1.5 * short), 10.0) * max(tried.draws, 100)
+    digit = 10.0 ** math.floor(math.log10(wanted))
+    number = int(math.ceil(wanted / digit) * digit)
+    return f"take more draws, num_samples={number} (--samples {number})"
 
 
 # ---- matrix factorisations -----------------------------------------------------------------------
 
 
 def of_ratings(
-    entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True
-) -> dict:
+    entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True,
+    tried: Tried = UNKNOWN,
+) -> dict:  # fmt: skip
     """Judge a matrix factorisation by entries of its fits.
 
     `cutpoints` (chain, draw, categories - 1), of "ordered-probit", count with their distances.
@@ -223,6 +336,7 @@ def of_ratings(
         and figures["ess_product"] >= ESS_PER_CHAIN * chains
         and figures.get("ess_cutpoints", math.inf) >= ESS_PER_CHAIN * chains
     )
+    figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
     return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing))}
 
 
@@ -239,9 +353,18 @@ def _of_cutpoints(cutpoints) -> dict:
     }
 
 
+def _remedy_of_ratings(figures, chains, tried) -> str:
+    """Say what to try next: chains of a matrix factorisation are slow rather than apart."""
+    if chains == 1:
+        return _FOUR_CHAINS
+    if figures["converged"]:
+        return ""
+    return _RESUME if tried.stopped else _more_draws(figures, chains, tried)
+
+
 def _sentence_of_ratings(figures, chains, rank) -> str:
     if chains == 1:
-        return f"{_NOT_CHECKED}."
+        return f"{_NOT_CHECKED}. Next, {figures['remedy']}."
     mixed = f"99 % of the fits have {_mixing(figures)}"
     if figures["rhat_precision"] > RHAT_GOOD:
         mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
@@ -259,7 +382,7 @@ def _sentence_of_ratings(figures, chains, rank) -> str:
             f"{_everyone(chains)}"
         )
     if not figures["converged"]:
-        return f"Do not rely on this run yet: {mixed}; take more draws."
+        return f"Do not rely on this run yet: {mixed}. Next, {figures['remedy']}."
     if not figures["exact"]:
         return (
             "Usable: chains that agree, and new lines drawn from nearly what each draw says of "
@@ -330,7 +453,8 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
     too_small = "standard deviations of a mean-field approximation are too small as a rule"
     if starts == 1:
         return (
-            f"Not checked: one start cannot show whether another finds the same; and {too_small}."
+            f"Not checked: one start cannot show whether another finds the same; and {too_small}. "
+            f"Next, {_FOUR_CHAINS}."
         )
     all_found = round(figures["factors_agreeing"] * rank) == rank
     mixed = (

@@ -174,7 +174,7 @@ def test_the_published_rule_is_not_called_exact(product):
             {"init": {"usage": np.full((60, 3), 0.5), "basis": np.zeros((40, 3))}},
             "values other than 0 and 1",
         ),
-        ({"sampler_options": {"moves": ("jump",)}}, "moves is 'jump'"),
+        ({"sampler_options": {"moves": ("jump",)}}, "moves with the update .* is 'jump'"),
         ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
         ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 100"),
     ],
@@ -216,8 +216,8 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     request = ask(data, 8, num_warmup=0)
     chains = Chains(None, None, request.settings(thinning=1))
     run = SimpleNamespace(
-        num_warmup=0, num_draws=250, steps_done=250, num_steps=250, timed_out=False, seconds=0.0,
-        intervals=lambda: {"usage": 1},
+        warmup_steps=0, num_draws=250, is_complete=True, timed_out=False, seconds=0.0,
+        earlier_steps=0, intervals=lambda: {"usage": 1},
     )  # fmt: skip
     kept, peaks = usage.words.nbytes + basis.words.nbytes, {}
     tracemalloc.start()

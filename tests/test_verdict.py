@@ -1,10 +1,23 @@
-"""How far apart the draws of a fit are: one number and one curve."""
+"""How far apart the draws of a fit are, what to try next, and the sentence that says so."""
+
+import re
 
 import numpy as np
 import pytest
 
+from bmfjax.cli import build_parser
+from bmfjax.families import FAMILIES
 from bmfjax.posterior.packed import PackedDraws
-from bmfjax.verdict import MAX_LINES, farther_spread, spread
+from bmfjax.verdict import (
+    MAX_LINES,
+    Mixing,
+    Tried,
+    farther_spread,
+    of_chains,
+    of_ratings,
+    remedy_of_chains,
+    spread,
+)
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
 
@@ -44,3 +57,64 @@ def test_of_two_factor_matrices_the_one_whose_draws_are_farther_apart_speaks():
     same = np.ones((2, 1, 3, 1))
     other = np.array([[[[1.0], [0.0]]], [[[0.0], [1.0]]]])
     assert farther_spread(other, same).largest == farther_spread(same, other).largest == 90.0
+
+
+# ---- what to try next ----------------------------------------------------------------------------
+
+APART = {"converged": False, "factors_agreeing": 0.5, "rhat": 2.3, "ess_product": 9.0}
+SLOW = {"converged": False, "factors_agreeing": 1.0, "rhat": 1.04, "ess_product": 60.0}
+FLAT = np.random.default_rng(0).normal(size=(4, 100))
+#: Chains that come together, and chains that stay apart.
+FALLING = FLAT + np.array([0, 3, 6, 9])[:, None] * np.exp(-np.arange(100) / 15)
+STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("figures", "tried", "log_joint", "words"),
+    [
+        (APART, Tried(ladder=False), STUCK, "--option inverse_temperatures=[1,0.6,0.36,0.2]"),
+        (APART, Tried(ladder=True, other_sampler="smc"), STUCK, "--sampler smc"),
+        (APART, Tried(ladder=None, other_sampler="gibbs"), STUCK, "--sampler gibbs"),
+        (APART, Tried(ladder=True, rank=8), STUCK, "rank=7 (--rank 7)"),
+        (APART, Tried(ladder=True, rank=8, stopped=True), FALLING, "--resume --max-time"),
+        (APART, Tried(ladder=True, rank=8, stopped=True), STUCK, "rank=7 (--rank 7)"),
+        (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
+        (SLOW, Tried(ladder=False, draws=300), FLAT, "num_samples=2000 (--samples 2000)"),
+        (SLOW, Tried(ladder=False, stopped=True), STUCK, "--resume --max-time"),
+        (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
+        (SLOW | {"converged": True}, Tried(), FLAT, ""),
+    ],
+)
+def test_the_remedy_depends_on_what_is_wrong_and_what_was_tried(figures, tried, log_joint, words):
+    remedy = remedy_of_chains(figures, 4, log_joint, tried)
+    assert words in remedy if words else remedy == ""
+    assert "--chains 4" in remedy_of_chains(APART, 1, log_joint[:1], Tried())
+
+
+def test_remedies_name_options_that_there_are():
+    known = build_parser().parse_args(["fit"])
+    for model in ("ormachine", "relaxed", "nmf"):
+        family = FAMILIES[model]
+        assert family.ladder[0] in next(iter(family.samplers.values())).option_names
+    for figures, tried in ((APART, Tried(ladder=False)), (APART, Tried(ladder=True, rank=2)),
+                           (SLOW, Tried()), (SLOW, Tried(stopped=True))):  # fmt: skip
+        for flag in re.findall(r"--([a-z-]+)", remedy_of_chains(figures, 4, STUCK, tried)):
+            assert hasattr(known, flag.replace("-", "_"))
+
+
+def test_the_sentence_says_what_to_do_why_and_what_next():
+    entries, trace = Mixing(np.full(5, 1.8), np.full(5, 20.0), 0.1), {"log_joint": STUCK}
+    agreeing = np.array([1.0, 1.0, 0.3])
+    found = of_chains(entries, 4, 3, agreeing, trace, exact=True, tried=Tried(ladder=False))
+    assert found["verdict"] == (
+        f"Do not rely on this run, because only 2 of 3 factors were found by all 4 chains and the "
+        f"log joint density has an R-hat of {found['rhat_log_joint']:.2f}; fit.modes and the "
+        f"report show the modes. Next, {found['remedy']}."
+    )
+    alone = of_chains(entries, 1, 3, agreeing, {"log_joint": FLAT[:1]}, exact=True)
+    assert alone["verdict"].endswith("Next, fit with num_chains=4 (--chains 4).")
+    few = of_ratings(entries, 4, agreeing, trace, tried=Tried(draws=1000))
+    assert few["verdict"].endswith("Next, take more draws, num_samples=10000 (--samples 10000).")
+    good = Mixing(np.ones(5), np.full(5, 900.0), 0.1)
+    found = of_chains(good, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
+    assert found["converged"] and found["remedy"] == "" and "Next" not in found["verdict"]

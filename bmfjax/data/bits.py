@@ -240,6 +240,17 @@ def _set_bits(words, line, entry):
     words.reshape(-1)[place[starts]] |= np.bitwise_or.reduceat(bits, starts)
 
 
+#: Ones in each byte.
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
+
+
+def count_ones(words) -> np.ndarray:
+    """Count the ones of every line of words: (..., words) uint32 to (...) int64."""
+    if hasattr(np, "bitwise_count"):  # from NumPy 2.0 on
+        return np.bitwise_count(words).sum(-1, dtype=np.int64)
+    return _ONES[np.ascontiguousarray(words).view(np.uint8)].sum(-1, dtype=np.int64)
+
+
 def product_words(usage, basis_words) -> np.ndarray:
     """Return the Boolean product of some rows as packed words, (rows, words) uint32.
 

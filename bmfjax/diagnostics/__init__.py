@@ -35,6 +35,7 @@ from bmfjax.diagnostics.convergence import (
     summarise,
 )
 from bmfjax.diagnostics.coverage import Coverage, coverage, covering_number, pairwise_distances
+from bmfjax.diagnostics.leave_one_out import LeaveOneOut, leave_one_out, stacking_weights
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
 from bmfjax.diagnostics.ranking import prediction_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
@@ -50,6 +51,7 @@ __all__ = [
     "Alignment",
     "Binarized",
     "Coverage",
+    "LeaveOneOut",
     "MostProbable",
     "SignedOrder",
     "Threshold",
@@ -72,6 +74,7 @@ __all__ = [
     "group",
     "integrated_time",
     "is_constant",
+    "leave_one_out",
     "load_netcdf",
     "mcse_mean",
     "most_probable_factors",
@@ -85,6 +88,7 @@ __all__ = [
     "save_netcdf",
     "share_agreeing",
     "split_rhat",
+    "stacking_weights",
     "summarise",
     "summary",
     "threshold",

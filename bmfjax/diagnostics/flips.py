@@ -57,24 +57,14 @@ def _flip_column(gain, covers, mine, partner, drop_ties):
     is kept while there is something to improve, because the partner may yet shed the bad half; it
     is dropped in the end, so that of equally good products the one with fewer ones is found.
     """
-    columns, alone, gains = uncovered_gains(gain, covers, mine, partner)
+    columns = np.flatnonzero(partner)
+    # With this factor taken out, an entry is uncovered where it is covered by this factor alone.
+    alone = covers[:, columns] == mine[:, None]
+    gains = np.sum(gain[:, columns], axis=1, where=alone)
     best = gains > 0
     if not drop_ties:
         tied = np.flatnonzero(mine & (gains == 0))
         best[tied] = alone[tied].any(axis=1)
-    return set_column(covers, mine, columns, best)
-
-
-def uncovered_gains(gain, covers, mine, partner, dtype=None):
-    """Return the columns of a factor, where no other factor covers them, and the gains there."""
-    columns = np.flatnonzero(partner)
-    # With this factor taken out, an entry is uncovered where it is covered by this factor alone.
-    alone = covers[:, columns] == mine[:, None]
-    return columns, alone, np.sum(gain[:, columns], axis=1, where=alone, dtype=dtype)
-
-
-def set_column(covers, mine, columns, best):
-    """Set `mine` to `best` in place, and keep `covers` right; True if anything changed."""
     flipped = np.flatnonzero(best != mine)
     if not len(flipped):
         return False

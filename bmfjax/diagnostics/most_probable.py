@@ -19,6 +19,9 @@ the place of one. The maximum is searched for from every start: one column after
 to the values that are best given the rates and densities of the sweep, which need not be best once
 these have followed, so that the best factors visited are kept; factors that are not missed are then
 emptied. The best end of all starts is returned. It is a local optimum at most.
+
+Given the rates, two numbers of a member matter: how many ones and how many zeros there are among
+the entries that no other factor covers. They are counted on packed words.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaln
 
+from bmfjax.data.bits import count_ones, pack_on_host, product_words
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.flips import coverage, set_column, uncovered_gains
-from bmfjax.diagnostics.reconstruction import boolean_product, check_boolean, check_reference
+from bmfjax.diagnostics.reconstruction import check_boolean, check_reference
 
 #: Jeffreys prior of a probability.
 HALF = 0.5
@@ -81,77 +84,123 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
         raise InputError("no start is given; give at least one pair of Boolean factors")
     ones = np.asarray(ones, bool)
     observed = np.ones(ones.shape, bool) if observed is None else np.asarray(observed, bool)
+    data = _packed(ones, observed)
     best = None
     for usage, basis in starts:
         usage, basis = np.array(usage), np.array(basis)
         check_boolean(usage, basis)
         check_reference(usage, basis, ones, observed)
-        found = _climb(usage, basis, ones, observed, max_sweeps)
-        score = log_posterior(*found, ones, observed)
-        if best is None or score > best.log_posterior:
-            best = MostProbable(*found, score)
+        found = _climb(usage, basis, data, max_sweeps)
+        if best is None or found.log_posterior > best.log_posterior:
+            best = found
     return best
 
 
 def log_posterior(usage, basis, ones, observed) -> float:
     """Return the log posterior of Boolean factors, flip rates and densities integrated out."""
-    counts = _counts(boolean_product(usage, basis), ones, observed)
-    value = sum(betaln(wrong + HALF, right + HALF) for wrong, right in counts)
+    return _log_posterior(usage, basis, _packed(np.asarray(ones, bool), observed))
+
+
+class _Packed(NamedTuple):
+    """Observed ones and zeros as words: a line holds a row, or a column."""
+
+    rows: tuple[np.ndarray, np.ndarray]
+    columns: tuple[np.ndarray, np.ndarray]
+
+
+def _packed(ones, observed) -> _Packed:
+    each = ones & observed, ~ones & observed
+    return _Packed(
+        tuple(map(pack_on_host, each)), tuple(pack_on_host(e, transposed=True) for e in each)
+    )
+
+
+def _log_posterior(usage, basis, data) -> float:
+    value = sum(betaln(wrong + HALF, right + HALF) for wrong, right in _counts(usage, basis, data))
     for factor in (usage, basis):
         members = factor.sum(0)
         value += betaln(members + HALF, len(factor) - members + HALF).sum()
     return float(value)
 
 
-def _counts(product, ones, observed):
+def _counts(usage, basis, data):
     """Count (flipped, kept) entries where the product is zero, and where it is one."""
-    hits = int((product & ones & observed).sum())
-    covered = int((product & observed).sum())
-    total, positive = int(observed.sum()), int((ones & observed).sum())
-    return (positive - hits, total - covered - (positive - hits)), (covered - hits, hits)
+    product = product_words(usage.T, pack_on_host(basis, transposed=True))
+    ones, zeros = data.rows
+    hits, misses = (int(count_ones(product & w).sum()) for w in (ones, zeros))
+    all_ones, all_zeros = (int(count_ones(w).sum()) for w in (ones, zeros))
+    return (all_ones - hits, all_zeros - misses), (misses, hits)
 
 
-def _climb(usage, basis, ones, observed, max_sweeps):
-    covers = coverage(usage, basis)
-    best = usage.copy(), basis.copy(), log_posterior(usage, basis, ones, observed)
+def _climb(usage, basis, data, max_sweeps) -> MostProbable:
+    """Improve one start in place; return the best factors visited."""
+    best = usage.copy(), basis.copy(), _log_posterior(usage, basis, data)
     for _ in range(max_sweeps):
-        gain = _log_odds(covers > 0, ones, observed)
-        changed = False
-        for k in range(usage.shape[1]):
-            changed |= _improve(gain, covers, usage[:, k], basis[:, k])
-            changed |= _improve(gain.T, covers.T, basis[:, k], usage[:, k])
-        if not changed:
+        if not _sweep(usage, basis, data, _log_odds(usage, basis, data)):
             break
-        score = log_posterior(usage, basis, ones, observed)
+        score = _log_posterior(usage, basis, data)
         if score > best[2]:
             best = usage.copy(), basis.copy(), score
-    return _without_idle_factors(*best, ones, observed)
+    return MostProbable(*_without_idle_factors(*best, data))
 
 
-def _without_idle_factors(usage, basis, score, ones, observed):
+def _without_idle_factors(usage, basis, score, data):
     """Empty every factor without which the rest is as probable, the smallest first."""
     for k in np.argsort(usage.sum(0) * basis.sum(0), kind="stable"):
         fewer = usage.copy(), basis.copy()
         fewer[0][:, k], fewer[1][:, k] = False, False
-        without = log_posterior(*fewer, ones, observed)
+        without = _log_posterior(*fewer, data)
         if without >= score - 1e-9:
             (usage, basis), score = fewer, without
-    return usage, basis
+    return usage, basis, score
 
 
-def _log_odds(product, ones, observed):
-    """Return the log likelihood ratio of a one at every entry, at the rates of this product."""
-    (flips_0, kept_0), (flips_1, kept_1) = _counts(product, ones, observed)
+def _log_odds(usage, basis, data) -> tuple[float, float]:
+    """Return the log likelihood ratio of a one, at a one and at a zero, given this product."""
+    (flips_0, kept_0), (flips_1, kept_1) = _counts(usage, basis, data)
     rate_0 = (flips_0 + HALF) / (flips_0 + kept_0 + 1.0)
     rate_1 = (flips_1 + HALF) / (flips_1 + kept_1 + 1.0)
-    present = np.log((1.0 - rate_1) / rate_0)
-    absent = np.log(rate_1 / (1.0 - rate_0))
-    return np.where(observed, np.where(ones, present, absent), 0.0).astype(np.float32)
+    return float(np.log((1.0 - rate_1) / rate_0)), float(np.log(rate_1 / (1.0 - rate_0)))
 
 
-def _improve(gain, covers, mine, partner) -> bool:
-    """Set `mine` to its best values in place, keep `covers` right; True if anything changed."""
-    columns, _, gains = uncovered_gains(gain, covers, mine, partner, dtype=float)
-    others = mine.sum() - mine
-    prior = np.log((others + HALF) / (len(mine) - 1 - others + HALF))
-    return set_column(covers, mine, columns, gains + prior > 0)
+def _sweep(usage, basis, data, odds) -> bool:
+    """Set one factor after the other to its best values in place; True if anything changed.
+
+    What the other factors cover is kept as words, of those that were set in this sweep and, for
+    every factor, of those that are still to come.
+    """
+    words = pack_on_host(usage, transposed=True), pack_on_host(basis, transposed=True)
+    to_come = _unions_after(usage, words[1]), _unions_after(basis, words[0])
+    done = tuple(np.zeros_like(unions[0]) for unions in to_come)
+    changed = False
+    for k in range(usage.shape[1]):
+        mine = usage[:, k], basis[:, k]
+        others = tuple(d | unions[k] for d, unions in zip(done, to_come, strict=True))
+        changed |= _improve(mine[0], words[1][k], others[0], data.rows, odds)
+        words[0][k] = pack_on_host(mine[0][None])[0]
+        changed |= _improve(mine[1], words[0][k], others[1], data.columns, odds)
+        words[1][k] = pack_on_host(mine[1][None])[0]
+        done[0][mine[0]] |= words[1][k]
+        done[1][mine[1]] |= words[0][k]
+    return changed
+
+
+def _unions_after(mine, partner_words):
+    """Return for every factor what those after it cover: (rank, lines, words)."""
+    rank = mine.shape[1]
+    unions = np.zeros((rank, len(mine), partner_words.shape[1]), np.uint32)
+    for k in range(rank - 1, 0, -1):
+        unions[k - 1] = unions[k]
+        unions[k - 1][mine[:, k]] |= partner_words[k]
+    return unions
+
+
+def _improve(mine, partner_words, others, lines, odds) -> bool:
+    """Set one side of a factor to its best values in place; True if anything changed."""
+    alone = partner_words & ~others
+    gains = sum(odd * count_ones(alone & w) for odd, w in zip(odds, lines, strict=True))
+    members = mine.sum() - mine
+    best = gains + np.log((members + HALF) / (len(mine) - 1 - members + HALF)) > 0
+    changed = bool((best != mine).any())
+    mine[:] = best
+    return changed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
+import pandas as pd
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
@@ -120,7 +120,7 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
             f"of {len(ones)} values {count} are ones, and without both kinds nothing can be "
             "ranked; give ones and zeros"
         )
-    ranks = rankdata(p)
+    ranks = pd.Series(p).rank().to_numpy()
     auc = (ranks[ones].sum() - count * (count + 1) / 2) / (count * (len(ones) - count))
     # Entries, and ones among them, that are ranked at least as high.
     order = np.sort(p)

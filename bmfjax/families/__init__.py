@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bmfjax.data import InputError, checks
-from bmfjax.families.base import Family, Request, check_structure
+from bmfjax.families.base import AUTO, Family, Request, check_structure
 from bmfjax.families.boolean import Boolean
 from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
@@ -25,8 +25,8 @@ def ask(
     priors=None,
     init=None,
     num_chains=4,
-    num_warmup=1000,
-    num_samples=3000,
+    num_warmup=AUTO,
+    num_samples=AUTO,
     seed=0,
     sampler_options=None,
 ) -> Request:

@@ -20,18 +20,26 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.result import PREDICTED, Fit
+from bmfjax.verdict import Mixing, Tried
 
 Data = BinaryMatrix | RealMatrix | Ratings
 FACTORS = ("usage", "basis")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 #: Draws of a chain that are kept at most, bytes of all kept draws, and the fewest for a result.
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
+#: The number of draws, or of steps of warm-up, that a run finds itself.
+AUTO = "auto"
+#: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
+LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
+#: Steps of warm-up before a given number of draws, where they are not given.
+NUM_WARMUP = 1000
 
 
 # ---- tables ---------------------------------------------------------------------------------
@@ -100,8 +108,8 @@ class Request:
     priors: Any
     init: Any
     num_chains: int
-    num_warmup: int
-    num_samples: int
+    num_warmup: int | str
+    num_samples: int | str
     seed: int
     sampler_options: Any
 
@@ -118,7 +126,12 @@ class Request:
                 f"{rows} x {columns} matrix"
             )
         for name, least in (("num_chains", 1), ("num_warmup", 0), ("num_samples", LEAST_KEPT)):
-            checks.whole(name, getattr(self, name), least)
+            value = getattr(self, name)
+            if isinstance(value, str) and name != "num_chains":
+                if value != AUTO:
+                    raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
+                continue
+            checks.whole(name, value, least)
 
     @property
     def key(self) -> jax.Array:
@@ -129,6 +142,31 @@ class Request:
     def made_by(self) -> Sampler:
         """The sampler that was asked for."""
         return self.family.samplers[self.sampler]
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the run itself finds out when it is done."""
+        return self.num_samples == AUTO
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of draws at which the run looks whether they suffice; none where it is told."""
+        return LOOKS if self.is_auto else ()
+
+    @property
+    def most_samples(self) -> int:
+        """The number of draws of a chain, or the most."""
+        return LOOKS[-1] if self.is_auto else self.num_samples
+
+    def warmup(self, adapted: int) -> int:
+        """Return the steps before draws are kept: as given, or `adapted` where the run adapts."""
+        if self.num_warmup != AUTO:
+            return self.num_warmup
+        if not self.is_auto:
+            return NUM_WARMUP
+        given = self.read_options()
+        asked = [given.get(name, 0) for name in ("num_anneal", "num_adapt")]
+        return max(adapted, sum(int(n) for n in asked if isinstance(n, int | np.integer)))
 
     @property
     def size(self) -> str:
@@ -220,6 +258,19 @@ class Chains:
     #: The trace that says how far a run is, and what its steps after the warm-up are.
     objective: str = "log_joint"
     counted: str = "draws a chain"
+    #: Numbers of draws at which the run looks whether they suffice (`families.stopping`).
+    looks: tuple[int, ...] = ()
+    #: ``next_stage(run)``: what runs on from there where the chains of this run disagree.
+    next_stage: Callable[[ChainRun], Chains] | None = None
+    #: What the draws are from, for the progress bar.
+    phase: str = "sampling"
+    #: Of the random numbers, beside those of an earlier stage.
+    stream: int | None = None
+    #: How far a run has come, in words; None: so many draws of all. What gives it a result sooner.
+    reached: Callable[[ChainRun], str] | None = None
+    sooner: str = "a smaller num_warmup"
+    #: Whether a run that is to end by itself is stopped after some time, where none is given.
+    limited: bool = True
     #: Whether a run needs no more steps, and whether a stopped one has enough for a result.
     finished: Callable[[ChainRun], bool] = lambda run: False
     enough: Callable[[ChainRun], bool] = lambda run: (
@@ -229,9 +280,10 @@ class Chains:
     def run(self, request: Request, resume: bool = False) -> ChainRun:
         """Return the chains at their start."""
         every, most_kept = self.thinning
+        key = request.key
         return ChainRun(
             self.algorithm,
-            request.key,
+            key if self.stream is None else jax.random.fold_in(key, self.stream),
             self.data,
             num_chains=request.num_chains,
             num_warmup=self.num_warmup,
@@ -255,6 +307,9 @@ class Family:
     #: Whether `priors` may be one prior, of the entries of both factor matrices.
     shares_prior: ClassVar[bool] = False
 
+    #: The option that lets chains cross between modes, and a value of it as JSON.
+    ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
+
     def kind(self, model: str) -> type[Data]:
         """Return the type that files and arrays are read as."""
         return BinaryMatrix
@@ -271,13 +326,37 @@ class Family:
         """Return the priors that one of the models has."""
         return self.priors
 
+    def other_sampler(self, request: Request) -> str | None:
+        """Return a sampler to try where the chains of this one do not agree: an exact one."""
+        if request.made_by.exact:
+            return None
+        return next((name for name, sampler in self.samplers.items() if sampler.exact), None)
+
     def chains(self, request: Request) -> Chains:
         """Check what the model alone can check, and build its chains."""
         raise NotImplementedError
 
+    def figures(
+        self, request: Request, chains: Chains, entries: Mixing, drawn: Mapping, trace: Mapping
+    ) -> dict:
+        """Return figures of the verdict of draws whose factors are in no order yet."""
+        return verdict.of_chains(
+            entries, request.num_chains, math.nan, np.ones(int(request.rank)), trace,
+            exact=is_exact(request, chains),
+        )  # fmt: skip
+
+    def product_draws(self, request: Request, drawn: Mapping) -> tuple:
+        """Return draws of two factor matrices whose products are the entries to look at."""
+        return tuple(drawn[name] for name in FACTORS)
+
     def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
         """Turn the draws into a fit: factors in one order, figures, verdict."""
         raise NotImplementedError
+
+
+def is_exact(request: Request, chains: Chains) -> bool:
+    """Whether the draws are from the posterior itself."""
+    return request.made_by.exact and chains.arguments.get("exact", True)
 
 
 def check_structure(data: Data) -> None:
@@ -351,27 +430,41 @@ def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
     )
 
 
-def annealed_options(request: Request, options: Mapping, from_prior: bool) -> dict:
+def annealed_options(request: Request, options: Mapping, from_prior: bool, warmup: int) -> dict:
     """Return the options of an exact sampler, checked, with how many sweeps are annealed.
 
-    Chains from the prior are annealed in the first half of the warm-up, unless told otherwise.
+    Unless told otherwise, chains from the prior are annealed in the first half of the warm-up, and
+    in the other half a ladder of temperatures is adapted. Without a ladder all of the warm-up is
+    annealed where the run may count draws as warm-up too.
     """
     options = dict(options)
-    options.setdefault("num_anneal", request.num_warmup // 2 if from_prior else 0)
+    ladder, number = options.get("inverse_temperatures"), warmup // 2
+    if request.is_auto and request.num_warmup == AUTO and ladder is None:
+        number = warmup
+    if isinstance(adapted := options.get("num_adapt", 0), int):
+        number = min(number, max(warmup - adapted, 0))
+    options.setdefault("num_anneal", number if from_prior else 0)
     number = checks.whole("num_anneal", options["num_anneal"], 0)
     lowest = options.get("lowest", 0.5)
     if not isinstance(lowest, int | float) or not 0 < lowest <= 1:
         raise InputError(f"lowest is {lowest!r}; give a number above 0 and at most 1")
-    ladder = options.get("inverse_temperatures")
     listed = not isinstance(ladder, str) and hasattr(ladder, "__len__")
     if ladder is not None and not (listed and all(isinstance(b, int | float) for b in ladder)):
         raise InputError(
             f"inverse_temperatures is {ladder!r}; give numbers from 1.0 downwards, such as "
             "bmfjax.infer.geometric_ladder makes them"
         )
-    if number > (most := request.num_warmup):
+    if ladder is not None:
+        options.setdefault("num_adapt", max(warmup - number, 0))
+        adapted = checks.whole("num_adapt", options["num_adapt"], 0)
+        if adapted and number + adapted > warmup:
+            raise InputError(
+                f"num_adapt is {adapted} after {number} annealed sweeps, and num_warmup "
+                f"{warmup}; a ladder is not exact while it is adapted: adapt it within the warm-up"
+            )
+    if number > warmup:
         raise InputError(
-            f"num_anneal is {number} and num_warmup {most}; annealed sweeps are not draws from "
+            f"num_anneal is {number} and num_warmup {warmup}; annealed sweeps are not draws from "
             "the posterior: anneal within the warm-up"
         )
     return options
@@ -453,13 +546,40 @@ def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int,
 def most_probable(run: ChainRun, trace: Mapping) -> tuple[int, int]:
     """Return chain and draw of the kept draw with the highest log joint density."""
     every = run.thinning("usage")
-    kept = trace["log_joint"][:, run.num_warmup :][:, every - 1 :: every]
-    return tuple(int(i) for i in np.unravel_index(np.argmax(kept), kept.shape))
+    return highest(trace["log_joint"][:, run.warmup_steps :][:, every - 1 :: every])
+
+
+def highest(log_joint: np.ndarray) -> tuple[int, int]:
+    """Return chain and draw of the highest value (chain, draw)."""
+    return tuple(int(i) for i in np.unravel_index(np.argmax(log_joint), log_joint.shape))
 
 
 def after_warmup(run: ChainRun, trace: Mapping) -> dict:
     """Return the trace of the draws that count, {name: (chain, draw)}."""
-    return {n: values[:, run.num_warmup :] for n, values in trace.items()}
+    return {n: values[:, run.warmup_steps :] for n, values in trace.items()}
+
+
+def what_was_tried(request: Request, chains: Chains, run: ChainRun) -> Tried:
+    """Return what the verdict needs to know of a run to name what is left to try."""
+    family = request.family
+    has_ladder = family.ladder[0] in request.made_by.option_names
+    return Tried(
+        draws=run.num_draws,
+        rank=int(request.rank),
+        stopped=not run.is_complete,
+        ladder="replica" in chains.trace if has_ladder else None,
+        ladder_option=family.ladder,
+        other_sampler=family.other_sampler(request),
+        particles=_particles(request),
+    )
+
+
+def _particles(request: Request) -> int:
+    """Return how many particles a run has, 0 where the sampler has none."""
+    known = inspect.signature(request.made_by.make).parameters
+    if "num_particles" not in known:
+        return 0
+    return int((request.sampler_options or {}).get("num_particles", known["num_particles"].default))
 
 
 def make_fit(
@@ -480,10 +600,11 @@ def make_fit(
     `judge` returns the figures and the verdict of the fit, which has all but these.
     """
     scalars = {
-        "num_warmup": request.num_warmup,
+        "num_warmup": run.warmup_steps,
         "num_draws": run.num_draws,
+        "earlier_steps": run.earlier_steps,
         "thinning": run.intervals().get("usage", chains.settings["thinning"]),
-        "complete": run.steps_done == run.num_steps,
+        "complete": run.is_complete,
         "timed_out": run.timed_out,
         "seconds": run.seconds,
     }

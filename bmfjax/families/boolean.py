@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -27,17 +27,24 @@ from bmfjax.families.base import (
     Sampler,
     annealed_options,
     digest,
+    highest,
     matched_rows,
     most_probable,
     settings_text,
     thinning,
 )
+from bmfjax.families.particles import chains_of_particles, particles
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
 from bmfjax.infer import ChainRun, OrMachineGibbs, boolean_starts
+from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.mcmc.ormachine import RULES
+from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import usage_of_new_rows
 from bmfjax.kernels.boolean.bits import MAX_JOINT
-from bmfjax.posterior import cells, products
+from bmfjax.kernels.ladders import geometric_ladder
+from bmfjax.kernels.smc import BLOCK
+from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.packed import PackedDraws, as_packed
 from bmfjax.posterior.selection import MAX_ENTRIES, is_all
 from bmfjax.report import facts
@@ -50,12 +57,25 @@ MAX_KEPT = 500
 MAX_MATCHED = 1000
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
 
-#: Entries up to which the sampler moves single lines with the other factor matrix summed out, and
-#: up to which factors are born in a sweep.
-SMALL, MEDIUM = 2**17, 2**24
-#: Entries, times 4 to the power of the rank, up to which a factor matrix is summed out for all
-#: factors at once, at these inverse temperatures: the default number of temperatures.
-TINY, LADDER = 2**22, (1.0, 0.6, 0.36, 0.2)
+#: Entries up to which the sampler moves single lines with the other factor matrix summed out, up
+#: to which factors are reborn with a matrix of gains, and up to which they are born in a sweep.
+SMALL, DENSE, MEDIUM = 2**17, 2**22, 2**24
+#: Entries, times 2 to the power of the rank, up to which a factor matrix is summed out for all
+#: factors at once.
+FEW_STATES = 2**21
+#: Of a ladder of temperatures: the least number (the rank, where that is more), and the hottest.
+TEMPERATURES, HOTTEST = 4, 0.2
+#: Rounds of a step in which temperatures exchange factors: they cost little beside a sweep.
+EXCHANGES = 4
+
+#: Steps before draws are kept of a run that finds its own warm-up: annealed from the prior; from
+#: other starts; and for every factor with temperatures, where chains without disagree.
+ANNEAL, SETTLE, STAGE_WARMUP = 750, 100, 50
+#: Where they are annealed from: chains without temperatures end in poor modes from colder ones, and
+#: waste steps on hotter ones.
+LOWEST = 0.1
+#: Of the random numbers of a fit, beside those of its chains: starts, and the second stage.
+START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
 
 
 PAGE = Page(
@@ -66,6 +86,7 @@ PAGE = Page(
         facts.found,
         facts.uncertain,
         facts.flip_rates,
+        facts.replicas,
     ),
     sections=(*TILES, *CHAINS_OF_TILES),
     words=(*WORDS_OF_TILES, *DRAWS),
@@ -100,6 +121,15 @@ class BooleanFit(TileFit):
 
     def _noisy_probability(self, i, j):
         return products.predictive(*self._factors(i, j), self.other_draws["flip_rate"])
+
+    scored = "probabilities of ones and zeros"
+
+    def _log_density(self, i, j, values):
+        draws = map(as_packed, (self.usage_draws, self.basis_draws))
+        products = np.stack(list(cells.boolean_products(*draws, i, j)))
+        rates = self.other_draws["flip_rate"]
+        rates = np.stack([rates, rates], -1) if rates.ndim == 2 else rates
+        return scores.flipped_density(values, products, rates.reshape(-1, 2))
 
     def _cells(self, i, j, kinds, level, noisy):
         # Zeros and ones are told by their mean: nothing else is kept of the draws.
@@ -140,7 +170,12 @@ class Boolean(Family):
         "gibbs": Sampler(
             OrMachineGibbs, True, ("log_joint", "errors", "dispersion"),
             "exact, on packed words (`OrMachineGibbs`)",
-        )
+        ),
+        "smc": Sampler(
+            OrMachineSMC, True, ("log_joint", "errors", "dispersion"),
+            "for a rank of at most 8: independent populations of particles that go from the prior "
+            "to the posterior, with the evidence of the model (`OrMachineSMC`)",
+        ),
     }  # fmt: skip
     priors: ClassVar = {
         "usage": Prior(
@@ -169,75 +204,128 @@ class Boolean(Family):
     )  # fmt: skip
 
     def chains(self, request: Request) -> Chains:
-        data, rank = request.data, int(request.rank)
-        arguments = boolean_arguments(request)
-        given = _bits(request)
-        model = functools.partial(models.ormachine, rank=rank, **arguments)
-        options = sampler_options(request)
-        kernel = request.made_by.make(model, **options)
+        if request.sampler == "smc":
+            return _populations(request, boolean_arguments(request))
+        arguments, given = boolean_arguments(request), _bits(request)
+        options, hotter = sampler_options(request), second_stage_options(request)
+        check_need(request, hotter or options)
         from_prior = given is None and options.get("update") == "collapsed"
-        bytes_a_draw = request.num_chains * rank * sum(data.shape)
-        every, most_kept = thinning(bytes_a_draw, request.num_samples, MAX_KEPT)
-        kept = min(most_kept, request.num_samples)
-        needed = memory_needed(data, rank, request.num_chains, kept, options)
-        require_memory(
-            sum(needed.values()),
-            f"a fit of {request.size} "
-            f"({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
-            "choose fewer rows or columns, or a lower rank",
-        )
-        bound, _ = kernel.bind_packed(data)
 
-        def start(resume):
-            if from_prior:
-                return None
-            if given is not None:
-                starts = [given] * request.num_chains
-            elif resume:  # what was stored replaces it
-                empty = dict(
-                    zip(FACTORS, (np.zeros((s, rank), bool) for s in data.shape), strict=True)
-                )
-                starts = [empty] * request.num_chains
-            else:
-                key = jax.random.fold_in(request.key, 2**31 - 1)
-                starts = boolean_starts(key, data, rank, request.num_chains)
-            place = jax.jit(bound.unconstrain)
-            return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
+        def next_stage(run):
+            return _chains(
+                request, arguments, hotter, "where chains that disagreed had come",
+                lambda bound, resume: _position(run.state),
+                num_warmup=hotter["num_anneal"] + hotter["num_adapt"],
+                phase=f"sampling at {len(hotter['inverse_temperatures'])} temperatures",
+                stream=STAGE_STREAM,
+            )  # fmt: skip
 
-        return Chains(
-            bound.algorithm,
-            bound.data,
-            request.settings(
-                priors={n: settings_text(p) for n, p in arguments.items()},
-                init=_start_text(given, from_prior, options["num_anneal"]),
-                thinning=every,
-                sampler_options={n: str(v) for n, v in options.items()},
-            ),
-            sites=tuple(sites_of(arguments)),
-            trace=(*request.made_by.trace, *_traced(options)),
-            thinning=(every, most_kept),
-            num_warmup=request.num_warmup,
-            num_samples=request.num_samples,
-            start=start,
-            arguments={"exact": options.get("dispersion", "sample") == "sample"},
-        )
+        return _chains(
+            request, arguments, options,
+            _start_text(given, from_prior, options["num_anneal"], request.data.shape),
+            lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
+            num_warmup=request.warmup(_adapted(request, options)),
+            next_stage=None if hotter is None else next_stage,
+            more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
+        )  # fmt: skip
+
+    def other_sampler(self, request):
+        states = request.data.num_rows * request.data.num_columns * 2 ** int(request.rank)
+        small = int(request.rank) <= MAX_JOINT and states <= FEW_STATES
+        return "smc" if small and request.sampler != "smc" else None
+
+    def product_draws(self, request, drawn):
+        sides = zip(FACTORS, request.data.shape, strict=True)
+        return tuple(PackedDraws(drawn[name], size) for name, size in sides)
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> BooleanFit:
-        data, drawn, trace = request.data, run.draws(), run.trace()
+        data, figures = request.data, {}
+        if request.sampler == "smc":
+            drawn, trace, figures = particles(request, chains, run)
+            pivot = highest(trace["log_joint"][:, figures["thinning"] - 1 :: figures["thinning"]])
+        else:
+            drawn, trace = run.draws(), run.trace()
+            pivot = most_probable(run, trace)
         usage = PackedDraws(drawn.pop("usage"), data.num_rows)
         basis = PackedDraws(drawn.pop("basis"), data.num_columns)
-        aligned = align_packed(usage, basis, most_probable(run, trace))
+        aligned = align_packed(usage, basis, pivot)
         for name in ("usage_density", "basis_density"):
             if name in drawn:
                 drawn[name] = np.take_along_axis(drawn[name], aligned.permutation, -1)
-        best = int(np.argmax(trace["log_joint"][:, run.num_warmup :].mean(1)))
+        best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
         return tile_fit(
             BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, drawn,
-            binary=_majority(data, aligned, best),
+            binary=_majority(data, aligned, best), figures=figures,
         )  # fmt: skip
 
 
 # ---- before ---------------------------------------------------------------------------------
+
+
+def _chains(
+    request, arguments, options, init: str, start: Callable, more=MappingProxyType({}), **of_stage
+) -> Chains:
+    """Return the chains of these options; ``start(bound, resume)`` gives their positions.
+
+    `more` settings determine the draws of later stages.
+    """
+    model = functools.partial(models.ormachine, rank=int(request.rank), **arguments)
+    bound, _ = request.made_by.make(model, **options).bind_packed(request.data)
+    every, most_kept = _thinning(request)
+    return Chains(
+        bound.algorithm,
+        bound.data,
+        request.settings(
+            priors={n: settings_text(p) for n, p in arguments.items()},
+            init=init,
+            thinning=every,
+            sampler_options={n: str(v) for n, v in options.items()},
+            **more,
+        ),
+        sites=tuple(sites_of(arguments)),
+        trace=(*request.made_by.trace, *_traced(options)),
+        thinning=(every, most_kept),
+        num_samples=request.most_samples,
+        start=functools.partial(start, bound),
+        arguments={"exact": options.get("dispersion", "sample") == "sample"},
+        looks=request.looks,
+        **of_stage,
+    )
+
+
+def _thinning(request) -> tuple[int, int]:
+    words = sum(-(-size // WORD) for size in request.data.shape)
+    bytes_a_draw = 4 * request.num_chains * int(request.rank) * words
+    return thinning(bytes_a_draw, request.most_samples, MAX_KEPT)
+
+
+def _starts(request, bound, given, resume):
+    """Return the positions of chains that do not start from the prior."""
+    data, rank = request.data, int(request.rank)
+    if given is not None:
+        starts = [given] * request.num_chains
+    elif resume:  # what was stored replaces it
+        empty = {n: np.zeros((s, rank), bool) for n, s in zip(FACTORS, data.shape, strict=True)}
+        starts = [empty] * request.num_chains
+    else:
+        key = jax.random.fold_in(request.key, START_STREAM)
+        starts = boolean_starts(
+            key, data, rank, request.num_chains, num_exchange=_exchanged(data.shape)
+        )
+    place = jax.jit(bound.unconstrain)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
+
+
+def _position(state) -> dict:
+    """Return where chains without temperatures are."""
+    while not hasattr(state, "position"):
+        state = state.inner
+    return state.position
+
+
+def _adapted(request, options) -> int:
+    """Return the steps before draws are kept, of a run that may count draws as warm-up."""
+    return ANNEAL if request.init is None and options.get("update") == "collapsed" else SETTLE
 
 
 def boolean_arguments(request: Request) -> dict:
@@ -250,9 +338,35 @@ def sampler_options(request: Request) -> dict:
     """Return the options of the sampler: as given, or what a matrix of this size affords."""
     given = request.read_options()
     options = default_options(*request.data.shape, request.rank, given) | given
+    if second_stage_options(request) is not None:
+        for name in ("inverse_temperatures", "num_exchanges", "num_adapt"):
+            options.pop(name, None)
     # Starts of single flips are annealed already, and who gives a start wants to keep it.
     from_prior = options.get("update") == "collapsed" and request.init is None
-    return annealed_options(request, options, from_prior)
+    if request.is_auto and from_prior:
+        options.setdefault("lowest", LOWEST)
+    warmup = request.warmup(_adapted(request, options))
+    return annealed_options(request, options, from_prior, warmup)
+
+
+def second_stage_options(request: Request) -> dict | None:
+    """Return the options of chains that go on where the first ones disagree; None for none.
+
+    A run of a given length has these temperatures from the start, and so has one whose
+    temperatures are given.
+    """
+    given = request.read_options()
+    options = default_options(*request.data.shape, request.rank, given)
+    if not request.is_auto or "inverse_temperatures" not in options.keys() - given.keys():
+        return None
+    # Chains that disagree are heated again: a ladder alone takes long to move what is stuck.
+    warmup = STAGE_WARMUP * int(request.rank)
+    wanted = checks.whole("num_anneal", given.get("num_anneal", warmup), 0)
+    heated = min(wanted, warmup // 2) if request.init is None else 0
+    left = warmup - heated
+    # No draw is kept of a ladder that still changes.
+    adapted = min(checks.whole("num_adapt", given.get("num_adapt", left), 0), left)
+    return options | given | {"num_anneal": heated, "num_adapt": adapted}
 
 
 def default_options(rows: int, columns: int, rank: int, given: Mapping = MappingProxyType({})):
@@ -260,10 +374,11 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
 
     Examples
     --------
-    >>> default_options(435, 16, 4)
-    {'update': 'collapsed', 'inverse_temperatures': (1.0, 0.6, 0.36, 0.2)}
-    >>> default_options(435, 16, 8), default_options(512, 512, 4), default_options(10**6, 1000, 4)
-    ({'moves': ('collapsed',)}, {'moves': ('birth',)}, {'moves': ()})
+    >>> small = default_options(435, 16, 8)
+    >>> small["update"], len(small["inverse_temperatures"])
+    ('collapsed', 8)
+    >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
+    [{'moves': ('collapsed',)}, {'moves': ('rebirth',)}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
     {'moves': ('collapsed',)}
     """
@@ -272,11 +387,27 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     # Moves, and flip rates that are set, belong to the other updates.
     other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
     entries = rows * columns
-    if rank <= MAX_JOINT and entries * 4**rank <= TINY and not other:
-        return {"update": "collapsed", "inverse_temperatures": LADDER}
+    if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
+        ladder = geometric_ladder(HOTTEST, max(TEMPERATURES, rank))
+        tempered = given.get("inverse_temperatures", ladder) is not None
+        more = {"num_exchanges": EXCHANGES} if tempered else {}
+        return {"update": "collapsed", "inverse_temperatures": ladder, **more}
     if entries <= SMALL:
         return {"moves": ("collapsed",)}
+    if entries <= DENSE:
+        return {"moves": ("rebirth",)}
     return {"moves": ("birth",) if entries <= MEDIUM else ()}
+
+
+def check_need(request: Request, options: Mapping) -> None:
+    """Refuse a fit that needs more memory than is left."""
+    kept = min(_thinning(request)[1], request.most_samples)
+    needed = memory_needed(request.data, int(request.rank), request.num_chains, kept, options)
+    require_memory(
+        sum(needed.values()),
+        f"a fit of {request.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
+        "choose fewer rows or columns, or a lower rank",
+    )
 
 
 def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> dict[str, float]:
@@ -296,7 +427,41 @@ def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> 
         # Of every state of a line, in every replica: a few numbers at a time.
         states = f"weights of {2**rank:,} states a line"
         needed[states] = 20.0 * replicas * 2**rank * max(data.shape)
+    if "rebirth" in np.atleast_1d(options.get("moves", ())):
+        # Gains, what the others leave of them, and two products on the way; four tables of states.
+        needed["gains of entries"] = 16.0 * replicas * (rows * columns + 2**6 * max(data.shape))
     return needed
+
+
+def memory_of_particles(data, rank: int, runs: int, num_particles: int) -> float:
+    """Return the bytes that populations take: bits as moved, as observed, and in one order."""
+    bits = 3 * runs * num_particles * rank * sum(data.shape) / 8
+    # Of the particles that are moved side by side, a few numbers for every state of a line.
+    return bits + 20.0 * runs * BLOCK * 2**rank * max(data.shape)
+
+
+def _populations(request: Request, arguments) -> Chains:
+    """Return runs of sequential Monte Carlo."""
+    data, rank = request.data, int(request.rank)
+    if rank > MAX_JOINT:
+        raise InputError(
+            f"rank is {rank}, and sampler 'smc' weighs all states of the factors of a row; "
+            f"choose a rank of at most {MAX_JOINT}, or sampler='gibbs'"
+        )
+    options = request.read_options()
+    model = functools.partial(models.ormachine, rank=rank, **arguments)
+    sampler = request.made_by.make(model, **options)
+    require_memory(
+        memory_of_particles(data, rank, request.num_chains, sampler.num_particles),
+        f"{request.num_chains} runs of {sampler.num_particles:,} particles of {request.size}",
+        "choose fewer particles (num_particles) or chains",
+    )
+    settings = {
+        "priors": {n: settings_text(p) for n, p in arguments.items()},
+        "thinning": 1,
+        "sampler_options": {n: str(v) for n, v in options.items()},
+    }
+    return chains_of_particles(request, sampler.bind(data), settings)
 
 
 def sites_of(arguments) -> list[str]:
@@ -317,18 +482,28 @@ def _bits(request) -> dict | None:
     return None if start is None else {n: v > 0.5 for n, v in start.items()}
 
 
-def _start_text(given, from_prior, num_anneal):
+def _exchanged(shape) -> int:
+    """Return the sweeps in which chains may take over each other's factors before they start."""
+    return EXCHANGE if shape[0] * shape[1] > SMALL else 0
+
+
+def _start_text(given, from_prior, num_anneal, shape):
     if given is not None:
         return digest(given)
     if from_prior:
         return "annealed from the prior" if num_anneal else "the prior"
-    return "annealed relaxed model"
+    exchanged = ", factors exchanged between chains" if _exchanged(shape) else ""
+    return f"annealed relaxed model{exchanged}"
 
 
 def _traced(options):
-    names = [f"{m}_accepted" for m in np.atleast_1d(options.get("moves", ()))]
+    # A move that is made several times a step is named several times.
+    moves = np.atleast_1d(options.get("moves") or ())
+    names = [f"{m}_accepted" for m in dict.fromkeys(moves.tolist())]
     if options.get("inverse_temperatures") is not None:
-        names += ["swap_probability", "replica"]
+        names += OBSERVED
+        if options.get("num_exchanges"):
+            names.append("population_accepted")
     return names
 
 

@@ -22,6 +22,7 @@ from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.families.base import (
     FACTORS,
+    NUM_WARMUP,
     Chains,
     Family,
     Flag,
@@ -36,7 +37,7 @@ from bmfjax.families.base import (
     thinning,
 )
 from bmfjax.infer import ChainRun
-from bmfjax.posterior import cells, mixture
+from bmfjax.posterior import cells, mixture, scores
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread, starts_figure
@@ -57,6 +58,8 @@ from bmfjax.variational.chains import (
 from bmfjax.variational.posterior import Gaussian
 from bmfjax.variational.stochastic import CHUNK
 
+#: Draws from the posterior of each start, where no number is given.
+NUM_SAMPLES = 250
 #: Entries up to which the default sampler looks at all of them.
 BATCH = 10**8
 #: Entries that a step draws for each row and column.
@@ -157,6 +160,15 @@ class LogisticFit(Fit):
             return mixture.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
         return super()._predict(i, j, kind, level)
 
+    scored = "probabilities of ones and zeros"
+    _no_modes = (
+        "it is a mixture of its starts, in equal parts; see agreement for the factors that all "
+        "starts reached"
+    )
+
+    def _log_density(self, i, j, values):
+        return scores.logit_density(values, cells.cell_draws(self, i, j))
+
     def _width(self):
         starts, _, width = self.approximation["usage_mean"].shape
         return max(super()._width(), 8 * starts * width)
@@ -241,10 +253,10 @@ class Logistic(Family):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
 
     def chains(self, request: Request) -> Chains:
-        data = request.data
-        if request.num_warmup < 2:
+        data, steps = request.data, request.warmup(NUM_WARMUP)
+        if steps < 2:
             raise InputError(
-                f"num_warmup is {request.num_warmup}; of the logistic model these are the most "
+                f"num_warmup is {steps}; of the logistic model these are the most "
                 "steps of optimisation: give at least 2"
             )
         priors, options = request.read_priors(), sampler_options(request)
@@ -280,7 +292,7 @@ class Logistic(Family):
                 sampler_options=options,
             ),
             trace=request.made_by.trace,
-            num_samples=request.num_warmup,
+            num_samples=steps,
             start=lambda resume: start,
             objective="elbo",
             counted="steps of optimisation",
@@ -299,8 +311,9 @@ class Logistic(Family):
         agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
 
         def judge(fit):
-            return {"num_draws": drawn["bias"].shape[1]} | verdict.of_starts(
-                fit.mixing, agreeing, elbo, steps, settled, request.num_warmup,
+            shown = {"num_warmup": run.num_steps, "num_draws": drawn["bias"].shape[1]}
+            return shown | verdict.of_starts(
+                fit.mixing, agreeing, elbo, steps, settled, run.num_steps,
                 sampled=request.sampler == "svi",
             )  # fmt: skip
 
@@ -330,9 +343,10 @@ def sampler_options(request: Request) -> dict:
         )
     # Entries are drawn in chunks, of which a step has whole ones.
     chunks = math.ceil(entries / CHUNK)
-    if chunks * request.num_warmup >= 2**31:
+    steps = request.warmup(NUM_WARMUP)
+    if chunks * steps >= 2**31:
         raise InputError(
-            f"step_entries is {entries} and num_warmup {request.num_warmup}, more entries than "
+            f"step_entries is {entries} and num_warmup {steps}, more entries than "
             "can be counted; give fewer"
         )
     return options | {"step_entries": chunks * CHUNK}
@@ -349,7 +363,7 @@ def _matched(request, state, best: int):
     }
     prior = LogisticPrior(rank, **request.read_priors())
     lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
-    asked = request.num_samples
+    asked = NUM_SAMPLES if request.is_auto else request.num_samples
     # As many draws of each start as were asked for, or as there is room for.
     every, _ = thinning(4 * request.num_chains * prior.width * lines, asked)
     key = jax.random.fold_in(request.key, DRAW_STREAM)

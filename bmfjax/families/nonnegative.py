@@ -31,13 +31,14 @@ from bmfjax.families.base import (
     read_real,
     settings_text,
     thinning,
+    what_was_tried,
 )
 from bmfjax.infer import ChainRun, NMFGibbs
 from bmfjax.kernels.relaxed.density import MAX_PRECISION
 from bmfjax.posterior import products
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
-from bmfjax.report.checks import spread
+from bmfjax.report.checks import modes, spread
 from bmfjax.report.factors import POSITIVE, factors, signed_card
 from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
@@ -47,6 +48,8 @@ from bmfjax.report.shared import DRAWS, SAMPLING
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data from which on the bound of a learned precision is no matter.
 LEAST_SIZE, MOST_SIZE = 0.03, 1e6
+#: Annealed steps, before draws are kept, of a run that finds its own warm-up.
+WARMUP = 500
 
 
 PAGE = Page(
@@ -77,6 +80,7 @@ PAGE = Page(
             first="Entries of the product do not depend on how factors are matched and are what "
             "counts first; entries of the factors say whether the chains hold the same solutions.",
         ),
+        modes,
         functools.partial(
             spread,
             of=", or of the usage if those differ more",
@@ -126,6 +130,7 @@ class Nonnegative(Family):
         "basis_rate": Prior("the same of the basis"),
         "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
     }
+    ladder = ("walls", "[1000, 30, 2]")
     flags = (
         Flag(
             "--precision", "fix the noise precision (learned where not given)",
@@ -142,7 +147,8 @@ class Nonnegative(Family):
         options = request.read_options()
         # Replicas behind walls share one likelihood, which is not annealed.
         from_prior = options.get("walls") is None and request.init is None
-        options = annealed_options(request, options, from_prior)
+        warmup = request.warmup(WARMUP)
+        options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.nmf, rank=rank, **arguments)
         kernel = request.made_by.make(model, **options)
         # Of every chain and replica the residuals, and with gaps lists of cells.
@@ -152,7 +158,7 @@ class Nonnegative(Family):
         start = given_start(request, arguments)
         bound = kernel.bind(data.dense())
         every, most_kept = thinning(
-            4 * request.num_chains * rank * sum(data.shape), request.num_samples
+            4 * request.num_chains * rank * sum(data.shape), request.most_samples
         )
         learned = () if isinstance(arguments["precision"], float) else ("precision",)
         replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
@@ -168,8 +174,9 @@ class Nonnegative(Family):
             sites=(*FACTORS, *learned),
             trace=(*request.made_by.trace, *learned, *replicas),
             thinning=(every, most_kept),
-            num_warmup=request.num_warmup,
-            num_samples=request.num_samples,
+            num_warmup=warmup,
+            num_samples=request.most_samples,
+            looks=request.looks,
             start=lambda resume: start,
             arguments=arguments,
         )
@@ -190,7 +197,7 @@ class Nonnegative(Family):
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
                 fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, residual_floor=floor,
+                exact=True, residual_floor=floor, tried=what_was_tried(request, chains, run),
             ),
         )  # fmt: skip
 

@@ -47,6 +47,7 @@ from bmfjax.families.base import (
     refuse_sparse,
     switch,
     thinning,
+    what_was_tried,
 )
 from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.ratings import pmf_density
@@ -55,7 +56,7 @@ from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models.pmf import LEVEL_SCALES
-from bmfjax.posterior import cells
+from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.posterior.selection import informed
 from bmfjax.report import facts, words
@@ -85,6 +86,8 @@ LINKS = {
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
+#: Steps before draws are kept of a run that finds its own warm-up.
+WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
 SWEEPS = 25
 #: How often the first draw of a chain is visited before those that are kept.
@@ -256,6 +259,11 @@ class ProbitFit(RatingsFit):
     def _probability(self, i, j):
         return self._predict(i, j, "mean", 0.9)
 
+    scored = "probabilities of ones and zeros"
+
+    def _log_density(self, i, j, values):
+        return scores.probit_density(values, cells.cell_draws(self, i, j))
+
 
 @dataclass(frozen=True, repr=False)
 class OrderedProbitFit(RatingsFit):
@@ -264,6 +272,14 @@ class OrderedProbitFit(RatingsFit):
     models = ("ordered-probit",)
     page = PAGES["ordered-probit"]
     kinds = noisy_kinds = cells.KINDS
+
+    scored = "probabilities of stars"
+
+    def _log_density(self, i, j, values):
+        fits = cells.cell_draws(self, i, j)
+        at = np.searchsorted(np.asarray(self.settings["stars"], float), values)
+        cuts = self.other_draws["cutpoints"].reshape(len(fits), -1)
+        return scores.star_density(at, fits, cuts)
 
     def _cells(self, i, j, kinds, level, noisy):
         found = super()._cells(i, j, kinds, level, noisy)
@@ -381,6 +397,7 @@ class Factorisation(Family):
 
     def chains(self, request: Request) -> Chains:
         data, (link, traced) = request.data, LINKS[request.model]
+        warmup = request.warmup(WARMUP)
         request.read_options()
         if request.init is not None:
             raise InputError(f"model {request.model!r} finds its start itself; leave init out")
@@ -389,7 +406,7 @@ class Factorisation(Family):
         density = density_of(int(request.rank), link, priors, stars)
         check_density(density)
         bytes_a_draw = 4 * request.num_chains * density.width * sum(data.shape)
-        every, most_kept = thinning(bytes_a_draw, request.num_samples)
+        every, most_kept = thinning(bytes_a_draw, request.most_samples)
         learned = ("precision",) if density.learns_precision else ()
         scale = getattr(data, "scale", None)
         return Chains(
@@ -404,9 +421,19 @@ class Factorisation(Family):
             sites=tuple(density.sites),
             trace=(*request.made_by.trace, *traced, *learned),
             thinning=(every, most_kept),
-            num_warmup=request.num_warmup,
-            num_samples=request.num_samples,
+            num_warmup=warmup,
+            num_samples=request.most_samples,
+            looks=request.looks,
         )
+
+    def figures(self, request, chains, entries, drawn, trace):
+        return verdict.of_ratings(
+            entries, request.num_chains, np.ones(int(request.rank)), trace, drawn.get("cutpoints")
+        )
+
+    def product_draws(self, request, drawn):
+        usage, basis = super().product_draws(request, drawn)
+        return cells.with_effects(usage, basis, drawn, *map(np.arange, request.data.shape))
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
         trace = run.trace()
@@ -419,7 +446,7 @@ class Factorisation(Family):
             agreement=agreeing,
             judge=lambda fit: verdict.of_ratings(
                 fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
-                drawn.get("cutpoints"),
+                drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
             ),
         )  # fmt: skip
 
@@ -607,5 +634,6 @@ def _figures_of_new(fit, found, side, mixing) -> dict:
             mixing, found.num_chains, found.agreement, after,
             found.other_draws.get("cutpoints"),
             exact=found.link == "identity",
+            tried=verdict.Tried(draws=int(fit.scalars["num_draws"])),
         ),
     }  # fmt: skip

@@ -30,11 +30,15 @@ from bmfjax.families.base import (
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
 from bmfjax.infer import IASG, ChainRun, TruncatedGibbs
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import products
 from bmfjax.report import facts, words
 from bmfjax.report.plots import mean_sd
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+
+#: Steps before draws are kept of a run that finds its own warm-up; annealed, where it is exact.
+WARMUP = 500
 
 PAGE = Page(
     facts=(
@@ -44,6 +48,7 @@ PAGE = Page(
         facts.found,
         facts.clamped,
         facts.precision,
+        facts.replicas,
     ),
     # The mean of a bit tells its standard deviation; that of a number in [0, 1] does not.
     sections=(*TILES, mean_sd, *CHAINS_OF_TILES),
@@ -127,20 +132,20 @@ class Relaxed(Family):
         )
         arguments = model_arguments(request)
         sites = sampled_sites(arguments)
-        options = request.read_options()
+        options, warmup = request.read_options(), request.warmup(WARMUP)
         if "num_anneal" in request.made_by.option_names:
-            options = annealed_options(request, options, request.init is None)
+            options = annealed_options(request, options, request.init is None, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
         bound = request.made_by.make(model, **options).bind(data.dense())
         start = given_start(request, arguments)
         every, most_kept = thinning(
-            4 * request.num_chains * rank * sum(data.shape), request.num_samples
+            4 * request.num_chains * rank * sum(data.shape), request.most_samples
         )
         trace = request.made_by.trace
         if request.made_by.exact and "precision" in sites:
             trace = (*trace, "precision")
         if options.get("inverse_temperatures") is not None:
-            trace = (*trace, "swap_probability", "replica")
+            trace = (*trace, *OBSERVED)
         return Chains(
             bound.algorithm,
             bound.data,
@@ -154,8 +159,9 @@ class Relaxed(Family):
             sites=sites,
             trace=trace,
             thinning=(every, most_kept),
-            num_warmup=request.num_warmup,
-            num_samples=request.num_samples,
+            num_warmup=warmup,
+            num_samples=request.most_samples,
+            looks=request.looks,
             start=lambda resume: start,
             arguments=arguments,
         )

@@ -7,11 +7,14 @@ import os
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.families.base import Chains, Request, versions_in_use
+from bmfjax.families.stopping import Watch
+from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.infer.progress import progress_bar
@@ -19,6 +22,14 @@ from bmfjax.result import Fit
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
 CHECKPOINT_SECONDS = 10.0
+#: Seconds after which a run that is to end by itself is stopped, where none are given.
+MAX_TIME = 600.0
+#: What a trace that says how far a run is, is of.
+OBJECTIVES = {
+    "log_joint": "log joint density",
+    "elbo": "lower bound",
+    "log_evidence": "log evidence",
+}
 
 
 def finish(
@@ -37,64 +48,164 @@ def finish(
         raise InputError("resume needs a checkpoint folder; give checkpoint=")
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
+    clock = _Clock(max_time, told=max_time is not None)
+    if max_time is None and request.is_auto and chains.limited:
+        clock = _Clock(MAX_TIME, told=False)
     identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
     store = None if checkpoint is None else Checkpoint(checkpoint, identity)
     began = time.monotonic()
     with contextlib.nullcontext() if store is None else held_checkpoint(checkpoint):
-        run = chains.run(request, resume)
-        if resume:
-            store.read(run)
+        stage = _stored(request, chains, store) if resume else _Stage(chains, chains.run(request))
         try:
-            _sample(run, chains, store, max_time, progress)
+            over = False
+            while not over:
+                stage, over = _sample(request, stage, store, clock, progress)
+            run = stage.run
             run.seconds = time.monotonic() - began
-            return request.family.result(request, chains, run)
+            return request.family.result(request, stage.chains, run)
         except (KeyboardInterrupt, Terminated) as stop:
-            raise type(stop)(str(stop) or _so_far(run, chains, store)) from None
+            raise type(stop)(str(stop) or _so_far(stage, store)) from None
 
 
-def _sample(run, chains, store, max_time, progress) -> None:
-    """Run to the end, storing now and then; Ctrl-C and SIGTERM stop after the chunk that runs."""
-    stored, objective = time.monotonic(), chains.objective
+class _Stage(NamedTuple):
+    """Chains that run, and those that ran before them."""
+
+    chains: Chains
+    run: ChainRun
+    earlier: tuple[int, ...] = ()  # steps of the stages before
+    before: _Stage | None = None  # where its draws are known
+
+    def next(self, request: Request, steps: int | None = None) -> _Stage:
+        """Return the stage that follows, at its start; of a run that is resumed after `steps`."""
+        chains = self.chains.next_stage(self.run)
+        run = chains.run(request, resume=steps is not None)
+        earlier = (*self.earlier, self.run.steps_done if steps is None else steps)
+        run.earlier_steps = sum(earlier)
+        return _Stage(chains, run, earlier, self if steps is None else None)
+
+
+class _Clock:
+    """The seconds of sampling that are left; the first step of a stage, which compiles, is free.
+
+    A limit that nobody `told` us waits until there are draws enough for a result.
+    """
+
+    def __init__(self, max_time: float | None, told: bool):
+        self.left = self.max_time = max_time
+        self.told = told
+
+    def spend(self, seconds: float) -> None:
+        """Take seconds from those that are left."""
+        if self.left is not None:
+            self.left -= seconds
+
+    def ends(self, began: float) -> bool:
+        """Whether the time is up for what began at this reading of the monotonic clock."""
+        return self.left is not None and time.monotonic() - began >= self.left
+
+    @property
+    def is_up(self) -> bool:
+        """Whether no time is left."""
+        return self.left is not None and self.left <= 0
+
+
+def _stored(request, chains, store) -> _Stage:
+    """Return the stage of a checkpoint, where it stopped."""
+    found = {}
+
+    def run_of(earlier):
+        stage = _Stage(chains, chains.run(request, resume=True))
+        for steps in earlier:
+            stage = stage.next(request, steps)
+        found[earlier] = stage
+        return stage.run
+
+    store.read(run_of)
+    return found[store.earlier]
+
+
+def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
+    """Run a stage to its end, storing now and then; return the stage to go on with, or the last.
+
+    The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
+    """
+    chains, run = stage.chains, stage.run
+    watch, objective = Watch(request, chains, run), chains.objective
+    stored, first = time.monotonic(), None
     with interrupt_requests() as interrupt:
 
+        def is_over():
+            return chains.finished(run) or watch.is_done or watch.is_stuck
+
         def on_chunk(run):
-            nonlocal stored
-            show()
+            nonlocal stored, first
+            first = time.monotonic() if first is None else first
+            show(watch.next_look, _note(chains, watch, clock))
             if not np.isfinite(run.last_trace(objective)).all():
-                what = "log joint density" if objective == "log_joint" else "lower bound"
+                what = OBJECTIVES[objective]
                 raise FloatingPointError(
                     f"the {what} is not finite after {run.steps_done} steps; look for "
                     "extreme numbers in the priors (in the relaxed model a high fixed precision, "
                     "with iasg a large step_size)"
                 )
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
-                store_on_the_way(run, store)
+                store_on_the_way(run, store, stage.earlier)
                 stored = time.monotonic()
-            return interrupt.requested or chains.finished(run)
+            late = not clock.told and clock.ends(first) and chains.enough(run)
+            run.timed_out = run.timed_out or late
+            return interrupt.requested or is_over() or late
 
-        with progress_bar(run, progress, objective) as show:
-            run.finish(max_time=max_time, on_chunk=on_chunk)
+        # A run that is resumed may have been over already.
+        over = run.steps_done > 0 and is_over()
+        if not over:
+            with progress_bar(run, progress, objective, chains.phase) as show:
+                most = clock.left if clock.told else None
+                run.finish(max_time=most, on_chunk=on_chunk, ends=watch.steps)
+        if first is not None:
+            clock.spend(time.monotonic() - first)
         if store is not None:
-            store.write(run)
+            store.write(run, stage.earlier)
     if interrupt.terminated:
         # Whoever sent it will not wait for a result.
-        pass_on_termination(_so_far(run, chains, store))
+        pass_on_termination(_so_far(stage, store))
     if not chains.enough(run):
+        if stage.before is not None:  # which has draws
+            stage.before.run.timed_out = run.timed_out
+            return stage.before, True
         if interrupt.requested:
-            raise KeyboardInterrupt(_so_far(run, chains, store))
-        more = "give more seconds or a smaller num_warmup"
+            raise KeyboardInterrupt(_so_far(stage, store))
+        more = f"give more seconds or {chains.sooner}"
         if store is not None:
             more += ", or continue with resume=True (--resume)"
         raise InputError(
-            f"max_time is {max_time}, which was up {_so_far(run, chains, store)}: too few for a "
+            f"max_time is {clock.max_time}, which was up {_so_far(stage, store)}: too few for a "
             f"result; {more}"
         )
+    if chains.looks:
+        run.discard(watch.look().discarded)
+    run.is_enough = chains.finished(run) or watch.is_done
+    if watch.is_stuck and not interrupt.requested:
+        run.timed_out = clock.is_up
+        if not clock.is_up:
+            return stage.next(request), False
+    return stage, True
 
 
-def store_on_the_way(run, store) -> None:
+def _note(chains, watch, clock) -> str:
+    """Say in the progress bar when the run will end by itself."""
+    if not chains.looks:
+        return ""
+    said = [watch.said]
+    most = clock.max_time
+    if most is not None and np.isfinite(most):
+        said.append(f"at most {most:.3g} s" if most < 120 else f"at most {most / 60:.3g} min")
+    return "; ".join(filter(None, said))
+
+
+def store_on_the_way(run, store, earlier=()) -> None:
     """Write a checkpoint; a full disk, which may have room again, ends no run of hours."""
     try:
-        store.write(run)
+        store.write(run, earlier)
     except OSError as error:
         warnings.warn(
             f"the checkpoint in {store.folder} was not written ({error.strerror or error}); the "
@@ -103,13 +214,18 @@ def store_on_the_way(run, store) -> None:
         )
 
 
-def _so_far(run, chains, store) -> str:
-    """Say how far a run has come, and where that is kept."""
-    text = f"after {run.num_draws:,} of {run.num_samples:,} {chains.counted}"
-    if not run.num_draws:
+def _so_far(stage, store) -> str:
+    """Say how far a stage has come, and where that is kept."""
+    chains, run = stage.chains, stage.run
+    of = "" if chains.looks else f" of {run.num_samples:,}"
+    text = f"after {run.num_draws:,}{of} {chains.counted}"
+    if chains.reached is not None:
+        text = f"after {chains.reached(run)}"
+    elif not run.num_draws:
         text = f"after {run.steps_done:,} of {run.num_warmup:,} steps of warm-up"
     if store is None or store.steps_done is None:
         return text
-    if store.steps_done < run.steps_done:  # the second Ctrl-C does not wait
+    if (store.earlier, store.steps_done) != (stage.earlier, run.steps_done):
+        # The second Ctrl-C does not wait.
         text += f", the first {store.steps_done:,} of {run.num_steps:,} steps"
     return f"{text}, kept in {store.folder}"

@@ -6,9 +6,11 @@ for from the means of the draws; they give the fit its order, its errors and its
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,13 +25,20 @@ from bmfjax.diagnostics import (
     threshold,
     threshold_pairs,
 )
-from bmfjax.families.base import Chains, Request, after_warmup, make_fit
+from bmfjax.families.base import (
+    Chains,
+    Request,
+    after_warmup,
+    is_exact,
+    make_fit,
+    what_was_tried,
+)
 from bmfjax.infer import ChainRun
 from bmfjax.posterior import products
 from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import words
 from bmfjax.report.checks import agreement as agreement_section
-from bmfjax.report.checks import spread
+from bmfjax.report.checks import modes, spread
 from bmfjax.report.factors import UNIT, factors, tile_card
 from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
@@ -58,6 +67,7 @@ CHAINS_OF_TILES = (
         first="Reconstructed entries do not depend on the order of the factors and are what counts "
         "first.",
     ),
+    modes,
     spread,
 )
 WORDS_OF_TILES = (
@@ -94,6 +104,19 @@ class TileFit(Fit):
             return self.usage > tau, self.basis > tau
         best = threshold_pairs(self.usage, self.basis, ones, observed)
         return self.usage > best.tau_usage, self.basis > best.tau_basis
+
+    def _judged_alone(self, what):
+        draws = self.usage_draws, self.basis_draws
+        # Of a matrix too large to be formed, the majority of the draws.
+        binary = Binarized(*(f.mean((0, 1)) >= 0.5 for f in draws), float("nan"))
+        if self._is_small:
+            binary = boolean_factors(self.data, *draws)[0]
+        figures = {
+            "errors": self.data.count_errors(binary.usage, binary.basis),
+            "expected_errors": binary.expected_loss,
+        }
+        found = dataclasses.replace(self, binary=binary, scalars=self.scalars | figures)
+        return super(TileFit, found)._judged_alone(what)
 
     def _table(self) -> list[dict]:
         u, v = self.usage_binary, self.basis_binary
@@ -139,7 +162,7 @@ def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> tuple[Binar
         basis = basis_draws.mean(axis, dtype=float).reshape(-1, *basis_draws.shape[2:])
         for u, v in zip(usage, basis, strict=True):
             best = threshold(u, v, ones, observed).tau
-            starts += [(u > tau, v > tau) for tau in (0.5, best)]
+            starts += [(u > tau, v > tau) for tau in {0.5, best}]
     probability = products.exceedance(usage_draws, basis_draws, level=0.5)
     means = (usage_draws.mean((0, 1), dtype=float), basis_draws.mean((0, 1), dtype=float))
     starts.append(binarize(*means, probability)[:2])
@@ -160,11 +183,13 @@ def tile_fit(
     *,
     binary: Binarized | None = None,
     residual_floor: float = 0.0,
+    figures: Mapping = MappingProxyType({}),
 ) -> TileFit:
     """Return the fit with its factors ordered by the size of their tiles.
 
     `binary` holds Boolean factors in the order of `aligned` where they are known already; `draws`
-    are of other sites, those with a number a factor in that order as well.
+    are of other sites, those with a number a factor in that order as well; `figures` are further
+    scalars of the fit.
     """
     probability = None
     if binary is None:
@@ -177,9 +202,9 @@ def tile_fit(
     def judge(fit):
         return {"expected_errors": binary.expected_loss} | verdict.of_chains(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
-            exact=request.made_by.exact and chains.arguments.get("exact", True),
-            residual_floor=residual_floor,
-        )  # fmt: skip
+            exact=is_exact(request, chains),
+            residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
+        ) | dict(figures)  # fmt: skip
 
     fit = make_fit(
         kind, request, chains, run,

@@ -5,35 +5,44 @@ from bmfjax.infer.mcmc.iasg import IASG
 from bmfjax.infer.mcmc.nonnegative import NMFGibbs
 from bmfjax.infer.mcmc.ormachine import OrMachineGibbs
 from bmfjax.infer.mcmc.ratings import PMFGibbs
+from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
 from bmfjax.infer.run import ChainRun
-from bmfjax.kernels.nonnegative.replicas import behind_walls, wall_ladder
-from bmfjax.kernels.tempering import (
-    annealed,
+from bmfjax.kernels.ladders import (
+    Communication,
+    communication_barrier,
+    equalised_ladder,
     geometric_ladder,
-    parallel_tempering,
     round_trips,
     swap_rates,
 )
+from bmfjax.kernels.nonnegative.replicas import behind_walls, wall_ladder
+from bmfjax.kernels.smc import smc
+from bmfjax.kernels.tempering import annealed, parallel_tempering
 
 __all__ = [
     "IASG",
     "ChainRun",
+    "Communication",
     "NMFGibbs",
     "OrMachineGibbs",
+    "OrMachineSMC",
     "PMFGibbs",
     "Reducer",
     "TruncatedGibbs",
     "annealed",
     "behind_walls",
     "boolean_starts",
+    "communication_barrier",
+    "equalised_ladder",
     "geometric_ladder",
     "histogram",
     "moments",
     "parallel_tempering",
     "product_mean",
     "round_trips",
+    "smc",
     "swap_rates",
     "wall_ladder",
 ]

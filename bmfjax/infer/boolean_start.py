@@ -6,11 +6,18 @@ ones lie in two tiles. In [0, 1] factors can slide. The start of every chain is 
 1. the relaxed model (`bmfjax.kernels.truncated_gibbs`), annealed from the prior, with a third more
    factors than asked for: a tile that two factors share, or that none has found, is rare then;
 2. its means cut at one half, and some sweeps of the Boolean sampler from there;
-3. without the factors whose loss costs the likelihood least, one after the other.
+3. without the factors whose loss costs the likelihood least, one after the other;
+4. if asked for, after some sweeps with rebirths (`bmfjax.kernels.boolean.moves.rebirth`), to which
+   the factors that all chains had in step 2 are known: a chain may take over what another has
+   found.
 
-Chains start independently of each other. A matrix with more than a few million entries is
-represented by rows and columns drawn at random; bits of the others are zero at first, and the first
-sweeps of the chain find them.
+Up to step 3 chains are independent of each other. In step 4 a chain moves only to what its own
+posterior accepts, but the starts are less spread than independent ones: chains that agree later
+have all found the best of what any of them found, and R-hat cannot speak of modes that were given
+up here.
+
+A matrix with more than a few million entries is represented by rows and columns drawn at random;
+bits of the others are zero at first, and the first sweeps of the chain find them.
 """
 
 from __future__ import annotations
@@ -30,6 +37,8 @@ from bmfjax.infer.run import ChainRun
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
+from bmfjax.kernels.boolean.line_states import sides_of
+from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 from bmfjax.models.relaxed import relaxed_bmf
 
@@ -37,6 +46,8 @@ from bmfjax.models.relaxed import relaxed_bmf
 MAX_ENTRIES, LEAST_SIDE = 2**21, 256
 #: Sweeps of the relaxed sampler: annealed, then settling, then averaged; and of the Boolean one.
 ANNEAL, SETTLE, AVERAGE, POLISH = 750, 50, 200, 100
+#: Sweeps in which chains may take over factors of others, and rebirths in each.
+EXCHANGE, REBIRTHS = 50, 2
 
 
 def boolean_starts(
@@ -47,6 +58,7 @@ def boolean_starts(
     *,
     num_anneal: int = ANNEAL,
     extra: int | None = None,
+    num_exchange: int = 0,
 ) -> list[dict]:
     """Return Boolean factors for each chain to start from.
 
@@ -60,6 +72,9 @@ def boolean_starts(
         Annealed sweeps of the relaxed sampler; another third follows at temperature one.
     extra : int, optional
         Further factors, to be pruned; default a third, at least 2.
+    num_exchange : int
+        Sweeps in which a chain may take over factors that others have found; by default none, and
+        starts are independent.
 
     Returns
     -------
@@ -76,21 +91,43 @@ def boolean_starts(
     rows, columns = _representatives(data)
     part = _part(data, rows, columns)
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
-    key_relaxed, key_polish = random.split(key)
+    key_relaxed, key_polish, key_exchange = random.split(key, 3)
     relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
-    polished = _polished(key_polish, part, *(mean > 0.5 for mean in relaxed))
+    start = (mean > 0.5 for mean in relaxed)
+    polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2))
     values = part.dense(missing=np.nan)
+    pruned = [_filled(prune(*chain, values, rank), rank) for chain in zip(*polished, strict=True)]
+    usage, basis = map(np.stack, zip(*pruned, strict=True))
+    if num_exchange and num_chains > 1:
+        known = dict(zip(("usage", "basis"), polished, strict=True))
+        usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange)
     starts = []
-    for usage, basis in zip(*polished, strict=True):
-        usage, basis = prune(usage, basis, values, rank)
+    for used, items in zip(usage, basis, strict=True):
         whole = {
             "usage": np.zeros((data.num_rows, rank), bool),
             "basis": np.zeros((data.num_columns, rank), bool),
         }
-        whole["usage"][rows, : usage.shape[1]] = usage
-        whole["basis"][columns, : basis.shape[1]] = basis
+        whole["usage"][rows], whole["basis"][columns] = used, items
         starts.append(whole)
     return starts
+
+
+def _filled(factors, rank: int) -> tuple[np.ndarray, ...]:
+    """Add empty factors up to `rank`."""
+    return tuple(np.pad(f, ((0, 0), (0, rank - f.shape[1]))) for f in factors)
+
+
+def _exchanged(key, data, usage, basis, known, num_sweeps):
+    """Return factors after sweeps in which the vectors that all chains had may be taken over."""
+    kept = sides_of(data.shape, "longer").kept
+    vectors = np.unique(np.concatenate(np.swapaxes(known[kept], 1, 2)), axis=0)
+    vectors = vectors[vectors.any(1)]
+    if not len(vectors):
+        return usage, basis
+    density = BooleanDensity(data.shape, usage.shape[2], flip_rate=FlipRatePrior(num_rates=2))
+    move = rebirth(density, candidates=vectors)
+    moves = [(f"rebirth_{n}", move) for n in range(REBIRTHS)]
+    return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves)
 
 
 def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -177,18 +214,18 @@ def _relaxed_means(key, data, rank, num_chains, num_anneal):
     return means["usage"]["mean"], means["basis"]["mean"]
 
 
-def _polished(key, data, usage, basis):
+def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=()):
     """Return the factors, bool, after some sweeps of the Boolean sampler."""
     num_chains, _, rank = usage.shape
-    density = BooleanDensity(data.shape, rank, flip_rate=FlipRatePrior(num_rates=2))
+    density = BooleanDensity(data.shape, rank, flip_rate=flip_rate)
     packed = packed_data(data)
-    algorithm = ormachine(density)
     position = jax.vmap(lambda u, v: start_from(density, packed, {"usage": u, "basis": v}))(
         jnp.asarray(usage), jnp.asarray(basis)
     )
     run = ChainRun(
-        algorithm, key, packed, num_chains=num_chains, num_samples=POLISH, position=position
-    )
+        ormachine(density, moves=moves), key, packed, num_chains=num_chains,
+        num_samples=num_sweeps, position=position,
+    )  # fmt: skip
     run.finish()
     drawn = run.state.position
     return tuple(

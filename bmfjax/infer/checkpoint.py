@@ -15,7 +15,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,10 +45,11 @@ class _Damaged(Exception):
 
 
 class Checkpoint:
-    """A folder with the state of one `ChainRun`.
+    """A folder with the state of one `ChainRun`, or of the last of several that follow each other.
 
     `identity` holds what must be the same for the draws to be the same: settings, fingerprint of
-    the data, versions. `steps_done` is of the state that was written or read last.
+    the data, versions. `steps_done`, and `earlier`, the steps of each run before this one, are of
+    the state that was written or read last.
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping):
@@ -58,14 +59,16 @@ class Checkpoint:
         # Which states are known to be whole and of this run.
         self._whole: set[str] = set()
         self.steps_done: int | None = None
+        self.earlier: tuple[int, ...] = ()
 
     def exists(self) -> bool:
         """Whether there is a state to continue from."""
         return any((self.folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
-    def write(self, run: ChainRun) -> None:
+    def write(self, run: ChainRun, earlier: Sequence[int] = ()) -> None:
         """Store what was recorded since the last write, then the state; keep the one before."""
-        if run.steps_done == self.steps_done:
+        earlier = tuple(earlier)
+        if (earlier, run.steps_done) == (self.earlier, self.steps_done):
             return  # Two states that share their last part would be damaged together.
         if not self._whole:
             # States of an earlier run must not be read with the parts of this one.
@@ -74,6 +77,8 @@ class Checkpoint:
                 (self.folder / name).unlink(missing_ok=True)
             flush_names(self.folder.parent)
         old, parts = self._parts, self._parts
+        if earlier != self.earlier:
+            parts = []  # Of the run before.
         if parts and run.intervals(parts[-1].last) != run.intervals():
             parts = []  # Written again with the draws that are still kept, which are fewer.
         first = parts[-1].last if parts else 0
@@ -84,42 +89,48 @@ class Checkpoint:
             parts = [*parts, _Part(number, first, run.steps_done, checksum)]
         leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(run.snapshot()))}
         about = {"identity": self.identity, "parts": parts, "steps_done": run.steps_done}
+        about["earlier"] = earlier
         newest, previous = self.folder / NEWEST, self.folder / PREVIOUS
         replaces = previous if NEWEST in self._whole else None
         _put(newest, {"about": np.array(json.dumps(about)), **leaves}, replaces)
         self._whole.add(NEWEST)
-        self._parts, self.steps_done = parts, run.steps_done
+        self._parts, self.earlier, self.steps_done = parts, earlier, run.steps_done
         self._tidy({part.number for part in (*old, *parts)})
 
-    def read(self, run: ChainRun) -> None:
-        """Bring a fresh run of the same settings to where the stored one stopped.
+    def read(self, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
+        """Bring a fresh run of the same settings to where the stored one stopped, and return it.
 
         Where the newest state is damaged, to where the state before it was stored, with a warning.
+        ``run_of(earlier)`` makes the fresh run.
         """
         if not self.exists():
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
         try:
-            self._parts = self._restore(NEWEST, run)
-            self._whole, self.steps_done = {NEWEST}, run.steps_done
+            run = self._restore(NEWEST, run_of)
+            self._whole = {NEWEST}
         except _Damaged as newest:
             try:
-                self._parts = self._restore(PREVIOUS, run)
+                run = self._restore(PREVIOUS, run_of)
             except _Damaged as previous:
                 raise self._lost(newest, previous) from previous
             self._whole = {PREVIOUS}
+            self.steps_done = None  # as if nothing were stored: it is written again
             warnings.warn(
                 f"{newest} is missing or damaged; the fit goes on from the checkpoint before it, "
                 f"{run.steps_done} of {run.num_steps} steps, with the same draws",
                 stacklevel=2,
             )
+        return run
 
-    def _restore(self, name: str, run: ChainRun) -> list[_Part]:
-        """Bring a run to one of the states; return its parts."""
+    def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
+        """Return a run that is brought to one of the states."""
         state = _load(self.folder / name)
         if "about" not in state:
             raise _Damaged(self.folder / name)
         about = json.loads(str(state["about"]))
         self._compare(about["identity"])
+        earlier = tuple(about.get("earlier", ()))
+        run = run_of(earlier)
         leaves, structure = jax.tree.flatten(run.snapshot())
         stored = [state.get(f"leaf-{i}") for i in range(len(leaves))]
         if [np.shape(a) for a in stored] != [np.shape(a) for a in leaves]:
@@ -136,7 +147,8 @@ class Checkpoint:
             for kind, named in recorded.items()
         }
         run.restore(jax.tree.unflatten(structure, stored), about["steps_done"], joined)
-        return parts
+        self._parts, self.earlier, self.steps_done = parts, earlier, run.steps_done
+        return run
 
     def _lost(self, newest: _Damaged, previous: _Damaged) -> InputError:
         files = dict.fromkeys(Path(str(damaged)).name for damaged in (newest, previous))

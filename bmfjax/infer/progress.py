@@ -21,11 +21,14 @@ from bmfjax.infer.run import ChainRun
 
 @contextlib.contextmanager
 def progress_bar(
-    run: ChainRun, enabled: bool, objective: str = "log_joint"
-) -> Iterator[Callable[[], None]]:
-    """Show how far a run is, with the mean of a trace; call what is yielded after every chunk."""
+    run: ChainRun, enabled: bool, objective: str = "log_joint", phase: str = "sampling"
+) -> Iterator[Callable[[int, str], None]]:
+    """Show how far a run is, with the mean of a trace; call what is yielded after every chunk.
+
+    ``show(end, note)`` takes the step that the bar ends with, and what else there is to say.
+    """
     if not enabled:
-        yield lambda: None
+        yield lambda end, note: None
         return
     columns = (
         TextColumn("{task.description}"),
@@ -37,14 +40,18 @@ def progress_bar(
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         name = objective.replace("_", " ")
-        task = bar.add_task("compiling", total=run.num_steps, note="", completed=run.steps_done)
+        # How many steps a population takes is seen on the way.
+        total = None if objective == "log_evidence" else run.num_steps
+        task = bar.add_task("compiling", total=total, note="", completed=run.steps_done)
 
-        def show():
-            phase = "warm-up" if run.steps_done < run.num_warmup else "sampling"
-            phase = "optimising" if objective == "elbo" else phase
-            value = float(np.mean(run.last_trace(objective)))
+        def show(end, note):
+            value = f"{name} {float(np.mean(run.last_trace(objective))):,.0f}"
             bar.update(
-                task, completed=run.steps_done, description=phase, note=f"{name} {value:,.0f}"
+                task,
+                completed=run.steps_done,
+                total=None if objective == "log_evidence" else end,
+                description="warm-up" if run.steps_done < run.num_warmup else phase,
+                note="; ".join(filter(None, (value, note))),
             )
 
         yield show

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -27,10 +27,12 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.numerics.compiling import jit_once
+from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 
 #: Most bytes of draws on the device between two returns to the host; one draw always fits.
 DEVICE_BYTES = 64 * 2**20
+#: Steps for which there is room in a trace at first.
+TRACE_STEPS = 4096
 
 
 class _Carry(NamedTuple):
@@ -115,20 +117,29 @@ class ChainRun:
         self.num_steps = num_warmup + num_samples
         self.steps_done = 0
         self.timed_out = False
-        #: Of the whole run, as far as whoever ran it has measured it.
-        self.seconds = 0.0
+        #: Whether whoever runs it has found that it needs no more steps.
+        self.is_enough = False
+        self._discarded = 0
+        #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
+        self.seconds, self.earlier_steps = 0.0, 0
         self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
-        start_keys, self._keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
-
-        # A jitted step is traced once and its trace reused, here for the shapes and below.
+        # What is jitted is traced once and its trace reused, here for the shapes and below.
+        begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
         self._step = jax.vmap(jax.jit(algorithm.step), in_axes=(0, 0, None))
         self._observe = jax.vmap(algorithm.observe)
-        init = jax.vmap(algorithm.init, in_axes=(0, None if position is None else 0, None))
-        state = jit_once(init)(start_keys, position, data)
-        observed = jax.eval_shape(lambda s: self._observe(*self._step(self._keys, s, data)), state)
+
+        def init(key, position, data):
+            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
+            start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
+            return jax.vmap(begin, in_axes=axes)(start_keys, position, data), keys
+
+        def observe(*given):
+            state, keys = init(*given)
+            return self._observe(*self._step(keys, state, given[2]))
+
+        observed = jax.eval_shape(observe, key, position, data)
         self._check_names(observed)
         self._host = {
             kind: {n: self._allocate(kind, n, observed[n]) for n in every}
@@ -137,7 +148,15 @@ class ChainRun:
         self._lent = False
         self._slots = self._device_slots(observed)
         self._groups = _groups(num_chains)
-        self._carries = self._split(self._initial_carry(state, observed))
+
+        def start(*given):
+            state, keys = init(*given)
+            carries = self._split(self._initial_carry(state, observed))
+            return carries, [keys[group] for group in self._groups]
+
+        # One program for all of it: each takes a while to compile, however small. What a program
+        # returns can be donated, which leaves that share a buffer cannot.
+        self._carries, self._keys = jit_once(start)(key, position, data)
         self._advance = None
 
     # ---- the compiled loop -------------------------------------------------------------
@@ -146,26 +165,22 @@ class ChainRun:
         def one_chain(shapes):
             return {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in shapes.items()}
 
-        def start(state):
-            first = one_chain(observed)
-            reducers = {
-                name: jax.tree.map(
-                    lambda a: jnp.broadcast_to(a, (self.num_chains, *a.shape)), r.init(first)
-                )
-                for name, r in self._reducers.items()
+        first = one_chain(observed)
+        reducers = {
+            name: jax.tree.map(
+                lambda a: jnp.broadcast_to(a, (self.num_chains, *a.shape)), r.init(first)
+            )
+            for name, r in self._reducers.items()
+        }
+        buffers = {
+            kind: {
+                # One slot more than can be kept in a chunk takes what is thinned away.
+                n: jnp.zeros((number + 1, *observed[n].shape), observed[n].dtype)
+                for n, number in slots.items()
             }
-            buffers = {
-                kind: {
-                    # One slot more than can be kept in a chunk takes what is thinned away.
-                    n: jnp.zeros((number + 1, *observed[n].shape), observed[n].dtype)
-                    for n, number in slots.items()
-                }
-                for kind, slots in self._slots.items()
-            }
-            return _Carry(state, reducers, buffers["draws"], buffers["trace"])
-
-        # Donation refuses leaves that share a buffer, which compiled outputs never do.
-        return jax.jit(start)(state)
+            for kind, slots in self._slots.items()
+        }
+        return _Carry(state, reducers, buffers["draws"], buffers["trace"])
 
     def _device_slots(self, observed) -> dict[str, dict[str, int]]:
         """Return how many records of every site the device holds, {kind: {name: number}}."""
@@ -196,23 +211,20 @@ class ChainRun:
         return parts
 
     def _joined(self, take: Callable[[_Carry], Any]) -> Any:
-        """Join a part of the carry that has the chains as its first axis."""
-        parts = [take(c) for c in self._carries]
-        if len(parts) == 1:
-            return parts[0]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        """Join a part of the carry that has the chains as its first axis, on the host."""
+        parts = jax.device_get([take(c) for c in self._carries])
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
         # Arguments too, so that other intervals are not compiled again.
-        apart = {n: jnp.int32(every) for n, every in self.intervals(first).items()}
-        steps = jnp.int32(first), jnp.int32(last), apart
-        keys = [self._keys[g] for g in self._groups]
+        apart = {n: np.int32(every) for n, every in self.intervals(first).items()}
+        steps, keys = (np.int32(first), np.int32(last), apart), self._keys
         if self._advance is None:
             # Compiled once for all groups, and before there are threads: those know nothing of
             # the settings of this one, such as its precision.
             run = jax.jit(self._run_chunk, donate_argnums=(0,))
             lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
-            self._advance = lowered.compile()
+            self._advance = lowered.compile(compiler_options=chain_options())
 
         def one(group):
             # In place at once: the old arrays are gone, and an interrupt may come while we wait.
@@ -271,7 +283,18 @@ class ChainRun:
         count = self._kept(kind, every, self.num_steps)
         if kind == "draws" and self._most_kept is not None:
             count = max(count, min(self._most_kept, self.num_samples))
+        if kind == "trace":  # grows with the run, which may end long before its last step
+            count = min(count, TRACE_STEPS)
         return np.empty((shape.shape[0], count, *shape.shape[1:]), shape.dtype)
+
+    def _grown(self, kind, name, count):
+        """Return the array on the host, with room for so many records."""
+        old = self._host[kind][name]
+        if count > old.shape[1]:
+            new = np.empty((len(old), max(count, 2 * old.shape[1]), *old.shape[2:]), old.dtype)
+            new[:, : old.shape[1]] = old
+            self._host[kind][name] = old = new
+        return old
 
     def _check_names(self, observed):
         for kind, every in self._every.items():
@@ -312,12 +335,12 @@ class ChainRun:
         low, high = self._kept(kind, wanted, first), self._kept(kind, wanted, last)
         if high == low:
             return
-        step = wanted // recorded
+        step, host = wanted // recorded, self._grown(kind, name, high)
         slot = step * (low + 1) - self._kept(kind, recorded, first) - 1
         for group, carry in zip(self._groups, self._carries, strict=True):
             # Cut on the host: on the device every new length would be compiled.
             new = np.asarray(getattr(carry, kind)[name])[slot::step][: high - low]
-            self._host[kind][name][group, low:high] = np.moveaxis(new, 0, 1)
+            host[group, low:high] = np.moveaxis(new, 0, 1)
 
     def _thin(self, name, step, count):
         """Keep every `step`-th of the draws on the host, `count` of them."""
@@ -334,6 +357,7 @@ class ChainRun:
         max_time: float | None = None,
         on_chunk: Callable[[ChainRun], bool | None] | None = None,
         chunk_seconds: float = 0.5,
+        ends: Sequence[int] = (),
     ) -> None:
         """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.
 
@@ -345,13 +369,16 @@ class ChainRun:
             Called after every chunk with this object; True stops the run.
         chunk_seconds : float
             Aim for chunks of about this length, so that the caller is asked often.
+        ends : sequence of int
+            Steps, in order, with which a chunk ends, whatever its length.
         """
         start = None
         size = 1
         self.timed_out = False
         while self.steps_done < self.num_steps:
             began = time.monotonic()
-            taken = self.advance(size)
+            end = next((end for end in ends if end > self.steps_done), self.num_steps)
+            taken = self.advance(min(size, end - self.steps_done))
             now = time.monotonic()
             start = now if start is None else start
             # Grow by at most four: the first chunk holds the compilation.
@@ -363,10 +390,27 @@ class ChainRun:
                 self.timed_out = self.steps_done < self.num_steps
                 return
 
+    def discard(self, number: int) -> None:
+        """Count so many of the first draws that are kept as warm-up.
+
+        They stay in the checkpoint, so that a resumed run may decide otherwise.
+        """
+        self._discarded = number
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.is_enough or self.steps_done == self.num_steps
+
+    @property
+    def warmup_steps(self) -> int:
+        """Number of steps before the first draw that counts: `num_warmup`, and those discarded."""
+        return self.num_warmup + self._discarded * max(self.intervals().values(), default=1)
+
     @property
     def num_draws(self) -> int:
         """Number of draws after the warm-up so far, per chain."""
-        return max(self.steps_done - self.num_warmup, 0)
+        return max(self.steps_done - self.warmup_steps, 0)
 
     def thinning(self, name: str) -> int:
         """Return of how many draws of `name` one is recorded now."""
@@ -388,9 +432,10 @@ class ChainRun:
         return self.trace()[name][:, -1]
 
     def draws(self) -> dict[str, np.ndarray]:
-        """Return the recorded draws so far: ``{name: (chain, draw, ...)}``."""
+        """Return the recorded draws so far that count: ``{name: (chain, draw, ...)}``."""
         self._lent = True
-        return self.recorded_between(0, self.steps_done)["draws"]
+        kept = self.recorded_between(0, self.steps_done)["draws"]
+        return {name: values[:, self._discarded :] for name, values in kept.items()}
 
     def trace(self) -> dict[str, np.ndarray]:
         """Return the traces so far, warm-up included: ``{name: (chain, step, ...)}``."""
@@ -398,12 +443,12 @@ class ChainRun:
 
     def reduced(self) -> dict[str, dict]:
         """Return the values of the reducers so far, with a leading axis of chains."""
-        host = jax.device_get(self._joined(lambda c: c.reducers))
+        host = self._joined(lambda c: c.reducers)
         return {n: r.value(host[n]) for n, r in self._reducers.items()}
 
     @property
     def state(self) -> Any:
-        """The algorithm's state after the last step, with a leading axis of chains."""
+        """The algorithm's state after the last step, on the host, a leading axis of chains."""
         return self._joined(lambda c: c.state)
 
     # ---- what a checkpoint stores ------------------------------------------------------
@@ -426,7 +471,7 @@ class ChainRun:
 
     def snapshot(self) -> Any:
         """Return the arrays from which `restore` continues: state and reducers."""
-        return jax.device_get(self._joined(lambda c: (c.state, c.reducers)))
+        return self._joined(lambda c: (c.state, c.reducers))
 
     def restore(self, snapshot: Any, steps_done: int, recorded: Mapping[str, Mapping]) -> None:
         """Continue from a snapshot taken after `steps_done` steps.
@@ -445,7 +490,7 @@ class ChainRun:
         self.steps_done = steps_done
         for kind, arrays in recorded.items():
             for name, values in arrays.items():
-                self._host[kind][name][:, : values.shape[1]] = values
+                self._grown(kind, name, values.shape[1])[:, : values.shape[1]] = values
 
 
 def _groups(num_chains: int) -> list[slice]:

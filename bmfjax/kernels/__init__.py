@@ -7,6 +7,7 @@ from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine
 from bmfjax.kernels.boolean.moves.birth import birth_move
 from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
+from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
@@ -49,6 +50,7 @@ __all__ = [
     "ormachine",
     "ormachine_effects",
     "packed_data",
+    "rebirth",
     "reflected_mala",
     "split_merge",
     "truncated_gibbs",

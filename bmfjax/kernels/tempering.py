@@ -4,15 +4,14 @@ The tempered posterior at inverse temperature :math:`\beta` is the prior times t
 likelihood to the power :math:`\beta`: at one the posterior, towards zero the prior, where
 modes are joined. `annealed` walks from hot to cold once, to start well;
 `parallel_tempering` holds a ladder of temperatures and swaps states between them, and is
-exact at every step. Both return an `Algorithm` again: they run in `ChainRun`, under
-``vmap``, and inside each other. `geometric_ladder` makes the temperatures; `swap_rates` and
-`round_trips` tell from recorded draws how well states travel between them.
+exact once its ladder is fixed. Both return an `Algorithm` again: they run in `ChainRun`, under
+``vmap``, and inside each other. `bmfjax.kernels.ladders` makes the temperatures, and tells from
+recorded draws how well states travel between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -23,122 +22,10 @@ from jax import random
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.ladders import checked_ladder, equalised
 
-
-def geometric_ladder(lowest: float, number: int) -> tuple[float, ...]:
-    """Return inverse temperatures from 1 to `lowest` in equal ratios.
-
-    Parameters
-    ----------
-    lowest : float
-        The last of them, above 0 and below 1.
-    number : int
-        How many, at least 2.
-
-    Returns
-    -------
-    tuple of float
-
-    Raises
-    ------
-    InputError
-        For numbers out of range.
-
-    Examples
-    --------
-    >>> geometric_ladder(0.0625, 3)
-    (1.0, 0.25, 0.0625)
-    """
-    whole("number", number, 2)
-    if not 0 < lowest < 1:
-        raise InputError(f"lowest is {lowest}; give an inverse temperature above 0 and below 1")
-    return tuple(float(lowest) ** (k / (number - 1)) for k in range(number))
-
-
-def round_trips(replica) -> np.ndarray:
-    """Count how often replicas went from the coldest temperature to the hottest and back.
-
-    Parameters
-    ----------
-    replica : (chain, step, temperature) int array
-        The recorded "replica" of `parallel_tempering`, of every step: visits that thinning
-        drops are not seen.
-
-    Returns
-    -------
-    (chain,) int array
-        Whole trips, summed over replicas; 0 for a single temperature.
-
-    Raises
-    ------
-    InputError
-        For another number of axes.
-
-    Examples
-    --------
-    Replica 0 goes to the hot end and returns; replica 1 has not been cold before:
-
-    >>> round_trips([[[0, 1], [1, 0], [0, 1]]])
-    array([1])
-    """
-    replica = _checked_trace("replica", replica)
-    chains, _, temperatures = replica.shape
-    trips = np.zeros(chains, int)
-    for chain in range(chains):
-        for r in range(temperatures):
-            cold, hot = replica[chain, :, 0] == r, replica[chain, :, -1] == r
-            at_cold = cold[cold | hot]  # its visits to the two ends, in order
-            arrivals = np.sum(at_cold[1:] & ~at_cold[:-1]) + np.sum(at_cold[:1])
-            # A first arrival at the cold end completes nothing.
-            trips[chain] += max(arrivals - 1, 0)
-    return trips
-
-
-def swap_rates(swap_probability) -> np.ndarray:
-    """Return the mean probability with which proposed exchanges were accepted.
-
-    Parameters
-    ----------
-    swap_probability : (chain, step, pair) array
-        As `parallel_tempering` observes it: NaN where a pair was not proposed.
-
-    Returns
-    -------
-    (chain, pair) float64 array
-        NaN for pairs never proposed.
-
-    Raises
-    ------
-    InputError
-        For another number of axes.
-
-    Examples
-    --------
-    >>> swap_rates([[[0.5, np.nan], [np.nan, 1.0], [0.25, np.nan]]])
-    array([[0.375, 1. ]])
-    """
-    values = _checked_trace("swap_probability", swap_probability).astype(float)
-    proposed = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):  # 0 / 0 where none was proposed
-        return np.where(proposed, values, 0.0).sum(1) / proposed.sum(1)
-
-
-def _checked_ladder(inverse_temperatures) -> tuple[float, ...]:
-    """Return inverse temperatures as floats that fall from one."""
-    betas = tuple(float(b) for b in inverse_temperatures)
-    falling = all(a > b for a, b in pairwise(betas))
-    if not (betas and betas[0] == 1.0 and falling and betas[-1] >= 0):
-        raise InputError(
-            f"inverse_temperatures are {betas}; give them falling strictly from 1.0 to 0 or more"
-        )
-    return betas
-
-
-def _checked_trace(name, values):
-    values = np.asarray(values)
-    if values.ndim != 3:
-        raise InputError(f"{name} has {values.ndim} axes; give it as (chain, step, ...)")
-    return values
+#: Steps of the first round in which a ladder is adapted, at least.
+FIRST_ROUND = 8
 
 
 class AnnealedState(NamedTuple):
@@ -226,12 +113,22 @@ def annealed(algorithm: Algorithm, num_steps: int, *, lowest: float = 0.02) -> A
     return Algorithm(init, step, observe)
 
 
+class LadderState(NamedTuple):
+    """The temperatures of one chain, and what the present round of adaptation has counted."""
+
+    inverse_temperatures: jax.Array  # (temperature,) float32, falling from 1
+    rejected: jax.Array  # (temperature - 1,) float32: sum of the probabilities of rejection
+    proposed: jax.Array  # (temperature - 1,) float32: exchanges proposed
+    step: jax.Array  # () int32: steps of adaptation taken
+
+
 class ParallelTemperingState(NamedTuple):
     """State of `parallel_tempering`."""
 
     inner: Any  # of the algorithm inside, stacked, the coldest first
     replica: jax.Array  # (temperature,) int32: from which start each of them came
     step: jax.Array  # () int32: steps taken
+    ladder: LadderState
 
 
 class ParallelTemperingInfo(NamedTuple):
@@ -241,6 +138,8 @@ class ParallelTemperingInfo(NamedTuple):
     swap_probability: jax.Array  # (temperature - 1,): of neighbours; NaN for those not proposed
     replica: jax.Array  # (temperature,) int32
     log_likelihood: jax.Array  # (temperature,)
+    inverse_temperatures: jax.Array  # (temperature,) float32, as used, without the caller's
+    population: jax.Array | None  # () mean acceptance probability of `population_move`
 
 
 def parallel_tempering(
@@ -249,7 +148,11 @@ def parallel_tempering(
     inverse_temperatures: Sequence[float],
     *,
     swap_every: int = 1,
+    num_adapt: int = 0,
     describe: Callable[..., Any] | None = None,
+    likelihood_of_info: Callable[[Any], jax.Array] | None = None,
+    refresh: Callable[..., Any] | None = None,
+    population_move: Callable[..., Any] | None = None,
 ) -> Algorithm:
     r"""Run chains at several temperatures that exchange their states.
 
@@ -265,7 +168,7 @@ def parallel_tempering(
         The product over temperatures of the tempered posteriors,
         :math:`\prod_k p(x_k)\,p(D \mid x_k)^{\beta_k}`, hence the posterior at the first, if
         `algorithm` at each :math:`\beta_k` leaves its factor invariant. Where that is
-        approximate, so is this.
+        approximate, so is this. Steps that adapt the ladder belong to the warm-up.
 
     States are exchanged whole. They must therefore hold nothing that depends on the
     temperature: no step size adapted to it, no cached tempered density. To anneal the whole
@@ -280,13 +183,32 @@ def parallel_tempering(
         ``log_likelihood(state, data)``, a scalar: untempered, without the prior, from one
         state of `algorithm`. Called once a step and temperature.
     inverse_temperatures : sequence of float
-        Strictly decreasing from exactly 1.0 to at least 0 (see `geometric_ladder`).
+        Strictly decreasing from exactly 1.0 to at least 0 (see `geometric_ladder`). At 0 the
+        replica samples the prior.
     swap_every : int
         Steps from one round of proposals to the next.
+    num_adapt : int
+        Number of first steps in which the temperatures between the two ends are placed such that
+        all neighbours reject exchanges equally often (`equalised_ladder`), in rounds of doubling
+        length. Steps at which the caller's inverse temperature is not 1, as in an annealing
+        around it, are not counted. Afterwards the ladder is frozen.
     describe : callable, optional
         ``describe(info, state, data, inverse_temperature) -> info``: what the info of the
         first temperature says of a state, computed anew after the exchange. Without it the
         info is that of the move, whose state may have left.
+    likelihood_of_info : callable, optional
+        ``likelihood_of_info(info)``: `log_likelihood` of the state after a step, where the info
+        of that step knows it. It is not computed twice then.
+    refresh : callable, optional
+        ``refresh(key, state, data) -> state``: a draw from the prior, which leaves the prior
+        invariant whatever the state. Where the last inverse temperature is 0 it moves that
+        replica in place of `algorithm`. A draw that does not depend on the state makes every
+        round trip bring an independent one.
+    population_move : callable, optional
+        ``population_move(key, states, data, inverse_temperatures, log_likelihood) -> (states,
+        log_likelihood, acceptance)``, called after the swaps with the stacked states, the
+        coldest first, and (temperature,) arrays. It must leave the product of the tempered
+        posteriors invariant. See `bmfjax.kernels.boolean.moves.exchange`.
 
     Returns
     -------
@@ -294,7 +216,8 @@ def parallel_tempering(
         State `ParallelTemperingState`, info `ParallelTemperingInfo`. A `position` is the
         start of all replicas; without one each has its own random start. It observes what
         `algorithm` does, of the first temperature after the exchange (see `describe`), and
-        "swap_probability" and "replica" (see the info).
+        "swap_probability", "replica" and "inverse_temperatures" (see the info), and with a
+        population move "population_accepted", () float.
 
     Raises
     ------
@@ -306,8 +229,8 @@ def parallel_tempering(
     Swendsen, Wang (1986), "Replica Monte Carlo simulation of spin glasses", Physical Review
     Letters 57. Geyer (1991), "Markov chain Monte Carlo maximum likelihood", Computing Science
     and Statistics: Proceedings of the 23rd Symposium on the Interface. Even and odd pairs in
-    turn: Syed, Bouchard-Côté, Deligiannidis, Doucet (2022), "Non-reversible parallel
-    tempering: a scalable highly parallel MCMC scheme", JRSS B 84(2).
+    turn, and the placing of the ladder: Syed, Bouchard-Côté, Deligiannidis, Doucet (2022),
+    "Non-reversible parallel tempering: a scalable highly parallel MCMC scheme", JRSS B 84(2).
 
     Examples
     --------
@@ -327,26 +250,48 @@ def parallel_tempering(
     >>> state.inner.shape, info.swap_probability.shape
     ((3,), (2,))
     >>> sorted(algorithm.observe(state, info))
-    ['replica', 'swap_probability', 'x']
+    ['inverse_temperatures', 'replica', 'swap_probability', 'x']
     """
-    betas = _checked_ladder(inverse_temperatures)
+    betas = checked_ladder(inverse_temperatures)
     whole("swap_every", swap_every)
+    ends = _ends_of_rounds(whole("num_adapt", num_adapt, 0), swap_every)
     number = len(betas)
     pairs = np.arange(number - 1)
+    #: Replicas that `algorithm` moves.
+    moved = number - (refresh is not None and betas[-1] == 0.0)
 
     def init(key, position, data):
         keys = random.split(key, number)
         inner = jax.vmap(lambda k: algorithm.init(k, position, data))(keys)
         replica = jnp.arange(number, dtype=jnp.int32)
-        return ParallelTemperingState(inner, replica, jnp.zeros((), jnp.int32))
+        return ParallelTemperingState(
+            inner, replica, jnp.zeros((), jnp.int32), initial_ladder(betas)
+        )
+
+    def move(key, inner, data, beta):
+        """Move every replica: the states, the info of the first, and the log likelihoods."""
+        keys = random.split(key, number)
+        last = jax.tree.map(lambda leaf: leaf[-1], inner)
+        inner = jax.tree.map(lambda leaf: leaf[:moved], inner)
+        step = jax.vmap(algorithm.step, (0, 0, None, 0))
+        inner, info = step(keys[:moved], inner, data, beta[:moved])
+        if likelihood_of_info is None:
+            likelihood = jax.vmap(log_likelihood, (0, None))(inner, data)
+        else:
+            likelihood = jax.vmap(likelihood_of_info)(info)
+        if moved < number:
+            last = refresh(keys[-1], last, data)
+            new = last, log_likelihood(last, data)
+            inner, likelihood = jax.tree.map(
+                lambda a, b: jnp.concatenate([a, b[None].astype(a.dtype)]), (inner, likelihood), new
+            )
+        return inner, jax.tree.map(lambda leaf: leaf[0], info), likelihood
 
     def step(key, state, data, inverse_temperature=1.0):
         key_move, key_swap = random.split(key)
-        # Stacked from Python floats, which stay weakly typed: see `annealed`.
-        beta = jnp.stack([jnp.asarray(b) for b in betas]) * inverse_temperature
-        move = jax.vmap(algorithm.step, (0, 0, None, 0))
-        inner, info = move(random.split(key_move, number), state.inner, data, beta)
-        likelihood = jax.vmap(log_likelihood, (0, None))(inner, data)
+        now = state.ladder.inverse_temperatures
+        beta = now * inverse_temperature
+        inner, cold, likelihood = move(key_move, state.inner, data, beta)
 
         taken = state.step + 1
         parity = (taken // swap_every - 1) % 2
@@ -358,24 +303,75 @@ def parallel_tempering(
         inner, replica, likelihood = jax.tree.map(
             lambda leaf: leaf[source], (inner, state.replica, likelihood)
         )
-        cold = jax.tree.map(lambda leaf: leaf[0], info)
+        population = None
+        if population_move is not None:
+            key_population = random.fold_in(key_swap, 1)
+            inner, likelihood, population = population_move(
+                key_population, inner, data, beta, likelihood
+            )
         if describe is not None:
             state_now = jax.tree.map(lambda leaf: leaf[0], inner)
             cold = describe(cold, state_now, data, inverse_temperature)
-        info = ParallelTemperingInfo(
-            cold,
-            jnp.where(proposed, probability, jnp.nan),
-            replica,
-            likelihood,
-        )
-        return ParallelTemperingState(inner, replica, taken), info
+        swapped = jnp.where(proposed, probability, jnp.nan)
+        info = ParallelTemperingInfo(cold, swapped, replica, likelihood, now, population)
+        ladder = state.ladder
+        if ends:
+            ladder = _adapted(ladder, swapped, inverse_temperature == 1.0, ends)
+        return ParallelTemperingState(inner, replica, taken, ladder), info
 
     def observe(state, info):
         cold = jax.tree.map(lambda leaf: leaf[0], state.inner)
-        named = {"swap_probability": info.swap_probability, "replica": info.replica}
+        named = {n: getattr(info, n) for n in OBSERVED}
+        if info.population is not None:
+            named["population_accepted"] = info.population
         return algorithm.observe(cold, info.inner) | named
 
     return Algorithm(init, step, observe)
+
+
+#: What `parallel_tempering` observes of its ladder, by name.
+OBSERVED = ("swap_probability", "replica", "inverse_temperatures")
+
+
+def initial_ladder(betas: Sequence[float]) -> LadderState:
+    """Return the state of a ladder before its first step."""
+    # In float32 whatever the states are: strong float64 would make float32 states float64.
+    counts = jnp.zeros(len(betas) - 1, jnp.float32)
+    return LadderState(jnp.asarray(betas, jnp.float32), counts, counts, jnp.zeros((), jnp.int32))
+
+
+def _ends_of_rounds(num_adapt: int, swap_every: int) -> tuple[int, ...]:
+    """Return after which steps of adaptation the ladder is placed anew: n, n / 2, n / 4 and so on.
+
+    The last round is the longest, and starts from a ladder that is nearly right.
+    """
+    ends = []
+    while num_adapt >= FIRST_ROUND * swap_every or (num_adapt and not ends):
+        ends.append(num_adapt)
+        num_adapt //= 2
+    return tuple(reversed(ends))
+
+
+def _adapted(ladder: LadderState, swapped, counts, ends) -> LadderState:
+    """Count the probabilities of swaps, NaN where none was proposed; at an end place the ladder."""
+    counts = counts & (ladder.step < ends[-1])
+    proposed = counts & ~jnp.isnan(swapped)
+    rejected = ladder.rejected + jnp.where(proposed, 1.0 - swapped, 0.0).astype(jnp.float32)
+    proposed = ladder.proposed + proposed
+    step = ladder.step + counts
+    end = counts & jnp.isin(step, np.array(ends))
+    # One more proposal of each pair, rejected as often as all on average: rounds are short.
+    mean = jnp.sum(rejected) / jnp.maximum(jnp.sum(proposed), 1.0)
+    rates = (rejected + mean) / (proposed + 1.0)
+    betas = ladder.inverse_temperatures
+    placed = equalised(betas, rates, len(betas))
+    seen = end & jnp.all(proposed > 0)
+    return LadderState(
+        jnp.where(seen, placed, betas),
+        jnp.where(end, 0.0, rejected),
+        jnp.where(end, 0.0, proposed),
+        step,
+    )
 
 
 def _swap_probability(beta, log_likelihood):

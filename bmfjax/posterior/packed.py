@@ -135,6 +135,18 @@ def subset(draws, which, lines) -> np.ndarray:
     return draws[:, np.asarray(which)[:, None], lines]
 
 
+def chosen_draws(draws, chains, which, order):
+    """Return draws `which` (chain, draw) of some chains, packed or not, factors permuted by chain.
+
+    `chains` is (chain,), `order` (chain, rank).
+    """
+    at = np.asarray(chains)[:, None], which
+    if isinstance(draws, PackedDraws):
+        found = PackedDraws(draws.words[at], draws.size)
+        return found.reordered(np.broadcast_to(order[:, None], (*np.shape(which), order.shape[1])))
+    return np.take_along_axis(draws[at], order[:, None, None], -1)
+
+
 def octets(words) -> np.ndarray:
     """Return the same bits eight at a time: (..., words) uint32 to (..., 4 words) uint8."""
     return np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)

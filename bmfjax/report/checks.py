@@ -10,8 +10,9 @@ import numpy as np
 from bmfjax import verdict
 from bmfjax.diagnostics import Coverage, ess_bulk, split_rhat
 from bmfjax.posterior import mixture
+from bmfjax.posterior.modes import EVIDENCE, STACKING, VISITS
 from bmfjax.posterior.selection import informed
-from bmfjax.report.section import Section, image, section
+from bmfjax.report.section import Section, image, section, table
 from bmfjax.report.style import (
     COLOURS,
     DASHED,
@@ -34,6 +35,18 @@ MAX_SCALARS, MIN_DRAWS = 3000, 4
 SAME = 0.5
 #: A factor counts as found by two chains from this cosine of its tiles on.
 AGREEING = 0.8
+_MODES = (
+    "Draws are in one mode if their mean factors are alike: all tiles, matched, at least 0.8. A "
+    "factor that differs is not alike in the first mode. The weights"
+)
+#: What the weights of modes mean, by how they were found.
+WEIGHTED = {
+    EVIDENCE: f"{_MODES} are posterior probabilities, by the estimated evidence.",
+    VISITS: f"{_MODES} are shares of the draws, because the chains move between the modes and "
+    "agree on how often, or there is one chain.",
+    STACKING: f"{_MODES} are approximate: shares of the draws, each chain weighted as in the "
+    "mixture of chains that predicts left-out entries best. They are no posterior probabilities.",
+}
 #: Values of R-hat above this share the last bar.
 TOP_RHAT = 1.2
 
@@ -169,6 +182,15 @@ def agreement(
             f"is the same. A factor below the dashed line does not count as found by all {runs}."
         )
     return section(f"Do the {runs} agree?", note, histograms, told, alike)
+
+
+def modes(fit) -> Section | None:
+    """Show the modes that chains are in, where they disagree about the factors."""
+    if fit.scalars["factors_agreeing"] == 1.0 or len(fit.modes) == 1:
+        return None
+    return section(
+        "Modes", WEIGHTED[fit.modes.weighted_by], table(fit.modes.table), fit.modes.shared
+    )
 
 
 def spread(fit, *, of: str = "") -> Section:

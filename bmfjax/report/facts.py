@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer import round_trips, swap_rates
+from bmfjax.infer import communication_barrier, round_trips
 from bmfjax.posterior.cells import noise_sd
 from bmfjax.report.section import Fact
 from bmfjax.variational.settling import WINDOW
@@ -44,13 +44,39 @@ def given_new(fit) -> Iterator[Fact]:
 
 
 def draws(fit) -> Iterator[Fact]:
-    """How many draws there are, and how many are kept."""
+    """How many draws there are, and how many are kept; of particles, the evidence too."""
+    kept = f"{fit.usage_draws.shape[1]:,}"
+    if fit.log_evidence is not None:
+        yield from _particles(fit, kept)
+        return
     yield Fact(
         "Draws",
         f"{fit.num_chains} x {int(fit.scalars['num_draws']):,}",
-        f"chains x draws after {int(fit.scalars['num_warmup']):,} warm-up steps; "
-        f"{fit.usage_draws.shape[1]:,} a chain are kept",
+        f"chains x draws after {int(fit.scalars['num_warmup']):,} warm-up steps{_earlier(fit)}; "
+        f"{kept} a chain are kept",
     )
+
+
+def _particles(fit, kept) -> Iterator[Fact]:
+    scalars, found = fit.scalars, fit.log_evidence
+    yield Fact(
+        "Particles",
+        f"{fit.num_chains} x {int(scalars['num_draws']):,}",
+        f"independent runs (chains, below) x particles, from the prior through "
+        f"{int(scalars['temperatures'])} temperatures; {kept} a run are kept",
+    )
+    runs = ", ".join(f"{value:,.1f}" for value in found.runs)
+    yield Fact(
+        "Log evidence",
+        f"{found.value:,.2f} ± {found.error:.2f}",
+        f"of the model at this rank, with its standard error; of the runs: {runs}",
+    )
+
+
+def _earlier(fit) -> str:
+    """Say what ran before chains at several temperatures."""
+    steps = int(fit.scalars.get("earlier_steps", 0))
+    return f", which follow {steps:,} steps at one temperature that did not agree" * (steps > 0)
 
 
 def starts(fit) -> Iterator[Fact]:
@@ -73,15 +99,20 @@ def seconds(fit, *, of: str = "sampling") -> Iterator[Fact]:
 
 def replicas(fit) -> Iterator[Fact]:
     """How well replicas at several temperatures exchange their states."""
-    if "replica" in fit.trace:
-        least = np.nanmin(swap_rates(fit.trace["swap_probability"]))
-        trips = int(round_trips(fit.trace["replica"]).sum())
-        yield Fact(
-            "Replicas",
-            f"{fit.trace['replica'].shape[2]}",
-            f"neighbours exchange states with a probability of at least {least:.2f}; "
-            f"{trips} round trips",
-        )
+    if "replica" not in fit.trace:
+        return
+    first, number = int(fit.scalars["num_warmup"]), fit.trace["replica"].shape[2]
+    found = communication_barrier(fit.trace["swap_probability"][:, first:])
+    steps, least = fit.trace["replica"].shape[1] - first, 1.0 - np.nanmax(found.rejection)
+    trips = round_trips(fit.trace["replica"][:, first:]).sum()
+    expected = np.nansum(found.round_trip_rate) * steps
+    yield Fact(
+        "Replicas",
+        f"{number}",
+        f"neighbours exchange states with a probability of at least {least:.2f}; {trips:,} round "
+        f"trips, where these rates allow about {expected:,.0f}; recommended number: "
+        f"{found.num_temperatures.max()}",
+    )
 
 
 def clamped(fit) -> Iterator[Fact]:

@@ -99,12 +99,19 @@ SETTLED = (
     "All chains should have settled before the shaded warm-up ends, at the same height, without a "
     "trend. The scale leaves out the first steps."
 )
+#: Of particles, which are no steps.
+PARTICLES = (
+    "Particles of every run, one after the other, relatives next to each other. All runs should "
+    "have the same heights, without long flat stretches, which are families of one ancestor."
+)
 
 
 def traces(
     fit, *, note: str = SETTLED, more: str = "", run: str = "chain", phase: str = "warm-up"
 ) -> Section:
     """Show what was traced; `run` and `phase` name a chain and its first steps."""
+    if fit.log_evidence is not None:
+        note, run = PARTICLES, "run"
     figure = image(trace_figure(fit, run, phase), "Traces along the steps")
     return section("Traces", f"{note} {more}", figure)
 
@@ -138,7 +145,7 @@ def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
     if warmup:
         across, middle = panels[0].get_xaxis_transform(), min(warmup, total) / 2
         panels[0].text(middle, 0.06, phase, transform=across, ha="center", fontsize=8.5)
-    axis_label(panels[-1], "step")
+    axis_label(panels[-1], "step" if fit.log_evidence is None else "particle")
     panels[-1].set_xlim(0, max(total, 1))
     if fit.num_chains <= 8:
         panels[0].legend(

@@ -40,9 +40,11 @@ class Section(NamedTuple):
 
 
 def _stopped_sampling(fit) -> str:
+    planned = fit.settings["num_samples"]
+    of = "" if planned == "auto" else f" of {int(planned):,}"
     return (
-        f"The run was stopped after {int(fit.scalars['num_draws']):,} of "
-        f"{int(fit.settings['num_samples']):,} draws a chain; this page shows what was drawn."
+        f"The run was stopped after {int(fit.scalars['num_draws']):,}{of} draws a chain; this page "
+        "shows what was drawn."
     )
 
 
@@ -75,6 +77,23 @@ def image(figure: Figure | None, alt: str, *, wide: bool = True) -> Markup | Non
         round(96 * figure.get_figwidth()),
         alt,
     )
+
+
+def table(frame) -> Markup:
+    """Show a data frame, its index first; numbers with four digits."""
+    frame = frame.reset_index()
+    row = Markup("<tr>{}</tr>").format
+    head = row(Markup("").join(Markup("<th>{}</th>").format(name) for name in frame.columns))
+    lines = [
+        row(
+            Markup("").join(
+                Markup("<td>{}</td>").format(f"{v:,.4g}" if isinstance(v, float) else v)
+                for v in values
+            )
+        )
+        for values in frame.itertuples(index=False)
+    ]
+    return Markup('<table class="plain">{}</table>').format(Markup("\n").join([head, *lines]))
 
 
 def beside(*images: Markup | None) -> Markup:

@@ -56,6 +56,17 @@ def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
         assert (product != made.clean[rows]).mean() < 0.12  # half of it are ones
 
 
+def test_a_chain_takes_over_a_factor_of_another():
+    truth = np.kron(np.eye(3, dtype=bool), np.ones((12, 8), bool))
+    usage, basis = np.repeat(np.eye(3, dtype=bool), 12, 0), np.repeat(np.eye(3, dtype=bool), 8, 0)
+    lacking = [f * np.array([True, True, False]) for f in (usage, basis)]
+    known = {"usage": np.stack([usage] * 2), "basis": np.stack([basis] * 2)}
+    chains = [np.stack(f) for f in zip((usage, basis), lacking, strict=True)]
+    found = boolean_start._exchanged(random.key(0), BinaryMatrix(truth), *chains, known, 10)
+    for used, items in zip(*found, strict=True):
+        np.testing.assert_array_equal(used @ items.T, truth)
+
+
 @pytest.mark.parametrize("shape", [(3000, 2000), (10, 10**6), (5, 5)])
 def test_representatives_are_few_and_distinct(shape):
     class Sized:

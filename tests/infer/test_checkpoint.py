@@ -68,7 +68,7 @@ def written(folder, *steps):
 def resumed(folder, options=None, **identity):
     run = new(**(options or {}))
     store = Checkpoint(folder, IDENTITY | identity)
-    store.read(run)
+    store.read(lambda earlier: run)
     return run, store
 
 
@@ -332,7 +332,7 @@ def test_damage_to_the_only_one_is_refused(tmp_path):
 
 def test_a_run_of_another_shape_is_refused(folder):
     with pytest.raises(InputError, match=LOST):
-        Checkpoint(folder, IDENTITY).read(new(num_chains=3))
+        Checkpoint(folder, IDENTITY).read(lambda earlier: new(num_chains=3))
 
 
 @pytest.mark.parametrize(
@@ -380,4 +380,4 @@ def test_files_of_another_layout_are_named(folder, monkeypatch):
 
 def test_a_setting_that_is_gone_is_named(folder):
     with pytest.raises(InputError, match=r"rank is 3 there and None here"):
-        Checkpoint(folder, {"seed": 0, "data": "abc"}).read(new())
+        Checkpoint(folder, {"seed": 0, "data": "abc"}).read(lambda earlier: new())

@@ -311,6 +311,16 @@ def test_python_runs_the_step_once(compilations):
     assert len(calls) == 1
 
 
+def test_a_run_is_two_programs(compilations):
+    """The start of all chains, and the loop; what is small and runs eagerly is a program too."""
+    random.key(0)
+    compilations()
+    run = start(num_chains=4)
+    run.finish()
+    assert run.snapshot() and run.draws()["x"].shape[0] == 4
+    assert compilations() == 2
+
+
 # ---- when it stops -----------------------------------------------------------------------------
 
 

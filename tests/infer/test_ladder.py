@@ -2,12 +2,8 @@
 
 import numpy as np
 
-from bmfjax.kernels.tempering import (
-    geometric_ladder,
-    parallel_tempering,
-    round_trips,
-    swap_rates,
-)
+from bmfjax.kernels.ladders import geometric_ladder, round_trips, swap_rates
+from bmfjax.kernels.tempering import parallel_tempering
 from tests.infer.targets import (
     metropolis,
     two_modes,

@@ -93,10 +93,10 @@ def test_traced_data_are_packed_as_given_ones_are():
     [
         ({"update": "swap"}, "update is 'swap'; choose from metropolis"),
         ({"dispersion": "map"}, "dispersion is 'map'"),
-        ({"moves": "jump"}, "moves is 'jump'"),
+        ({"moves": "jump"}, "update 'metropolis' is 'jump'"),
         ({"update": "joint", "block_size": 0}, "block_size is 0"),
         ({"update": "collapsed", "block_size": 3}, "block_size is 3, which the update 'collapsed'"),
-        ({"update": "collapsed", "moves": "birth"}, "moves is .*leaves them nothing to do"),
+        ({"update": "collapsed", "moves": "birth"}, "collapsed' is 'birth'; choose from xor"),
     ],
 )
 def test_unknown_options_are_refused(options, message):

@@ -10,11 +10,8 @@ import scipy.special
 from jax import lax, random
 
 from bmfjax.kernels import Algorithm, tempering
-from bmfjax.kernels.tempering import (
-    ParallelTemperingState,
-    parallel_tempering,
-    swap_rates,
-)
+from bmfjax.kernels.ladders import swap_rates
+from bmfjax.kernels.tempering import ParallelTemperingState, initial_ladder, parallel_tempering
 from tests.infer.targets import (
     observed_steps,
     still,
@@ -46,7 +43,9 @@ def swaps_from_every_state():
     algorithm = parallel_tempering(still(), lambda x, data: data[x], BETAS)
 
     def one(key, x, parity, power):
-        state = ParallelTemperingState(x, jnp.arange(4, dtype=jnp.int32), parity)
+        state = ParallelTemperingState(
+            x, jnp.arange(4, dtype=jnp.int32), parity, initial_ladder(BETAS)
+        )
         return algorithm.step(key, state, table, power)
 
     keys = random.split(random.key(5), (len(JOINT), REPEATS))

@@ -12,14 +12,8 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun
 from bmfjax.kernels import Algorithm, tempering
-from bmfjax.kernels.tempering import (
-    AnnealedState,
-    annealed,
-    geometric_ladder,
-    parallel_tempering,
-    round_trips,
-    swap_rates,
-)
+from bmfjax.kernels.ladders import geometric_ladder, round_trips, swap_rates
+from bmfjax.kernels.tempering import AnnealedState, annealed, parallel_tempering
 from tests.infer.targets import (
     CENTRES,
     DATA,
@@ -220,7 +214,7 @@ def test_they_nest_and_the_innermost_knows_the_whole_temperature():
     # After an exchange the cold state comes from elsewhere, the info is of the cold move.
     np.testing.assert_allclose(observed["x"][:2], factor[:2] * [0.5, 1.0], rtol=1e-5)
     np.testing.assert_allclose(observed["moved_at"], factor, rtol=1e-5)
-    added = {"replica", "swap_probability", "inverse_temperature"}
+    added = {"replica", "swap_probability", "inverse_temperature", "inverse_temperatures"}
     assert set(observed) == {"x", "moved_at"} | added
     np.testing.assert_allclose(observed["inverse_temperature"], factor, rtol=1e-5)
     twice = annealed(annealed(given, 2, lowest=0.25), 2, lowest=0.01)

@@ -28,6 +28,7 @@ from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine
 from bmfjax.kernels.boolean.moves import birth as births
 from bmfjax.kernels.boolean.moves import proposals as factor_proposals
+from bmfjax.kernels.boolean.moves import rebirth as rebirths
 from bmfjax.kernels.boolean.moves import split_merge as split_merges
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.tempering import parallel_tempering
@@ -166,6 +167,10 @@ MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
     "split and merge": split_merges.split_merge,
     "split, merge and rebirth": lambda density: split_merges.split_merge(density, num_patterns=2),
+    "collapsed rebirth": lambda density: rebirths.rebirth(density, num_patterns=2),
+    "collapsed rebirth of one": lambda density: rebirths.rebirth(
+        density, num_patterns=2, block_size=1, candidates=VALUES[:2] == 1
+    ),
 }
 #: What may be left out of the acceptance ratio, and where it is computed.
 TERMS = {
@@ -173,6 +178,8 @@ TERMS = {
     "target": (factor_proposals, "log_target"),
     "parts": (split_merges._Parts, "log_density"),
     "pair": (split_merges, "_log_merge_pair"),
+    "collapsed proposal": (rebirths._Own, "log_proposal"),
+    "collapsed target": (rebirths._Own, "log_prior"),
 }
 
 
@@ -209,7 +216,8 @@ def program(name, move):
             return lax.cond(draw, f, lambda *_: kept, key, position)
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(births, "draw_density", densities))
+            for module in (births, rebirths):
+                stack.enter_context(mock.patch.object(module, "draw_density", densities))
             for term, (owner, attribute) in TERMS.items():
                 right = getattr(owner, attribute)
                 wrong = functools.partial(scaled, right, keep[term])
@@ -278,6 +286,8 @@ def balance_p_value(name, before, after, classes=12):
         ("given", "split, merge and rebirth"),
         ("learned", "birth"),
         ("learned", "split and merge"),
+        ("given", "collapsed rebirth"),
+        ("learned", "collapsed rebirth of one"),
     ],
 )
 def test_a_move_leaves_exact_draws_exact(name, move):
@@ -296,6 +306,8 @@ def test_a_move_leaves_exact_draws_exact(name, move):
         ("split and merge", "proposal"),
         ("split and merge", "parts"),
         ("split and merge", "pair"),
+        ("collapsed rebirth of one", "collapsed proposal"),
+        ("collapsed rebirth of one", "collapsed target"),
     ],
 )
 def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
@@ -303,7 +315,7 @@ def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
     assert np.abs(invariance_scores("learned", before, after)).max() > 6.0
 
 
-@pytest.mark.parametrize("move", ["birth", "split and merge"])
+@pytest.mark.parametrize("move", ["birth", "split and merge", "collapsed rebirth of one"])
 def test_the_densities_follow_their_factors(move):
     """Of exact draws the density times the number of ones has a mean that is known."""
     name = "learned"

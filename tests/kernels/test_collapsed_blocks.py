@@ -37,10 +37,10 @@ def posterior():
     return values, p / p.sum()
 
 
-def every(lines):
+def every(lines, rank=RANK):
     """All bits (state, lines, rank)."""
-    numbers = np.arange(2 ** (lines * RANK))[:, None]
-    return ((numbers >> np.arange(lines * RANK)) & 1).reshape(-1, lines, RANK)
+    numbers = np.arange(2 ** (lines * rank))[:, None]
+    return ((numbers >> np.arange(lines * rank)) & 1).reshape(-1, lines, rank)
 
 
 def number_of(words, lines):

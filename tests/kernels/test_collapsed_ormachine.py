@@ -8,7 +8,7 @@ import pytest
 from jax import numpy as jnp
 from jax import random
 from scipy.special import logsumexp
-from scipy.stats import binom
+from scipy.stats import binom, chisquare
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.kernels.base import State
@@ -17,6 +17,7 @@ from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
 from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, log_prior_of
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import log_likelihood, state_info
+from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit, moment_scores
@@ -26,7 +27,8 @@ from tests.kernels.test_ormachine import TINY, A, B, tiny_posterior
 ROWS, COLUMNS, RANK, BETA = 5, 3, 2, 0.4
 VALUES = (np.random.default_rng(3).random((ROWS, COLUMNS)) < 0.5).astype(float)
 VALUES[1, 2] = np.nan
-DATA = packed_data(BinaryMatrix(VALUES))
+VALUES[4] = VALUES[0]
+DATA = merge_lines(packed_data(BinaryMatrix(VALUES)), sides_of((ROWS, COLUMNS), "usage"))
 
 
 def position_of(usage, basis, **rates):
@@ -107,7 +109,7 @@ def collapsed_chains():
 
 def frequencies(run, *power, num_chains=64):
     """How often each basis was drawn, with the Monte Carlo error over chains."""
-    drawn = np.asarray(run(random.split(random.key(0), num_chains), *power))
+    drawn = np.asarray(run(random.split(random.key(1), num_chains), *power))
     each = np.stack([(drawn[:, 20:] == b).mean(1) for b in range(2 ** (COLUMNS * RANK))], -1)
     return each.mean(0), each.std(0, ddof=1) / np.sqrt(num_chains)
 
@@ -128,6 +130,20 @@ def test_the_basis_has_its_tempered_marginal_posterior(enumerated, beta):
     # The other temperature is told apart.
     other = np.exp(log_prior + 0.7 * log_m - logsumexp(log_prior + 0.7 * log_m))
     assert np.abs((found - other)[often] / error[often]).max() > 6
+
+
+def test_a_step_of_power_zero_forgets_where_it_was(enumerated):
+    """Its draws have the distribution of the prior, and successive ones are independent."""
+    drawn = np.asarray(collapsed_chains()(random.split(random.key(0), 64), 0.0))[:, 1:]
+    ones = np.asarray(jax.lax.population_count(drawn))
+    expected = binom.pmf(np.arange(COLUMNS * RANK + 1), COLUMNS * RANK, 0.3) * ones.size
+    counts = np.bincount(ones.ravel(), minlength=len(expected))
+    assert chisquare(counts, expected).pvalue > 1e-3
+    together = np.corrcoef(ones[:, :-1].ravel(), ones[:, 1:].ravel())[0, 1]
+    assert abs(together) < 4 / np.sqrt(ones.size)
+    cold = collapsed_chains()(random.split(random.key(0), 64), 1.0)
+    cold = np.asarray(jax.lax.population_count(cold))
+    assert np.corrcoef(cold[:, 1:-1].ravel(), cold[:, 2:].ravel())[0, 1] > 0.02
 
 
 def test_tempered_chains_have_the_posterior_at_the_first_temperature(enumerated):

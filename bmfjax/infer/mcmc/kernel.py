@@ -15,6 +15,7 @@ from numpyro.infer.initialization import init_to_sample
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.tempering import annealed, parallel_tempering
@@ -61,8 +62,9 @@ class AlgorithmKernel(MCMCKernel):
     _statistics: tuple[str, ...] = ()
     #: For refusals: the model that this kernel samples, and what samples other models.
     _samples = _instead = ""
-    #: Powers of the likelihood of tempered copies, and annealed first steps from the lowest power.
-    _ladder, _num_anneal, _lowest = None, 0, 1.0
+    #: Powers of the likelihood of tempered copies, steps in which these are placed, and annealed
+    #: first steps from the lowest power.
+    _ladder, _num_adapt, _num_anneal, _lowest = None, 0, 0, 1.0
 
     @property
     def model(self):
@@ -94,12 +96,26 @@ class AlgorithmKernel(MCMCKernel):
             raise InputError(f"{name} needs data, and the model was called without")
         return arguments
 
-    def _tempered(self, algorithm, likelihood=None, describe=None) -> Algorithm:
+    def _tempered(self, algorithm, likelihood=None, **options) -> Algorithm:
+        """Anneal and temper as the user asked; the options are those of `parallel_tempering`."""
         if self._ladder is not None:
-            algorithm = parallel_tempering(algorithm, likelihood, self._ladder, describe=describe)
+            algorithm = parallel_tempering(
+                algorithm, likelihood, self._ladder, num_adapt=self._num_adapt, **options
+            )
         if self._num_anneal:
             algorithm = annealed(algorithm, self._num_anneal, lowest=self._lowest)
         return algorithm
+
+    def _set_ladder(self, inverse_temperatures, **needed) -> None:
+        """Keep the ladder; refuse options that are `needed` for nothing without one."""
+        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
+        for name, value in needed.items():
+            if whole(name, value, 0) and self._ladder is None:
+                raise InputError(
+                    f"{name} is {value}, and there is one temperature; give inverse_temperatures, "
+                    f"or leave {name} out"
+                )
+        self._num_adapt = needed["num_adapt"]
 
     def _drawn(self, algorithm, inner, info) -> tuple[dict, jax.Array, dict]:
         """Return the draw, its log joint density and its statistics."""
@@ -116,6 +132,12 @@ class AlgorithmKernel(MCMCKernel):
 
     def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
         """Return the first state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        first = self._num_anneal + self._num_adapt
+        if first > num_warmup:
+            raise InputError(
+                f"the first {first} steps are annealed or adapt the temperatures, and num_warmup "
+                f"is {num_warmup}; give a longer warm-up, or a smaller num_anneal or num_adapt"
+            )
         bound = self.bind(*model_args, **(model_kwargs or {}))
 
         def one(key, params):

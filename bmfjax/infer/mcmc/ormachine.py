@@ -15,12 +15,22 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
 from bmfjax.kernels.boolean.bits import MAX_JOINT, gibbs, joint, metropolis
+from bmfjax.kernels.boolean.collapsed import MOVES as COLLAPSED_MOVES
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
 from bmfjax.kernels.boolean.density import SITES, BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
-from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine, start_from, state_info
+from bmfjax.kernels.boolean.gibbs import (
+    log_likelihood,
+    ormachine,
+    prior_refresh,
+    start_from,
+    state_info,
+)
+from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.moves.birth import birth_move
 from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
+from bmfjax.kernels.boolean.moves.exchange import exchange_move
+from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
 from bmfjax.kernels.boolean.words import (
     PackedData,
@@ -35,7 +45,14 @@ from bmfjax.models.ormachine import ormachine as ormachine_model
 
 UPDATES = ("metropolis", "gibbs", "joint", "collapsed")
 RULES = ("sample", "laplace", "mle")
-MOVES = {"collapsed": collapsed, "birth": birth_move, "split_merge": split_merge}
+#: Temperatures between which factors are exchanged are about so many places apart.
+REACH = 2.0
+MOVES = {
+    "collapsed": collapsed,
+    "birth": birth_move,
+    "rebirth": rebirth,
+    "split_merge": split_merge,
+}
 
 
 class OrMachineGibbs(AlgorithmKernel):
@@ -54,18 +71,23 @@ class OrMachineGibbs(AlgorithmKernel):
         "gibbs" draws each bit from its conditional. "joint" draws `block_size` factors of a
         row or column at once. "collapsed" draws all factors at once with the longer factor
         matrix summed out (`bmfjax.kernels.boolean.collapsed`), for a rank of at most 8: it
-        mixes best and costs 4 to the power of the rank for every entry.
+        mixes best and costs rank times 2 to the power of the rank for every entry.
     block_size : int
-        Factors that "joint" draws at once, 1 to 8, the default.
+        Factors that "joint" draws at once, 1 to 8, the default, and the move "collapsed", whose
+        default is 4.
     dispersion : {"sample", "laplace", "mle"}
         "sample" draws the flip rates from their conditional, "laplace" sets them to
         (errors + 1) / (entries + 2), and "mle", as published, to errors / entries. The latter
         two are not draws from the posterior.
-    moves : sequence of {"collapsed", "birth", "split_merge"}
-        Moves before every sweep, for what single flips cannot change. "collapsed" draws bits
-        of one factor matrix with the other summed out
-        (`bmfjax.kernels.boolean.moves.collapsed_line`), "birth" replaces whole factors, and
-        "split_merge" splits and merges them. Not with the update "collapsed".
+    moves : sequence of str
+        Moves in every step, for what single flips cannot change. Before the sweep, "collapsed"
+        draws bits of one factor matrix with the other summed out
+        (`bmfjax.kernels.boolean.moves.collapsed_line`), "birth" replaces whole factors, "rebirth"
+        too, with the bits of six factors in the longer matrix summed out
+        (`bmfjax.kernels.boolean.moves.rebirth`), and "split_merge" splits and merges them. With
+        the update "collapsed", and after the sweep, "xor" adds one factor to another and
+        "rebirth" replaces one, each as often as it is named
+        (`bmfjax.kernels.boolean.moves.whole_factors`).
     num_anneal : int
         Number of annealed sweeps at the start, in which the power of the likelihood rises
         from `lowest` to one. Annealed sweeps belong to the warm-up.
@@ -74,6 +96,11 @@ class OrMachineGibbs(AlgorithmKernel):
     inverse_temperatures : sequence of float, optional
         Parallel tempering, as for `TruncatedGibbs`. The update "collapsed" tempers the
         likelihood with the longer factor matrix summed out and needs few temperatures.
+    num_adapt : int
+        As for `TruncatedGibbs`.
+    num_exchanges : int
+        Rounds of every step in which replicas at neighbouring temperatures exchange factors
+        (`bmfjax.kernels.boolean.moves.exchange`).
 
     Raises
     ------
@@ -107,28 +134,27 @@ class OrMachineGibbs(AlgorithmKernel):
         num_anneal: int = 0,
         lowest: float = 0.02,
         inverse_temperatures: Sequence[float] | None = None,
+        num_adapt: int = 0,
+        num_exchanges: int = 0,
     ):
         one_of("update", update, UPDATES)
         one_of("dispersion", dispersion, RULES)
         moves = (moves,) if isinstance(moves, str) else tuple(moves)
         for move in moves:
-            one_of("moves", move, MOVES)
+            one_of(f"moves with the update {update!r}", move, moves_of(update))
         self._model, self._rule, self._moves = model, dispersion, moves
         self._collapsed = update == "collapsed"
-        if self._collapsed and moves:
-            raise InputError(
-                f"moves is {moves!r}, and the update 'collapsed' leaves them nothing to do; give "
-                "no moves, or another update"
-            )
-        if block_size is not None and update != "joint":
+        if block_size is not None and update != "joint" and "collapsed" not in moves:
             raise InputError(
                 f"block_size is {block_size}, which the update {update!r} does not use; leave it "
-                "out, or take the update 'joint'"
+                "out, or take the update 'joint' or the move 'collapsed'"
             )
+        self._block = {} if block_size is None else {"block_size": block_size}
         size = MAX_JOINT if block_size is None else block_size
         self._update = {"metropolis": metropolis, "gibbs": gibbs}.get(update) or joint(size)
         self._num_anneal, self._lowest = num_anneal, lowest
-        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
+        self._set_ladder(inverse_temperatures, num_adapt=num_adapt, num_exchanges=num_exchanges)
+        self._num_exchanges = num_exchanges
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`.
@@ -152,6 +178,8 @@ class OrMachineGibbs(AlgorithmKernel):
         shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
         density, given = boolean_density(arguments, shape, self._rule)
         packed = boolean_data(data, arguments["observed"])._replace(**given)
+        if self._collapsed:
+            packed = merge_lines(packed, sides_of(density.shape, "longer"))
         algorithm = self._algorithm(density)
 
         def unconstrain(position):
@@ -160,13 +188,29 @@ class OrMachineGibbs(AlgorithmKernel):
         return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
 
     def _algorithm(self, density):
+        options = {"describe": state_info(density)}
+        if self._num_exchanges:
+            options["population_move"] = exchange_move(
+                density, collapsed=self._collapsed, num_rounds=self._num_exchanges, reach=REACH
+            )
         if self._collapsed:
-            algorithm, likelihood = collapsed_ormachine(density), log_marginal(density)
-        else:
-            moves = [(name, MOVES[name](density)) for name in self._moves]
-            algorithm = ormachine(density, update=self._update, moves=moves)
-            likelihood = log_likelihood(density)
-        return self._tempered(algorithm, likelihood, state_info(density))
+            algorithm = collapsed_ormachine(density, moves=self._moves)
+            return self._tempered(algorithm, log_marginal(density), **options)
+        moves = [
+            (name, MOVES[name](density, **(self._block if name == "collapsed" else {})))
+            for name in self._moves
+        ]
+        options |= {
+            "refresh": prior_refresh(density),
+            "likelihood_of_info": lambda info: info.log_likelihood,
+        }
+        algorithm = ormachine(density, update=self._update, moves=moves)
+        return self._tempered(algorithm, log_likelihood(density), **options)
+
+
+def moves_of(update: str) -> tuple[str, ...]:
+    """Return the names of the moves that go with an update."""
+    return tuple(COLLAPSED_MOVES if update == "collapsed" else MOVES)
 
 
 def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[BooleanDensity, dict]:

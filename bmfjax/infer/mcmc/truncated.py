@@ -11,7 +11,7 @@ from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, model_trac
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels.relaxed.data import MAX_LISTED, matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed.density import log_likelihood
-from bmfjax.kernels.relaxed.gibbs import sweep_info, truncated_gibbs
+from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info, truncated_gibbs
 from bmfjax.models.relaxed import relaxed_bmf
 
 LATENT = ("usage", "basis", "precision", "rate")
@@ -41,7 +41,11 @@ class TruncatedGibbs(AlgorithmKernel):
         Parallel tempering (`bmfjax.kernels.tempering.parallel_tempering`): copies of the
         chain run at these powers of the likelihood, from 1 downwards (see
         `geometric_ladder`), and exchange their states. The draws are those at 1. A draw
-        costs one sweep for each copy.
+        costs one sweep for each copy. At 0, where the last may be, the prior is drawn from.
+    num_adapt : int
+        Number of first sweeps, after the annealed ones, in which the temperatures between the
+        ends are placed such that all neighbours exchange states equally often. They belong to
+        the warm-up.
 
     Raises
     ------
@@ -72,19 +76,23 @@ class TruncatedGibbs(AlgorithmKernel):
         num_anneal: int = 0,
         lowest: float = 0.02,
         inverse_temperatures: Sequence[float] | None = None,
+        num_adapt: int = 0,
     ):
         self._model = model
         self._num_anneal, self._lowest = num_anneal, lowest
-        self._ladder = None if inverse_temperatures is None else tuple(inverse_temperatures)
+        self._set_ladder(inverse_temperatures, num_adapt=num_adapt)
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
         arguments = self._checked(relaxed_arguments(self._model, args, kwargs))
         density = relaxed_density(arguments)
+        initial = relaxed_start(arguments)
         algorithm = self._tempered(
-            truncated_gibbs(density, relaxed_start(arguments)),
+            truncated_gibbs(density, initial),
             lambda s, data: log_likelihood(density, s.position, data),
-            lambda info, s, data, b: sweep_info(density, s.position, data, b),
+            describe=lambda info, s, data, b: sweep_info(density, s.position, data, b),
+            likelihood_of_info=lambda info: info.log_likelihood,
+            refresh=lambda key, s, data: TruncatedGibbsState(initial(key, data)),
         )
         return BoundAlgorithm(algorithm, relaxed_data(arguments["data"], arguments["observed"]))
 

@@ -25,22 +25,30 @@ What it leaves invariant
     always at :math:`\beta = 1`: the factor :math:`m^{\beta - 1}` is all that the target has more
     than the posterior. Below one a random walk on the logits of :math:`\theta` follows, of random
     scale, with Z summed out, for wide distributions that the conditionals would cross slowly.
+    At :math:`\beta = 0` a step starts from a draw of the prior, and ends in one that does not
+    depend on where the chain has been (but Z is always drawn given the data).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
-from jax.scipy.special import logit, logsumexp
+from jax.scipy.special import logit
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import MAX_JOINT
-from bmfjax.kernels.boolean.density import BooleanDensity, draw_density, draw_prior
+from bmfjax.kernels.boolean.density import (
+    BooleanDensity,
+    draw_density,
+    draw_independent,
+    draw_prior,
+)
 from bmfjax.kernels.boolean.gibbs import (
     OrMachineInfo,
     observed_state,
@@ -50,40 +58,66 @@ from bmfjax.kernels.boolean.gibbs import (
 from bmfjax.kernels.boolean.line_states import (
     draw_patterns,
     draw_states,
+    lines_of,
     log_prior_of_states,
+    odds_of_kept,
     packed_bits,
+    patterns_of,
     sides_of,
-    weigh_states,
 )
-from bmfjax.kernels.boolean.words import count_bits
+from bmfjax.kernels.boolean.marginal import (
+    log_marginal_of,
+    log_prior_of_logit,
+    state_weights,
+    sum_out,
+)
+from bmfjax.kernels.boolean.moves.whole_factors import rebirth, xor
+from bmfjax.kernels.boolean.words import unpack_last_axis
 
 #: Smallest and largest scale of the random walk on logits.
 SCALES = (0.02, 2.0)
 
 
-def collapsed_ormachine(density: BooleanDensity, *, summed: str = "longer") -> Algorithm:
+#: Moves of whole factors, by name.
+MOVES = {"xor": xor, "rebirth": rebirth}
+
+
+def collapsed_ormachine(
+    density: BooleanDensity,
+    *,
+    summed: str = "longer",
+    moves: Sequence[str] = (),
+    walks: int = 1,
+) -> Algorithm:
     """Build the sampler, for a rank of at most 8 and flip rates that are drawn or known.
 
-    `summed` is "usage", "basis" or "longer", the one with more lines. State and info are those of
+    `summed` is "usage", "basis" or "longer", the one with more lines; `walks` the number of steps
+    of the walk below temperature one, for each site of :math:`\theta`. State and info are those of
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
-    densities and flip rates were accepted, which is 1 at temperature one.
+    densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
+    every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
+    (`bmfjax.kernels.boolean.moves.whole_factors`).
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)
+    chosen = [(name, MOVES[name](density, sides), n) for name, n in Counter(moves).items()]
 
     def step(key, state, data, inverse_temperature=1.0):
-        key_bits, key_rates, key_walk = random.split(key, 3)
+        key_prior, key_kept, key_moves, key_summed, key_rates, key_walk = random.split(key, 6)
         beta = jnp.asarray(inverse_temperature, jnp.result_type(float))
-        position, value = _draw_bits(key_bits, density, sides, state.position, data, beta)
+        position = _refreshed(key_prior, density, state.position, data, beta)
+        position = _draw_kept(key_kept, density, sides, position, data, beta)
+        position, moved = _move_factors(key_moves, density, sides, chosen, position, data, beta)
+        position, value = _draw_summed(key_summed, density, sides, position, data)
         proposed = _given_bits(key_rates, density, sides, position, data)
         position, accepted = lax.cond(
             beta < 1.0,
             lambda: _tempered_rates(
-                key_walk, density, sides, position, value, proposed, data, beta
+                key_walk, density, sides, position, value, proposed, data, beta, walks
             ),
             lambda: (proposed, jnp.ones_like(beta)),
         )
-        new, info = State(position), OrMachineInfo(None, None, None, {"rates": accepted})
+        new, info = State(position), OrMachineInfo(None, None, None, {"rates": accepted} | moved)
         return new, describe(info, new, data)
 
     init = init_from(lambda key, data: draw_prior(key, density, data))
@@ -93,7 +127,17 @@ def collapsed_ormachine(density: BooleanDensity, *, summed: str = "longer") -> A
 def log_marginal(density: BooleanDensity, *, summed: str = "longer") -> Callable:
     """Build ``log_marginal(state, data)``, the log of m, for `bmfjax.kernels.tempering`."""
     sides = sides_of(density.shape, summed)
-    return lambda state, data: _log_marginal(density, sides, state.position, data)
+    return lambda state, data: log_marginal_of(density, sides, state.position, data)
+
+
+def draw_summed(density: BooleanDensity, *, summed: str = "longer") -> Callable:
+    """Build ``draw(key, position, data) -> (position, log m)``.
+
+    It draws the bits that are summed out from their conditional.
+    """
+    sides = sides_of(density.shape, summed)
+
+    return lambda key, position, data: _draw_summed(key, density, sides, position, data)
 
 
 def _check(density):
@@ -109,48 +153,56 @@ def _check(density):
         )
 
 
-def _table(density, sides, position, data):
-    """Weigh the states of all factors: see `weigh_states`."""
-    weights = flip_rates.weights(position["flip_rate"])
-    return weigh_states(density, sides, position, data, weights)
+def _refreshed(key, density, position, data, beta):
+    """Return the position, or at an inverse temperature of zero a new one from the prior."""
+    new = draw_independent(key, density, position, data)
+    return {name: jnp.where(beta == 0.0, new[name], old) for name, old in position.items()}
 
 
-def _log_marginal(density, sides, position, data):
-    log_states = _table(density, sides, position, data)[0]
-    return _sum_out(log_states, sides, position["flip_rate"], data)
-
-
-def _sum_out(log_states, sides, flip_rate, data):
-    # Line by line: sums over all lines would cancel, and lose small changes to rounding.
-    ones, zeros = _counts_of_lines(sides, data)
-    f0, _ = flip_rates.both_rates(flip_rate)
-    uncovered = ones * jnp.log(f0) + zeros * jnp.log1p(-f0)
-    return jnp.sum(logsumexp(log_states, axis=0) + uncovered.astype(log_states.dtype))
-
-
-def _counts_of_lines(sides, data):
-    """Count the observed ones and zeros of every line summed out: (long,) int32 each."""
-    lines = data.by_row if sides.summed == "usage" else data.by_column
-    ones = count_bits(lines.ones).reshape(-1)[: sides.long]
-    if lines.observed is None:
-        return ones, sides.short - ones
-    return ones, count_bits(lines.observed).reshape(-1)[: sides.long] - ones
-
-
-def _draw_bits(key, density, sides, position, data, beta):
-    """Draw the kept factor matrix with the other summed out, then the other; and return log m."""
-    key_order, key_patterns, key_states = random.split(key, 3)
-    log_states, gains, patterns, kept_odds = _table(density, sides, position, data)
-    order = random.permutation(key_order, sides.short)
-    log_states, patterns = draw_patterns(
-        key_patterns, log_states, gains, patterns, log_prior_of_states(kept_odds), order, beta
+def _draw_kept(key, density, sides, position, data, beta):
+    """Draw the kept factor matrix with the other summed out: the position without the other's."""
+    key_order, key_patterns = random.split(key)
+    lines = lines_of(data, sides)
+    patterns = patterns_of(unpack_last_axis(position[sides.kept], sides.short))
+    _, patterns = draw_patterns(
+        key_patterns,
+        state_weights(density, sides, position, data),
+        lines,
+        flip_rates.weights(position["flip_rate"]),
+        patterns,
+        log_prior_of_states(odds_of_kept(density, sides, position, data)),
+        random.permutation(key_order, sides.short),
+        beta,
     )
-    drawn = draw_states(key_states, log_states)
-    bits = {
-        sides.kept: packed_bits(patterns, density.rank),
-        sides.summed: packed_bits(drawn, density.rank),
-    }
-    return position | bits, _sum_out(log_states, sides, position["flip_rate"], data)
+    return position | {sides.kept: packed_bits(patterns, density.rank)}
+
+
+def _move_factors(key, density, sides, chosen, position, data, beta):
+    """Make the chosen moves; returns the position and the mean acceptance probability of each."""
+    accepted = {}
+    if not chosen:
+        return position, accepted
+    value = log_marginal_of(density, sides, position, data)
+    for name, move, times in chosen:
+        key, key_move = random.split(key)
+
+        def again(i, carry, key=key_move, move=move):
+            position, value, total = carry
+            position, value, probability = move(random.fold_in(key, i), position, value, data, beta)
+            return position, value, total + probability
+
+        carry = position, value, jnp.zeros_like(value)
+        position, value, total = lax.fori_loop(0, times, again, carry)
+        accepted[name] = total / times
+    return position, accepted
+
+
+def _draw_summed(key, density, sides, position, data):
+    """Draw the bits that are summed out from their conditional; returns log m too."""
+    lines, log_states = lines_of(data, sides), state_weights(density, sides, position, data)
+    drawn = draw_states(key, log_states, lines.place)
+    position = position | {sides.summed: packed_bits(drawn, density.rank)}
+    return position, sum_out(log_states, position["flip_rate"], lines)
 
 
 def _given_bits(key, density, sides, position, data):
@@ -166,7 +218,7 @@ def _given_bits(key, density, sides, position, data):
     return new
 
 
-def _tempered_rates(key, density, sides, position, value, proposed, data, beta):
+def _tempered_rates(key, density, sides, position, value, proposed, data, beta, walks):
     """Accept what the conditionals proposed, then walk, then draw the bits that are summed out.
 
     Returns the position and the probability with which the proposal was accepted.
@@ -181,7 +233,7 @@ def _tempered_rates(key, density, sides, position, value, proposed, data, beta):
         return position, jnp.ones_like(beta)
 
     def propose(i, carry):
-        """Make proposal i: that of the conditionals for 0, else a walk of one site."""
+        """Make proposal i: that of the conditionals for 0, else a walk of one site in turn."""
         rates, value, first = carry
         keys = random.split(random.fold_in(key, i), 2 + len(sites))
         low, high = jnp.log(jnp.asarray(SCALES, value.dtype))
@@ -190,39 +242,28 @@ def _tempered_rates(key, density, sides, position, value, proposed, data, beta):
         for n, site in enumerate(sites):
             old = rates[site]
             step = scale * random.normal(keys[2 + n], old.shape, old.dtype)
-            walked = jnp.where(i == n + 1, jax.nn.sigmoid(logit(old) + step), old)
+            walked = jnp.where(
+                (i > 0) & (i % len(sites) == n), jax.nn.sigmoid(logit(old) + step), old
+            )
             new[site] = jnp.where(i == 0, proposed[site], walked)
-            change = _log_prior_of_logit(density, site, new[site])
-            prior += jnp.where(i == 0, 0.0, change - _log_prior_of_logit(density, site, old))
-        then = _log_marginal(density, sides, position | new, data)
+            change = log_prior_of_logit(density, site, new[site])
+            prior += jnp.where(i == 0, 0.0, change - log_prior_of_logit(density, site, old))
+        then = log_marginal_of(density, sides, position | new, data)
         gain = jnp.where(i == 0, beta - 1.0, beta) * (then - value) + prior
         gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-        taken = jnp.log(random.uniform(keys[1], (), gain.dtype)) < gain
+        taken = -random.exponential(keys[1], (), gain.dtype) < gain
         rates = {s: jnp.where(taken, new[s], rates[s]) for s in sites}
         accepted = jnp.where(i == 0, jnp.exp(jnp.minimum(gain, 0.0)), first)
         return rates, jnp.where(taken, then, value), accepted
 
     start = rates, value, jnp.ones_like(value)
-    rates, _, accepted = lax.fori_loop(0, 1 + len(sites), propose, start)
-    position = position | rates
-    log_states = _table(density, sides, position, data)[0]
-    drawn = draw_states(random.fold_in(key, 1 + len(sites)), log_states)
-    return position | {sides.summed: packed_bits(drawn, density.rank)}, accepted
+    rates, _, accepted = lax.fori_loop(0, 1 + walks * len(sites), propose, start)
+    key_summed = random.fold_in(key, 1 + walks * len(sites))
+    position, _ = _draw_summed(key_summed, density, sides, position | rates, data)
+    return position, accepted
 
 
 def _uncertain(density):
     """List the sites of rates and densities that are not known."""
     sites = [f"{s}_density" for s in ("usage", "basis") if getattr(density, s).beta is not None]
     return sites + (["flip_rate"] if density.flip_rate.value is None else [])
-
-
-def _log_prior_of_logit(density, site, values):
-    """Return the log prior density of the logit of rates or densities, -inf outside."""
-    if site == "flip_rate":
-        prior = density.flip_rate
-        inside = jnp.all((values <= 0.5) & (values >= flip_rates.LEAST_RATE))
-        a, b = prior.a, prior.b
-    else:
-        inside = jnp.all((values > 0.0) & (values < 1.0))
-        a, b = getattr(density, site.removesuffix("_density")).beta
-    return jnp.where(inside, jnp.sum(a * jnp.log(values) + b * jnp.log1p(-values)), -jnp.inf)

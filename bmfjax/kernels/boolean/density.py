@@ -11,7 +11,7 @@ from jax import random
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
-from bmfjax.kernels.numerics.beta import draw_beta
+from bmfjax.kernels.numerics.beta import draw_beta, draw_same_beta
 
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
 
@@ -131,6 +131,22 @@ def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
     return total
 
 
+def log_prior_of_bits(site, density: BooleanDensity, position, data) -> jax.Array:
+    """Return the log probability of one factor matrix's bits, learned densities integrated out."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    if prior.beta is None:
+        return log_prior_of(site, density, position, data)
+    a, b = prior.beta
+    ones, bits = _free_ones(site, density, position, data)
+    zeros = jnp.asarray(bits - ones, jnp.result_type(float))
+    total = jnp.sum(jax.scipy.special.betaln(a + ones, b + zeros))
+    if given is None:
+        return total
+    size = density.shape[0 if site == "usage" else 1]
+    own = jnp.where(unpack_last_axis(position[site], size), given, -given)
+    return total + jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(own)))
+
+
 def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
     """Draw a position from the prior; a learned flip rate starts at 0.2."""
     keys = random.split(key, 4)
@@ -139,12 +155,34 @@ def draw_prior(key, density: BooleanDensity, data: PackedData) -> dict:
     return position | {"flip_rate": flip_rates.start_rate(density.flip_rate)}
 
 
-def draw_prior_of(site, keys, density, data: PackedData) -> dict:
-    """Draw the densities and bits of one factor matrix from their prior: part of a position."""
+def draw_independent(key, density: BooleanDensity, position, data: PackedData) -> dict:
+    """Draw everything from the prior, flip rates too, for a likelihood of power zero."""
+    keys = random.split(key, 5)
+    least = jnp.finfo(jnp.result_type(float))
+    bounds = (least.tiny, 1.0 - least.epsneg)
+    new = draw_prior_of("usage", keys[:2], density, data, bounds)
+    new |= draw_prior_of("basis", keys[2:4], density, data, bounds)
+    rate = flip_rates.draw_from_prior(keys[4], position["flip_rate"], density.flip_rate)
+    return new | {"flip_rate": rate}
+
+
+def draw_whole_prior(key, density: BooleanDensity, data: PackedData) -> dict:
+    """Draw a position from the prior itself, flip rates included."""
+    key_rate, key_rest = random.split(key)
+    start = {"flip_rate": flip_rates.prior_rate(key_rate, density.flip_rate)}
+    return draw_independent(key_rest, density, start, data)
+
+
+def draw_prior_of(site, keys, density, data: PackedData, bounds=(0.01, 0.99)) -> dict:
+    """Draw the densities and bits of one factor matrix from their prior: part of a position.
+
+    Densities outside of `bounds` are set to these: by default no factor starts empty or full.
+    """
     kind, prior, drawn = jnp.result_type(float), getattr(density, site), {}
     if prior.beta is not None:
-        a, b = (jnp.full(density.rank, c, kind) for c in prior.beta)
-        drawn[f"{site}_density"] = jnp.clip(draw_beta(keys[0], a, b), 0.01, 0.99)
+        drawn[f"{site}_density"] = jnp.clip(
+            draw_same_beta(keys[0], *prior.beta, (density.rank,), kind), *bounds
+        )
     odds = log_odds(site, density, drawn, data)
     shape = (density.rank, density.shape[0 if site == "usage" else 1])
     drawn[site] = pack_last_axis(random.logistic(keys[1], shape, kind) < odds)

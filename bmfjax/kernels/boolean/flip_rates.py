@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import lax, random
 from scipy import special
 
 from bmfjax.kernels.boolean.bits import Weights
@@ -21,6 +21,8 @@ from bmfjax.kernels.numerics.beta import draw_beta
 
 #: Keeps the dispersion finite. The published bound, a dispersion of 1,000, is no float32 rate.
 LEAST_RATE = 1e-30
+#: Parts of equal probability of the prior, within which its draws are uniform.
+PARTS = 4096
 #: Proposals from the Beta distribution; the first within [0, 1/2] is taken.
 TRIES = 8
 
@@ -59,6 +61,23 @@ def start_rate(prior: FlipRatePrior) -> jax.Array:
     """Return the known flip rates, or 0.2 for learned ones: () or (2,)."""
     rate = jnp.asarray(0.2 if prior.value is None else prior.value, jnp.result_type(float))
     return jnp.broadcast_to(rate, () if prior.num_rates == 1 else (2,))
+
+
+def prior_rate(key, prior: FlipRatePrior) -> jax.Array:
+    """Draw learned flip rates from their prior, by its quantiles, uniform within 4,096 parts."""
+    rate = start_rate(prior)
+    if prior.value is not None:
+        return rate
+    # In float64, as in `log_prior`.
+    each = (np.asarray(c, float) for c in (prior.a, prior.b))
+    a, b = (np.broadcast_to(c, rate.shape)[..., None] for c in each)
+    inside = special.betainc(a, b, 0.5)
+    ends = special.betaincinv(a, b, inside * np.linspace(0.0, 1.0, PARTS + 1))
+    level = random.uniform(key, rate.shape, rate.dtype) * PARTS
+    grid = jnp.arange(PARTS + 1, dtype=rate.dtype)
+    each = zip(level.reshape(-1), ends.reshape(-1, PARTS + 1), strict=True)
+    drawn = jnp.stack([jnp.interp(x, grid, e.astype(rate.dtype)) for x, e in each])
+    return jnp.clip(drawn.reshape(rate.shape), LEAST_RATE, 0.5)
 
 
 def both_rates(flip_rate) -> tuple[jax.Array, jax.Array]:
@@ -115,11 +134,27 @@ def draw_flip_rate(key, flip_rate, counts: ErrorCounts, prior: FlipRatePrior, in
     return jnp.clip(rate, LEAST_RATE, 0.5).astype(flip_rate.dtype)
 
 
+def draw_from_prior(key, flip_rate, prior: FlipRatePrior):
+    """Draw the flip rates from their prior, which leaves it invariant where they stay too."""
+    if prior.value is not None:
+        return flip_rate
+    tries = (TRIES, *flip_rate.shape)
+    a, b = (jnp.broadcast_to(jnp.asarray(c, flip_rate.dtype), tries) for c in (prior.a, prior.b))
+    drawn = draw_beta(key, a, b)
+    # The upper half of a symmetric distribution is the lower half mirrored: no draw is lost.
+    return _first_good(jnp.where(a == b, jnp.minimum(drawn, 1.0 - drawn), drawn), flip_rate)
+
+
 def _sample(key, flip_rate, wrong, right, prior, inverse_temperature):
     a = (prior.a + inverse_temperature * wrong).astype(flip_rate.dtype)
     b = (prior.b + inverse_temperature * right).astype(flip_rate.dtype)
     tries = (TRIES, *flip_rate.shape)
     drawn = draw_beta(key, jnp.broadcast_to(a, tries), jnp.broadcast_to(b, tries))
+    return _first_good(drawn, flip_rate)
+
+
+def _first_good(drawn, flip_rate):
+    """Return the first of the tries (tries, ...) within [0, 1/2], or the rate if there is none."""
     good = drawn <= 0.5
     first = jnp.take_along_axis(drawn, jnp.argmax(good, axis=0, keepdims=True), axis=0)[0]
     return lax.select(good.any(0), jnp.maximum(first, LEAST_RATE), flip_rate)

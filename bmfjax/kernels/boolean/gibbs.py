@@ -43,6 +43,7 @@ from bmfjax.kernels.boolean.bits import (
 from bmfjax.kernels.boolean.density import (
     BooleanDensity,
     draw_density,
+    draw_independent,
     draw_prior,
     log_odds,
     log_prior,
@@ -130,6 +131,11 @@ def state_info(density: BooleanDensity) -> Callable:
         return _info(density, state.position, data, counts, errors, info.accepted)
 
     return describe
+
+
+def prior_refresh(density: BooleanDensity) -> Callable:
+    """Build ``refresh(key, state, data)``, a draw from the prior, for tempering."""
+    return lambda key, state, data: State(draw_independent(key, density, state.position, data))
 
 
 def _info(density, position, data, counts, errors, accepted):

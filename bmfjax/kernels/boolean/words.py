@@ -33,10 +33,30 @@ class PackedLines(NamedTuple):
     observed: jax.Array | None  # (blocks, lines, words) uint32
 
 
+class DistinctLines(NamedTuple):
+    """The distinct lines of one orientation, for samplers that weigh equal lines once.
+
+    Lines stand in groups that share a number of copies: of G groups, line n is in group n mod G.
+    Lines that only fill up a group have no observed entries.
+    """
+
+    code: jax.Array  # (entries, lines) int8: MISSING, ONE or ZERO
+    ones: jax.Array  # (lines,) int32: observed ones of every line
+    zeros: jax.Array  # (lines,) int32
+    count: jax.Array  # (groups,) float: how often every line of a group occurs
+    place: jax.Array  # (all lines,) int32: which of these a line of the data equals
+    first: jax.Array  # (lines,) int32: a line of the data that equals it
+
+
+#: What an entry of a distinct line is.
+MISSING, ONE, ZERO = 0, 1, 2
+
+
 class PackedData(NamedTuple):
     """Both orientations of a matrix, and the prior log odds of single bits of the factors.
 
-    Log odds are None where no bit has its own, and infinite where a bit is fixed.
+    Log odds are None where no bit has its own, and infinite where a bit is fixed. The distinct
+    lines are there only for samplers that sum a factor matrix out.
     """
 
     by_row: PackedLines  # a line is a row and holds columns
@@ -45,6 +65,8 @@ class PackedData(NamedTuple):
     num_zeros: jax.Array
     usage_log_odds: jax.Array | None = None  # (rank, rows)
     basis_log_odds: jax.Array | None = None  # (rank, columns)
+    distinct_rows: DistinctLines | None = None
+    distinct_columns: DistinctLines | None = None
 
 
 def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) -> PackedData:

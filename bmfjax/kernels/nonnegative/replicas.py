@@ -27,7 +27,7 @@ from bmfjax.kernels.nonnegative.gibbs import (
 from bmfjax.kernels.nonnegative.soft_constraint import HARD, violation
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info
-from bmfjax.kernels.tempering import ParallelTemperingState, parallel_tempering
+from bmfjax.kernels.tempering import parallel_tempering
 
 
 def behind_walls(
@@ -96,7 +96,7 @@ def behind_walls(
         weight = density.noise_precision(position)
         position = move(key_lines, density, position, data, weight, ("lines",))
         moved = {n: state.inner.position[n].at[0].set(position[n]) for n in position}
-        state = ParallelTemperingState(TruncatedGibbsState(moved), *state[1:])
+        state = state._replace(inner=TruncatedGibbsState(moved))
         return state, info._replace(inner=sweep_info(density, position, data))
 
     return Algorithm(inner.init, step, inner.observe)

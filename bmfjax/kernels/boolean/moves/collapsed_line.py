@@ -12,7 +12,7 @@ sets it free. For a set B of b factors, the rest given, the rows are independent
 
 with :math:`g_{ij}` the log likelihood that covering the
 entry adds, zero where it is missing or covered by another factor. All :math:`2^b` patterns q of a
-column are weighed by one matrix product and one is drawn; column follows column, and the bits of
+column are weighed at once and one is drawn; column follows column, and the bits of
 the usage are drawn at the end from their conditional. Exchanging rows and columns sums the basis
 out.
 
@@ -37,13 +37,19 @@ from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.line_states import (
     draw_patterns,
     draw_states,
+    lines_of,
     log_prior_of_states,
+    log_weights,
+    odds_of_kept,
+    odds_of_lines,
     packed_bits,
+    patterns_of,
     sides_of,
-    weigh_states,
+    without_covered,
 )
+from bmfjax.kernels.boolean.words import unpack_last_axis
 
-#: Multiplications of a move: it visits as many lines as this allows.
+#: Weights of states that a move computes: it visits as many lines as this allows.
 WORK = 2**24
 
 
@@ -86,23 +92,27 @@ def collapsed(density: BooleanDensity, *, block_size: int = 4, summed: str = "lo
     sides = sides_of(density.shape, summed)
     summed, kept, long, short = sides
     size = min(block_size, density.rank)
-    visits = int(np.clip(WORK // (long * 4**size), 1, short))
+    visits = int(np.clip(WORK // (long * 2**size), 1, short))
 
     def move(key, position, data, inverse_temperature=1.0):
         keys = random.split(key, 4)
         order = random.permutation(keys[0], density.rank)
         group, rest = order[:size], order[size:]
         weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
-        log_states, gains, patterns, kept_odds = weigh_states(
-            density, sides, position, data, weights, group, rest
-        )
+        bits = unpack_last_axis(position[kept], short)
+        # Given the other factors every line is of its own kind: none are merged.
+        lines = lines_of(data._replace(distinct_rows=None, distinct_columns=None), sides)
+        lines = without_covered(lines, bits[rest], position[summed][rest])
+        prior = log_prior_of_states(odds_of_lines(density, sides, position, data, lines)[group])
+        log_patterns = log_prior_of_states(odds_of_kept(density, sides, position, data)[group])
+        patterns = patterns_of(bits[group])
+        log_states = log_weights(prior, lines, weights, patterns, density.flip_rate.num_rates)
         chosen = random.permutation(keys[1], short)[:visits]
-        log_patterns = log_prior_of_states(kept_odds)
         log_states, patterns = draw_patterns(
-            keys[2], log_states, gains, patterns, log_patterns, chosen
+            keys[2], log_states, lines, weights, patterns, log_patterns, chosen
         )
         new = dict(position)
-        drawn = draw_states(keys[3], log_states)
+        drawn = draw_states(keys[3], log_states, lines.place)
         new[summed] = position[summed].at[group].set(packed_bits(drawn, size))
         new[kept] = position[kept].at[group].set(packed_bits(patterns, size))
         return new, jnp.ones((), log_states.dtype)

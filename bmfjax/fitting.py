@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bmfjax.families import FAMILIES, ask
+from bmfjax.families.base import AUTO
 from bmfjax.families.sampling import finish
 from bmfjax.result import Fit
 
@@ -22,8 +23,8 @@ def fit(
     priors: Any = None,
     init: Mapping | None = None,
     num_chains: int = 4,
-    num_warmup: int = 1000,
-    num_samples: int = 3000,
+    num_warmup: int | str = AUTO,
+    num_samples: int | str = AUTO,
     max_time: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -52,31 +53,51 @@ def fit(
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
-        nothing is annealed. Default: draws from the prior, annealed in the first half of the
-        warm-up; for the Boolean model beyond small matrices, factors that an annealed
-        relaxed model finds from a random start of each chain's own
-        (`bmfjax.infer.boolean_starts`); for the logistic model, small random factors.
-    num_chains, num_warmup, num_samples : int
-        Independent chains; steps before draws count; draws of each chain. Of the logistic
-        model: starts, over which probabilities and predictions average (4 by default); the
-        most steps of optimisation, which ends when the bounds of all starts have settled
-        (their mean over 20 steps changes by less than 0.0002 of its size with "batch", and
-        0.00005 with "svi", from that over the 20 steps before); draws from the approximate
-        posterior, of which at most 250 of each start are made.
+        nothing is annealed. Default: draws from the prior, annealed in the warm-up (in its first
+        half, if its length is given); for the Boolean model beyond small matrices, factors that
+        an annealed relaxed model finds from a random start of each chain's own and, beyond 131,072
+        entries, may take over from the other chains (`bmfjax.infer.boolean_starts`); for the
+        logistic model, small random factors.
+    num_chains : int
+        Independent chains. Of the logistic model: starts, over which probabilities and
+        predictions average. Of sampler "smc": independent runs, which end by themselves and have
+        no warm-up; their particles are the draws (`num_particles` in `sampler_options`).
+    num_warmup : int or "auto"
+        Steps before draws count. "auto" with `num_samples="auto"`: annealed steps, then none, a
+        quarter or half of the draws, whatever they ask for; with a number of draws 1,000. Of the
+        logistic model the most steps of optimisation (1,000), which ends when the bounds of all
+        starts have settled (their mean over 20 steps changes by less than 0.0002 of its size with
+        "batch", and 0.00005 with "svi", from that over the 20 steps before).
+        Sampler "smc" takes none.
+    num_samples : int or "auto"
+        Draws of each chain. "auto": chains run until they agree, or until `max_time`. They look
+        after 250, 375, 500, 750, 1,000, ... draws, at most 128,000, whether the log joint
+        density, the rates and 99 % of the entries of the product have R-hat of at most 1.01
+        (1.05, if the sampler is approximate) and 50 effective draws a chain. These numbers do
+        not depend on time: unless `max_time` stops the run, the draws follow from the seed. Of
+        the logistic model: draws from the approximate posterior of each start, at most 250. The
+        draws of sampler "smc" are its particles (`num_particles` in `sampler_options`).
     max_time : float, optional
-        Seconds of sampling after which to stop with what there is. The logistic model then
-        draws from what its optimisation has reached, and the verdict says so.
+        Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
+        where `num_samples` is "auto", and none where it is a number; ``float("inf")`` is none.
+        Sampler "smc" has no result before its runs end, and no limit by default.
+        The verdict says if the chains do not agree. To go on, fit with `checkpoint`, and then again
+        with `resume`. The logistic model draws from what its optimisation has reached then, and the
+        verdict says so.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one
         CPU bit for bit.
     progress : bool
         Show a progress bar on standard error.
     sampler_options : mapping, optional
-        Further options of the sampler (see `OrMachineGibbs`, `TruncatedGibbs`, `NMFGibbs` and
-        `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The Boolean
-        sampler sums the longer factor matrix out at four temperatures where entries times
-        4^rank are at most 2^22; its `moves` are ("collapsed",) for up to 2^17 entries,
-        ("birth",) for up to 2^24, and none beyond, unless they are given. Of "svi":
+        Further options of the sampler (see `OrMachineGibbs`, `OrMachineSMC`, `TruncatedGibbs`,
+        `NMFGibbs` and `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The
+        Boolean sampler "gibbs" sums the longer factor matrix out where the rank is at most 8 and
+        entries times 2^rank are at most 2,097,152. It does so at as many temperatures as the rank,
+        at least four, which exchange states and factors: where `num_samples` is "auto", only once
+        chains have not agreed without (R-hat above 1.05 after 500 draws or more). Its `moves` are
+        ("collapsed",) for up to 131,072 entries, ("rebirth",) for up to 4,194,304, ("birth",) for
+        up to 16,777,216, and none beyond, unless they are given. Of "svi":
         `sampling` ("biased", "balanced" or "uniform", see
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).

@@ -1,0 +1,317 @@
+"""Compare fits of the same data: their factors, how well they predict, and their verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.data import InputError, checks
+from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines
+from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
+from bmfjax.result import Fit
+
+#: Standard errors that a difference must exceed to be told.
+TELLING = 2.0
+#: Share of doubtful scores from which on the sentence speaks of them.
+MANY_DOUBTFUL = 0.05
+#: How the numbers of the table are printed.
+DIGITS = {
+    "log_score": ".1f",
+    "difference": ".1f",
+    "se": ".1f",
+    "doubtful": ".1%",
+    "log_evidence": ".1f",
+    "log_evidence_error": ".2f",
+    "rhat": ".2f",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What `compare` found.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        One row a fit: `model`, `sampler`, `rank`, `seed`; `log_score`: log predictive density of
+        all observed entries, each left out in turn; `difference` to the best fit, and its
+        standard error `se`; `doubtful`: the share of entries whose score the draws say too
+        little of; `log_evidence` and `log_evidence_error` where a fit has them; `shared`: factors
+        that the first fit has as well; `rhat`, `converged` and `verdict`.
+    factors : pandas.DataFrame
+        One row a factor of the first fit and other fit: `fit`, `factor`, `other`, `partner`, the
+        factor of the other fit, and `similarity`, the cosine of their tiles. A factor without
+        partner (below 0.8) has NA; so has a partner that is no factor of the first fit.
+    best : int or None
+        Position of the fit that predicts better than all others by more than two standard
+        errors; None where that cannot be told.
+    sentence : str
+        Which fit predicts better, and by how much.
+    """
+
+    table: pd.DataFrame
+    factors: pd.DataFrame
+    best: int | None
+    sentence: str
+
+    def __repr__(self) -> str:
+        return "\n".join([self.printed.to_string(), *self.lines])
+
+    @property
+    def printed(self) -> pd.DataFrame:
+        """The table as text, a column a fit, without the verdicts, which stand below it."""
+        shown = self.table.drop(columns="verdict").astype(object)
+        for name in shown.columns.intersection(DIGITS):
+            shown[name] = [f"{value:,{DIGITS[name]}}" for value in shown[name]]
+        return shown.astype(str).T.rename_axis(index="figure", columns=None)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is said below the table: partners of factors, verdicts, and the sentence."""
+        pairs = [_partners(part) for _, part in self.factors.groupby("other", sort=False)]
+        verdicts = [f"Verdict of {name}: {text}" for name, text in self.table["verdict"].items()]
+        return [*pairs, *verdicts, self.sentence]
+
+
+def compare(
+    fits: Sequence[Fit],
+    *,
+    names: Sequence[str] | None = None,
+    max_entries: int = MAX_SCORED,
+    seed: int = 0,
+) -> Comparison:
+    r"""Compare fits of the same data that differ in rank, model, sampler or seed.
+
+    Every fit is scored by the log predictive density of observed entries given all others,
+
+    .. math:: \sum_{ij} \log p(x_{ij} \mid x_{-ij}),
+
+    estimated from its draws by Pareto-smoothed importance sampling, or by plain importance
+    sampling for flipped bits, whose ratios are bounded. Beyond `max_entries` observed entries
+    the sum is estimated from entries drawn at random, the same for all fits. Predictions of the
+    chains of a fit are averaged, also where these are in different modes: see `Fit.modes`.
+
+    Parameters
+    ----------
+    fits : sequence of Fit
+        Two or more, of the same data.
+    names : sequence of str, optional
+        What to call them; default "fit 1", "fit 2", ...
+    max_entries : int
+        Entries that are scored, at most.
+    seed : int
+        Of the choice of entries.
+
+    Returns
+    -------
+    Comparison
+        With `table`, `factors`, `best` and `sentence`; printed whole.
+
+    Raises
+    ------
+    InputError
+        Fewer than two fits, fits of different data, or fits whose log scores are of different
+        kinds: a probability of a one and a density of a number cannot be compared.
+
+    References
+    ----------
+    Vehtari, Gelman, Gabry (2017), "Practical Bayesian model evaluation using leave-one-out
+    cross-validation and WAIC", Statistics and Computing 27.
+
+    Examples
+    --------
+    >>> import bmfjax
+    >>> fit = bmfjax.fit(
+    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ... )
+    >>> bmfjax.compare([fit, fit.restricted(0)]).table["rank"].tolist()
+    [2, 2]
+    """
+    fits = list(fits) if isinstance(fits, Sequence) else [fits]
+    names = (
+        [f"fit {n}" for n in range(1, len(fits) + 1)] if names is None else list(map(str, names))
+    )
+    _check(fits, names)
+    checks.whole("max_entries", max_entries, 2)
+    cells = observed_sample(fits[0].data, max_entries, seed)
+    found = [scored_together(fit, cells) for fit in fits]
+    scores = np.stack([f.log_score for f in found])
+    observed = fits[0].data.num_rows * fits[0].data.num_columns - fits[0].data.num_missing
+    doubtful = [float(f.doubtful.mean()) for f in found]
+    factors = _factors(fits, names)
+    table = _table(fits, names, scores, observed, doubtful, factors)
+    best, sentence = _sentence(table)
+    return Comparison(table, factors, best, sentence)
+
+
+def _check(fits, names) -> None:
+    """Refuse what is no two fits of the same data and kind, or has no names of its own."""
+    if len(fits) < 2 or not all(isinstance(fit, Fit) for fit in fits):
+        raise InputError(
+            "compare takes two or more fits; give a list, such as [fit1, fit2] (DIR DIR)"
+        )
+    if len(names) != len(fits) or len(set(names)) != len(names):
+        raise InputError(f"names are {names} for {len(fits)} fits; give a different one for each")
+    first = fits[0]
+    for name, fit in zip(names[1:], fits[1:], strict=True):
+        if fit.data.fingerprint() != first.data.fingerprint():
+            raise InputError(
+                f"{names[0]} is of {_told(first.data)} and {name} of {_told(fit.data)}, which are "
+                "not the same data; give fits of the same data"
+            )
+        if fit.scored != first.scored:
+            raise InputError(
+                f"log scores of {names[0]} ({first.model}) are {first.scored} and those of {name} "
+                f"({fit.model}) are {fit.scored}, which cannot be compared; give models of one kind"
+            )
+
+
+def _told(data) -> str:
+    """Return name and size of data, and the first digits of their fingerprint."""
+    size = f"{data.num_rows:,} x {data.num_columns:,}, fingerprint {data.fingerprint()[:8]}"
+    return f"{data.name or 'a matrix'} ({size})"
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
+    """Return one row a fit; sums over all observed entries are estimated by those scored."""
+    number = scores.shape[1]
+    behind = scores - scores[int(np.argmax(scores.sum(1)))]
+    shared = factors.dropna(subset=["factor", "partner"]).groupby("other").size()
+    table = pd.DataFrame(
+        {
+            "fit": names,
+            "model": [fit.model for fit in fits],
+            "sampler": [fit.sampler for fit in fits],
+            "rank": [fit.rank for fit in fits],
+            "seed": [fit.settings.get("seed") for fit in fits],
+            "log_score": observed * scores.mean(1),
+            "difference": observed * behind.mean(1),
+            "se": observed * behind.std(1, ddof=1) / math.sqrt(number),
+            "doubtful": doubtful,
+            **_evidence(fits),
+            "shared": [fits[0].rank, *(int(shared.get(name, 0)) for name in names[1:])],
+            "rhat": [float(fit.scalars.get("rhat", np.nan)) for fit in fits],
+            "converged": [bool(fit.scalars.get("converged", False)) for fit in fits],
+            "verdict": [fit.verdict for fit in fits],
+        }
+    )
+    return table.set_index("fit")
+
+
+def _evidence(fits) -> dict:
+    """Return log evidence and its standard deviation where some fit has it."""
+    columns = ("log_evidence", "log_evidence_error")
+    if not any(columns[0] in fit.scalars for fit in fits):
+        return {}
+    return {name: [float(fit.scalars.get(name, np.nan)) for fit in fits] for name in columns}
+
+
+def _factors(fits, names) -> pd.DataFrame:
+    """Return which factor of the first fit is which of every other, one to one."""
+    means = [Solutions(fit.usage[None], fit.basis[None]) for fit in fits]
+    rows = []
+    for name, mean in zip(names[1:], means[1:], strict=True):
+        cosines = tile_cosines(means[0], mean)[0, :, 0]
+        rank, other_rank = cosines.shape
+        # Of fewer factors on the first side, the match leaves none of them out; else turn it.
+        turned = rank > other_rank
+        order, likeness = best_match(cosines.T if turned else cosines)
+        pairs = {
+            (int(b), a) if turned else (a, int(b)): float(s)
+            for a, (b, s) in enumerate(zip(order, likeness, strict=True))
+        }
+        partners = {a: (b, s) for (a, b), s in pairs.items() if s >= SAME}
+        for a in range(rank):
+            b, s = partners.get(a, (None, float(cosines[a].max())))
+            rows.append((names[0], a + 1, name, None if b is None else b + 1, s))
+        taken = {b for b, _ in partners.values()}
+        rows += [
+            (names[0], None, name, b + 1, float(cosines[:, b].max()))
+            for b in range(other_rank)
+            if b not in taken
+        ]
+    frame = pd.DataFrame(rows, columns=["fit", "factor", "other", "partner", "similarity"])
+    return frame.astype({"factor": "Int64", "partner": "Int64"})
+
+
+def _partners(part) -> str:
+    """Say which factors of the first fit are which of another, in one line."""
+    both = part.dropna(subset=["factor", "partner"])
+    pairs = ", ".join(f"{r.factor} is {r.partner} ({r.similarity:.2f})" for r in both.itertuples())
+    line = f"Factors of {part['fit'].iloc[0]} in {part['other'].iloc[0]}: {pairs or 'none'}"
+    alone = part.loc[part["partner"].isna(), "factor"]
+    new = part.loc[part["factor"].isna(), "partner"]
+    if len(alone):
+        line += f"; without partner: {', '.join(map(str, alone))}"
+    if len(new):
+        line += f"; only in {part['other'].iloc[0]}: {', '.join(map(str, new))}"
+    return f"{line}."
+
+
+# ---- the sentence --------------------------------------------------------------------------------
+
+
+def _sentence(table) -> tuple[int | None, str]:
+    """Return the position of the best fit, if it can be told, and the sentence."""
+    order = np.argsort(-table["log_score"].to_numpy(), kind="stable")
+    names, behind, error = (
+        [column[at] for at in order]
+        for column in (list(table.index), table["difference"].to_list(), table["se"].to_list())
+    )
+    level = [n for n in range(1, len(names)) if not -behind[n] > TELLING * error[n]]
+    if level:
+        last = level[-1]
+        same = [names[0], *(names[n] for n in level)]
+        text = (
+            f"It cannot be told which of {_listed(same)} predicts better: their log scores differ "
+            f"by {_amount(-behind[last], error[last])}"
+        )
+    else:
+        text = (
+            f"{names[0]} predicts left-out entries better than {names[1]}: its log score is higher "
+            f"by {_amount(-behind[1], error[1])}"
+        )
+    apart = list(table.index[~table["converged"]])
+    if apart:
+        text += f", but chains of {_listed(apart)} do not agree"
+    many = [n for n in order if table["doubtful"].iloc[n] > MANY_DOUBTFUL]
+    if many:
+        share = table["doubtful"].iloc[many].max()
+        text += (
+            f"; up to {share:.0%} of the scores of {_listed(list(table.index[many]))} are doubtful"
+        )
+    return (None if level else int(order[0])), f"{text}.{_by_evidence(table)}"
+
+
+def _by_evidence(table) -> str:
+    """Say which fit has the largest evidence, where two have one."""
+    if "log_evidence" not in table or table["log_evidence"].notna().sum() < 2:
+        return ""
+    known = table.dropna(subset=["log_evidence"]).sort_values("log_evidence", ascending=False)
+    error = float(np.sqrt((known["log_evidence_error"].iloc[:2] ** 2).sum()))
+    ahead = known["log_evidence"].iloc[0] - known["log_evidence"].iloc[1]
+    if not ahead > TELLING * error:
+        return (
+            f" The evidence cannot tell {known.index[0]} from {known.index[1]}: their logarithms "
+            f"differ by {_amount(ahead, error)}; take more particles (num_particles)."
+        )
+    return (
+        f" By the evidence {known.index[0]} is ahead of {known.index[1]}: the log evidence is "
+        f"higher by {_amount(ahead, error)}."
+    )
+
+
+def _amount(value, error) -> str:
+    return f"{value:,.1f}, with a standard error of {error:,.1f}"
+
+
+def _listed(names) -> str:
+    """Join names: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,0 +1,108 @@
+"""When a run has drawn enough: looks at its draws, at fixed numbers of them.
+
+At each look the figures of the verdict are computed, from fewer entries at first, with none, a
+quarter and half of the draws counted as warm-up. The run is done where one of these has R-hat and
+effective draws as "Reliable" asks for. Looks depend on the draws alone, and so does where the run
+ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bmfjax import verdict
+from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, Request
+from bmfjax.infer import ChainRun
+from bmfjax.posterior.selection import informed
+
+#: Shares of the draws that may count as warm-up.
+SHARES = (0.0, 0.25, 0.5)
+#: Entries of the product at first; where these suffice, as many as the verdict has.
+FEW_ENTRIES = 200
+#: From this number of draws on, chains that disagree go on to the next stage.
+LEAST_STAGE = 500
+
+
+class Look(NamedTuple):
+    """What the draws of a run look like."""
+
+    discarded: int  # kept draws of a chain that should count as warm-up
+    figures: Mapping  # of the verdict
+    done: bool  # whether the draws after them suffice
+
+
+class Watch:
+    """The looks at a run, each of which is made once."""
+
+    def __init__(self, request: Request, chains: Chains, run: ChainRun):
+        self._request, self._chains, self._run = request, chains, run
+        self.steps = tuple(chains.num_warmup + number for number in chains.looks)
+        self.last: Look | None = None
+        self._after = -1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether this is a step to look at the draws, and they suffice."""
+        return self._run.steps_done in self.steps and self.look().done
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether this is a step to look at the draws, and another stage should follow."""
+        run, chains = self._run, self._chains
+        looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= LEAST_STAGE
+        return chains.next_stage is not None and looks and verdict.disagree(self.look().figures)
+
+    def look(self) -> Look:
+        """Look at the draws as they are now, of which there must be enough for a result."""
+        if self._after != self._run.steps_done:
+            self.last = look(self._request, self._chains, self._run)
+            self._after = self._run.steps_done
+        return self.last
+
+    @property
+    def next_look(self) -> int:
+        """The step after which the next look comes; the last step where there is none."""
+        steps = self._run.steps_done
+        return next((step for step in self.steps if step > steps), self._run.num_steps)
+
+    @property
+    def said(self) -> str:
+        """What the last look found, in a few words."""
+        if self.last is None:
+            return ""
+        return f"R-hat {self.last.figures['rhat']:.2f} at the last look"
+
+
+def look(request: Request, chains: Chains, run: ChainRun) -> Look:
+    """Judge the draws of a run, and say how many of the first should count as warm-up."""
+    drawn, trace = run.draws(), run.trace()
+    every = run.thinning("usage")
+
+    def figures(discarded: int, entries: verdict.Mixing | int) -> dict:
+        kept = {name: values[:, discarded:] for name, values in drawn.items()}
+        if isinstance(entries, int):
+            usage, basis = request.family.product_draws(request, kept)
+            entries = verdict.mixing(informed(request.data), usage, basis, entries)
+        first = run.num_warmup + discarded * every
+        after = {name: values[:, first:] for name, values in trace.items()}
+        return request.family.figures(request, chains, entries, kept, after)
+
+    number = drawn["usage"].shape[1]
+    # A warm-up that was given is what was asked for.
+    shares = SHARES if request.num_warmup == AUTO else SHARES[:1]
+    candidates = [d for s in shares if (d := int(s * number)) == 0 or number - d >= LEAST_KEPT]
+    # Scalars first: they cost little, and most looks end there.
+    scalars = {d: figures(d, verdict.UNSEEN) for d in dict.fromkeys(candidates)}
+    hopeful = [d for d, found in scalars.items() if verdict.suffices(found, request.num_chains)]
+    seen = {}
+    for discarded in hopeful or [min(scalars, key=lambda d: scalars[d]["rhat"])]:
+        for entries in (FEW_ENTRIES, verdict.NUM_ENTRIES):
+            seen[discarded] = figures(discarded, entries)
+            done = verdict.suffices(seen[discarded], request.num_chains)
+            if not done:
+                break
+        if done:
+            return Look(discarded, seen[discarded], True)
+    best = min(seen, key=lambda d: seen[d]["rhat"])
+    return Look(best, seen[best], False)

@@ -1,0 +1,467 @@
+"""The modes that draws are in: groups of draws with the same factors, and their weights.
+
+Two groups have the same factors if every factor's tile has, after matching, a cosine similarity of
+at least 0.8: the rule by which `bmfjax.diagnostics.agreement` counts a factor as found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
+from scipy.special import softmax
+
+from bmfjax.data.blocks import spaced
+from bmfjax.diagnostics import agreement, split_rhat, stacking_weights
+from bmfjax.posterior.packed import PackedDraws, subset
+from bmfjax.posterior.scores import observed_sample, scored
+
+#: Likeness from which on two tiles are the same factor.
+SAME = 0.8
+#: Draws of a chain, and lines of either factor matrix, that are compared at most.
+MAX_DRAWS, MAX_LINES = 100, 500
+#: A chain is cut into at most so many segments of at least so many draws, where a split starts.
+SEGMENTS, LEAST_SEGMENT, MAX_STEPS = 10, 5, 20
+#: Observed entries by which chains are stacked, at most.
+MAX_STACKED = 2000
+#: Smaller shares of the draws are no mode, but on the way between two.
+LEAST_SHARE = 0.05
+EVIDENCE, VISITS, STACKING, ALONE = "evidence", "visits", "stacking, approximate", "one mode"
+
+
+# ---- factors of several solutions ----------------------------------------------------------------
+
+
+class Solutions(NamedTuple):
+    """Factor matrices of several solutions, each (solution, lines, rank)."""
+
+    usage: np.ndarray
+    basis: np.ndarray
+
+    def some(self, chosen) -> Solutions:
+        """Return some of them."""
+        return Solutions(self.usage[chosen], self.basis[chosen])
+
+    def reordered(self, orders) -> Solutions:
+        """Return them with their factors permuted by `orders` (solution, rank)."""
+        return Solutions(*(np.take_along_axis(f, np.asarray(orders)[:, None], -1) for f in self))
+
+    def mean(self, weights) -> Solutions:
+        """Return their weighted mean, as one solution."""
+        return Solutions(*(np.average(f, axis=0, weights=weights)[None] for f in self))
+
+
+def tile_cosines(one: Solutions, other: Solutions) -> np.ndarray:
+    """Return the cosine of any two tiles: (solution, rank, solution of the other, rank).
+
+    An empty tile is unlike any other (0) and like another empty one (1).
+    """
+    found, empty = 1.0, []
+    for f, g in zip(one, other, strict=True):
+        units = []
+        for factors in (f, g):
+            lines_last = np.moveaxis(factors, -1, -2).reshape(-1, factors.shape[1])
+            norm = np.linalg.norm(lines_last, axis=1, keepdims=True)
+            units.append(lines_last / np.maximum(norm, 1e-30))
+            empty.append(norm[:, 0] == 0)
+        found = found * (units[0] @ units[1].T)
+    both = np.logical_and.outer(empty[0] | empty[2], empty[1] | empty[3])
+    found = np.where(both, 1.0, found)
+    return found.reshape(len(one.usage), one.usage.shape[2], len(other.usage), -1)
+
+
+def best_match(cosines) -> tuple[np.ndarray, np.ndarray]:
+    """Match factors (rank, rank of another) one to one: which of the other, and how alike."""
+    mine, order = linear_sum_assignment(cosines, maximize=True)
+    return order, cosines[mine, order]
+
+
+def _matched(one: Solutions, others: Solutions) -> tuple[np.ndarray, np.ndarray]:
+    """Match every solution to the first of `one`: orders and likenesses, (solution, rank) each."""
+    cosines = tile_cosines(one.some(slice(0, 1)), others)[0]
+    found = [best_match(cosines[:, s]) for s in range(len(others.usage))]
+    return tuple(np.array(part) for part in zip(*found, strict=True))
+
+
+def without_empty(found: Solutions) -> Solutions:
+    """Set factors in [0, 1] to zero whose tiles are empty once they are rounded.
+
+    What is left of a factor that no line uses is noise, which no two chains share.
+    """
+    used = np.all([f.max(1) >= 0.5 for f in found], axis=0)
+    return Solutions(*(f * used[:, None] for f in found))
+
+
+# ---- which draw is in which mode -----------------------------------------------------------------
+
+
+def mode_labels(usage, basis, *, in_unit: bool = False) -> np.ndarray:
+    """Return the mode of every draw, (chain, draw) int, the one with most draws as 0.
+
+    `usage` (chain, draw, rows, rank) and `basis` (chain, draw, columns, rank) are arrays. Draws
+    are split in two, again and again, as long as the means of the two parts disagree about a
+    factor; then parts whose means agree are joined, by complete linkage.
+    """
+    chains, draws = usage.shape[:2]
+    number, clean = chains * draws, without_empty if in_unit else Solutions._make
+    every = Solutions(*(f.reshape(number, *f.shape[2:]).astype(np.float32) for f in (usage, basis)))
+    chain = np.repeat(np.arange(chains), draws)
+    labels, found, waiting = np.full(number, -1), 0, [np.arange(number)]
+    while waiting:
+        group = waiting.pop()
+        parts = _split(every, group, chain[group], clean)
+        large = [part for part in parts if len(part) >= LEAST_SHARE * number]
+        if len(parts) == 1 or not large:
+            labels[group], found = found, found + 1
+        else:
+            # What is left out here goes to the mode that it is most like.
+            waiting += large
+    labels = _merged(every, labels, clean)
+    left = labels < 0
+    if left.any():
+        labels[left] = _likeness(every.some(left), _centres(every, labels, clean)).argmax(1)
+    order = np.argsort(-np.bincount(labels), kind="stable")
+    return np.argsort(order)[labels].reshape(chains, draws)
+
+
+def _split(every: Solutions, group, chain, clean) -> list[np.ndarray]:
+    """Split a group of draws in two by k-means, or return it whole if the parts' means agree.
+
+    It starts at the two segments of chains that are least alike: where chains move between modes
+    a segment may be a mixture, but the means of the parts become pure.
+    """
+    whole, some = [group], every.some(group)
+    pieces = []
+    for c in np.unique(chain):
+        own = np.flatnonzero(chain == c)
+        pieces += np.array_split(own, max(1, min(SEGMENTS, len(own) // LEAST_SEGMENT)))
+    if len(pieces) < 2:
+        return whole
+    means = [Solutions(*(f[piece].mean(0)[None] for f in some)) for piece in pieces]
+    means = clean(Solutions(*map(np.concatenate, zip(*means, strict=True))))
+    alike = _likeness(means, means)
+    centres = means.some(list(np.unravel_index(alike.argmin(), alike.shape)))
+    sides = None
+    for _ in range(MAX_STEPS):
+        before, sides = sides, _likeness(some, centres).argmax(1)
+        if not 0 < sides.sum() < len(sides):
+            return whole
+        centres = _centres(some, sides, clean)
+        if np.array_equal(before, sides):
+            break
+    if _matched(centres, centres.some([1]))[1].min() >= SAME:
+        return whole
+    return [group[sides == 0], group[sides == 1]]
+
+
+def _clustered(found: Solutions) -> np.ndarray:
+    """Group solutions by complete linkage, so that all factors of any two of a group agree."""
+    number = len(found.usage)
+    if number == 1:
+        return np.zeros(1, int)
+    cosines, distance = tile_cosines(found, found), np.zeros((number, number))
+    for a in range(number):
+        for b in range(a):
+            distance[a, b] = distance[b, a] = 1.0 - best_match(cosines[a, :, b])[1].min()
+    tree = linkage(squareform(np.maximum(distance, 0.0)), "complete")
+    return fcluster(tree, 1.0 - SAME + 1e-9, "distance") - 1
+
+
+def _centres(found: Solutions, labels, clean) -> Solutions:
+    """Return the mean of every group, its members matched to the first of them; -1 is no group."""
+    centres = []
+    for label in range(labels.max() + 1):
+        some = found.some(labels == label)
+        centres.append(some.reordered(_matched(some, some)[0]).mean(None))
+    return clean(Solutions(*map(np.concatenate, zip(*centres, strict=True))))
+
+
+def _merged(found: Solutions, labels, clean) -> np.ndarray:
+    """Merge groups whose means agree, until no two do; -1 stays."""
+    while labels.max() > 0:
+        groups = _clustered(_centres(found, labels, clean))
+        if groups.max() == labels.max():
+            break
+        labels = np.where(labels < 0, -1, groups[labels])
+    return labels
+
+
+def _likeness(draws: Solutions, centres: Solutions) -> np.ndarray:
+    """Return how alike each draw and each centre are, summed over factors: (draw, centre)."""
+    cosines = tile_cosines(draws, centres)
+    return np.array(
+        [[best_match(one[:, m])[1].sum() for m in range(len(centres.usage))] for one in cosines]
+    )
+
+
+# ---- the modes of a fit --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One mode of a fit.
+
+    Attributes
+    ----------
+    weight : float
+        Its share of the posterior; ``Modes.weighted_by`` says by which rule.
+    chains : dict of int to int
+        Kept draws of each chain that is in it, chains counted from 0.
+    figures : dict of str to float
+        Means over its draws: `log_joint`, `errors`, `flip_rate`, ..., as far as the fit has them.
+    usage : (rows, rank) float64
+        Means over its draws, factors matched to those of the fit and of the other modes.
+    basis : (columns, rank) float64
+    likeness : (rank,) float64
+        Cosine similarity of each factor's tile to that of the first mode.
+    """
+
+    weight: float
+    chains: Mapping[int, int]
+    figures: Mapping[str, float]
+    usage: np.ndarray
+    basis: np.ndarray
+    likeness: np.ndarray
+
+    @property
+    def draws(self) -> int:
+        """Number of kept draws in it."""
+        return sum(self.chains.values())
+
+
+@dataclass(frozen=True, repr=False)
+class Modes(Sequence):
+    """The modes of a fit, the one with the largest weight first; a sequence of `Mode`.
+
+    Attributes
+    ----------
+    weighted_by : str
+        "evidence": by the evidence of independent runs of a sampler that estimates it. "visits":
+        by the draws, where chains move between the modes and agree on how often, or there is one
+        chain. "stacking, approximate": by the draws of each chain, times its weight in the mixture
+        of chains that predicts left-out entries best (Yao, Vehtari, Gelman 2022); these are not
+        posterior probabilities. "one mode": there is nothing to weigh.
+    common : (rank,) bool
+        Which factors all modes have.
+    labels : (chain, draw) int
+        The mode of each kept draw.
+    permutation : (mode, chain, rank) int
+        Factor k of a mode is factor ``permutation[mode, chain, k]`` of the draws of a chain.
+    doubtful : float
+        With stacking, the share of scores that the draws say too little of; else 0.
+    remedy : str
+        What to try next.
+    """
+
+    modes: tuple[Mode, ...]
+    weighted_by: str
+    common: np.ndarray
+    labels: np.ndarray
+    permutation: np.ndarray
+    doubtful: float = 0.0
+    remedy: str = ""
+
+    def __len__(self) -> int:
+        return len(self.modes)
+
+    def __getitem__(self, at):
+        return self.modes[at]
+
+    def __iter__(self) -> Iterator[Mode]:
+        return iter(self.modes)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight of every mode, (mode,) float64; they sum to 1."""
+        return np.array([mode.weight for mode in self.modes])
+
+    def rectangle(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return chains (chain,) and kept draws of each (chain, draw) that are in a mode.
+
+        There are as many draws of each chain, evenly spaced, so that most draws are left in all.
+        """
+        inside = self.labels == mode
+        counts = inside.sum(1)
+        largest = np.argsort(-counts, kind="stable")
+        number = 1 + int(np.argmax(counts[largest] * np.arange(1, len(counts) + 1)))
+        chains = np.sort(largest[:number])
+        least = counts[chains].min()
+        each = (np.flatnonzero(inside[c]) for c in chains)
+        return chains, np.stack([at[spaced(len(at), least)] for at in each])
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a mode: its weight, draws, chains, mean figures, and the factors that differ.
+
+        Chains and factors are numbered from 1; `differs` lists factors that are not alike in the
+        first mode.
+        """
+        rows = [
+            {
+                "mode": number,
+                "weight": mode.weight,
+                "draws": mode.draws,
+                "chains": ", ".join(str(c + 1) for c in mode.chains),
+                **mode.figures,
+                "differs": numbers(mode.likeness < SAME),
+            }
+            for number, mode in enumerate(self.modes, 1)
+        ]
+        return pd.DataFrame(rows).set_index("mode")
+
+    @property
+    def shared(self) -> str:
+        """Which factors the modes share."""
+        if len(self.modes) == 1:
+            return "All draws have the same factors: there is one mode."
+        number = int(self.common.sum())
+        if number == 0:
+            return "No factor is common to all modes."
+        if number == 1:
+            return f"Factor {numbers(self.common)} is common to all modes."
+        return f"Factors {numbers(self.common)} are common to all modes."
+
+    @property
+    def sentence(self) -> str:
+        """What the modes share, and what to do next."""
+        if len(self.modes) == 1:
+            return self.shared
+        following = f" Next, {self.remedy}." if self.remedy else ""
+        return f"{self.shared} fit.restricted(0) is the fit of the first mode alone.{following}"
+
+    def __repr__(self) -> str:
+        if len(self.modes) == 1:
+            return self.sentence
+        heading = f"{len(self.modes)} modes, weights by {self.weighted_by}"
+        table = self.table.to_string(float_format=lambda x: f"{x:.4g}")
+        return f"{heading}\n{table}\n{self.sentence}"
+
+
+def numbers(chosen) -> str:
+    """Return the numbers of chosen factors, from 1: "1, 3"."""
+    return ", ".join(str(k + 1) for k in np.flatnonzero(chosen))
+
+
+def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
+    """Group the kept draws of a fit by their factors, and weigh the groups.
+
+    Draws count as visits where R-hat of being in each mode is at most `good_rhat`.
+    """
+    in_unit = not fit.is_real
+    kept = fit.usage_draws.shape[1]
+    some = spaced(kept, MAX_DRAWS)
+    few = (subset(f, some, _most_used(f)) for f in (fit.usage_draws, fit.basis_draws))
+    labels = mode_labels(*few, in_unit=in_unit)
+    # A draw that was not compared is in the mode of the nearest one that was.
+    nearest = np.abs(np.arange(kept)[:, None] - some).argmin(1)
+    labels = labels[:, nearest]
+    weights, rule, doubtful = _weights(fit, labels, good_rhat)
+    order = np.argsort(-weights, kind="stable")
+    labels, weights = np.argsort(order)[labels], weights[order]
+    found, permutation = _mode_factors(fit, labels, len(weights))
+    clean = without_empty(found) if in_unit else found
+    alike = tile_cosines(clean.some(slice(0, 1)), clean)[0].diagonal(axis1=0, axis2=2)
+    alike = alike if len(weights) > 1 else np.ones((1, fit.rank))
+    modes = tuple(
+        Mode(
+            weight=float(weights[m]),
+            chains=dict(_counts(labels == m)),
+            figures=_figures(fit, labels == m),
+            usage=found.usage[m],
+            basis=found.basis[m],
+            likeness=alike[m],
+        )
+        for m in range(len(weights))
+    )
+    common = agreement(*clean) >= SAME if len(weights) > 1 else np.ones(fit.rank, bool)
+    return Modes(modes, rule, common, labels, permutation, doubtful, remedy)
+
+
+def _most_used(draws) -> np.ndarray:
+    """Return the lines in which the factors of a draw of each chain are largest, in order."""
+    if draws.shape[2] <= MAX_LINES:
+        return np.arange(draws.shape[2])
+    size = sum(
+        np.asarray(draws[c, draws.shape[1] - 1], float).__abs__().sum(1)
+        for c in range(draws.shape[0])
+    )
+    return np.sort(np.argsort(-size, kind="stable")[:MAX_LINES])
+
+
+def _counts(inside):
+    """Yield chain and number of draws of the chains that are in a mode, (chain, draw) bool."""
+    for chain, number in enumerate(inside.sum(1)):
+        if number:
+            yield chain, int(number)
+
+
+def _weights(fit, labels, good_rhat) -> tuple[np.ndarray, str, float]:
+    """Return the weights of the modes, by what rule, and the share of doubtful scores."""
+    number = labels.max() + 1
+    if number == 1:
+        return np.ones(1), ALONE, 0.0
+    inside = np.stack([labels == m for m in range(number)], -1)
+    share = inside.mean(1)
+    runs = fit.scalars.get("log_evidence_runs")
+    if runs is not None and len(runs) == len(labels) and np.isfinite(runs).all():
+        return softmax(np.asarray(runs, float)) @ share, EVIDENCE, 0.0
+    # One that no chain leaves has an infinite R-hat.
+    if len(labels) == 1 or np.all(split_rhat(inside.astype(float)) <= good_rhat):
+        return share.mean(0), VISITS, 0.0
+    scores = scored(fit, observed_sample(fit.data, MAX_STACKED))
+    doubtful = np.mean([found.doubtful for found in scores])
+    weights = stacking_weights([found.log_score for found in scores]) @ share
+    return weights, STACKING, float(doubtful)
+
+
+def _mode_factors(fit, labels, number) -> tuple[Solutions, np.ndarray]:
+    """Return the mean factors of every mode, matched, and how those of its chains are ordered."""
+    chains, rank = len(labels), fit.rank
+    permutation = np.tile(np.arange(rank), (number, chains, 1))
+    first, means = Solutions(fit.usage[None], fit.basis[None]), []
+    for m in range(number):
+        counts = dict(_counts(labels == m))
+        parts = [_mean(fit, c, np.flatnonzero(labels[c] == m)) for c in counts]
+        parts = Solutions(*map(np.stack, zip(*parts, strict=True)))
+        # The chain with most draws leads: it is matched to the first mode, or to the fit.
+        most = int(np.argmax(list(counts.values())))
+        lead = parts.some(slice(most, most + 1))
+        lead = lead.reordered(_matched(first, lead)[0])
+        orders = _matched(lead, parts)[0]
+        permutation[m, list(counts)] = orders
+        means.append(parts.reordered(orders).mean(list(counts.values())))
+        first = means[0]
+    return Solutions(*map(np.concatenate, zip(*means, strict=True))), permutation
+
+
+def _mean(fit, chain, which):
+    """Return the mean usage and basis of some draws of a chain."""
+    return tuple(
+        f.some(which, slice(chain, chain + 1)).mean((0, 1))
+        if isinstance(f, PackedDraws)
+        else f[chain, which].mean(0, dtype=float)
+        for f in (fit.usage_draws, fit.basis_draws)
+    )
+
+
+def _figures(fit, inside) -> dict[str, float]:
+    """Return means over the draws of a mode, (chain, draw) bool, as far as the fit has them."""
+    found = {
+        name: float(fit.kept_trace(name)[inside].mean())
+        for name in ("log_joint", "errors", "residual")
+        if name in fit.trace
+    }
+    rates = fit.other_draws.get("flip_rate")
+    if rates is not None:
+        names = ["flip_rate"] if rates.ndim == 2 else ["flip_rate_zeros", "flip_rate_ones"]
+        means = rates[inside].reshape(int(inside.sum()), -1).mean(0, dtype=float)
+        found |= dict(zip(names, map(float, means), strict=True))
+    if "precision" in fit.other_draws:
+        found["precision"] = float(fit.other_draws["precision"][inside].mean(dtype=float))
+    return found

@@ -1,0 +1,123 @@
+"""How probable draws make what was observed: log densities of cells, and scores of cells left out.
+
+The functions that end in `_density` take values (cell,) and what each draw says of them, and return
+(draw of all chains, cell).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
+
+from bmfjax.data import Ratings
+from bmfjax.data.blocks import blocks
+from bmfjax.diagnostics import LeaveOneOut, leave_one_out
+from bmfjax.posterior.selection import MAX_ENTRIES
+
+#: The lowest probability whose logarithm is taken.
+TINY = 1e-30
+#: Observed entries that are scored, at most.
+MAX_SCORED = 5000
+
+
+def normal_density(values, fits, sd) -> np.ndarray:
+    """Return the log density of numbers with normal noise of standard deviation `sd` (draw,)."""
+    sd = np.asarray(sd, float)[:, None]
+    return -0.5 * ((values - fits) / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
+
+
+def flipped_density(values, product, rates) -> np.ndarray:
+    """Return the log probability of bits that `product` (draw, cell) has before they are flipped.
+
+    `rates` is (draw, 2): the flip rate of zeros, and that of ones.
+    """
+    of_zeros, of_ones = np.asarray(rates, float).T[..., None]
+    one = np.where(product, 1.0 - of_ones, of_zeros)
+    return np.log(np.maximum(np.where(np.asarray(values) > 0.5, one, 1.0 - one), TINY))
+
+
+def logit_density(values, log_odds) -> np.ndarray:
+    """Return the log probability of bits given their log odds."""
+    return log_expit(np.where(np.asarray(values) > 0.5, 1.0, -1.0) * log_odds.astype(float))
+
+
+def probit_density(values, fits) -> np.ndarray:
+    """Return the log probability of bits behind a probit."""
+    return log_ndtr(np.where(np.asarray(values) > 0.5, 1.0, -1.0) * fits.astype(float))
+
+
+def star_density(at, fits, cuts) -> np.ndarray:
+    """Return the log probability of stars, at positions (cell,), between cut points (draw, cut)."""
+    ends = np.full((len(cuts), 1), np.inf)
+    cuts = np.concatenate([-ends, cuts, ends], 1).astype(float)
+    fits = fits.astype(float)
+    low, high = cuts[:, at] - fits, cuts[:, at + 1] - fits
+    # In the upper tail by its mirror image, where differences do not cancel.
+    share = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+    return np.log(np.maximum(share, TINY))
+
+
+def observed_sample(data, number: int = MAX_SCORED, seed: int = 0):
+    """Return rows, columns and values of up to `number` observed cells, drawn at random."""
+    rng = np.random.default_rng(seed)
+    if isinstance(data, Ratings):
+        at = np.sort(rng.choice(data.num_ratings, min(number, data.num_ratings), replace=False))
+        return data.rows[at], data.columns[at], data.values[at]
+    size = data.num_rows * data.num_columns
+    if size <= MAX_ENTRIES or not hasattr(data, "ones"):
+        seen = np.flatnonzero(data.observed())
+        at = np.sort(rng.choice(seen, min(number, len(seen)), replace=False))
+        i, j = np.divmod(at, data.num_columns)
+        return i, j, data.dense()[i, j]
+    i, j = np.divmod(_hit(rng, data, size, number), data.num_columns)
+    return i, j, _at(data.ones(), i, j).astype(float)
+
+
+def _hit(rng, data, size, number):
+    """Draw positions of a matrix that is not formed, until enough of them are observed."""
+    seen = size - data.num_missing
+    found, most = np.zeros(0, np.int64), min(number, seen)
+    several = min(2 * number * size // seen, MAX_ENTRIES)
+    while len(found) < most:
+        drawn = rng.integers(0, size, several)
+        hidden = _at(data.missing(), *np.divmod(drawn, data.num_columns))
+        found = np.union1d(found, drawn[~hidden])
+    return np.sort(rng.permutation(found)[:most])
+
+
+def _at(matrix, i, j) -> np.ndarray:
+    """Return entries (cell,) bool of a sparse matrix."""
+    found = matrix[i, j]
+    # SciPy returns an array or a sparse one, depending on its version.
+    return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
+
+
+def scored(fit, cells) -> list[LeaveOneOut]:
+    """Return how well each chain predicts `cells` (rows, columns, values), each left out.
+
+    The densities of a block of cells are formed at a time.
+    """
+    i, j, values = cells
+    chains, draws = fit.usage_draws.shape[:2]
+    parts = []
+    # Of every draw a few numbers a cell.
+    for some in blocks(len(i), 4 * chains * draws):
+        density = fit.log_density(i[some], j[some], values[some])
+        own = density.reshape(chains, draws, -1)
+        parts.append([leave_one_out(chain, bounded=fit.is_boolean) for chain in own])
+    return [
+        LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
+        for found in zip(*parts, strict=True)
+    ]
+
+
+def scored_together(fit, cells) -> LeaveOneOut:
+    """Return how well all chains predict `cells`, their predictions averaged as they are.
+
+    Ratios over the draws of all chains would weigh a chain by how badly it predicts an entry, where
+    it is in a mode of its own. What half of the chains say too little of is doubtful.
+    """
+    found = scored(fit, cells)
+    mean = logsumexp([f.log_score for f in found], axis=0) - np.log(len(found))
+    return LeaveOneOut(mean, np.mean([f.doubtful for f in found], axis=0) >= 0.5)

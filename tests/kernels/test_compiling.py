@@ -1,0 +1,79 @@
+"""Compiled programs are kept where they should be, and nowhere else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+import bmfjax
+from bmfjax import InputError
+
+SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_compilation_cache_max_size",
+    "jax_persistent_cache_min_compile_time_secs",
+)
+
+
+@pytest.fixture
+def no_cache(monkeypatch):
+    """JAX without a cache, for the length of a test."""
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    reset_cache()
+
+
+def test_programs_are_kept_and_found_again(no_cache, tmp_path):
+    jax.jit(lambda x: x + 1.0)(1.0)  # a program from before does not prevent it
+    folder = bmfjax.use_compilation_cache(tmp_path)
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
+    jax.jit(lambda x: x * 3.0 - 1.0)(1.0)
+    kept = set(folder.glob("*-cache"))
+    assert kept
+    jax.clear_caches()
+    jax.jit(lambda x: x * 3.0 - 1.0)(1.0)
+    assert set(folder.glob("*-cache")) == kept
+
+
+def test_a_cache_of_the_users_own_stays(no_cache, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    size = jax.config.jax_compilation_cache_max_size
+    assert bmfjax.use_compilation_cache(tmp_path / "other") == tmp_path / "own"
+    assert jax.config.jax_compilation_cache_max_size == size and not (tmp_path / "other").exists()
+
+
+def test_it_can_be_switched_off(no_cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("BMFJAX_COMPILATION_CACHE", "0")
+    assert bmfjax.use_compilation_cache(tmp_path) is None
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(no_cache, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert bmfjax.use_compilation_cache() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    with pytest.raises(InputError, match="file; check its permissions"):
+        bmfjax.use_compilation_cache(tmp_path / "file")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cache folder of a user elsewhere")
+def test_the_command_line_keeps_programs_in_the_users_folder(tmp_path):
+    given = {n: v for n, v in os.environ.items() if not n.startswith(("JAX_", "BMFJAX_"))}
+    code = "import bmfjax.cli, jax; bmfjax.cli.main(['datasets']); jax.jit(lambda x: x + 1.0)(1.0)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=given | {"XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert list(Path(tmp_path, "bmfjax").glob("xla-*/*-cache"))

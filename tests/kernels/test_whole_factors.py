@@ -1,0 +1,121 @@
+"""Moves of whole factors with the other matrix summed out leave the tempered posterior invariant.
+
+Positions are drawn from the prior and weighed by the likelihood: the weighted mean of what a move
+changes is then zero, of any function, without an error of Monte Carlo in the posterior itself.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+from jax import random
+from scipy.special import betaln
+
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
+from bmfjax.kernels.boolean.marginal import log_marginal_of
+from bmfjax.kernels.boolean.moves import whole_factors
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+from tests.kernels.exactness import fast_jit
+
+ROWS, COLUMNS, RANK, DRAWS = 7, 3, 2, 20_000
+NAN = np.nan
+VALUES = np.array(
+    [[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, np.nan, 0], [0, 1, 1], [1, 1, 1]]
+)
+SIDES = sides_of((ROWS, COLUMNS), "usage")
+DATA = merge_lines(packed_data(BinaryMatrix(VALUES)), SIDES)
+DENSITY = BooleanDensity((ROWS, COLUMNS), RANK, basis=BitPrior((1.0, 2.0)))
+
+
+def scores(move, beta):
+    """Z-scores of the mean change of functions of the position, and the share of moves taken."""
+    keys = random.split(random.key(0), DRAWS)
+    value, before, after = (np.asarray(a, float) for a in move(keys, from_prior(), beta))
+    weighted = np.exp(beta * (value - value.max()))[:, None] * (after - before)
+    # Some functions cannot change under some moves.
+    weighted = weighted[:, weighted.any(0)]
+    error = weighted.std(0) / np.sqrt(DRAWS)
+    return weighted.mean(0) / error, (after != before).any(1).mean()
+
+
+@functools.cache
+def from_prior():
+    """Exact draws of what the moves look at, as arrays with a leading axis of draws."""
+    r = np.random.default_rng(0)
+    chance = r.beta(1.0, 2.0, (DRAWS, RANK, 1))
+    bits = r.random((DRAWS, RANK, COLUMNS)) < chance
+    position = {
+        "basis": (bits << np.arange(COLUMNS)).sum(2, dtype=np.uint32)[..., None],
+        "basis_density": chance[..., 0].astype(np.float32),
+        "usage_density": r.random((DRAWS, RANK)).astype(np.float32),
+        "flip_rate": (0.5 * r.random(DRAWS)).astype(np.float32),
+    }
+    return {name: jnp.asarray(leaf) for name, leaf in position.items()}
+
+
+def compiled(build):
+    move = build(DENSITY, SIDES)
+
+    def one(key, position, beta):
+        value = log_marginal_of(DENSITY, SIDES, position, DATA)
+        after, then, _ = move(key, position, value, DATA, beta)
+        return value, functions(position, value), functions(after, then)
+
+    return fast_jit(jax.vmap(one, (0, 0, None)))
+
+
+def functions(position, value):
+    """Functions that notice where bits, densities and the likelihood go together."""
+    bits = unpack_last_axis(position["basis"], COLUMNS).astype(jnp.float32)
+    used = position["usage_density"]
+    ones = bits.sum(1)
+    return jnp.array(
+        [
+            value, ones.sum(), ones[0] * ones[1], (bits[0] * bits[1]).sum(), (ones == 0).sum(),
+            used.sum(), used[0] * used[1], (used * ones).sum(), (used**2).sum(),
+            used[0] * bits[1, 1], jnp.abs(used[0] - used[1]), (ones == COLUMNS).sum(),
+            value * ones.sum(),
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["xor", "rebirth"])
+def test_moves_leave_the_posterior_invariant(name):
+    move = compiled(getattr(whole_factors, name))
+    for beta in (1.0, 0.3):
+        found, taken = scores(move, beta)
+        assert taken > 0.05
+        assert np.abs(found).max() < 4 and (found**2).mean() < 2.5
+
+
+@pytest.mark.parametrize("broken", ["mixture", "densities"])
+def test_a_broken_move_is_noticed(monkeypatch, broken):
+    """With the density of the proposal left out, of the bits or of the densities."""
+    if broken == "mixture":
+        monkeypatch.setattr(whole_factors, "_log_mixture", lambda *_: 0.0)
+    else:
+        monkeypatch.setattr(whole_factors.norm, "logpdf", lambda x, *_: jnp.zeros_like(x))
+    found, _ = scores(compiled(whole_factors.rebirth), 1.0)
+    assert np.abs(found).max() > 6
+
+
+def test_an_xor_without_the_prior_is_noticed(monkeypatch):
+    monkeypatch.setattr(whole_factors, "log_prior_of_bits", lambda *_: 0.0)
+    assert np.abs(scores(compiled(whole_factors.xor), 1.0)[0]).max() > 6
+
+
+def test_densities_of_the_kept_bits_are_integrated_out():
+    position = {name: leaf[0] for name, leaf in from_prior().items()}
+    ones = np.asarray(unpack_last_axis(position["basis"], COLUMNS)).sum(1)
+    expected = (betaln(1 + ones, 2 + COLUMNS - ones)).sum()
+    found = whole_factors.log_prior_of_bits("basis", DENSITY, position, DATA)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_one_factor_has_no_other():
+    with pytest.raises(InputError, match="needs two factors"):
+        whole_factors.xor(DENSITY._replace(rank=1), SIDES)

@@ -1,0 +1,157 @@
+"""Comparing fits: factors, scores, the sentence, and what cannot be compared."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax import InputError, compare
+from bmfjax.cli import main
+from bmfjax.diagnostics import Binarized
+from bmfjax.posterior.packed import PackedDraws
+from tests.test_cells import fit_of
+from tests.test_modes import COLUMNS, DRAWS, ONE, ROWS, SCALARS, USAGE, fit_in, product
+
+RNG = np.random.default_rng(1)
+DATA = bmfjax.BinaryMatrix(product(USAGE, ONE) ^ (RNG.random((ROWS, COLUMNS)) < 0.05), name="made")
+
+
+def of_rank(rank, seed=0, **scalars):
+    """Draws of the first factors of the truth, all chains agreeing."""
+    usage, basis = (f[..., :rank] for f in truth(seed))
+    return dataclasses.replace(
+        fit_of("ormachine"),
+        data=DATA,
+        settings={"seed": seed},
+        usage_draws=PackedDraws.pack(usage),
+        basis_draws=PackedDraws.pack(basis),
+        binary=Binarized(USAGE[:, :rank], ONE[:, :rank], 0.0),
+        agreement=np.ones(rank),
+        trace={"log_joint": np.zeros((2, 2 * DRAWS + 5))},
+        other_draws={"flip_rate": np.full((2, DRAWS), {1: 0.3, 2: 0.2, 3: 0.06}[rank])},
+        scalars=SCALARS | {"converged": True, "rhat": 1.0} | scalars,
+    )
+
+
+def truth(seed):
+    rng = np.random.default_rng(seed)
+    for f in (USAGE, ONE):
+        yield np.broadcast_to(f, (2, DRAWS, *f.shape)) ^ (rng.random((2, DRAWS, *f.shape)) < 0.01)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare([of_rank(2), of_rank(3)], names=["two", "three"])
+
+
+def test_more_factors_of_the_truth_predict_better(found):
+    assert found.best == 1
+    assert found.sentence.startswith("three predicts left-out entries better than two: its log")
+    table = found.table
+    assert (
+        table["difference"].tolist()[1] == 0
+        and table["difference"].iloc[0] < -2 * table["se"].iloc[0]
+    )
+    assert table["log_score"].diff().iloc[1] == pytest.approx(-table["difference"].iloc[0])
+    assert (table["doubtful"] == 0).all() and table["shared"].tolist() == [2, 2]
+    assert "log_evidence" not in table
+
+
+def test_the_score_is_that_of_the_exact_predictive_probability(found):
+    """Of a chain, the harmonic mean of every entry's probability over the draws."""
+    fit = of_rank(3)
+    i, j = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
+    density = fit.log_density(i, j, DATA.dense()[i, j])
+    of_chains = 1 / np.exp(-density).reshape(2, DRAWS, -1).mean(1)
+    exact = np.log(of_chains.mean(0)).sum()
+    assert found.table.loc["three", "log_score"] == pytest.approx(exact)
+
+
+def test_a_chain_in_a_mode_of_its_own_does_not_rule_the_score():
+    """Ratios over all draws would weigh it by how badly it predicts."""
+    good, apart = of_rank(3), fit_in(np.repeat([[0], [1]], DRAWS, 1))
+    apart = dataclasses.replace(apart, data=DATA)
+    behind = compare([good, apart]).table["difference"].iloc[1]
+    # Averaged, an entry loses log 2 at most.
+    assert -ROWS * COLUMNS * np.log(2) < behind < 0
+
+
+def test_factors_find_their_partners(found):
+    pairs = found.factors.dropna()
+    assert pairs[["factor", "partner"]].to_numpy().tolist() == [[1, 1], [2, 2]]
+    assert (pairs["similarity"] > 0.95).all()
+    new = found.factors[found.factors["factor"].isna()]
+    assert new["partner"].tolist() == [3] and new["similarity"].iloc[0] < 0.8
+    assert "Factors of two in three: 1 is 1 (" in repr(found)
+    assert "only in three: 3." in repr(found)
+    turned = compare([of_rank(3), of_rank(2)])
+    assert "Factors of fit 1 in fit 2: 1 is 1" in repr(turned)
+    assert "without partner: 3." in repr(turned) and turned.best == 0
+
+
+def test_what_is_alike_cannot_be_told_apart():
+    alike = compare([of_rank(3), of_rank(3, seed=1), of_rank(1)])
+    assert alike.best is None
+    assert alike.sentence.startswith("It cannot be told which of fit ")
+    assert "fit 3" not in alike.sentence and "standard error" in alike.sentence
+    assert alike.table["seed"].tolist() == [0, 1, 0]
+
+
+def test_the_sentence_speaks_of_chains_that_do_not_agree_and_of_evidence():
+    evidence = {"log_evidence": -500.0, "log_evidence_error": 0.3}
+    fits = [
+        of_rank(3, **evidence),
+        of_rank(2, converged=False, **evidence | {"log_evidence": -510}),
+    ]
+    sentence = compare(fits).sentence
+    assert "but chains of fit 2 do not agree" in sentence
+    assert "higher by 10.0, with a standard error of 0.4" in sentence
+
+
+def test_entries_are_drawn_once_for_all_fits():
+    few = compare([of_rank(2), of_rank(3)], max_entries=400)
+    again = compare([of_rank(2), of_rank(3)], max_entries=400)
+    pd.testing.assert_frame_equal(few.table, again.table)
+    whole = compare([of_rank(2), of_rank(3)])
+    error = few.table["se"].iloc[0]
+    assert abs(few.table["difference"].iloc[0] - whole.table["difference"].iloc[0]) < 3 * error
+    assert error > whole.table["se"].iloc[0]
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(InputError, match="takes two or more fits"):
+        compare([of_rank(2)])
+    with pytest.raises(InputError, match="takes two or more fits"):
+        compare(of_rank(2))
+    with pytest.raises(InputError, match=r"made \(60 x 30, .*not the same data"):
+        compare([of_rank(2), fit_of("ormachine")])
+    with pytest.raises(InputError, match="probabilities of ones and zeros and those of fit 2"):
+        compare([fit_of("ormachine"), fit_of("relaxed")])
+    with pytest.raises(InputError, match="a different one for each"):
+        compare([of_rank(2), of_rank(3)], names=["a", "a"])
+    with pytest.raises(InputError, match="max_entries"):
+        compare([of_rank(2), of_rank(3)], max_entries=1)
+
+
+def test_models_of_one_kind_are_compared():
+    scored = compare([fit_of("ormachine"), fit_of("logistic"), fit_of("probit")])
+    assert np.isfinite(scored.table["log_score"]).all() and len(scored.factors) >= 6
+
+
+def test_the_command_line_says_the_same(tmp_path, capsys):
+    fits = [of_rank(2), of_rank(3)]
+    folders = [str(fit.save(tmp_path / f"rank {fit.rank}")) for fit in fits]
+    table = tmp_path / "table.csv"
+    assert main(["compare", *folders, "--output", str(table)]) == 0
+    out = capsys.readouterr().out
+    same = compare(fits, names=folders)
+    assert same.sentence in " ".join(out.split()) and "log_score" in out and fits[1].verdict in out
+    written = pd.read_csv(table)
+    np.testing.assert_allclose(written["log_score"], same.table["log_score"], rtol=1e-5)
+    assert main(["compare", *folders, "--output", str(table)]) == 2
+    assert "already exists" in capsys.readouterr().err
+    assert main(["compare", *folders, "--output", str(table), "--overwrite"]) == 0
+    assert main(["compare", folders[0]]) == 2
+    assert "takes two or more fits" in capsys.readouterr().err

@@ -1,0 +1,335 @@
+"""Runs that end by themselves: when they look, where they stop, what follows, how they resume."""
+
+import contextlib
+import functools
+import itertools
+import signal
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+import bmfjax
+from bmfjax.cli import build_parser
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.families import ask, sampling, stopping
+from bmfjax.families.base import LEAST_KEPT, LOOKS, Chains, Family, Request, Sampler, thinning
+from bmfjax.families.boolean import (
+    HOTTEST,
+    STAGE_WARMUP,
+    TEMPERATURES,
+    second_stage_options,
+)
+from bmfjax.families.boolean import sampler_options as boolean_options
+from bmfjax.families.sampling import finish
+from bmfjax.infer import ChainRun, geometric_ladder
+from bmfjax.kernels import Algorithm
+from bmfjax.kernels.tempering import OBSERVED
+
+DATA = BinaryMatrix(np.eye(3)[:, :2])
+
+
+def walk(apart: float, moves: bool) -> Algorithm:
+    """Chains on two modes, `apart` from each other; they go from one to the other if it `moves`."""
+
+    def step(key, state, data, inverse_temperature=1.0):
+        key_mode, key_x = random.split(key)
+        mode, x = state["mode"], state["x"]
+        if moves:
+            mode = random.rademacher(key_mode, (), jnp.float32)
+        return {"mode": mode, "x": 0.1 * x + random.normal(key_x, x.shape)}, None
+
+    def init(key, position, data):
+        x = jnp.zeros((3, 1))
+        return {"mode": jnp.float32(1.0), "x": x} if position is None else position
+
+    def observe(state, info):
+        usage = state["x"] + apart * state["mode"]
+        return {"usage": usage, "basis": jnp.ones((2, 1)), "log_joint": -jnp.sum(state["x"] ** 2)}
+
+    return Algorithm(init, step, observe)
+
+
+class Toy(Family):
+    """Two modes that chains do not leave at first, and do in a stage that may follow."""
+
+    models = {"toy": ""}  # noqa: RUF012
+    samplers = {"walk": Sampler(walk, True, ("log_joint",), "")}  # noqa: RUF012
+
+    def __init__(self, apart: float, second: bool = False):
+        self.apart, self.second = apart, second
+
+    def chains(self, request):
+        def start(resume):
+            modes = jnp.array([1.0, -1.0] * (request.num_chains // 2))
+            return {"mode": modes, "x": jnp.zeros((request.num_chains, 3, 1))}
+
+        def next_stage(run):
+            return stage(True, lambda resume: run.state, stream=7)
+
+        def stage(moves, start, **more):
+            return Chains(
+                walk(self.apart, moves),
+                None,
+                request.settings(thinning=1),
+                sites=("usage", "basis"),
+                trace=("log_joint",),
+                thinning=thinning(1000, request.most_samples),
+                num_warmup=request.warmup(20),
+                num_samples=request.most_samples,
+                start=start,
+                looks=request.looks,
+                **more,
+            )
+
+        return stage(False, start, next_stage=next_stage if self.second else None)
+
+    def result(self, request, chains, run):
+        return types.SimpleNamespace(
+            usage=run.draws()["usage"],
+            log_joint=run.trace()["log_joint"],
+            warmup=run.warmup_steps,
+            draws=run.num_draws,
+            complete=run.is_complete,
+            timed_out=run.timed_out,
+            earlier=run.earlier_steps,
+            every=run.thinning("usage"),
+        )
+
+
+def asked(family, **options):
+    settings = {"num_chains": 4, "num_warmup": "auto", "num_samples": "auto", "seed": 0}
+    return Request(
+        family, DATA, 1, "toy", "walk", None, None, sampler_options=None, **(settings | options)
+    )
+
+
+def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):
+    request = asked(family, **options)
+    given = {"max_time": max_time, "checkpoint": checkpoint, "resume": resume}
+    return finish(request, request.chains(), progress=False, **given)
+
+
+ALIKE, APART, CURED = Toy(0.0), Toy(5.0), Toy(5.0, second=True)
+#: Fewer looks, so that what never agrees ends soon.
+FEW = (250, 500, 750)
+
+
+@pytest.fixture
+def few_looks(monkeypatch):
+    monkeypatch.setattr("bmfjax.families.base.LOOKS", FEW)
+
+
+@functools.cache
+def unbroken(family):
+    return fitted(family)
+
+
+def assert_same(a, b):
+    for name in ("usage", "log_joint"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert (a.warmup, a.draws, a.complete, a.earlier) == (b.warmup, b.draws, b.complete, b.earlier)
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch):
+    """Press Ctrl-C when a run of a stage, counted from 0, has taken so many steps."""
+    advance = ChainRun.advance
+
+    @contextlib.contextmanager
+    def pressed(stage, steps):
+        runs = []
+
+        def patched(run, num_steps=None):
+            if run not in runs:
+                runs.append(run)
+            left = steps - run.steps_done
+            here = runs.index(run) == stage
+            taken = advance(run, min(num_steps, left) if here and left > 0 else num_steps)
+            if here and run.steps_done == steps:
+                signal.raise_signal(signal.SIGINT)
+            return taken
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ChainRun, "advance", patched)
+            yield
+
+    return pressed
+
+
+# ---- where a run ends --------------------------------------------------------------------------
+
+
+def test_looks_grow_by_half_at_most():
+    assert LOOKS[:5] == (250, 375, 500, 750, 1000) and LOOKS[-1] == 128_000
+    assert all(a < b <= 1.5 * a for a, b in itertools.pairwise(LOOKS))
+
+
+def test_a_run_is_the_beginning_of_a_longer_one():
+    found = unbroken(ALIKE)
+    assert found.complete and not found.timed_out and found.earlier == 0
+    assert found.draws + found.warmup - 20 in LOOKS[:4]
+    fixed = fitted(ALIKE, num_warmup=20, num_samples=1000)
+    steps = found.warmup + found.draws
+    np.testing.assert_array_equal(found.log_joint, fixed.log_joint[:, :steps])
+    # Kept draws are of steps that are some way apart.
+    after = [
+        run.warmup + run.every * np.arange(1, run.usage.shape[1] + 1) for run in (found, fixed)
+    ]
+    _, ours, theirs = np.intersect1d(*after, return_indices=True)
+    assert len(ours) > 30
+    np.testing.assert_array_equal(found.usage[:, ours], fixed.usage[:, theirs])
+
+
+def test_a_warmup_that_is_given_stays():
+    assert fitted(ALIKE, num_warmup=7).warmup == 7
+
+
+def test_the_beginning_is_discarded_where_it_differs():
+    """Draws that fall for the first sixth: a quarter of them is warm-up."""
+    request, rng = asked(ALIKE), np.random.default_rng(0)
+    usage = (
+        rng.normal(size=(4, 600, 3, 1)) + np.where(np.arange(600) < 100, 9.0, 0.0)[:, None, None]
+    )
+    run = types.SimpleNamespace(
+        draws=lambda: {"usage": usage, "basis": np.ones((4, 600, 2, 1))},
+        trace=lambda: {"log_joint": rng.normal(size=(4, 620))},
+        thinning=lambda name: 1,
+        num_warmup=20,
+    )
+    seen = stopping.look(request, request.chains(), run)
+    assert (seen.discarded, seen.done) == (150, True)
+    given = asked(ALIKE, num_warmup=20)
+    seen = stopping.look(given, given.chains(), run)
+    assert (seen.discarded, seen.done) == (0, False)
+
+
+def test_chains_that_never_agree_take_every_draw_there_may_be(few_looks):
+    found = fitted(APART)
+    assert found.complete and found.warmup + found.draws == 20 + FEW[-1]
+
+
+def test_one_chain_ends_where_its_halves_agree():
+    family = Toy(0.0)
+    family.chains = lambda request: Toy.chains(family, request).__class__(
+        **{**vars(Toy.chains(family, request)), "start": lambda resume: None}
+    )
+    assert fitted(family, num_chains=1).complete
+
+
+# ---- the second stage --------------------------------------------------------------------------
+
+
+def test_a_second_stage_follows_where_chains_disagree_and_only_there():
+    assert unbroken(Toy(0.0, second=True)).earlier == 0
+    found = unbroken(CURED)
+    # Not before 500 draws, whose steps it does not count as its own.
+    assert found.earlier == 20 + 500 and found.complete
+    # It starts where the first one ended, in other random numbers.
+    alone = fitted(APART, num_warmup=20, num_samples=500)
+    assert not np.isin(found.log_joint[:, :20], alone.log_joint).any()
+
+
+def test_a_stage_is_compiled_once(compilations):
+    request = asked(Toy(5.0, second=True))
+    chains, counts = request.chains(), []
+    for _ in range(2):
+        run = chains.run(request)
+        run.advance(1)
+        compilations()
+        run.finish(on_chunk=lambda run: run.steps_done > 800, ends=(100, 270, 520))
+        counts.append(compilations())
+        chains = chains.next_stage and chains.next_stage(run)
+    assert counts == [0, 0]
+
+
+def test_small_matrices_have_temperatures_in_the_second_stage_alone():
+    data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
+    auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
+    ladder = geometric_ladder(HOTTEST, TEMPERATURES)
+    assert boolean_options(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
+    assert second_stage_options(auto)["inverse_temperatures"] == ladder
+    assert boolean_options(fixed)["inverse_temperatures"] == ladder
+    ladder = {"inverse_temperatures": (1.0, 0.5)}
+    given = ask(data, 2, sampler_options=ladder)
+    assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)
+    assert second_stage_options(fixed) is second_stage_options(given) is None
+    assert given.chains().next_stage is None
+
+
+def test_the_second_stage_of_small_matrices_goes_on_from_the_first():
+    data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
+    request = ask(data, 2, num_chains=2, sampler_options={"num_anneal": 3})
+    first = request.chains()
+    run = first.run(request)
+    hotter = first.next_stage(run)
+    assert hotter.trace[-4:] == (*OBSERVED, "population_accepted") and not hotter.next_stage
+    options = second_stage_options(request)
+    assert options["num_anneal"] + options["num_adapt"] == STAGE_WARMUP * request.rank
+    jax.tree.map(np.testing.assert_array_equal, hotter.start(False), run.state.inner.position)
+
+
+# ---- stopped, and resumed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stage", "steps"), [(0, 520), (1, 10), (1, 200)])
+def test_a_stopped_run_resumes_in_its_stage(tmp_path, interrupt_at, stage, steps):
+    with interrupt_at(stage, steps):
+        part = fitted(CURED, checkpoint=tmp_path)
+    assert not part.complete
+    # Without a draw of its own the second stage leaves the result to the first.
+    assert part.earlier == (520 if steps == 200 else 0)
+    # Seconds count from the first step on, so that one chunk is taken.
+    if steps == 10:  # still in the warm-up, and the draws of the first stage are not stored
+        with pytest.raises(InputError, match="of 20 steps of warm-up, kept in"):
+            fitted(CURED, checkpoint=tmp_path, resume=True, max_time=1e-9)
+    else:
+        again = fitted(CURED, checkpoint=tmp_path, resume=True, max_time=1e-9)
+        assert again.timed_out and not again.complete
+    whole = fitted(CURED, checkpoint=tmp_path, resume=True)
+    assert_same(whole, unbroken(CURED))
+    # A finished run has nothing to resume.
+    assert_same(fitted(CURED, checkpoint=tmp_path, resume=True), whole)
+
+
+def test_chains_that_agree_resume_to_the_same_end(tmp_path, interrupt_at):
+    with interrupt_at(0, 100):
+        assert fitted(ALIKE, checkpoint=tmp_path).draws < unbroken(ALIKE).draws
+    assert_same(fitted(ALIKE, checkpoint=tmp_path, resume=True), unbroken(ALIKE))
+
+
+def test_without_a_number_of_draws_there_is_a_limit_of_time(monkeypatch):
+    """A limit that nobody gave waits until there are draws enough for a result."""
+    monkeypatch.setattr(sampling, "MAX_TIME", 1e-9)
+    found = fitted(APART)
+    assert found.timed_out and not found.complete and found.usage.shape[1] >= LEAST_KEPT
+    assert found.draws < fitted(APART, max_time=5).draws
+    assert fitted(ALIKE, num_samples=8, num_warmup=0).complete
+
+
+# ---- what users give ---------------------------------------------------------------------------
+
+
+def test_words_other_than_auto_are_refused():
+    for name in ("num_samples", "num_warmup"):
+        with pytest.raises(InputError, match=f"{name} is 'all'; give a whole number, or 'auto'"):
+            asked(ALIKE, **{name: "all"})
+    options = build_parser().parse_args(["fit", "--samples", "50"])
+    assert (options.samples, options.warmup, options.max_time) == (50, "auto", None)
+    assert ask(DATA, 1, num_samples=50).warmup(3) == 1000
+
+
+@pytest.mark.parametrize("model", ["relaxed", "pmf"])
+def test_every_sampler_ends_by_itself(model):
+    """Two blocks, which chains find at once."""
+    data = np.kron(np.eye(2), np.ones((6, 4))) + 0.01 * np.arange(8)
+    options = {"num_chains": 2, "max_time": 60, "progress": False}
+    found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
+    assert found.scalars["complete"] and found.settings["num_samples"] == "auto"
+    assert found.scalars["num_draws"] <= LOOKS[6]
+    assert found.verdict.startswith("Reliable")
+    lp = found.idata["sample_stats"]["lp"].values
+    assert lp.shape[1] == found.usage_draws.shape[1]
