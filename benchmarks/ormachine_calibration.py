@@ -21,8 +21,8 @@ from jax import lax, random
 from record import write_record
 
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
-from bmfjax.families.boolean import LADDER
-from bmfjax.infer import parallel_tempering
+from bmfjax.families.boolean import HOTTEST, TEMPERATURES
+from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import flip_rates, words
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -66,9 +66,10 @@ def figures_of(position, covered):
 
 
 def as_fit_does(density):
-    """The usage summed out, four temperatures: the default of `bmfjax.fit` for small matrices."""
+    """The usage summed out, at temperatures: what `bmfjax.fit` does with a number of draws."""
+    ladder = geometric_ladder(HOTTEST, TEMPERATURES)
     algorithm, likelihood = collapsed_ormachine(density), log_marginal(density)
-    return parallel_tempering(algorithm, likelihood, LADDER, describe=state_info(density))
+    return parallel_tempering(algorithm, likelihood, ladder, describe=state_info(density))
 
 
 def single_flips(density):

@@ -1,9 +1,10 @@
 """Do Boolean chains from random starts find the truth, and as well as a chain started there?
 
-The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30), five matrices of each. Every chain
-starts at factors that an annealed relaxed model found from a random start of its own
-(`bmfjax.infer.boolean_starts`); one more starts at the truth. Wrong entries against the noise-free
-matrix, of the posterior mean of the product cut at one half, chain by chain.
+The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30), ten matrices of each. Every chain
+starts at factors that an annealed relaxed model found from a random start of its own, and may have
+taken over some of another (`bmfjax.infer.boolean_starts`); one more starts at the truth. Wrong
+entries against the noise-free matrix, of the posterior mean of the product cut at one half, chain
+by chain.
 
     python benchmarks/ormachine_starts.py
 """
@@ -23,11 +24,13 @@ from relaxed_starts import KINDS, RANK
 
 import bmfjax
 from bmfjax.diagnostics import split_rhat
+from bmfjax.families.boolean import default_options
 from bmfjax.infer import ChainRun, boolean_starts
+from bmfjax.infer.boolean_start import EXCHANGE
+from bmfjax.infer.mcmc.ormachine import MOVES
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
-from bmfjax.kernels.boolean.moves.birth import birth_move
 from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 
 
@@ -35,12 +38,14 @@ def one_matrix(kind: str, seed: int, options) -> dict:
     """Chains from random starts and one from the truth, on one matrix."""
     made = bmfjax.generate_tiles(options.size, options.size, RANK, seed=seed, **KINDS[kind])
     began = time.perf_counter()
-    starts = boolean_starts(random.key(seed), made.data, RANK, options.chains)
+    starts = boolean_starts(
+        random.key(seed), made.data, RANK, options.chains, num_exchange=options.exchange
+    )
     seconds_start = time.perf_counter() - began
     starts.append({"usage": made.usage, "basis": made.basis})
     data = packed_data(made.data)
     density = BooleanDensity(made.data.shape, RANK, flip_rate=FlipRatePrior(num_rates=2))
-    moves = [("birth", birth_move(density))] if options.birth else []
+    moves = [(name, MOVES[name](density)) for name in options.moves]
     place = jax.jit(lambda s: start_from(density, data, s))
     position = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(place, starts))
     run = ChainRun(
@@ -88,13 +93,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--warmup", type=int, default=200)
-    parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=5, help="matrices of each kind")
+    parser.add_argument("--samples", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=10, help="matrices of each kind")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--birth", action=argparse.BooleanOptionalAction, default=True)
+    default = default_options(512, 512, RANK)["moves"]
+    parser.add_argument("--moves", nargs="*", default=list(default), choices=list(MOVES))
+    parser.add_argument("--exchange", type=int, default=EXCHANGE, help="sweeps before the start")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    names = ("size", "chains", "warmup", "samples", "birth")
+    names = ("size", "chains", "warmup", "samples", "moves", "exchange")
     table = {}
     for seed in range(options.seeds):
         for kind in options.kinds:
