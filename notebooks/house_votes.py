@@ -38,7 +38,7 @@ votes
 #
 # The model is Boolean: a member uses factors, a factor has votes, and a vote is a yea where some
 # factor of the member has it, but for a few that are flipped. Four chains start at independent
-# draws from the prior and cool down; each then holds four temperatures that exchange their states.
+# draws from the prior and cool down, and run until they agree.
 # The sentence says how many of the factors all of them found and how well the *uncertain entries*
 # of the product mixed (which needs no matching of factors). The sampler is exact: once the chains
 # have mixed, its draws are draws from the posterior.
