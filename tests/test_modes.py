@@ -182,6 +182,10 @@ def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
     assert alone.usage_draws.shape == (3, DRAWS, ROWS, RANK)
     assert alone.verdict.startswith("One mode of 2 alone, of weight 1.00 (stacking, approximate). ")
     assert alone.trace["log_joint"].shape == (3, DRAWS)
+    replicas = np.zeros((4, apart.trace["log_joint"].shape[1], 2), int)
+    tempered = dataclasses.replace(apart, trace={**apart.trace, "replica": replicas})
+    # Of steps that are left out no round trip is counted.
+    assert "replica" not in tempered.restricted(0).trace
     assert (alone.agreement > SAME).all() and len(alone.modes) == 1
     np.testing.assert_allclose(alone.usage, apart.modes[0].usage, atol=1e-12)
     np.testing.assert_allclose(alone.basis, apart.modes[0].basis, atol=1e-12)

@@ -258,6 +258,9 @@ def test_small_matrices_have_temperatures_in_the_second_stage_alone():
     assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)
     assert second_stage_options(fixed) is second_stage_options(given) is None
     assert given.chains().next_stage is None
+    # A checkpoint of a first stage is not continued by another second one.
+    others = [ask(data, 2, sampler_options={"num_exchanges": n}).chains().settings for n in (2, 4)]
+    assert others[0] != others[1] == auto.chains().settings
 
 
 def test_the_second_stage_of_small_matrices_goes_on_from_the_first():

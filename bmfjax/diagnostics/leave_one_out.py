@@ -28,7 +28,7 @@ class LeaveOneOut(NamedTuple):
         Logarithm of the predictive density of the entry given all others.
     doubtful : (entry,) bool
         Whether the draws say too little of it: a tail with a shape above 0.7, or, of bounded
-        ratios, fewer than 10 effective draws.
+        ratios, fewer than 10 effective draws by the weights alone, as if draws were independent.
     """
 
     log_score: np.ndarray

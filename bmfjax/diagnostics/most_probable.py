@@ -64,7 +64,7 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
     Returns
     -------
     MostProbable
-        A factor without which the rest is as probable is empty in both.
+        Factors without which the rest is as probable, tried once each, are empty in both.
 
     Raises
     ------

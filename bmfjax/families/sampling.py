@@ -187,8 +187,17 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
     if watch.is_stuck and not interrupt.requested:
         run.timed_out = clock.is_up
         if not clock.is_up:
-            return stage.next(request), False
+            return _next_stage(request, stage, store)
     return stage, True
+
+
+def _next_stage(request, stage, store) -> tuple[_Stage, bool]:
+    """Return the stage that follows, or the one before where its start was interrupted."""
+    with interrupt_requests() as interrupt:
+        following = stage.next(request)
+    if interrupt.terminated:
+        pass_on_termination(_so_far(stage, store))
+    return (stage, True) if interrupt.requested else (following, False)
 
 
 def _note(chains, watch, clock) -> str:

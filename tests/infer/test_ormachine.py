@@ -111,6 +111,14 @@ def test_other_models_and_no_data_are_refused():
         OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1, shape=(3, 3))).bind()
 
 
+@pytest.mark.parametrize("options", [{"num_anneal": 9}, {"num_adapt": 9}])
+def test_draws_of_a_ladder_that_changes_are_refused(options):
+    model = functools.partial(bmfjax.models.ormachine, rank=1)
+    kernel = OrMachineGibbs(model, inverse_temperatures=(1.0, 0.5), **options)
+    with pytest.raises(InputError, match=r"the first 9 steps .* num_warmup is 8"):
+        kernel.init(random.key(0), 8, None, (VALUES,), {})
+
+
 def test_usage_of_new_rows_is_their_posterior_mean():
     """Against enumeration of the usage of each row, given two draws of everything else."""
     rng = np.random.default_rng(0)

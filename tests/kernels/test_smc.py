@@ -216,9 +216,11 @@ def every_bits(size):
     return (np.arange(2**size)[:, None] >> np.arange(size)) & 1
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (8.0, 1.5)])
-def test_rates_are_drawn_from_their_truncated_prior(a, b):
-    prior = FlipRatePrior(2, a, b)
+def test_rates_are_drawn_from_their_truncated_prior(a, b, apart):
+    """Also of numbers for each of two rates, as the model has them."""
+    prior = FlipRatePrior(2, *(np.full(2, c) if apart else c for c in (a, b)))
     drawn = np.asarray(jax.vmap(lambda k: prior_rate(k, prior))(random.split(random.key(0), 4000)))
     mass = quad(lambda f: f ** (a - 1) * (1 - f) ** (b - 1), 0, 0.5)[0]
     for power in (1, 2):

@@ -26,7 +26,8 @@ What it leaves invariant
     than the posterior. Below one a random walk on the logits of :math:`\theta` follows, of random
     scale, with Z summed out, for wide distributions that the conditionals would cross slowly.
     At :math:`\beta = 0` a step starts from a draw of the prior, and ends in one that does not
-    depend on where the chain has been (but Z is always drawn given the data).
+    depend on where the chain has been (but Z is always drawn given the data, and a learned flip
+    rate stays where none of eight draws from a lopsided Beta prior is in [0, 1/2]).
 """
 
 from __future__ import annotations
