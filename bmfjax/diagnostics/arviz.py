@@ -221,7 +221,7 @@ def load_netcdf(path):
     >>> load_netcdf("nowhere.nc")
     Traceback (most recent call last):
         ...
-    bmfjax.data.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
+    bmfjax.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
     """
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}; give the path of a saved posterior")
