@@ -17,9 +17,9 @@ from bmfjax.diagnostics import (
     Binarized,
     Coverage,
     agreement,
-    posterior_dataset,
     to_inference_data,
 )
+from bmfjax.diagnostics.arviz import datasets
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
@@ -784,16 +784,16 @@ class Fit:
     @functools.cached_property
     def idata(self) -> Any:
         """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        return self._container()
+        return to_inference_data(**self._arviz_groups())
 
-    def _container(self) -> Any:
-        """Return a new ArviZ container, which the fit does not keep; see `idata`."""
+    def _arviz_groups(self) -> dict[str, Any]:
+        """Return the arguments of `to_inference_data`."""
         last = self._kept_steps
         # The trace of a variational fit is of its optimisation, and not of draws.
         trace = {} if self.approximation else self.trace
         factors = list(range(1, self.rank + 1))
-        return to_inference_data(
-            self.draws(),
+        return dict(
+            posterior=self.draws(),
             sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
             observed_data={"data": self.data.dense()} if self._is_small else None,
             dims={
@@ -931,8 +931,9 @@ class Fit:
                 chance = self._whole_probability
             elif probability:
                 chance = self._probability(np.arange(rows), np.arange(columns))
-        # The container is made for the file, and not kept with the fit: a byte a bit of the draws.
-        return store.Record(self.data, self._texts(), self._arrays(), self._container(), chance)
+        # Made for the file, and not kept with the fit: a byte a bit of the draws.
+        groups = datasets(**self._arviz_groups())
+        return store.Record(self.data, self._texts(), self._arrays(), groups, chance)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of a record that are not draws."""
@@ -976,7 +977,7 @@ class Fit:
     def _of_record(cls, record: store.Record) -> Fit:
         """Return the fit that a record was made of."""
         summary, arrays = record.summary, record.factors
-        posterior = posterior_dataset(record.posterior)
+        posterior = record.posterior["posterior"]
         draws = {n: posterior[n].values for n in posterior}
         usage, basis = (cls._as_kept(draws.pop(n)) for n in FACTORS)
         binary = None

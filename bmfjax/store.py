@@ -25,12 +25,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 from bmfjax.data.io.files import DRAFT, OF_FIT, check_new_file, npz_names, replacing_all
 from bmfjax.data.io.npz import matrix_fields, read_saved
-from bmfjax.diagnostics.arviz import (
-    load_netcdf,
-    posterior_attributes,
-    posterior_dataset,
-    write_netcdf,
-)
+from bmfjax.diagnostics.arviz import posterior_attributes, read_netcdf, write_netcdf
 from bmfjax.infer.checkpoint import NEWEST, PREVIOUS
 
 #: What a directory of a fit holds; `probability.npz` only where the record has probabilities.
@@ -61,8 +56,8 @@ class Record:
     summary: Mapping[str, Any]
     #: Arrays that are not draws, by name: means, rounded factors, agreement, traces.
     factors: Mapping[str, np.ndarray]
-    #: Container of ArviZ with the draws.
-    posterior: Any
+    #: Groups of an ArviZ container, by name: the draws in "posterior".
+    posterior: Mapping[str, Any]
     #: Probability of a one of every entry, (rows, columns); read back as None.
     probability: np.ndarray | None = None
 
@@ -98,9 +93,9 @@ def read(directory: str | os.PathLike) -> Record:
         # Opened here: NumPy leaves a damaged file open.
         with open(folder / "factors.npz", "rb") as file, np.load(file) as arrays:
             factors = {name: arrays[name] for name in arrays if name != OF_FIT}
-        data, posterior = read_saved(folder / "data.npz"), load_netcdf(folder / "posterior.nc")
+        data, posterior = read_saved(folder / "data.npz"), read_netcdf(folder / "posterior.nc")
         whole = set(summary) >= SUMMARY_KEYS and "agreement" in factors
-        if not (whole and {"usage", "basis"} <= set(posterior_dataset(posterior))):
+        if not (whole and {"usage", "basis"} <= set(posterior["posterior"])):
             raise KeyError
         return Record(data, summary | {"scalars": scalars}, factors, posterior)
     except InputError:

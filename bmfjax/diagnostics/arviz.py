@@ -72,6 +72,30 @@ def to_inference_data(
     >>> dict(posterior_dataset(idata).sizes)
     {'chain': 2, 'draw': 3}
     """
+    return _container(
+        datasets(
+            posterior,
+            sample_stats=sample_stats,
+            observed_data=observed_data,
+            log_likelihood=log_likelihood,
+            dims=dims,
+            coords=coords,
+            attrs=attrs,
+        )
+    )
+
+
+def datasets(
+    posterior,
+    *,
+    sample_stats=None,
+    observed_data=None,
+    log_likelihood=None,
+    dims=None,
+    coords=None,
+    attrs=None,
+):
+    """Return the groups of `to_inference_data` by name, without a container and without ArviZ."""
     if not posterior:
         raise InputError("the posterior is empty; give at least one named array of draws")
     dims, coords = dims or {}, coords or {}
@@ -90,7 +114,7 @@ def to_inference_data(
                 )
     if observed_data:
         groups["observed_data"] = _dataset(observed_data, dims, coords, sampled=False)
-    return _container(groups)
+    return groups
 
 
 def group(idata, name):
@@ -172,19 +196,18 @@ def save_netcdf(idata, path):
     1.0
     """
     with replacing(path) as draft:
-        write_netcdf(idata, draft)
+        write_netcdf({name: group(idata, name) for name in _group_names(idata)}, draft)
 
 
-def write_netcdf(idata, path):
-    """Write all groups in turn; a write that fails leaves a broken file and raises OSError."""
-    path, names = Path(path), _group_names(idata)
-    _check_space(path.parent, [group(idata, name) for name in names])
-    for position, name in enumerate(names):
-        dataset = group(idata, name)
+def write_netcdf(groups, path):
+    """Write named datasets in turn; a write that fails leaves a broken file and raises OSError."""
+    path = Path(path)
+    _check_space(path.parent, groups.values())
+    for position, (name, dataset) in enumerate(groups.items()):
         packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
         mode = "a" if position else "w"
         dataset.to_netcdf(path, mode=mode, group=name, engine=ENGINE, encoding=packed)
-    if set(_attributes(path)) != set(names):
+    if set(_attributes(path)) != set(groups):
         raise OSError("it could not be read back as it was written")
 
 
@@ -223,6 +246,11 @@ def load_netcdf(path):
         ...
     bmfjax.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
     """
+    return _container(read_netcdf(path))
+
+
+def read_netcdf(path):
+    """Return the groups of `load_netcdf` by name, without a container and without ArviZ."""
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}; give the path of a saved posterior")
     try:
@@ -234,7 +262,7 @@ def load_netcdf(path):
         raise InputError(f"{path} is damaged or not a netCDF file; write it anew") from error
     if not groups:
         raise InputError(f"{path} holds no groups of draws; give a file written by ArviZ or bmfjax")
-    return _container(groups)
+    return groups
 
 
 def posterior_attributes(path):
