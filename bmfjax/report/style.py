@@ -115,7 +115,8 @@ def png(figure: Figure, dpi: int = 130) -> bytes:
         figure.canvas.draw()
     buffer = io.BytesIO()
     image = _few_colours(np.asarray(figure.canvas.buffer_rgba())[..., :3])
-    image.save(buffer, format="png", optimize=True)
+    # At the highest level it takes six times as long and is a twentieth smaller.
+    image.save(buffer, format="png", compress_level=6)
     return buffer.getvalue()
 
 
@@ -125,14 +126,23 @@ def _few_colours(pixels) -> Image.Image:
     Pillow's own choices of a palette merge the steps that few pixels have, and those are the
     ends of the scales.
     """
-    packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
-    found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)
-    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    palette = colours[np.argsort(-counts, kind="stable")[:256]]
-    nearest = cKDTree(palette).query(colours)[1].astype(np.uint8)
-    image = Image.fromarray(nearest[place.reshape(packed.shape)])
-    image.putpalette(palette.astype(np.uint8).tobytes())
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    counted = image.getcolors(image.width * image.height)
+    counts, colours = (np.array(column) for column in zip(*sorted(counted), strict=True))
+    by_number = _packed(colours)
+    order = np.lexsort((by_number, -counts))
+    palette = colours[order[:256]].astype(np.uint8)
+    # From every number of a colour to its place: a search among all pixels takes ten times as long.
+    place = np.zeros(1 << 24, np.uint8)
+    place[by_number] = cKDTree(palette).query(colours)[1]
+    image = Image.fromarray(place[_packed(pixels)])
+    image.putpalette(palette.tobytes())
     return image
+
+
+def _packed(colours):
+    """Number colours (..., 3) by their 24 bits."""
+    return colours.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
 
 
 def data_uri(figure: Figure, dpi: int = 130) -> str:
