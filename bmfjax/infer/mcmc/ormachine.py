@@ -194,7 +194,9 @@ class OrMachineGibbs(AlgorithmKernel):
                 density, collapsed=self._collapsed, num_rounds=self._num_exchanges, reach=REACH
             )
         if self._collapsed:
-            algorithm = collapsed_ormachine(density, moves=self._moves)
+            algorithm = collapsed_ormachine(
+                density, moves=self._moves, from_prior=0.0 in (self._ladder or ())
+            )
             return self._tempered(algorithm, log_marginal(density), **options)
         moves = [
             (name, MOVES[name](density, **(self._block if name == "collapsed" else {})))

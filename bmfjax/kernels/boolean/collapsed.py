@@ -74,6 +74,7 @@ from bmfjax.kernels.boolean.marginal import (
 )
 from bmfjax.kernels.boolean.moves.whole_factors import rebirth, xor
 from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.numerics.control import run_if
 
 #: Smallest and largest scale of the random walk on logits.
 SCALES = (0.02, 2.0)
@@ -89,6 +90,7 @@ def collapsed_ormachine(
     summed: str = "longer",
     moves: Sequence[str] = (),
     walks: int = 1,
+    from_prior: bool = True,
 ) -> Algorithm:
     """Build the sampler, for a rank of at most 8 and flip rates that are drawn or known.
 
@@ -97,7 +99,8 @@ def collapsed_ormachine(
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
     densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
     every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
-    (`bmfjax.kernels.boolean.moves.whole_factors`).
+    (`bmfjax.kernels.boolean.moves.whole_factors`). Without `from_prior`, which makes the
+    program larger, a step at an inverse temperature of 0 does not start from a draw of the prior.
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)
@@ -106,18 +109,20 @@ def collapsed_ormachine(
     def step(key, state, data, inverse_temperature=1.0):
         key_prior, key_kept, key_moves, key_summed, key_rates, key_walk = random.split(key, 6)
         beta = jnp.asarray(inverse_temperature, jnp.result_type(float))
-        position = _refreshed(key_prior, density, state.position, data, beta)
+        position = state.position
+        if from_prior:
+            position = _refreshed(key_prior, density, position, data, beta)
         position = _draw_kept(key_kept, density, sides, position, data, beta)
         position, moved = _move_factors(key_moves, density, sides, chosen, position, data, beta)
         position, value = _draw_summed(key_summed, density, sides, position, data)
         proposed = _given_bits(key_rates, density, sides, position, data)
-        position, accepted = lax.cond(
-            beta < 1.0,
-            lambda: _tempered_rates(
+
+        def tempered(_):
+            return _tempered_rates(
                 key_walk, density, sides, position, value, proposed, data, beta, walks
-            ),
-            lambda: (proposed, jnp.ones_like(beta)),
-        )
+            )
+
+        position, accepted = run_if(beta < 1.0, tempered, (proposed, jnp.ones_like(beta)))
         new, info = State(position), OrMachineInfo(None, None, None, {"rates": accepted} | moved)
         return new, describe(info, new, data)
 
