@@ -125,9 +125,11 @@ class ChainRun:
         self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        # What is jitted is traced once and its trace reused, here for the shapes and below.
+        self._groups = _groups(num_chains)
+        # What is jitted is traced once and its trace reused, here for the shapes and below: of a
+        # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
-        self._step = jax.vmap(jax.jit(algorithm.step), in_axes=(0, 0, None))
+        self._step = jax.jit(jax.vmap(algorithm.step, in_axes=(0, 0, None)))
         self._observe = jax.vmap(algorithm.observe)
 
         def init(key, position, data):
@@ -136,10 +138,13 @@ class ChainRun:
             return jax.vmap(begin, in_axes=axes)(start_keys, position, data), keys
 
         def observe(*given):
-            state, keys = init(*given)
+            state, keys = jax.tree.map(lambda a: a[self._groups[0]], init(*given))
             return self._observe(*self._step(keys, state, given[2]))
 
-        observed = jax.eval_shape(observe, key, position, data)
+        observed = {
+            n: jax.ShapeDtypeStruct((num_chains, *s.shape[1:]), s.dtype)
+            for n, s in jax.eval_shape(observe, key, position, data).items()
+        }
         self._check_names(observed)
         self._host = {
             kind: {n: self._allocate(kind, n, observed[n]) for n in every}
@@ -147,7 +152,6 @@ class ChainRun:
         }
         self._lent = False
         self._slots = self._device_slots(observed)
-        self._groups = _groups(num_chains)
 
         def start(*given):
             state, keys = init(*given)

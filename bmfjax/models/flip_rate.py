@@ -43,10 +43,11 @@ def resolve_flip_rate(flip_rate, num_rates=1):
     if num_rates not in (1, 2):
         raise InputError(f"num_rates is {num_rates!r}; give 1 or, for the zeros' and ones' own, 2")
     shape = () if num_rates == 1 else (2,)
-    prior = dist.Beta(1.0, 1.0) if flip_rate is None else flip_rate
-    if isinstance(prior, dist.Distribution):
-        return _truncated(prior, shape)
-    rates = np.asarray(prior) if not isinstance(prior, str) else np.asarray(None)
+    if flip_rate is None:
+        return TruncatedBeta(np.ones(shape), np.ones(shape), 0.5)
+    if isinstance(flip_rate, dist.Distribution):
+        return _truncated(flip_rate, shape)
+    rates = np.asarray(flip_rate) if not isinstance(flip_rate, str) else np.asarray(None)
     if rates.dtype.kind not in "fiu" or rates.shape not in ((), shape):
         raise InputError(
             f"flip_rate is {flip_rate!r}; give a number in (0, 1/2], a pair of them with "

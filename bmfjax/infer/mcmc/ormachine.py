@@ -223,7 +223,11 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
     """
     rank, priors, given = arguments["rank"], {}, {}
     for site, size in zip(("usage", "basis"), shape, strict=True):
-        prior = resolve_bits_prior(arguments[f"{site}_prior"], site, (size, rank))
+        given_prior = arguments[f"{site}_prior"]
+        if given_prior is None:  # a distribution of NumPyro would compile five programs
+            priors[site] = BitPrior()
+            continue
+        prior = resolve_bits_prior(given_prior, site, (size, rank))
         if isinstance(prior, dist.Beta):
             beta = (float(prior.concentration1), float(prior.concentration0))
             priors[site] = BitPrior(beta)

@@ -68,7 +68,9 @@ def sides_of(shape: tuple[int, int], summed: str) -> Sides:
 
 def merge_lines(data: PackedData, sides: Sides) -> PackedData:
     """Add the distinct lines of the side that is summed out, on the host; not of traced data."""
-    code, given = _codes(data, sides), getattr(data, f"{sides.summed}_log_odds")
+    # One program, where every operation would be one by itself.
+    code = jax.jit(_codes, static_argnames="sides")(data, sides=sides)
+    given = getattr(data, f"{sides.summed}_log_odds")
     if any(isinstance(array, jax.core.Tracer) for array in (code, given)):
         return data
     code = np.asarray(code).T  # (long, short)
@@ -86,11 +88,13 @@ def merge_lines(data: PackedData, sides: Sides) -> PackedData:
     place[slots[~filler]] = np.flatnonzero(~filler)
     code = np.where(filler, np.int8(MISSING), code[first[slots]].T)
     lines = DistinctLines(
-        *map(jnp.asarray, (code, *_counts(code))),
-        jnp.asarray(repeats, jnp.result_type(float)),
-        jnp.asarray(place[which.reshape(-1)]),
-        jnp.asarray(np.where(filler, 0, first[slots]), jnp.int32),
+        code,
+        *_counts(code),
+        repeats.astype(jnp.result_type(float)),
+        place[which.reshape(-1)],
+        np.where(filler, 0, first[slots]).astype(np.int32),
     )
+    lines = jax.tree.map(jnp.asarray, lines)
     return data._replace(**{_field(sides): lines})
 
 

@@ -94,7 +94,8 @@ def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) 
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
     )
-    counts = (jnp.asarray(n, jnp.result_type(float)) for n in (matrix.num_ones, matrix.num_zeros))
+    kind = jnp.result_type(float)
+    counts = (jnp.asarray(np.asarray(n, kind)) for n in (matrix.num_ones, matrix.num_zeros))
     return PackedData(by_row, by_column, *counts, *log_odds)
 
 
