@@ -246,6 +246,15 @@ def test_a_stage_is_compiled_once(compilations):
     assert counts == [0, 0]
 
 
+def test_a_small_matrix_starts_with_few_programs(compilations):
+    data = BinaryMatrix((np.random.default_rng(1).random((33, 9)) < 0.5).astype(float))
+    request = ask(data, 2, num_chains=2)
+    compilations()
+    request.chains().run(request)
+    # The start, the key, the distinct lines, and five copies to the device.
+    assert compilations() <= 9
+
+
 def test_small_matrices_have_temperatures_in_the_second_stage_alone():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
