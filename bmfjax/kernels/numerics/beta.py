@@ -1,7 +1,7 @@
 """Draws from Beta distributions, by one loop for all of their Gamma variables.
 
-What is compiled is a third of ``jax.random.beta``, whose loops over single numbers and their keys
-took half of the compilation of a Boolean chain.
+The loops of ``jax.random.beta``, over single numbers with keys of their own, took nearly half of
+the compilation of a Boolean chain.
 """
 
 from __future__ import annotations
