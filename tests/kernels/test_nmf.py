@@ -238,7 +238,7 @@ def joint_test(request):
 
     run = simulator(
         new_problem(observed, **OPTIONS), algorithm, statistics,
-        num_chains=400, num_draws=40, thin=2, level=0,
+        num_chains=400, num_draws=40, thin=2,
     )  # fmt: skip
 
     def scores(*faults):
