@@ -20,7 +20,7 @@ from tests.kernels.exactness import moment_scores
 from tests.small_fits import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
-SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
+SMALL = {"num_chains": 2, "num_warmup": 100, "num_samples": 120, "progress": False}
 
 
 @functools.cache
