@@ -330,7 +330,7 @@ def test_predictions_take_no_more_memory_than_a_block():
         tracemalloc.stop()
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
     # The result and what adding effects makes of it; the factors would be 32 times as much.
-    assert peak < 6 * whole.nbytes and whole.shape == (400, ROWS * COLUMNS)
+    assert peak < 6 * whole.nbytes and whole.shape == (240, ROWS * COLUMNS)
 
 
 def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():
