@@ -264,7 +264,7 @@ def simulated_chains():
         return algorithm._replace(step=step)
 
     problem = Problem(draw_joint, data, DENSITY, simulate)
-    return simulator(problem, make, statistics_of, num_chains=250, num_draws=32, thin=2)
+    return simulator(problem, make, statistics_of, num_chains=300, num_draws=40, thin=3)
 
 
 def test_the_joint_distribution_is_that_of_the_model():
