@@ -134,7 +134,7 @@ from numpyro.infer import MCMC, NUTS
 nuts = MCMC(
     NUTS(potential_fn=lambda z: -log_density(z)),
     num_warmup=200,
-    num_samples=500 if quick else 2000,
+    num_samples=300 if quick else 2000,
     progress_bar=False,
 )
 nuts.run(random.key(2), init_params=jnp.zeros(2))

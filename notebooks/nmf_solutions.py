@@ -94,7 +94,7 @@ def sample(problem, start, num_samples, **options):
 
 moves = ("basis", "lines")
 walls = wall_ladder(2e4, 2.0, 20)
-number = 500 if quick else 10_000
+number = 250 if quick else 10_000
 drawn = {
     "Gibbs": sample(two, two.solution(0.0), number, moves=()),
     "with changes of basis": sample(two, two.solution(0.0), number, moves=moves),
@@ -155,7 +155,7 @@ def delta(draws):
     return units[:, 3:].sum(1) / units.sum(1)
 
 
-number = 500 if quick else 5000
+number = 250 if quick else 5000
 creeps = sample(line, line.solution(0.5), number, moves=())
 sweeps = sample(line, line.solution(0.5), number, moves=moves)
 figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")

@@ -63,6 +63,7 @@ _LONGEST = (
     "test_pmf_fit", "test_cli", "test_fit", "test_boolean_fit", "test_pmf", "test_ormachine",
     "test_deep_ormachine", "test_effects", "test_nmf_fit", "test_truncated_gibbs",
     "test_interrupt", "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",
+    "test_report", "test_iasg", "test_stopping", "test_smc", "test_one_hot", "test_hamming_machine",
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
 from tests.small_fits import RANK, SIZES, ones, start
 
-QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 200, "progress": False}
+QUICK = {"num_chains": 2, "num_warmup": 60, "num_samples": 120, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_recovers_the_product_and_the_flip_rates(product, fitted):
     assert (recovered != made.clean).mean() < 0.02
     assert ((fitted.probability() > 0.5) != made.clean)[hidden].mean() < 0.04
     rates = fitted.draws()["flip_rate"]
-    assert rates.shape == (2, 200, 2)
+    assert rates.shape == (2, 120, 2)
     low, high = np.quantile(rates, [0.001, 0.999], axis=(0, 1))
     assert (low < 0.1).all() and (high > 0.1).all()
     assert fitted.scalars["exact"] and fitted.scalars["converged"]
@@ -176,7 +176,7 @@ def test_the_published_rule_is_not_called_exact(product):
         ),
         ({"sampler_options": {"moves": ("jump",)}}, "moves with the update .* is 'jump'"),
         ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
-        ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 100"),
+        ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 60"),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(product, options, message):

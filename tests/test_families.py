@@ -120,7 +120,7 @@ def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatc
     counted(TileFit, "_table")  # the summary
     counted(verdict, "split_rhat")
     counted(verdict, "coverage")  # the spread of the solutions
-    few = ["--rank", "2", "--chains", "2", "--warmup", "200", "--samples", "100", "--quiet"]
+    few = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
     assert main(["fit", "davis", *few, "--output", str(tmp_path)]) == 0
     # R-hat: of the entries, the log joint density and the dispersion.
     assert counts == {"exceedance": 1, "_table": 1, "split_rhat": 3, "coverage": 1}

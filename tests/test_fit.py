@@ -20,7 +20,7 @@ from tests.small_fits import SIZES, ones
 QUICK = {
     "model": "relaxed",
     "num_chains": 2,
-    "num_warmup": 300,
+    "num_warmup": 150,
     "num_samples": 100,
     "progress": False,
 }

@@ -53,15 +53,21 @@ def test_help_and_wrong_commands_load_no_jax():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_fit_can_be_loaded_in_a_process_that_has_fitted_nothing():
+def test_a_new_process_knows_all_fits_and_imports_what_is_large_late():
+    """One process for all of it: each imports JAX."""
     code = (
-        "import bmfjax\n"
+        "import sys, bmfjax\n"
         "def names(kind):\n"
         "    return {kind.__name__}.union(*map(names, kind.__subclasses__()))\n"
         "print(sorted(names(bmfjax.Fit)))\n"
+        "import bmfjax.diagnostics, bmfjax.report\n"
+        "print(sorted({'arviz', 'matplotlib'} & set(sys.modules)))\n"
+        "bmfjax.diagnostics.to_inference_data({'a': [[0.0, 1.0]]})\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "BooleanFit" in done.stdout
+    command = [sys.executable, "-W", "error::FutureWarning", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    fits, imported = done.stdout.splitlines()
+    assert "BooleanFit" in fits and imported == "[]"
     # So do the commands; the module of the class alone knows no family.
     commands = (Path(bmfjax.__file__).parent / "cli.py").read_text()
     assert "bmfjax.result" not in commands

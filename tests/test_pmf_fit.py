@@ -20,7 +20,7 @@ from tests.kernels.exactness import moment_scores
 from tests.small_fits import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
-SMALL = {"num_chains": 2, "num_warmup": 150, "num_samples": 200, "progress": False}
+SMALL = {"num_chains": 2, "num_warmup": 100, "num_samples": 120, "progress": False}
 
 
 @functools.cache
@@ -330,7 +330,7 @@ def test_predictions_take_no_more_memory_than_a_block():
         tracemalloc.stop()
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
     # The result and what adding effects makes of it; the factors would be 32 times as much.
-    assert peak < 6 * whole.nbytes and whole.shape == (400, ROWS * COLUMNS)
+    assert peak < 6 * whole.nbytes and whole.shape == (240, ROWS * COLUMNS)
 
 
 def test_an_array_of_new_rows_has_the_names_and_the_scale_of_the_fit():

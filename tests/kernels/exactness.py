@@ -94,7 +94,7 @@ def new_problem(observed, **options) -> Problem:
 # ---- chains that know what they should find ----------------------------------------------------
 
 
-def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thin, level=1):
+def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thin):
     """A compiled ``run(key, redraw, *faults) -> (truth, draws)`` of many chains.
 
     Parameters
@@ -107,8 +107,6 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
         ``statistics(position, data) -> (statistic,)``.
     num_chains, num_draws, thin : int
         Chains, draws of each, and steps from one draw to the next.
-    level : int
-        Of the compiler, as for `fast_jit`.
 
     Returns
     -------
@@ -147,7 +145,7 @@ def simulator(problem, make_algorithm, statistics, *, num_chains, num_draws, thi
         state = algorithm.init(key_init, start, problem.data(values))
         return lax.scan(body, (state, values), random.split(key_run, num_draws))[1]
 
-    @functools.partial(fast_jit, level=level)
+    @fast_jit
     def chains(keys, truth, other, values, redraw, *faults):
         def each(key, truth, other, values):
             start = choose(redraw, truth, other)

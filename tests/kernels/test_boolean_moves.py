@@ -161,7 +161,7 @@ def position_of(case, states):
 # ---- one move from exact draws -----------------------------------------------------------------
 
 #: One program of this many chains serves the moves from exact draws and the long runs.
-STEPS, CHAINS = 150, 200
+STEPS, CHAINS = 80, 200
 DRAWS = STEPS * CHAINS
 MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
@@ -281,7 +281,6 @@ def balance_p_value(name, before, after, classes=12):
 @pytest.mark.parametrize(
     ("name", "move"),
     [
-        ("fixed", "birth"),
         ("fixed", "split and merge"),
         ("given", "split, merge and rebirth"),
         ("learned", "birth"),

@@ -185,14 +185,14 @@ def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration():
             found = statistics({n: sites[n][None] for n in sizes_of(density)}, jnp)
             return state, {n: v[0].astype(jnp.int32) for n, v in found.items()}
 
-        return lax.scan(body, algorithm.init(key, None, data), random.split(key, 600))[1]
+        return lax.scan(body, algorithm.init(key, None, data), random.split(key, 250))[1]
 
     many = fast_jit(jax.vmap(one, (0, None, None)))
     for power in (1.0, 0.3):
-        draws = many(random.split(random.key(3), 50), jnp.float32(power), data)
+        draws = many(random.split(random.key(3), 40), jnp.float32(power), data)
         for name, expected in tiny_moments(power).items():
             scores, size = moment_scores(draws[name][:, 50:], expected)
-            assert size > 5000, name
+            assert size > 1000, name
             # A binary statistic has one moment only; the second, about the mean, repeats it.
             assert np.nanmax(np.abs(scores)) < 4, (name, power)
 
@@ -264,7 +264,7 @@ def simulated_chains():
         return algorithm._replace(step=step)
 
     problem = Problem(draw_joint, data, DENSITY, simulate)
-    return simulator(problem, make, statistics_of, num_chains=1000, num_draws=60, thin=3)
+    return simulator(problem, make, statistics_of, num_chains=300, num_draws=40, thin=3)
 
 
 def test_the_joint_distribution_is_that_of_the_model():
@@ -273,10 +273,10 @@ def test_the_joint_distribution_is_that_of_the_model():
     assert np.nanmax(np.abs(geweke_scores(marginal, successive))) < 3.7  # of 20
 
 
-def test_the_joint_distribution_shows_bits_that_hear_half_of_the_layer_above():
-    marginal, successive = simulated_chains()(random.key(0), True, 0.5)
+def test_the_joint_distribution_shows_bits_that_hear_little_of_the_layer_above():
+    marginal, successive = simulated_chains()(random.key(0), True, 0.25)
     scores = np.abs(geweke_scores(marginal, successive)[0])
-    assert scores[STATISTICS.index("agreement")] > 8
+    assert scores[STATISTICS.index("agreement")] > 6
 
 
 # ---- starts, pictures, checks ------------------------------------------------------------------

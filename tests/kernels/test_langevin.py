@@ -27,7 +27,7 @@ from bmfjax.kernels.sgmcmc.boundary import (
 )
 from bmfjax.kernels.sgmcmc.langevin import BOUNDARIES, langevin
 
-LINES = 10_000
+LINES = 4_000
 #: Small problems take longer to compile than to run.
 QUICK = {"xla_backend_optimization_level": 0}
 FLAT = EntryPrior(lambda x, rate: jnp.zeros_like(x), 0.0, 1.0, 0.0, (0.0, 0.0))
@@ -108,7 +108,7 @@ def test_the_bias_of_clamping_is_a_root_of_the_step_and_an_atom():
 def test_the_logit_has_next_to_no_bias():
     bias, ratio, x = from_line("logit", 0.5, 400)
     assert abs(bias) < 0.05 and abs(ratio - 1.0) < 0.05
-    assert scipy.stats.kstest(x[0], LINE.cdf).statistic < 0.02
+    assert scipy.stats.kstest(x[0], LINE.cdf).statistic < 0.03
 
 
 def test_truncation_has_none_at_any_step():
@@ -135,7 +135,7 @@ def test_conormal_reflection_of_correlated_coordinates_is_right_and_folding_is_n
     bias = {
         name: [
             np.abs(iterate(step, start, n, h=h, **settings).mean(1) - means).max()
-            for h, n in ((0.4, 100), (0.025, 600))
+            for h, n in ((0.4, 60), (0.025, 500))
         ]
         for name, step in (("conormal", reflect_step), ("folding", folding))
     }
@@ -266,7 +266,7 @@ def z_scores(first, second):
 @functools.cache
 def exact_draws():
     density, data, start = model_problem()
-    return draws_of(truncated_gibbs(density, None), data, start, 400)[0]
+    return draws_of(truncated_gibbs(density, None), data, start, 250)[0]
 
 
 def test_truncation_on_all_data_agrees_with_exact_gibbs():
@@ -275,7 +275,7 @@ def test_truncation_on_all_data_agrees_with_exact_gibbs():
     algorithm = langevin(
         density, (12, 10), initial=None, batch=(12, 10), step_size=0.99, num_steps=3
     )
-    found, info = draws_of(algorithm, data, corner_of(start), 400)
+    found, info = draws_of(algorithm, data, corner_of(start), 250)
     scores = z_scores(found, exact_draws())
     assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
     assert (info.noise_share == 0.0).all()
@@ -289,8 +289,8 @@ def test_minibatches_with_control_variates_come_close(compilations):
         control_variates=True, num_anchor=48,
     )  # fmt: skip
     run = ChainRun(
-        algorithm, random.key(0), data, num_chains=16, num_warmup=48, num_samples=400,
-        position={n: np.stack([v] * 16) for n, v in start.items()}, chunk_size=224,
+        algorithm, random.key(0), data, num_chains=16, num_warmup=48, num_samples=250,
+        position={n: np.stack([v] * 16) for n, v in start.items()}, chunk_size=149,
         draws=dict.fromkeys((*start, "noise_share", "clamped", "log_joint", "residual"), 1),
     )  # fmt: skip
     run.advance()
@@ -303,7 +303,7 @@ def test_minibatches_with_control_variates_come_close(compilations):
     draws, exact = run.draws(), exact_draws()
     assert all(np.isfinite(v).all() for v in draws.values())
     assert 0.01 < draws["noise_share"].mean() < 1.0 and draws["clamped"].mean() < 0.01
-    found = np.concatenate([draws[n].reshape(16, 400, -1) for n in start], axis=2)
+    found = np.concatenate([draws[n].reshape(16, 250, -1) for n in start], axis=2)
     assert ess_bulk(found).min() > 300 and ess_bulk(exact).min() > 300
     error = (found.mean((0, 1)) - exact.mean((0, 1))) / exact.std((0, 1))
     ratio = found.std((0, 1)) / exact.std((0, 1))

@@ -212,17 +212,17 @@ def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration(update, num_rates
             return state, seen
 
         start, run = random.split(key)
-        return lax.scan(body, algorithm.init(start, None, data), random.split(run, 200))[1]
+        return lax.scan(body, algorithm.init(start, None, data), random.split(run, 150))[1]
 
-    powers = np.repeat([1.0, 0.3], 100)
+    powers = np.repeat([1.0, 0.3], 60)
     run = fast_jit(jax.vmap(one, (0, 0, None)))
-    draws = run(random.split(random.key(2), 200), jnp.asarray(powers), data)
+    draws = run(random.split(random.key(2), 120), jnp.asarray(powers), data)
     for power in (1.0, 0.3):
         for name, moments in tiny_posterior(num_rates, power).items():
             found = np.asarray(draws[name], float)[powers == power, 25:]
             scores, size = moment_scores(found, moments)
             first_alone = name in ("entry", "missing", "trade")  # 0 or 1
-            assert size > 1200, name
+            assert size > 600, name
             assert np.abs(scores[:1] if first_alone else scores).max() < 4, name
 
 
@@ -233,8 +233,8 @@ OBSERVED[[1, 3, 4], [1, 0, 3]] = False
 STATISTICS = ("product", "missing", "log joint", "rate", "last rate", "usage", "basis", "densities",
               "errors", "log rate", "usage density", "entry of data")  # fmt: skip
 INVARIANT = 9  # of the first: not tied to a label and meant for calibration too
-RIGHT, COVERING, PRIOR, RATE = (1.0, 1.0, 1.0), (1.4, 1.0, 1.0), (1.0, 0.6, 1.0), (1.0, 1.0, 0.8)
-CHAINS, DRAWS, KEPT, APART = 800, 40, 15, 2
+RIGHT, COVERING, PRIOR, RATE = (1.0, 1.0, 1.0), (1.6, 1.0, 1.0), (1.0, 0.3, 1.0), (1.0, 1.0, 0.7)
+CHAINS, DRAWS, KEPT, APART = 300, 31, 15, 2
 
 
 def with_faults(density, update, weight, odds, rate):
@@ -280,7 +280,7 @@ def simulated_chains(num_rates):
     def make(density, *faults):
         return with_faults(density, update, *faults)
 
-    return simulator(problem, make, statistics, num_chains=CHAINS, num_draws=DRAWS, thin=3)
+    return simulator(problem, make, statistics, num_chains=CHAINS, num_draws=DRAWS, thin=2)
 
 
 def joint_distribution_scores(num_rates, faults):
@@ -297,7 +297,7 @@ def calibration_p_values(num_rates, faults):
 @pytest.mark.parametrize("num_rates", [1, 2])
 def test_the_joint_distribution_is_that_of_the_model(num_rates):
     scores, size = joint_distribution_scores(num_rates, RIGHT)
-    assert size > 1500
+    assert size > 1000
     assert np.abs(scores).max() < 3.8  # of 24
 
 
@@ -307,7 +307,7 @@ def test_ranks_of_the_truth_among_the_draws_are_uniform():
 
 @pytest.mark.parametrize(
     ("faults", "statistic", "moment", "least"),
-    [(COVERING, "basis", 0, 9.0), (PRIOR, "usage", 1, 5.0)],
+    [(COVERING, "basis", 0, 7.0), (PRIOR, "usage", 1, 5.0)],
     ids=["weight", "prior"],
 )
 def test_the_joint_distribution_shows_a_fault(faults, statistic, moment, least):
@@ -318,7 +318,7 @@ def test_the_joint_distribution_shows_a_fault(faults, statistic, moment, least):
 
 def test_the_ranks_show_a_fault():
     """Rates that shrink before each sweep."""
-    assert calibration_p_values(1, RATE)[STATISTICS.index("errors")] < 1e-8
+    assert calibration_p_values(1, RATE)[STATISTICS.index("errors")] < 1e-6
 
 
 # ---- structure ---------------------------------------------------------------------------------

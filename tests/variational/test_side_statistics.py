@@ -16,8 +16,8 @@ from bmfjax.variational import posterior as lp
 from bmfjax.variational.statistics import Statistics, mean_field, solve
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 12), st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from((1, 2, 5, 12)), st.integers(0, 2**31))
 def test_systems_are_solved(width, seed):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(5, width, width))
