@@ -17,14 +17,12 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from bmfjax.errors import InputError
 
 LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
-EMITTERS = "xla_cpu_use_fusion_emitters"
 #: On a CPU half of the compilation are LLVM's later passes, which neither what runs once nor the
 #: loops of the chains give back. And XLA divides loops among threads, small ones too, which costs
-#: more than it gains where the cores are busy with other chains. The older emitters of loops take
-#: two thirds of the time, for loops that are up to four times as slow: for what runs once.
-OPTIONS = {LEVEL: 1, PASSES: "cpu-parallel-task-assigner", EMITTERS: False}
-#: The first jaxlib known to take a list as a compiler option, and to have both emitters.
-KNOWN = (0, 10)
+#: more than it gains where the cores are busy with other chains.
+OPTIONS = {LEVEL: 1, PASSES: "cpu-parallel-task-assigner"}
+#: The first jaxlib known to take a list as a compiler option.
+LISTS = (0, 10)
 #: Set to 0, it switches `use_compilation_cache` off.
 SWITCH = "BMFJAX_COMPILATION_CACHE"
 #: Bytes of compiled programs that are kept, the most recently used ones.
@@ -118,7 +116,7 @@ def _can_write(folder: Path) -> bool:
 
 def jit_once(f: Callable) -> Callable:
     """``jax.jit`` of what runs once."""
-    return jax.jit(f, compiler_options=_options(LEVEL, EMITTERS))
+    return jax.jit(f, compiler_options=_options(LEVEL))
 
 
 def chain_options() -> dict | None:
@@ -131,6 +129,6 @@ def _options(*names) -> dict | None:
     if jax.default_backend() != "cpu":
         return None
     flags = os.environ.get("XLA_FLAGS", "")
-    if jaxlib.version.__version_info__ < KNOWN:
-        names = [n for n in names if n == LEVEL]
+    if jaxlib.version.__version_info__ < LISTS:
+        names = [n for n in names if n != PASSES]
     return {n: OPTIONS[n] for n in names if n not in flags}
