@@ -2,58 +2,87 @@ r"""Change whole factors at once, with the other factor matrix summed out.
 
 The columns of the kept factor matrix V are its factors :math:`v_k`. Modes of the posterior differ
 in several factors, and in every line of them: drawing line after line does not cross from one to
-the other. Two proposals, both for `bmfjax.kernels.boolean.collapsed`:
+the other. Two moves, both for `bmfjax.kernels.boolean.collapsed`:
 
 * `xor`: :math:`v_k \leftarrow v_k \oplus v_l` for a random pair, its own inverse. It takes
   :math:`v_l` out of :math:`v_k`, joins two factors that share nothing, or puts a factor back into
   another.
-* `rebirth`: :math:`v_k` is drawn anew given the other factors, as the noisy copy of a line of the
-  data that they explain badly. A line i is chosen with probability :math:`w_i`, which grows with
-  the number of its ones that they do not cover, and :math:`v_{jk} = 1` with probability
-  :math:`\rho_{ij}`. The density of the proposal,
+* `rebirth`: :math:`v_k` and its density :math:`\pi_k` in the other matrix are drawn anew given the
+  other factors. Several candidates are drawn from a distribution q that does not depend on what is
+  replaced. One of them, or the old factor, is chosen with probability proportional to
 
   .. math::
 
-     q(v) = \sum_i w_i \prod_j \rho_{ij}^{v_j} (1 - \rho_{ij})^{1 - v_j},
+     p(v_k \mid v_{-k})\, p(\pi_k)\, m(V, \theta)^\beta \big/ q(v_k, \pi_k).
 
-  does not depend on the factor that it replaces: the same function weighs the way back.
+  Given the other factors all candidates cost little more than one: with :math:`W_i(z)` the
+  normalised weights of the states of the other factors in line i, and :math:`g_{ij}` the gain of
+  covering an entry, a factor v multiplies the odds that the line uses it by
 
-With a reborn factor goes a new density in the other matrix, as another number of lines use it. Its
-logit is normal about that of the expected share of lines that use the factor, given the bits
-proposed and a density of one half for this factor. The way back is weighed by the same function at
-the old bits.
+  .. math::
+
+     r_i(v) = \sum_z W_i(z) \exp\Big(\sum_j v_j g_{ij} [\text{z leaves j uncovered}]\Big),
+
+  and m by :math:`\prod_i (1 - \pi_k + \pi_k r_i(v))`.
+
+Candidates
+    A candidate copies a template t of three kinds: a line of the data, with all of its ones; what
+    the other factors leave uncovered of a line; or one probability for all entries, which makes
+    factors that hardly any line uses. Templates are chosen with probability :math:`w_t`, lines the
+    more often the more of their ones are uncovered, and :math:`v_j = 1` with probability
+    :math:`\rho_{tj}`:
+
+    .. math::
+
+       q(v) = \sum_t w_t \prod_j \rho_{tj}^{v_j} (1 - \rho_{tj})^{1 - v_j}.
+
+    Every kind is there for the ways back of the others: a factor that all draws of one mode share
+    is often one that no line uses in another. The logit of the density is normal about that of the
+    expected share of lines that use the candidate where its density is one half.
 
 What they leave invariant
-    :math:`p(V)\,p(\theta)\,m(V, \theta)^\beta` with the densities of V integrated out, by the
-    Metropolis-Hastings rule (Green 1995). The densities of V must be drawn given V afterwards.
+    :math:`p(V)\,p(\theta)\,m(V, \theta)^\beta` with the densities of V integrated out: `xor` by the
+    Metropolis rule, `rebirth` as iterated sampling importance resampling (Andrieu, Lee, Vihola
+    2018, "Uniform ergodicity of the iterated conditional SMC and geometric ergodicity of particle
+    Gibbs samplers", Bernoulli 24(2)). The densities of V must be drawn given V afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+import numpy as np
+from jax import lax, random
 from jax.scipy.special import logit, logsumexp
 from jax.scipy.stats import norm
 
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.density import log_prior_of_bits
-from bmfjax.kernels.boolean.line_states import lines_of, patterns_of
-from bmfjax.kernels.boolean.marginal import (
-    expected_coverage,
-    expected_usage,
-    is_line,
-    log_marginal_of,
-    log_prior_of_logit,
-    state_weights,
+from bmfjax.kernels.boolean.line_states import (
+    gains,
+    lines_of,
+    log_prior_of_states,
+    log_weights,
+    odds_of_lines,
+    patterns_of,
+    sum_over_lines,
 )
+from bmfjax.kernels.boolean.marginal import is_line, log_marginal_of, log_prior_of_logit
 from bmfjax.kernels.boolean.words import ONE, ZERO, pack_last_axis, unpack_last_axis
 
-#: Probability that a reborn factor uses an entry: of a one that is covered, of a one that is not,
-#: of a zero and of an entry that is missing.
-COVERED, UNCOVERED, NOT, UNKNOWN = 0.35, 0.9, 0.08, 0.3
+#: Probability that a reborn factor uses an entry: of a one that its template has, of one that the
+#: others cover in a template of what they do not, of a zero and of an entry that is missing.
+HAD, COVERED, NOT, UNKNOWN = 0.93, 0.07, 0.04, 0.3
+#: The templates with one probability for all entries.
+PLAIN = (0.03, 0.1, 0.25, 0.5, 0.8)
+#: How often templates of a kind are chosen: whole lines, what is uncovered of them, and the others.
+KINDS = (0.4, 0.3, 0.3)
+#: Candidates of a rebirth, beside the factor that is there.
+CANDIDATES = 48
 #: What a line that is explained well counts as: so many uncovered ones.
 LEAST = 0.1
 #: Widens the proposal of densities, and the largest standard deviation of their logits.
@@ -65,80 +94,17 @@ def xor(density, sides) -> Callable:
     if density.rank < 2:
         raise InputError("the move 'xor' needs two factors, and the rank is 1; leave it out")
 
-    def propose(key, position, data):
-        keys = random.split(key)
+    def move(key, position, value, data, beta):
+        keys = random.split(key, 3)
         k = random.randint(keys[0], (), 0, density.rank)
         other = (k + 1 + random.randint(keys[1], (), 0, density.rank - 1)) % density.rank
         bits = unpack_last_axis(position[sides.kept], sides.short)
         # New densities, of one factor or of both, were measured to be accepted less often.
-        return bits.at[k].set(bits[k] ^ bits[other]), None, 0.0
-
-    return _metropolis(density, sides, propose)
-
-
-def rebirth(density, sides) -> Callable:
-    """Build the move that replaces a factor.
-
-    It is ``move(key, position, value, data, inverse_temperature) -> (position, value,
-    acceptance)`` with `value` the log of m at the position.
-    """
-
-    def propose(key, position, data):
-        keys = random.split(key, 3)
-        k = random.randint(keys[0], (), 0, density.rank)
-        bits = unpack_last_axis(position[sides.kept], sides.short)
-        log_chance, use = _templates(density, sides, position, bits.at[k].set(False), data)
-        line = random.categorical(keys[1], log_chance)
-        new = random.uniform(keys[2], (sides.short,), use.dtype) < use[:, line]
-        ratio = _log_mixture(log_chance, use, bits[k]) - _log_mixture(log_chance, use, new)
-        return bits.at[k].set(new), k, ratio
-
-    return _metropolis(density, sides, propose)
-
-
-def _templates(density, sides, position, rest, data):
-    """Return the log probability of every line, and of every entry of its noisy copy.
-
-    `rest` are the bits without the factor that is replaced; of the density of that factor nothing
-    depends.
-    """
-    lines = lines_of(data, sides)
-    without = position | {sides.kept: pack_last_axis(rest)}
-    log_states = state_weights(density, sides, without, data)
-    uncovered = 1.0 - expected_coverage(log_states, patterns_of(rest))
-    one = lines.code == ONE
-    badly = LEAST + jnp.sum(jnp.where(one, uncovered, 0.0), axis=0)
-    copies = jnp.tile(lines.count, len(badly) // len(lines.count))
-    use = jnp.where(one, COVERED + (UNCOVERED - COVERED) * uncovered, UNKNOWN)
-    use = jnp.where(lines.code == ZERO, NOT, use)
-    log_chance = jnp.where(is_line(lines), jnp.log(copies) + 2.0 * jnp.log(badly), -jnp.inf)
-    return jax.nn.log_softmax(log_chance), use
-
-
-def _log_mixture(log_chance, use, factor):
-    """Return log q of a factor (short,), up to nothing."""
-    entries = jnp.where(factor[:, None], jnp.log(use), jnp.log1p(-use))
-    return logsumexp(log_chance + jnp.sum(entries, axis=0))
-
-
-def _metropolis(density, sides, propose):
-    """Build the move of ``propose(key, position, data) -> (bits, renewed, log ratio)``.
-
-    `renewed` is the factor that gets a new density, if any; the ratio is that of the densities of
-    proposing the old bits and the new.
-    """
-
-    def move(key, position, value, data, beta):
-        keys = random.split(key, 3)
-        bits, renewed, ratio = propose(keys[0], position, data)
-        new = position | {sides.kept: pack_last_axis(bits)}
-        ratio += log_prior_of_bits(sides.kept, density, new, data)
-        ratio -= log_prior_of_bits(sides.kept, density, position, data)
-        if renewed is not None and getattr(density, sides.summed).beta is not None:
-            new, more = _with_density(keys[1], density, sides, position, new, renewed, data, beta)
-            ratio += more
+        new = position | {sides.kept: pack_last_axis(bits.at[k].set(bits[k] ^ bits[other]))}
         then = log_marginal_of(density, sides, new, data)
-        gain = beta * (then - value) + ratio
+        gain = beta * (then - value)
+        gain += log_prior_of_bits(sides.kept, density, new, data)
+        gain -= log_prior_of_bits(sides.kept, density, position, data)
         gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
         taken = -random.exponential(keys[2], (), gain.dtype) < gain
         position = {n: jnp.where(taken, new[n], old) for n, old in position.items()}
@@ -147,23 +113,125 @@ def _metropolis(density, sides, propose):
     return move
 
 
-def _with_density(key, density, sides, old, new, k, data, beta):
-    """Draw the density of factor k: the position with it, and its log ratio."""
+def rebirth(density, sides) -> Callable:
+    """Build the move that replaces a factor.
+
+    It is ``move(key, position, value, data, inverse_temperature) -> (position, value,
+    acceptance)`` with `value` the log of m at the position.
+    """
     name = f"{sides.summed}_density"
-    places = [_share_of_lines(density, sides, p, k, data, beta) for p in (old, new)]
-    before = logit(old[name][k])
-    after = places[1][0] + places[1][1] * random.normal(key, (), before.dtype)
-    back, forth = (norm.logpdf(x, *p) for x, p in zip((before, after), places, strict=True))
-    chance = old[name].at[k].set(jax.nn.sigmoid(after))
-    ratio = log_prior_of_logit(density, name, chance) - log_prior_of_logit(density, name, old[name])
-    return new | {name: chance}, ratio + back - forth
+    learned = getattr(density, sides.summed).beta is not None
+
+    def move(key, position, value, data, beta):
+        keys = random.split(key, 4)
+        k = random.randint(keys[0], (), 0, density.rank)
+        bits, lines = unpack_last_axis(position[sides.kept], sides.short), lines_of(data, sides)
+        others = _other_factors(density, sides, position, bits, k, data)
+        templates = _templates(others, lines, sides)
+        drawn = jax.vmap(lambda i: _draw_mixture(i, *templates))(random.split(keys[1], CANDIDATES))
+        factors = jnp.concatenate([bits[k][None], drawn])
+        log_ratio = lax.map(lambda factor: _log_ratio(others, factor), factors)
+        log_q = jax.vmap(lambda factor: _log_mixture(*templates, factor))(factors)
+
+        densities = jnp.broadcast_to(
+            position.get(name, jnp.zeros(())), (len(factors), density.rank)
+        )
+        if learned:
+            logits, log_q_logits = _logits(keys[2], log_ratio, lines, position[name][k], beta)
+            densities = densities.at[:, k].set(jax.nn.sigmoid(logits))
+            log_q += log_q_logits
+
+        def weigh(factor, chance, log_ratio):
+            new = position | {sides.kept: pack_last_axis(bits.at[k].set(factor))}
+            new |= {name: chance} if learned else {}
+            prior = log_prior_of_bits(sides.kept, density, new, data)
+            prior += log_prior_of_logit(density, name, chance) if learned else 0.0
+            odds = odds_of_lines(density, sides, new, data, lines)[k]
+            return new, prior, sum_over_lines(_with_odds(odds, log_ratio), lines)
+
+        new, prior, gain = jax.vmap(weigh)(factors, densities, log_ratio)
+        weight = beta * gain + prior - log_q
+        weight = jnp.where(jnp.isnan(weight), -jnp.inf, weight)
+        chosen = random.categorical(keys[3], weight)
+        position = {n: leaf[chosen] for n, leaf in new.items()}
+        return position, value + gain[chosen] - gain[0], 1.0 - jax.nn.softmax(weight)[0]
+
+    return move
 
 
-def _share_of_lines(density, sides, position, k, data, beta):
-    """Return the place and the scale of the logit of a density: see the module's docstring."""
-    name, lines = f"{sides.summed}_density", lines_of(data, sides)
-    even = position | {name: position[name].at[k].set(0.5)}
-    used = 0.5 + expected_usage(state_weights(density, sides, even, data), lines)[k]
-    unused = jnp.maximum(1.0 + sides.long - used, 0.5)
+class OtherFactors(NamedTuple):
+    """What the other factors leave of every line."""
+
+    log_share: jax.Array  # (states of them, lines): log of the normalised weights
+    free: jax.Array  # (states of them, short): 1 for an entry that the state leaves uncovered
+    gain: jax.Array  # (short, lines): of covering an entry, in log likelihood
+
+
+def _other_factors(density, sides, position, bits, k, data) -> OtherFactors:
+    """Weigh the states of all factors but k."""
+    lines, weights = lines_of(data, sides), flip_rates.weights(position["flip_rate"])
+    patterns = patterns_of(bits.at[k].set(False))
+    # Of factor k only the states that do not use it are looked at, whatever its odds are.
+    odds = odds_of_lines(density, sides, position, data, lines).at[k].set(0.0)
+    prior, number = log_prior_of_states(odds), density.flip_rate.num_rates
+    numbers = np.arange(2 ** (density.rank - 1))
+    states = (numbers >> k << (k + 1)) | (numbers & ((1 << k) - 1))
+    log_states = log_weights(prior, lines, weights, patterns, number)[states]
+    gain = jax.vmap(lambda j: gains(lines, weights, j))(np.arange(sides.short))
+    free = (states[:, None] & patterns) == 0
+    return OtherFactors(jax.nn.log_softmax(log_states, axis=0), free.astype(gain.dtype), gain)
+
+
+def _log_ratio(others: OtherFactors, factor):
+    """Return the log of r, by which a factor multiplies the odds of its use: (lines,)."""
+    change = jnp.dot(others.free * factor, others.gain, precision=lax.Precision.HIGHEST)
+    return logsumexp(others.log_share + change, axis=0)
+
+
+def _with_odds(odds, log_ratio):
+    """Return what a factor of these prior log odds adds to the log of m, line by line."""
+    added = jax.nn.softplus(odds + log_ratio) - jax.nn.softplus(odds)
+    # Bits that are fixed have infinite odds.
+    return jnp.where(jnp.isinf(odds), jnp.where(odds > 0, log_ratio, 0.0), added)
+
+
+def _logits(key, log_ratio, lines, old, beta):
+    """Draw the logits of the candidates' densities, the first as it is; with their log density."""
+    share = jnp.where(is_line(lines), jax.nn.sigmoid(log_ratio), 0.0)
+    used = 0.5 + sum_over_lines(share, lines)
+    unused = jnp.maximum(1.0 + len(lines.place) - used, 0.5)
     spread = WIDER * jnp.sqrt((1.0 / used + 1.0 / unused) / jnp.maximum(beta, 0.01))
-    return jnp.log(used) - jnp.log(unused), jnp.minimum(spread, WIDEST)
+    place, spread = jnp.log(used) - jnp.log(unused), jnp.minimum(spread, WIDEST)
+    drawn = place + spread * random.normal(key, place.shape, place.dtype)
+    logits = drawn.at[0].set(logit(old))
+    return logits, norm.logpdf(logits, place, spread)
+
+
+def _templates(others: OtherFactors, lines, sides):
+    """Return the log probabilities of templates, and of their entries (short, templates)."""
+    share = jnp.exp(others.log_share)
+    uncovered = jnp.dot(others.free.T, share, precision=lax.Precision.HIGHEST)
+    one, zero = lines.code == ONE, lines.code == ZERO
+    other = jnp.where(zero, NOT, UNKNOWN)
+    whole = jnp.where(one, HAD, other)
+    left = jnp.where(one, COVERED + (HAD - COVERED) * uncovered, other)
+    plain = jnp.broadcast_to(jnp.asarray(PLAIN, left.dtype), (sides.short, len(PLAIN)))
+    badly = LEAST + jnp.sum(jnp.where(one, uncovered, 0.0), axis=0)
+    copies = jnp.tile(lines.count, len(badly) // len(lines.count))
+    chance = jnp.where(is_line(lines), jnp.log(copies) + 2.0 * jnp.log(badly), -jnp.inf)
+    of_lines, even = jax.nn.log_softmax(chance), jnp.full(len(PLAIN), -np.log(len(PLAIN)))
+    log_chance = [np.log(k) + c for k, c in zip(KINDS, (of_lines, of_lines, even), strict=True)]
+    return jnp.concatenate(log_chance), jnp.concatenate([whole, left, plain], axis=1)
+
+
+def _draw_mixture(key, log_chance, use):
+    """Draw a template, and from it a factor (short,)."""
+    key_template, key_bits = random.split(key)
+    template = random.categorical(key_template, log_chance)
+    return random.uniform(key_bits, use.shape[:1], use.dtype) < use[:, template]
+
+
+def _log_mixture(log_chance, use, factor):
+    """Return log q of a factor (short,), up to nothing."""
+    entries = jnp.where(factor[:, None], jnp.log(use), jnp.log1p(-use))
+    return logsumexp(log_chance + jnp.sum(entries, axis=0))
