@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--data", default="zoo")
     parser.add_argument("--ranks", type=int, nargs="+", default=list(range(2, 9)))
     parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--particles", type=int, default=2048)
+    parser.add_argument("--particles", type=int, default=512)
     parser.add_argument("--length", type=int, default=16)
     parser.add_argument("--target", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)

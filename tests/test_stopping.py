@@ -21,6 +21,8 @@ from bmfjax.families.boolean import (
     HOTTEST,
     STAGE_WARMUP,
     TEMPERATURES,
+    WHOLE_FACTORS,
+    WHOLE_RANK,
     second_stage_options,
 )
 from bmfjax.families.boolean import sampler_options as boolean_options
@@ -262,6 +264,8 @@ def test_small_matrices_have_temperatures_in_the_second_stage_alone():
     assert boolean_options(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
     assert second_stage_options(auto)["inverse_temperatures"] == ladder
     assert boolean_options(fixed)["inverse_temperatures"] == ladder
+    high = ask(data, WHOLE_RANK)
+    assert boolean_options(high)["moves"] == WHOLE_FACTORS and second_stage_options(high) is None
     ladder = {"inverse_temperatures": (1.0, 0.5)}
     given = ask(data, 2, sampler_options=ladder)
     assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)

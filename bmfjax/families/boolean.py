@@ -63,17 +63,23 @@ SMALL, DENSE, MEDIUM = 2**17, 2**22, 2**24
 #: Entries, times 2 to the power of the rank, up to which a factor matrix is summed out for all
 #: factors at once.
 FEW_STATES = 2**21
-#: Of a ladder of temperatures: the least number (the rank, where that is more), and the hottest.
+#: Of a ladder of temperatures: how many, and the hottest.
 TEMPERATURES, HOTTEST = 4, 0.2
 #: Rounds of a step in which temperatures exchange factors: they cost little beside a sweep.
 EXCHANGES = 4
+#: Moves of whole factors in every step. They go with the ladder, and from rank `WHOLE_RANK` on they
+#: take its place: on zoo and the votes at rank 8 chains cross between modes with them that a ladder
+#: alone left rarely, and a ladder beside them costs more than it gains.
+WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
+#: What the first stage goes without where a ladder may follow.
+OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt", "moves")
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed from the prior; from
 #: other starts; and for every factor with temperatures, where chains without disagree.
 ANNEAL, SETTLE, STAGE_WARMUP = 750, 100, 50
-#: Where they are annealed from: chains without temperatures end in poor modes from colder ones, and
-#: waste steps on hotter ones.
-LOWEST = 0.1
+#: The power of the likelihood that they are annealed from, for up to so many entries: chains end in
+#: poor modes from a higher one, and waste steps on a lower one. More entries are as sharp at less.
+LOWEST, LOWEST_FOR = 0.1, 7000
 #: Of the random numbers of a fit, beside those of its chains: starts, and the second stage.
 START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
 
@@ -339,12 +345,13 @@ def sampler_options(request: Request) -> dict:
     given = request.read_options()
     options = default_options(*request.data.shape, request.rank, given) | given
     if second_stage_options(request) is not None:
-        for name in ("inverse_temperatures", "num_exchanges", "num_adapt"):
+        for name in OF_LADDER:
             options.pop(name, None)
     # Starts of single flips are annealed already, and who gives a start wants to keep it.
     from_prior = options.get("update") == "collapsed" and request.init is None
     if request.is_auto and from_prior:
-        options.setdefault("lowest", LOWEST)
+        entries = request.data.num_rows * request.data.num_columns
+        options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / entries))
     warmup = request.warmup(_adapted(request, options))
     return annealed_options(request, options, from_prior, warmup)
 
@@ -357,7 +364,8 @@ def second_stage_options(request: Request) -> dict | None:
     """
     given = request.read_options()
     options = default_options(*request.data.shape, request.rank, given)
-    if not request.is_auto or "inverse_temperatures" not in options.keys() - given.keys():
+    unasked = "inverse_temperatures" in options.keys() - given.keys()
+    if not request.is_auto or not unasked:
         return None
     # Chains that disagree are heated again: a ladder alone takes long to move what is stuck.
     warmup = STAGE_WARMUP * int(request.rank)
@@ -374,9 +382,11 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
 
     Examples
     --------
-    >>> small = default_options(435, 16, 8)
+    >>> small = default_options(435, 16, 4)
     >>> small["update"], len(small["inverse_temperatures"])
-    ('collapsed', 8)
+    ('collapsed', 4)
+    >>> sorted(default_options(435, 16, 8))
+    ['moves', 'update']
     >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
     [{'moves': ('collapsed',)}, {'moves': ('rebirth',)}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
@@ -388,9 +398,13 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
     entries = rows * columns
     if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
-        ladder = geometric_ladder(HOTTEST, max(TEMPERATURES, rank))
-        tempered = given.get("inverse_temperatures", ladder) is not None
-        more = {"num_exchanges": EXCHANGES} if tempered else {}
+        moves = {"moves": WHOLE_FACTORS} if rank > 1 else {}
+        if rank >= WHOLE_RANK:
+            return {"update": "collapsed", **moves}
+        ladder = geometric_ladder(HOTTEST, TEMPERATURES)
+        if given.get("inverse_temperatures", ladder) is None:
+            return {"update": "collapsed", "inverse_temperatures": None}
+        more = {"num_exchanges": EXCHANGES, **moves}
         return {"update": "collapsed", "inverse_temperatures": ladder, **more}
     if entries <= SMALL:
         return {"moves": ("collapsed",)}

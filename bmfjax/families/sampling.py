@@ -177,10 +177,8 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
         more = f"give more seconds or {chains.sooner}"
         if store is not None:
             more += ", or continue with resume=True (--resume)"
-        raise InputError(
-            f"max_time is {clock.max_time}, which was up {_so_far(stage, store)}: too few for a "
-            f"result; {more}"
-        )
+        why = f"max_time is {clock.max_time}, which was up" if run.timed_out else "the run ended"
+        raise InputError(f"{why} {_so_far(stage, store)}: too few for a result; {more}")
     if chains.looks:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done

@@ -24,8 +24,8 @@ from bmfjax.models.ormachine import ormachine as ormachine_model
 
 #: Steps of the walk of every site of rates and densities in a sweep: hot ones mix slowly.
 WALKS = 6
-#: Moves that add one factor to another in a sweep.
-XORS = 4
+#: Moves of whole factors in a sweep.
+WHOLE_FACTORS = ("xor",) * 4 + ("rebirth",) * 2
 NO_INFO = OrMachineInfo(None, None, None, {})
 
 
@@ -102,7 +102,7 @@ class OrMachineSMC:
         density, given = boolean_density(arguments, shape)
         packed = boolean_data(data, arguments["observed"])._replace(**given)
         packed = merge_lines(packed, sides_of(density.shape, "longer"))
-        moves = ("xor",) * XORS if density.rank > 1 else ()
+        moves = WHOLE_FACTORS if density.rank > 1 else ()
         collapsed = collapsed_ormachine(density, walks=WALKS, moves=moves)
 
         def init(key, position, data):
