@@ -491,8 +491,9 @@ def _tell(result, output, again) -> int:
     reached = f"{result.scalars['num_draws']:,}{of} draws a chain"
     if result.approximation:
         reached = f"{result.scalars['steps']:,} steps of optimisation"
+    why = "the time was up (--max-time)" if timed_out else "interrupted"
     print(
-        f"bmfjax: {'stopped by --max-time' if timed_out else 'interrupted'} after {reached}; "
+        f"bmfjax: {why} after {reached}; "
         f"the results in {output} are from these; to continue: {again}",
         file=sys.stderr,
     )

@@ -221,7 +221,7 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_
     assert run("fit", "davis", *arguments, "--output", out) == 0
     found = bmfjax.Fit.load(out)
     drawn = found.scalars["num_draws"]
-    said = f"stopped by --max-time after {drawn:,} of 20,000 draws a chain"
+    said = f"the time was up (--max-time) after {drawn:,} of 20,000 draws a chain"
     assert said in capsys.readouterr().err
     assert 4 <= drawn < 20_000 and found.usage_draws.shape[1] >= min(drawn, 125)
     assert not found.scalars["complete"] and found.scalars["timed_out"]
