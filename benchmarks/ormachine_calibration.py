@@ -21,7 +21,7 @@ from jax import lax, random
 from record import write_record
 
 from bmfjax.diagnostics import ess_bulk, rank_statistics, rank_uniformity
-from bmfjax.families.boolean import HOTTEST, TEMPERATURES, WHOLE_FACTORS
+from bmfjax.families.boolean import LADDER, WHOLE_FACTORS
 from bmfjax.infer import geometric_ladder, parallel_tempering
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import flip_rates, words
@@ -67,7 +67,7 @@ def figures_of(position, covered):
 
 def as_fit_does(density):
     """The usage summed out, at temperatures: what `bmfjax.fit` does with a number of draws."""
-    ladder = geometric_ladder(HOTTEST, TEMPERATURES)
+    ladder = geometric_ladder(LADDER[1], LADDER[0])
     algorithm = collapsed_ormachine(density, moves=WHOLE_FACTORS)
     likelihood = log_marginal(density)
     return parallel_tempering(algorithm, likelihood, ladder, describe=state_info(density))

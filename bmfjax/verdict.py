@@ -92,11 +92,6 @@ def suffices(figures: Mapping, chains: int) -> bool:
     )
 
 
-def disagree(figures: Mapping) -> bool:
-    """Whether chains with these figures are in different places, or move too slowly to tell."""
-    return bool(figures["rhat"] > RHAT_USABLE)
-
-
 def mixing_of_starts(data, approximation) -> Mixing:
     """Return R-hat of the log odds of up to 1,000 entries, of normals and not of draws."""
     return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)

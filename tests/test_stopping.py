@@ -18,10 +18,11 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import ask, sampling, stopping
 from bmfjax.families.base import LEAST_KEPT, LOOKS, Chains, Family, Request, Sampler, thinning
 from bmfjax.families.boolean import (
-    HOTTEST,
+    LADDER,
+    PATIENCE,
     STAGE_WARMUP,
-    TEMPERATURES,
     WHOLE_FACTORS,
+    WHOLE_LADDER,
     WHOLE_RANK,
     second_stage_options,
 )
@@ -260,12 +261,14 @@ def test_a_small_matrix_starts_with_few_programs(compilations):
 def test_small_matrices_have_temperatures_in_the_second_stage_alone():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
-    ladder = geometric_ladder(HOTTEST, TEMPERATURES)
+    ladder = geometric_ladder(LADDER[1], LADDER[0])
     assert boolean_options(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
     assert second_stage_options(auto)["inverse_temperatures"] == ladder
     assert boolean_options(fixed)["inverse_temperatures"] == ladder
     high = ask(data, WHOLE_RANK)
-    assert boolean_options(high)["moves"] == WHOLE_FACTORS and second_stage_options(high) is None
+    assert boolean_options(high)["moves"] == WHOLE_FACTORS
+    assert len(second_stage_options(high)["inverse_temperatures"]) == WHOLE_LADDER[0]
+    assert high.chains().patience == PATIENCE > auto.chains().patience
     ladder = {"inverse_temperatures": (1.0, 0.5)}
     given = ask(data, 2, sampler_options=ladder)
     assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)

@@ -63,16 +63,17 @@ SMALL, DENSE, MEDIUM = 2**17, 2**22, 2**24
 #: Entries, times 2 to the power of the rank, up to which a factor matrix is summed out for all
 #: factors at once.
 FEW_STATES = 2**21
-#: Of a ladder of temperatures: how many, and the hottest.
-TEMPERATURES, HOTTEST = 4, 0.2
+#: Ladders of temperatures, how many and the hottest: for low ranks, and from `WHOLE_RANK` on.
+LADDER, WHOLE_LADDER = (4, 0.2), (5, 0.4)
 #: Rounds of a step in which temperatures exchange factors: they cost little beside a sweep.
 EXCHANGES = 4
-#: Moves of whole factors in every step. They go with the ladder, and from rank `WHOLE_RANK` on they
-#: take its place: on zoo and the votes at rank 8 chains cross between modes with them that a ladder
-#: alone left rarely, and a ladder beside them costs more than it gains.
+#: Moves of whole factors that go with a ladder, and from rank `WHOLE_RANK` on also before it: modes
+#: differ by factors that hardly any line uses, between which chains pass then at less cost.
 WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
-#: What the first stage goes without where a ladder may follow.
-OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt", "moves")
+#: With these moves, draws from which on, and R-hat above which, chains go on with the ladder.
+PATIENCE = (1000, 1.2)
+#: Options of the ladder.
+OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt")
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed from the prior; from
 #: other starts; and for every factor with temperatures, where chains without disagree.
@@ -232,6 +233,7 @@ class Boolean(Family):
             lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
             num_warmup=request.warmup(_adapted(request, options)),
             next_stage=None if hotter is None else next_stage,
+            **({"patience": PATIENCE} if _is_high(request) else {}),
             more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
         )  # fmt: skip
 
@@ -345,7 +347,7 @@ def sampler_options(request: Request) -> dict:
     given = request.read_options()
     options = default_options(*request.data.shape, request.rank, given) | given
     if second_stage_options(request) is not None:
-        for name in OF_LADDER:
+        for name in OF_LADDER if _is_high(request) else (*OF_LADDER, "moves"):
             options.pop(name, None)
     # Starts of single flips are annealed already, and who gives a start wants to keep it.
     from_prior = options.get("update") == "collapsed" and request.init is None
@@ -354,6 +356,11 @@ def sampler_options(request: Request) -> dict:
         options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / entries))
     warmup = request.warmup(_adapted(request, options))
     return annealed_options(request, options, from_prior, warmup)
+
+
+def _is_high(request) -> bool:
+    """Whether the rank is one at which whole factors are moved from the start."""
+    return int(request.rank) >= WHOLE_RANK
 
 
 def second_stage_options(request: Request) -> dict | None:
@@ -385,8 +392,6 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     >>> small = default_options(435, 16, 4)
     >>> small["update"], len(small["inverse_temperatures"])
     ('collapsed', 4)
-    >>> sorted(default_options(435, 16, 8))
-    ['moves', 'update']
     >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
     [{'moves': ('collapsed',)}, {'moves': ('rebirth',)}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
@@ -398,13 +403,12 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
     entries = rows * columns
     if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
-        moves = {"moves": WHOLE_FACTORS} if rank > 1 else {}
-        if rank >= WHOLE_RANK:
-            return {"update": "collapsed", **moves}
-        ladder = geometric_ladder(HOTTEST, TEMPERATURES)
-        if given.get("inverse_temperatures", ladder) is None:
-            return {"update": "collapsed", "inverse_temperatures": None}
-        more = {"num_exchanges": EXCHANGES, **moves}
+        number, hottest = LADDER if rank < WHOLE_RANK else WHOLE_LADDER
+        ladder = geometric_ladder(hottest, number)
+        tempered = given.get("inverse_temperatures", ladder) is not None
+        more = {"num_exchanges": EXCHANGES} if tempered else {}
+        if rank >= WHOLE_RANK or (tempered and rank > 1):
+            more["moves"] = WHOLE_FACTORS
         return {"update": "collapsed", "inverse_temperatures": ladder, **more}
     if entries <= SMALL:
         return {"moves": ("collapsed",)}

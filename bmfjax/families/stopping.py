@@ -20,8 +20,6 @@ from bmfjax.posterior.selection import informed
 SHARES = (0.0, 0.25, 0.5)
 #: Entries of the product at first; where these suffice, as many as the verdict has.
 FEW_ENTRIES = 200
-#: From this number of draws on, chains that disagree go on to the next stage.
-LEAST_STAGE = 500
 
 
 class Look(NamedTuple):
@@ -50,8 +48,9 @@ class Watch:
     def is_stuck(self) -> bool:
         """Whether this is a step to look at the draws, and another stage should follow."""
         run, chains = self._run, self._chains
-        looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= LEAST_STAGE
-        return chains.next_stage is not None and looks and verdict.disagree(self.look().figures)
+        draws, rhat = chains.patience
+        looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
+        return chains.next_stage is not None and looks and self.look().figures["rhat"] > rhat
 
     def look(self) -> Look:
         """Look at the draws as they are now, of which there must be enough for a result."""
