@@ -62,8 +62,8 @@ class Toy(Family):
     models = {"toy": ""}  # noqa: RUF012
     samplers = {"walk": Sampler(walk, True, ("log_joint",), "")}  # noqa: RUF012
 
-    def __init__(self, apart: float, second: bool = False):
-        self.apart, self.second = apart, second
+    def __init__(self, apart: float, second: bool = False, **more):
+        self.apart, self.second, self.more = apart, second, more
 
     def chains(self, request):
         def start(resume):
@@ -88,7 +88,7 @@ class Toy(Family):
                 **more,
             )
 
-        return stage(False, start, next_stage=next_stage if self.second else None)
+        return stage(False, start, next_stage=next_stage if self.second else None, **self.more)
 
     def result(self, request, chains, run):
         return types.SimpleNamespace(
@@ -234,6 +234,10 @@ def test_a_second_stage_follows_where_chains_disagree_and_only_there():
     # It starts where the first one ended, in other random numbers.
     alone = fitted(APART, num_warmup=20, num_samples=500)
     assert not np.isin(found.log_joint[:, :20], alone.log_joint).any()
+
+
+def test_a_first_stage_has_the_patience_it_asks_for():
+    assert fitted(Toy(5.0, second=True, patience=(750, 1.2))).earlier == 20 + 750
 
 
 def test_a_stage_is_compiled_once(compilations):

@@ -262,7 +262,7 @@ class Chains:
     looks: tuple[int, ...] = ()
     #: ``next_stage(run)``: what runs on from there where the chains of this run disagree.
     next_stage: Callable[[ChainRun], Chains] | None = None
-    #: From how many draws, and above which R-hat, chains count as those that disagree.
+    #: Draws of a chain after which the next stage may follow, and the R-hat above which it does.
     patience: tuple[int, float] = (500, verdict.RHAT_USABLE)
     #: What the draws are from, for the progress bar.
     phase: str = "sampling"

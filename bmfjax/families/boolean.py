@@ -41,6 +41,7 @@ from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import usage_of_new_rows
 from bmfjax.kernels.boolean.bits import MAX_JOINT
+from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.ladders import geometric_ladder
 from bmfjax.kernels.smc import BLOCK
 from bmfjax.kernels.tempering import OBSERVED
@@ -50,6 +51,7 @@ from bmfjax.posterior.selection import MAX_ENTRIES, is_all
 from bmfjax.report import facts
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.verdict import RHAT_SLOW
 
 #: Draws of a chain that are kept: bits are small.
 MAX_KEPT = 500
@@ -68,18 +70,18 @@ LADDER, WHOLE_LADDER = (4, 0.2), (5, 0.4)
 #: Rounds of a step in which temperatures exchange factors: they cost little beside a sweep.
 EXCHANGES = 4
 #: Moves of whole factors that go with a ladder, and from rank `WHOLE_RANK` on also before it: modes
-#: differ by factors that hardly any line uses, between which chains pass then at less cost.
+#: often differ by a factor that hardly any line uses.
 WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
-#: With these moves, draws from which on, and R-hat above which, chains go on with the ladder.
-PATIENCE = (1000, 1.2)
+#: From rank `WHOLE_RANK` on: draws before a ladder may start, and the R-hat above which it does.
+PATIENCE = (1000, RHAT_SLOW)
 #: Options of the ladder.
 OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt")
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed from the prior; from
 #: other starts; and for every factor with temperatures, where chains without disagree.
 ANNEAL, SETTLE, STAGE_WARMUP = 750, 100, 50
-#: The power of the likelihood that they are annealed from, for up to so many entries: chains end in
-#: poor modes from a higher one, and waste steps on a lower one. More entries are as sharp at less.
+#: Power of the likelihood at which annealing starts, for up to `LOWEST_FOR` observed entries; for
+#: more it falls in proportion. From a higher power chains end in poor modes.
 LOWEST, LOWEST_FOR = 0.1, 7000
 #: Of the random numbers of a fit, beside those of its chains: starts, and the second stage.
 START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
@@ -233,7 +235,7 @@ class Boolean(Family):
             lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
             num_warmup=request.warmup(_adapted(request, options)),
             next_stage=None if hotter is None else next_stage,
-            **({"patience": PATIENCE} if _is_high(request) else {}),
+            **({"patience": PATIENCE} if int(request.rank) >= WHOLE_RANK else {}),
             more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
         )  # fmt: skip
 
@@ -347,20 +349,17 @@ def sampler_options(request: Request) -> dict:
     given = request.read_options()
     options = default_options(*request.data.shape, request.rank, given) | given
     if second_stage_options(request) is not None:
-        for name in OF_LADDER if _is_high(request) else (*OF_LADDER, "moves"):
+        whole = "moves" in given or int(request.rank) >= WHOLE_RANK
+        for name in OF_LADDER if whole else (*OF_LADDER, "moves"):
             options.pop(name, None)
     # Starts of single flips are annealed already, and who gives a start wants to keep it.
     from_prior = options.get("update") == "collapsed" and request.init is None
     if request.is_auto and from_prior:
-        entries = request.data.num_rows * request.data.num_columns
-        options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / entries))
+        data = request.data
+        observed = data.num_rows * data.num_columns - data.num_missing
+        options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
     warmup = request.warmup(_adapted(request, options))
     return annealed_options(request, options, from_prior, warmup)
-
-
-def _is_high(request) -> bool:
-    """Whether the rank is one at which whole factors are moved from the start."""
-    return int(request.rank) >= WHOLE_RANK
 
 
 def second_stage_options(request: Request) -> dict | None:
@@ -399,8 +398,10 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     """
     if given.get("update") == "collapsed":
         return {}
-    # Moves, and flip rates that are set, belong to the other updates.
-    other = given.keys() & {"update", "moves", "block_size"} or given.get("dispersion") in RULES[1:]
+    # Most moves, and flip rates that are set, belong to the other updates.
+    other = given.keys() & {"update", "block_size"} or given.get("dispersion") in RULES[1:]
+    moves = np.atleast_1d(given.get("moves", ()))
+    other = other or (len(moves) and "xor" not in moves)
     entries = rows * columns
     if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
         number, hottest = LADDER if rank < WHOLE_RANK else WHOLE_LADDER
@@ -445,17 +446,27 @@ def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> 
         # Of every state of a line, in every replica: a few numbers at a time.
         states = f"weights of {2**rank:,} states a line"
         needed[states] = 20.0 * replicas * 2**rank * max(data.shape)
-    if "rebirth" in np.atleast_1d(options.get("moves", ())):
+    if "rebirth" not in np.atleast_1d(options.get("moves", ())):
+        return needed
+    if options.get("update") == "collapsed":
+        needed["candidates"] = replicas * memory_of_candidates(data)
+    else:
         # Gains, what the others leave of them, and two products on the way; four tables of states.
         needed["gains of entries"] = 16.0 * replicas * (rows * columns + 2**6 * max(data.shape))
     return needed
+
+
+def memory_of_candidates(data) -> float:
+    """Return the bytes of a rebirth: templates and gains of entries, and candidates of lines."""
+    return 50.0 * (data.num_rows * data.num_columns + CANDIDATES * max(data.shape))
 
 
 def memory_of_particles(data, rank: int, runs: int, num_particles: int) -> float:
     """Return the bytes that populations take: bits as moved, as observed, and in one order."""
     bits = 3 * runs * num_particles * rank * sum(data.shape) / 8
     # Of the particles that are moved side by side, a few numbers for every state of a line.
-    return bits + 20.0 * runs * BLOCK * 2**rank * max(data.shape)
+    moved = 20.0 * 2**rank * max(data.shape) + (rank > 1) * memory_of_candidates(data)
+    return bits + runs * BLOCK * moved
 
 
 def _populations(request: Request, arguments) -> Chains:

@@ -174,7 +174,7 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
             return stage.before, True
         if interrupt.requested:
             raise KeyboardInterrupt(_so_far(stage, store))
-        more = f"give more seconds or {chains.sooner}"
+        more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
         if store is not None:
             more += ", or continue with resume=True (--resume)"
         why = f"max_time is {clock.max_time}, which was up" if run.timed_out else "the run ended"

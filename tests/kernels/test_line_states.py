@@ -22,7 +22,6 @@ from bmfjax.kernels.boolean.line_states import (
     sum_of_logs,
     sums_of_patterns,
 )
-from bmfjax.kernels.boolean.marginal import expected_usage
 from bmfjax.kernels.boolean.words import DistinctLines, pack_last_axis, packed_data
 from tests.kernels.exactness import fast_jit
 from tests.kernels.test_collapsed_blocks import every
@@ -102,19 +101,6 @@ def test_merged_lines_weigh_what_all_lines_do(given):
         expected = logsumexp(entries + prior, axis=1).sum()
         for held in (data, merged):
             np.testing.assert_allclose(find(position, held), expected, rtol=1e-6)
-
-
-def test_merged_lines_use_factors_as_often_as_all_lines_do():
-    """What fills groups up to one size is no line."""
-    data = packed_data(BinaryMatrix(few_kinds_of_rows()))
-    sides = sides_of((ROWS, COLUMNS), "usage")
-    lines = [lines_of(held, sides) for held in (data, merge_lines(data, sides))]
-    states = np.random.default_rng(6).normal(size=(8, ROWS)).astype(np.float32)
-    first = np.array([np.flatnonzero(lines[1].place == p)[0] for p in lines[1].place])
-    merged = np.zeros((8, lines[1].code.shape[1]), np.float32)
-    merged[:, lines[1].place] = states[:, first]
-    found = [expected_usage(s, of) for s, of in zip((states[:, first], merged), lines, strict=True)]
-    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_every_line_draws_a_state_of_its_own():

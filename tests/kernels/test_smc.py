@@ -169,7 +169,7 @@ def test_bits_have_the_evidence_and_the_posterior_by_enumeration(enumerated):
     """Factors are exchanged between particles too."""
     log_m, log_prior = enumerated
     density = known_density()
-    collapsed = collapsed_ormachine(density, summed="usage")
+    collapsed = collapsed_ormachine(density, summed="usage", moves=("xor", "rebirth"))
     start = lambda key, position, data: State(draw_whole_prior(key, density, data))  # noqa: E731
     move = exchange_move(density, collapsed=True, summed="usage")
     algorithm = smc(

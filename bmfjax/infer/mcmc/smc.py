@@ -103,7 +103,7 @@ class OrMachineSMC:
         packed = boolean_data(data, arguments["observed"])._replace(**given)
         packed = merge_lines(packed, sides_of(density.shape, "longer"))
         moves = WHOLE_FACTORS if density.rank > 1 else ()
-        collapsed = collapsed_ormachine(density, walks=WALKS, moves=moves)
+        collapsed = collapsed_ormachine(density, walks=WALKS, moves=moves, from_prior=False)
 
         def init(key, position, data):
             return State(draw_whole_prior(key, density, data))

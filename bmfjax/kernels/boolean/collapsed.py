@@ -92,15 +92,15 @@ def collapsed_ormachine(
     walks: int = 1,
     from_prior: bool = True,
 ) -> Algorithm:
-    """Build the sampler, for a rank of at most 8 and flip rates that are drawn or known.
+    r"""Build the sampler, for a rank of at most 8 and flip rates that are drawn or known.
 
     `summed` is "usage", "basis" or "longer", the one with more lines; `walks` the number of steps
     of the walk below temperature one, for each site of :math:`\theta`. State and info are those of
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
     densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
     every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
-    (`bmfjax.kernels.boolean.moves.whole_factors`). Without `from_prior`, which makes the
-    program larger, a step at an inverse temperature of 0 does not start from a draw of the prior.
+    (`bmfjax.kernels.boolean.moves.whole_factors`). With `from_prior` a step at an inverse
+    temperature of 0 starts from a draw of the prior; the program is larger then.
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)

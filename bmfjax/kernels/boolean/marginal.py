@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
 from bmfjax.kernels.boolean import flip_rates
-from bmfjax.kernels.boolean.bits import states_of
 from bmfjax.kernels.boolean.line_states import (
     lines_of,
     log_prior_of_states,
@@ -51,21 +48,6 @@ def sum_out(log_states, flip_rate, lines) -> jax.Array:
 def is_line(lines) -> jax.Array:
     """Tell the distinct lines from what fills groups up to a common size: (distinct lines,)."""
     return jnp.zeros(lines.code.shape[1], bool).at[lines.place].set(True)
-
-
-def expected_usage(log_states, lines) -> jax.Array:
-    """Return how many lines use each factor, in expectation: (rank,)."""
-    states = states_of(len(log_states).bit_length() - 1).T.astype(log_states.dtype)
-    share = jnp.where(is_line(lines), jax.nn.softmax(log_states, axis=0), 0.0)
-    return sum_over_lines(jnp.dot(states, share, precision=lax.Precision.HIGHEST), lines)
-
-
-def expected_coverage(log_states, patterns) -> jax.Array:
-    """Return the probability that an entry is covered, (kept lines, lines summed out)."""
-    states = np.arange(len(log_states))
-    covered = ((patterns[:, None] & states) != 0).astype(log_states.dtype)
-    share = jax.nn.softmax(log_states, axis=0)
-    return jnp.dot(covered, share, precision=lax.Precision.HIGHEST)
 
 
 def log_prior_of_logit(density, site, values) -> jax.Array:

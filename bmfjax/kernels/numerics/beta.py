@@ -1,7 +1,6 @@
 """Draws from Beta distributions, by one loop for all of their Gamma variables.
 
-The loops of ``jax.random.beta``, over single numbers with keys of their own, took nearly half of
-the compilation of a Boolean chain.
+The loops of ``jax.random.beta``, over single numbers with keys of their own, take long to compile.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ def draw_beta(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """Draw from Beta(a, b).
 
     It works in logarithms, so that small parameters do not round both Gamma variables to zero,
-    and subtracts those of their scales first, which large parameters would drown them in.
+    and takes their scales apart, which at large parameters would round the rest away.
     """
     scale, log_cube = _draw_cubes(key, jnp.stack([a, b]))
     return jax.nn.sigmoid(jnp.log(scale[0] / scale[1]) + (log_cube[0] - log_cube[1]))
@@ -31,7 +30,7 @@ def draw_same_beta(key: jax.Array, a: float, b: float, shape: tuple, dtype) -> j
 
 
 def _draw_cubes(key, a):
-    r"""Draw Gamma(a, 1) by rejection (Marsaglia and Tsang 2000): d, and the logarithm over d.
+    r"""Return d, and log(x / d) of draws x from Gamma(a, 1), by rejection (Marsaglia, Tsang 2000).
 
     With d = a - 1/3 and x normal, :math:`d(1 + y)^3` for :math:`y = x / (3 \sqrt d)` is accepted
     with the probability :math:`\exp(x^2/2 + d(3 \log(1 + y) - 3y - 3y^2 - y^3))`. For a < 1 it is
@@ -46,13 +45,15 @@ def _draw_cubes(key, a):
     def propose(carry):
         tries, value, done = carry
         uniform = random.uniform(random.fold_in(key, tries), (3, *a.shape), kind)
-        x = np.sqrt(2.0) * erfinv(jnp.maximum(2.0 * uniform[0] - 1.0, least))
+        x = 2.0**0.5 * erfinv(jnp.maximum(2.0 * uniform[0] - 1.0, least))
         log_level, log_power = jnp.log1p(-uniform[1:])
         y = scale * x
         # By log1p: the logarithm of the cube loses what counts where d is large.
         log_cube = 3.0 * jnp.log1p(jnp.maximum(y, least))
         ratio = 0.5 * x * x + d * (log_cube - y * (3.0 + y * (3.0 + y)))
-        good = (y > -1.0) & (log_level < ratio)
+        # A parameter that is not a number draws none, and must not be tried for ever.
+        good = ((y > -1.0) & (log_level < ratio)) | jnp.isnan(ratio)
+        log_cube = jnp.where(jnp.isnan(ratio), jnp.nan, log_cube)
         drawn = log_cube + jnp.where(raised, log_power / a, 0.0)
         return tries + 1, jnp.where(done, value, drawn), done | good
 

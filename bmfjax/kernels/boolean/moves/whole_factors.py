@@ -36,8 +36,8 @@ Candidates
 
        q(v) = \sum_t w_t \prod_j \rho_{tj}^{v_j} (1 - \rho_{tj})^{1 - v_j}.
 
-    Every kind is there for the ways back of the others: a factor that all draws of one mode share
-    is often one that no line uses in another. The logit of the density is normal about that of the
+    A move needs its way back: a factor of one mode is often unused in another, so that plain
+    templates must be able to propose it. The logit of the density is normal about that of the
     expected share of lines that use the candidate where its density is one half.
 
 What they leave invariant
@@ -74,8 +74,8 @@ from bmfjax.kernels.boolean.line_states import (
 from bmfjax.kernels.boolean.marginal import is_line, log_marginal_of, log_prior_of_logit
 from bmfjax.kernels.boolean.words import ONE, ZERO, pack_last_axis, unpack_last_axis
 
-#: Probability that a reborn factor uses an entry: of a one that its template has, of one that the
-#: others cover in a template of what they do not, of a zero and of an entry that is missing.
+#: Probability that a candidate has an entry, by what its template holds there: a one; a one that
+#: other factors cover; a zero; a missing entry.
 HAD, COVERED, NOT, UNKNOWN = 0.93, 0.07, 0.04, 0.3
 #: The templates with one probability for all entries.
 PLAIN = (0.03, 0.1, 0.25, 0.5, 0.8)
@@ -83,7 +83,7 @@ PLAIN = (0.03, 0.1, 0.25, 0.5, 0.8)
 KINDS = (0.4, 0.3, 0.3)
 #: Candidates of a rebirth, beside the factor that is there.
 CANDIDATES = 48
-#: What a line that is explained well counts as: so many uncovered ones.
+#: Every line counts as if it had at least so many uncovered ones.
 LEAST = 0.1
 #: Widens the proposal of densities, and the largest standard deviation of their logits.
 WIDER, WIDEST = 1.3, 2.0
@@ -138,7 +138,9 @@ def rebirth(density, sides) -> Callable:
         )
         if learned:
             logits, log_q_logits = _logits(keys[2], log_ratio, lines, position[name][k], beta)
-            densities = densities.at[:, k].set(jax.nn.sigmoid(logits))
+            # The old density itself: by way of its logit it would be rounded, even to one.
+            chances = jax.nn.sigmoid(logits).at[0].set(position[name][k])
+            densities = densities.at[:, k].set(chances)
             log_q += log_q_logits
 
         def weigh(factor, chance, log_ratio):
@@ -154,7 +156,7 @@ def rebirth(density, sides) -> Callable:
         weight = jnp.where(jnp.isnan(weight), -jnp.inf, weight)
         chosen = random.categorical(keys[3], weight)
         position = {n: leaf[chosen] for n, leaf in new.items()}
-        return position, value + gain[chosen] - gain[0], 1.0 - jax.nn.softmax(weight)[0]
+        return position, value + (gain[chosen] - gain[0]), 1.0 - jax.nn.softmax(weight)[0]
 
     return move
 
@@ -232,6 +234,6 @@ def _draw_mixture(key, log_chance, use):
 
 
 def _log_mixture(log_chance, use, factor):
-    """Return log q of a factor (short,), up to nothing."""
+    """Return the log of q(v) of a factor (short,), normalised."""
     entries = jnp.where(factor[:, None], jnp.log(use), jnp.log1p(-use))
     return logsumexp(log_chance + jnp.sum(entries, axis=0))
