@@ -87,7 +87,7 @@ def functions(position, value):
 @pytest.mark.parametrize("name", ["xor", "rebirth"])
 def test_moves_leave_the_posterior_invariant(name):
     move = compiled(getattr(whole_factors, name))
-    for beta in (1.0, 0.3):
+    for beta in (1.0, 0.3, 0.0):
         found, taken = scores(move, beta)
         assert taken > 0.05
         assert np.abs(found).max() < 4 and (found**2).mean() < 2.5
@@ -105,13 +105,15 @@ def test_a_factor_that_is_kept_is_kept_as_it_is(monkeypatch):
         jax.tree.map(np.testing.assert_array_equal, (new, then), (old, value))
 
 
-@pytest.mark.parametrize("broken", ["mixture", "densities"])
+@pytest.mark.parametrize("broken", ["mixture", "densities", "prior"])
 def test_a_broken_move_is_noticed(monkeypatch, broken):
-    """With the density of the proposal left out, of the bits or of the densities."""
+    """Without the density of the proposal, of bits or densities, or without the prior of these."""
     if broken == "mixture":
         monkeypatch.setattr(whole_factors, "_log_mixture", lambda *_: 0.0)
-    else:
+    elif broken == "densities":
         monkeypatch.setattr(whole_factors.norm, "logpdf", lambda x, *_: jnp.zeros_like(x))
+    else:
+        monkeypatch.setattr(whole_factors, "log_prior_of_logit", lambda *_: 0.0)
     found, _ = scores(compiled(whole_factors.rebirth), 1.0)
     assert np.abs(found).max() > 6
 
