@@ -273,6 +273,11 @@ def test_small_matrices_have_temperatures_in_the_second_stage_alone():
     assert boolean_options(high)["moves"] == WHOLE_FACTORS
     assert len(second_stage_options(high)["inverse_temperatures"]) == WHOLE_LADDER[0]
     assert high.chains().patience == PATIENCE > auto.chains().patience
+    for moves in ([], ["xor"]):  # which go with a factor matrix summed out
+        chosen = ask(data, WHOLE_RANK, sampler_options={"moves": moves})
+        assert boolean_options(chosen)["moves"] == second_stage_options(chosen)["moves"] == moves
+        assert boolean_options(chosen)["update"] == "collapsed"
+    assert "update" not in boolean_options(ask(data, 2, sampler_options={"moves": "birth"}))
     ladder = {"inverse_temperatures": (1.0, 0.5)}
     given = ask(data, 2, sampler_options=ladder)
     assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)

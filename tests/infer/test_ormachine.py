@@ -15,7 +15,9 @@ import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import posterior_dataset
 from bmfjax.infer import OrMachineGibbs
+from bmfjax.infer.mcmc import ormachine as ormachine_kernel
 from bmfjax.infer.new_rows import MAX_RANK, sampled_usage, usage_of_new_rows
+from bmfjax.kernels.boolean.collapsed import collapsed_ormachine
 from bmfjax.posterior.packed import PackedDraws
 
 VALUES = np.kron(np.eye(2), np.ones((6, 5)))
@@ -75,6 +77,22 @@ def test_a_start_of_bits_gets_densities_and_rates_that_fit_it():
     position = bound.unconstrain(truth)
     assert np.isclose(position["flip_rate"], (1 + 1) / (119 + 2))
     np.testing.assert_allclose(position["usage_density"], (6 + 1) / (12 + 2))
+
+
+@pytest.mark.parametrize(("ladder", "fresh"), [(None, False), ((1, 0.3), False), ((1, 0.0), True)])
+def test_draws_from_the_prior_are_made_where_a_temperature_asks_for_them(
+    monkeypatch, ladder, fresh
+):
+    asked = []
+
+    def build(*arguments, from_prior, **options):
+        asked.append(from_prior)
+        return collapsed_ormachine(*arguments, from_prior=from_prior, **options)
+
+    monkeypatch.setattr(ormachine_kernel, "collapsed_ormachine", build)
+    model = functools.partial(bmfjax.models.ormachine, rank=1)
+    OrMachineGibbs(model, update="collapsed", inverse_temperatures=ladder).bind(VALUES)
+    assert asked == [fresh]
 
 
 def test_traced_data_are_packed_as_given_ones_are():

@@ -213,6 +213,12 @@ def joint_distribution_scores(scale):
     return geweke_scores(marginal, successive), ess_bulk(successive).min()
 
 
+def calibration_p_values(scale):
+    truth, draws = simulated_chains()(random.key(2), False, scale)
+    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
+    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
+
+
 def test_the_joint_distribution_is_that_of_the_model():
     scores, size = joint_distribution_scores(1.0)
     assert size > 1000
@@ -221,15 +227,13 @@ def test_the_joint_distribution_is_that_of_the_model():
 
 def test_ranks_of_the_truth_among_the_draws_are_uniform():
     """Labels are not exchangeable under this prior; these statistics do not depend on them."""
-    truth, draws = simulated_chains()(random.key(2), False, 1.0)
-    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
-    p_values = rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
-    assert p_values.min() > 1e-3  # of 9
+    assert calibration_p_values(1.0).min() > 1e-3  # of 9
 
 
 def test_a_fault_shows():
     scores, _ = joint_distribution_scores(0.5)
     assert np.abs(scores).max() > 6.0
+    assert calibration_p_values(0.3).min() < 1e-6
 
 
 # ---- structure ---------------------------------------------------------------------------------
