@@ -115,7 +115,7 @@ def png(figure: Figure, dpi: int = 130) -> bytes:
         figure.canvas.draw()
     buffer = io.BytesIO()
     image = _few_colours(np.asarray(figure.canvas.buffer_rgba())[..., :3])
-    # At the highest level it takes six times as long and is a twentieth smaller.
+    # Higher levels take far longer, for images that are hardly smaller.
     image.save(buffer, format="png", compress_level=6)
     return buffer.getvalue()
 
@@ -132,7 +132,7 @@ def _few_colours(pixels) -> Image.Image:
     by_number = _packed(colours)
     order = np.lexsort((by_number, -counts))
     palette = colours[order[:256]].astype(np.uint8)
-    # From every number of a colour to its place: a search among all pixels takes ten times as long.
+    # From every number of a colour to its place: to search among all pixels takes far longer.
     place = np.zeros(1 << 24, np.uint8)
     place[by_number] = cKDTree(palette).query(colours)[1]
     image = Image.fromarray(place[_packed(pixels)])

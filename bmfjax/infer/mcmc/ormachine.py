@@ -224,7 +224,7 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
     rank, priors, given = arguments["rank"], {}, {}
     for site, size in zip(("usage", "basis"), shape, strict=True):
         given_prior = arguments[f"{site}_prior"]
-        if given_prior is None:  # a distribution of NumPyro would compile five programs
+        if given_prior is None:  # to make a distribution of NumPyro compiles programs
             priors[site] = BitPrior()
             continue
         prior = resolve_bits_prior(given_prior, site, (size, rank))
