@@ -135,7 +135,15 @@ def _add_fit(commands, models) -> None:
         description="Factorise a matrix or ratings; write factors, draws, probabilities, a report.",
     )
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
-    fit.add_argument("--rank", type=int, default=4, help="number of factors")
+    fit.add_argument(
+        "--rank", type=_number_or_auto, default=4, metavar="N",
+        help="number of factors; auto: found, with the probability of every number (the Boolean "
+        "model)",
+    )  # fmt: skip
+    fit.add_argument(
+        "--max-rank", type=int, metavar="N",
+        help="with --rank auto: the most factors that there may be (20)",
+    )  # fmt: skip
     fit.add_argument("--chains", type=int, default=4, help="independent chains")
     fit.add_argument(
         "--warmup", type=_number_or_auto, default="auto", metavar="N",
@@ -338,6 +346,7 @@ def _fit(options) -> int:
         num_samples=options.samples,
         seed=options.seed,
         sampler_options=sampler_options,
+        max_rank=options.max_rank,
     )
     chains = request.chains()
     # Only now: everything given has been checked. A fit that is there stays until the new one
@@ -481,6 +490,10 @@ def _tell(result, output, again) -> int:
     if not result.is_signed and result.scalars["factors_agreeing"] != 1.0:
         _tell_modes(result.modes)
     print(result.verdict)
+    if result.rank_probabilities is not None:
+        from bmfjax.report.number import number_sentence
+
+        print(f"The posterior has {number_sentence(result)}.")
     if result.log_evidence is not None:
         print(result.log_evidence.sentence)
     print(f"Results are in {output}; open {output / 'report.html'}")

@@ -16,7 +16,7 @@ from bmfjax.result import Fit
 
 def fit(
     data: Any,
-    rank: int,
+    rank: int | str,
     *,
     model: str = "ormachine",
     sampler: str | None = None,
@@ -29,6 +29,7 @@ def fit(
     seed: int = 0,
     progress: bool = True,
     sampler_options: Mapping | None = None,
+    max_rank: int | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -42,8 +43,12 @@ def fit(
         `bmfjax.data.load_real`. For "pmf" and "ordered-probit" any numbers: `Ratings` of
         single cells, a path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where
         missing.
-    rank : int
-        Number of factors, at most the smaller side of the matrix.
+    rank : int or "auto"
+        Number of factors, at most the smaller side of the matrix. "auto", of the Boolean model with
+        sampler "gibbs": the number is found, at most `max_rank`. All numbers from 0 on are equally
+        probable beforehand, and a factor that is there has the prior that it has in a fit of given
+        rank. `Fit.rank_probabilities` is the posterior; a factor that is used in less than one
+        draw of twenty is left out of the result.
     model : str
         {models}
     sampler : str, optional
@@ -103,6 +108,9 @@ def fit(
         `sampling` ("biased", "balanced" or "uniform", see
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).
+    max_rank : int, optional
+        Where rank is "auto", the most factors that there may be; default 20, or the smaller side
+        of the matrix.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that.
@@ -166,6 +174,7 @@ def fit(
         num_samples=num_samples,
         seed=seed,
         sampler_options=sampler_options,
+        max_rank=max_rank,
     )
     return finish(
         request,

@@ -74,7 +74,9 @@ class Fit:
         `bmfjax.verdict.spread`); of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong; from parallel tempering
-        `round_trips` of all chains, and of sampler "smc" the figures of `log_evidence`.
+        `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its
+        `rank_probability`, `rank_mean`, `rhat_rank` and `ess_rank`; and of sampler "smc" the
+        figures of `log_evidence`.
     binary : Binarized or None
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
@@ -134,6 +136,30 @@ class Fit:
         """Draws of the rates of the prior "ard", (chain, draw, rank): high where the data do not
         need a factor."""
         return self.other_draws.get("rate")
+
+    @property
+    def rank_probabilities(self) -> dict[int, float] | None:
+        """Posterior probability of every number of factors that was drawn.
+
+        Of a fit with ``rank="auto"``, else None. A factor counts where it has ones in both
+        matrices. Beforehand all numbers up to the most, `max_rank`, are equally probable.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> data = np.kron(np.eye(2), np.ones((8, 5)))
+        >>> fit = bmfjax.fit(
+        ...     data, "auto", max_rank=4, num_chains=2, num_warmup=100, num_samples=100,
+        ...     progress=False,
+        ... )  # fmt: skip
+        >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
+        2
+        """
+        if "rank" not in self.trace:
+            return None
+        drawn = self.trace["rank"][:, int(self.scalars["num_warmup"]) :]
+        numbers, counts = np.unique(drawn, return_counts=True)
+        return {int(n): float(c / counts.sum()) for n, c in zip(numbers, counts, strict=True)}
 
     @property
     def log_evidence(self) -> LogEvidence | None:

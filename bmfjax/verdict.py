@@ -7,6 +7,7 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
   good; `rhat_product_worst`: the worst entry;
 * `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
   `ess_cutpoints`: of what the model samples besides;
+* `rhat_rank`: of the number of factors, where it is found;
 * `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
 * `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
 
@@ -152,10 +153,12 @@ def of_chains(
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "errors": errors,
     }
+    if "rank" in trace:
+        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     # What never moved, or is not there, has no R-hat and is no reason against the run.
-    worst = max(np.nan_to_num(figures[name], nan=1.0) for name in _MIXING.values())
+    worst = max(np.nan_to_num(figures.get(name, _NAN), nan=1.0) for name in _MIXING.values())
     figures["rhat"] = float(worst)
     figures["converged"] = bool(
         chains > 1
@@ -172,6 +175,7 @@ _MIXING = {
     "the log joint density": "rhat_log_joint",
     "the noise precision": "rhat_precision",
     "the dispersion": "rhat_dispersion",
+    "the number of factors": "rhat_rank",
 }
 
 
@@ -226,9 +230,10 @@ def _reasons(figures, chains, rank) -> str:
     reasons = []
     if figures["factors_agreeing"] != 1.0:
         reasons.append(f"only {_found(figures, rank)} {_everyone(chains)}")
-    worst = max(_MIXING, key=lambda what: np.nan_to_num(figures[_MIXING[what]]))
-    if figures[_MIXING[worst]] > RHAT_USABLE:
-        reasons.append(f"{worst} has an R-hat of {figures[_MIXING[worst]]:.2f}")
+    known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
+    worst = max(known, key=lambda what: np.nan_to_num(known[what]))
+    if known[worst] > RHAT_USABLE:
+        reasons.append(f"{worst} has an R-hat of {known[worst]:.2f}")
     if not reasons:
         reasons = [
             f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bmfjax.data import InputError, checks
-from bmfjax.families.base import AUTO, Family, Request, check_structure
+from bmfjax.families.base import AUTO, MAX_RANK, Family, Request, check_structure
 from bmfjax.families.boolean import Boolean
 from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
@@ -29,6 +29,7 @@ def ask(
     num_samples=AUTO,
     seed=0,
     sampler_options=None,
+    max_rank=None,
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
@@ -41,7 +42,27 @@ def ask(
         raise InputError(
             f"sampler is {sampler!r}; model {model!r} has {', '.join(family.samplers)}{hint}"
         )
+    finds_rank = isinstance(rank, str) and rank == AUTO
+    if finds_rank:
+        rank = _most_factors(family, data, model, sampler, init, max_rank)
+    elif max_rank is not None:
+        raise InputError(f"max_rank is {max_rank}, and rank is {rank}; max_rank is for rank='auto'")
     return Request(
         family, data, rank, model, sampler, priors, init,
-        num_chains, num_warmup, num_samples, seed, sampler_options,
+        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank,
     )  # fmt: skip
+
+
+def _most_factors(family, data, model, sampler, init, max_rank) -> int:
+    """Return the most factors of a fit that finds their number, or refuse it."""
+    if sampler not in family.finds_rank:
+        able = {m: f.finds_rank for m, f in FAMILIES.items() if f.finds_rank}
+        which = "; ".join(f"model {m!r} with sampler {' or '.join(s)}" for m, s in able.items())
+        raise InputError(
+            f"rank is 'auto', and model {model!r} with sampler {sampler!r} does not find the "
+            f"number of factors ({which} does); give a rank"
+        )
+    if init is not None:
+        raise InputError("rank is 'auto', and init has a rank of its own; give that rank")
+    most = min(data.num_rows, data.num_columns)
+    return min(MAX_RANK, most) if max_rank is None else checks.whole("max_rank", max_rank, 1, most)

@@ -40,6 +40,8 @@ AUTO = "auto"
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
 #: Steps of warm-up before a given number of draws, where they are not given.
 NUM_WARMUP = 1000
+#: The most factors that a fit looks for which finds their number itself.
+MAX_RANK = 20
 
 
 # ---- tables ---------------------------------------------------------------------------------
@@ -112,6 +114,8 @@ class Request:
     num_samples: int | str
     seed: int
     sampler_options: Any
+    #: The number of factors is unknown, and at most `rank`.
+    finds_rank: bool = False
 
     def __post_init__(self):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
@@ -176,7 +180,8 @@ class Request:
     def settings(self, **more) -> dict:
         """Return what determines the draws besides the data."""
         names = ("model", "sampler", "num_chains", "num_warmup", "num_samples", "seed")
-        return {"rank": int(self.rank)} | {n: getattr(self, n) for n in names} | more
+        found = {"finds_rank": True} if self.finds_rank else {}
+        return {"rank": int(self.rank)} | found | {n: getattr(self, n) for n in names} | more
 
     def chains(self) -> Chains:
         """Return the chains, or refuse what only the family can check."""
@@ -308,6 +313,9 @@ class Family:
     flags: ClassVar[tuple[Flag, ...]] = ()
     #: Whether `priors` may be one prior, of the entries of both factor matrices.
     shares_prior: ClassVar[bool] = False
+
+    #: Samplers that can find the number of factors.
+    finds_rank: ClassVar[tuple[str, ...]] = ()
 
     #: The option that lets chains cross between modes, and a value of it as JSON.
     ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
@@ -567,7 +575,7 @@ def what_was_tried(request: Request, chains: Chains, run: ChainRun) -> Tried:
     has_ladder = family.ladder[0] in request.made_by.option_names
     return Tried(
         draws=run.num_draws,
-        rank=int(request.rank),
+        rank=1 if request.finds_rank else int(request.rank),  # no smaller one to try
         stopped=not run.is_complete,
         ladder="replica" in chains.trace if has_ladder else None,
         ladder_option=family.ladder,

@@ -15,7 +15,7 @@ from bmfjax import models
 from bmfjax.data import InputError, checks
 from bmfjax.data.bits import WORD
 from bmfjax.data.memory import require_memory, size_text
-from bmfjax.diagnostics import Alignment, Binarized, agreement
+from bmfjax.diagnostics import Alignment, Binarized, agreement, ess_bulk, split_rhat
 from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
     FACTORS,
@@ -49,6 +49,7 @@ from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.packed import PackedDraws, as_packed
 from bmfjax.posterior.selection import MAX_ENTRIES, is_all
 from bmfjax.report import facts
+from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.verdict import RHAT_SLOW
@@ -57,7 +58,10 @@ from bmfjax.verdict import RHAT_SLOW
 MAX_KEPT = 500
 #: Rows and columns by which the factors of all draws are matched.
 MAX_MATCHED = 1000
-SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
+SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
+#: Of a fit that finds the number of factors: the prior of the share of factors that are there; one
+#: that is used in a smaller share of the draws is left out.
+PRESENCE, LEAST_USED = (1.0, 1.0), 0.05
 
 #: Entries up to which the sampler moves single lines with the other factor matrix summed out, up
 #: to which factors are reborn with a matrix of gains, and up to which they are born in a sweep.
@@ -90,6 +94,7 @@ START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
 PAGE = Page(
     facts=(
         *SAMPLING,
+        number_of_factors,
         facts.errors,
         functools.partial(facts.mixing, of="uncertain entries"),
         facts.found,
@@ -97,7 +102,7 @@ PAGE = Page(
         facts.flip_rates,
         facts.replicas,
     ),
-    sections=(*TILES, *CHAINS_OF_TILES),
+    sections=(number_section, *TILES, *CHAINS_OF_TILES),
     words=(*WORDS_OF_TILES, *DRAWS),
 )
 
@@ -204,6 +209,7 @@ class Boolean(Family):
         ),
     }
     shares_prior = True
+    finds_rank = ("gibbs",)
     flags = (
         Flag(
             "--flip-rates", "one flip rate, or one each for zeros and ones (one where not given)",
@@ -259,10 +265,14 @@ class Boolean(Family):
         usage = PackedDraws(drawn.pop("usage"), data.num_rows)
         basis = PackedDraws(drawn.pop("basis"), data.num_columns)
         aligned = align_packed(usage, basis, pivot)
+        if request.finds_rank:
+            aligned = without_unused(aligned)
         for name in ("usage_density", "basis_density"):
             if name in drawn:
                 drawn[name] = np.take_along_axis(drawn[name], aligned.permutation, -1)
         best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
+        if request.finds_rank:
+            figures = figures_of_rank(trace["rank"][:, run.warmup_steps :])
         return tile_fit(
             BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, drawn,
             binary=_majority(data, aligned, best), figures=figures,
@@ -293,7 +303,7 @@ def _chains(
             **more,
         ),
         sites=tuple(sites_of(arguments)),
-        trace=(*request.made_by.trace, *_traced(options)),
+        trace=(*request.made_by.trace, *_traced(options), *["rank"] * request.finds_rank),
         thinning=(every, most_kept),
         num_samples=request.most_samples,
         start=functools.partial(start, bound),
@@ -341,13 +351,14 @@ def _adapted(request, options) -> int:
 def boolean_arguments(request: Request) -> dict:
     """Return keyword arguments of `bmfjax.models.ormachine` from what was given as priors."""
     priors = request.read_priors()
-    return {f"{n}_prior" if n in FACTORS else n: value for n, value in priors.items()}
+    found = {"presence_prior": PRESENCE} if request.finds_rank else {}
+    return {f"{n}_prior" if n in FACTORS else n: value for n, value in priors.items()} | found
 
 
 def sampler_options(request: Request) -> dict:
     """Return the options of the sampler: as given, or what a matrix of this size affords."""
     given = request.read_options()
-    options = default_options(*request.data.shape, request.rank, given) | given
+    options = _defaults(request, given) | given
     if second_stage_options(request) is not None:
         whole = "moves" in given or int(request.rank) >= WHOLE_RANK
         for name in OF_LADDER if whole else (*OF_LADDER, "moves"):
@@ -369,7 +380,7 @@ def second_stage_options(request: Request) -> dict | None:
     temperatures are given.
     """
     given = request.read_options()
-    options = default_options(*request.data.shape, request.rank, given)
+    options = _defaults(request, given)
     unasked = "inverse_temperatures" in options.keys() - given.keys()
     if not request.is_auto or not unasked:
         return None
@@ -381,6 +392,27 @@ def second_stage_options(request: Request) -> dict | None:
     # No draw is kept of a ladder that still changes.
     adapted = min(checks.whole("num_adapt", given.get("num_adapt", left), 0), left)
     return options | given | {"num_anneal": heated, "num_adapt": adapted}
+
+
+def _defaults(request: Request, given: Mapping) -> dict:
+    """Return the options that are not given."""
+    if request.finds_rank and given.get("update") != "collapsed":
+        return options_of_unknown_rank(*request.data.shape)
+    return default_options(*request.data.shape, request.rank, given)
+
+
+def options_of_unknown_rank(rows: int, columns: int) -> dict:
+    """Return the options of a fit that finds the number of factors: moves that empty and fill them.
+
+    Examples
+    --------
+    >>> options_of_unknown_rank(200, 500)
+    {'moves': ('collapsed', 'birth', 'split_merge')}
+    """
+    entries = rows * columns
+    if entries > MEDIUM:
+        return {"moves": ("birth",)}
+    return {"moves": ("collapsed",) * (entries <= SMALL) + ("birth", "split_merge")}
 
 
 def default_options(rows: int, columns: int, rank: int, given: Mapping = MappingProxyType({})):
@@ -500,6 +532,7 @@ def sites_of(arguments) -> list[str]:
         return prior is None or hasattr(prior, "arg_constraints")
 
     fixed = [f"{s}_density" for s in FACTORS if not learned(arguments[f"{s}_prior"])]
+    fixed += [] if "presence_prior" in arguments else ["usage_presence"]
     return [n for n in SITES if n not in fixed]
 
 
@@ -544,6 +577,34 @@ def align_packed(usage: PackedDraws, basis: PackedDraws, pivot) -> Alignment:
     found = matched(*(f.packed_lines(_telling(f)) for f in (usage, basis)), pivot=pivot)
     moved = [f.reordered(found.permutation) for f in (usage, basis)]
     return found._replace(usage=moved[0], basis=moved[1])
+
+
+def used_factors(aligned) -> np.ndarray:
+    """Tell in which draws every factor has ones in both matrices: (chain, draw, rank) bool."""
+    return (aligned.usage.words != 0).any(-1) & (aligned.basis.words != 0).any(-1)
+
+
+def without_unused(aligned: Alignment) -> Alignment:
+    """Leave out the factors that hardly any draw uses, but for one."""
+    used = used_factors(aligned).mean((0, 1))
+    kept = np.flatnonzero(used >= min(LEAST_USED, used.max()))
+    return aligned._replace(
+        usage=aligned.usage.reordered(kept),
+        basis=aligned.basis.reordered(kept),
+        permutation=aligned.permutation[..., kept],
+    )
+
+
+def figures_of_rank(trace) -> dict:
+    """Return what a fit says of the number of factors, from that of every draw (chain, draw)."""
+    numbers, counts = np.unique(trace, return_counts=True)
+    return {
+        "rank": int(numbers[counts.argmax()]),
+        "rank_probability": float(counts.max() / counts.sum()),
+        "rank_mean": float(np.mean(trace)),
+        "rhat_rank": float(split_rhat(trace)),
+        "ess_rank": float(ess_bulk(trace)),
+    }
 
 
 def _telling(draws: PackedDraws) -> np.ndarray:

@@ -10,6 +10,7 @@ from numpyro.distributions.discrete import BernoulliProbs
 from numpyro.distributions.util import validate_sample
 
 from bmfjax.data.errors import InputError
+from bmfjax.models.spiked_beta import SpikedBeta
 
 
 class ExactBernoulli(BernoulliProbs):
@@ -103,13 +104,66 @@ def _density_prior(prior, site):
     return prior
 
 
-def sample_bits(site, density_site, dims, shape, prior):
+def resolve_presence(presence, prior, site):
+    """Check the prior of the share of factors that are there; `prior` is resolved.
+
+    Parameters
+    ----------
+    presence : None or numpyro.distributions.Beta or (float, float)
+        A pair holds the concentrations of a Beta distribution.
+    prior : object
+        As `resolve_bits_prior` returns it for the same factor matrix.
+    site : str
+        "usage" or "basis", for the message.
+
+    Returns
+    -------
+    numpyro.distributions.Beta or None
+
+    Raises
+    ------
+    InputError
+        For anything else, or where densities are not learned.
+
+    Examples
+    --------
+    >>> resolve_presence(None, dist.Beta(1.0, 1.0), "usage") is None
+    True
+    """
+    if presence is None:
+        return None
+    if not isinstance(prior, dist.Distribution):
+        raise InputError(
+            f"factors may be absent only where the densities of {site} are learned; leave out "
+            f"presence_prior, or the prior of {site}"
+        )
+    if isinstance(presence, tuple) and len(presence) == 2:
+        presence = dist.Beta(*presence)
+    if not isinstance(presence, dist.Beta) or presence.batch_shape:
+        raise InputError(
+            f"presence_prior is {presence!r}; give a scalar numpyro.distributions.Beta, the prior "
+            "of the share of factors that are there, or the pair of its concentrations"
+        )
+    return _density_prior(presence, "presence")
+
+
+def sample_bits(site, density_site, dims, shape, prior, presence=None):
     """Sample a factor matrix's bits, (size, rank) 0 or 1, after their densities where learned.
 
-    `dims` names the two axes of the bits, `prior` is one of `resolve_bits_prior`.
+    `dims` names the two axes of the bits, `prior` is one of `resolve_bits_prior`, and `presence`
+    of `resolve_presence`.
     """
     prior = resolve_bits_prior(prior, site, shape)
+    presence = resolve_presence(presence, prior, site)
     infer = {"event_dims": list(dims)}
+    if presence is not None:
+        share = numpyro.sample(f"{site}_presence", presence)
+        prior = SpikedBeta(share, prior.concentration1, prior.concentration0)
+        density = numpyro.sample(
+            density_site, prior.expand([shape[1]]).to_event(1), infer={"event_dims": [dims[1]]}
+        )
+        bits = ExactBernoulli(jnp.broadcast_to(density, shape))
+        return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))
     if isinstance(prior, np.ndarray):
         bits = ExactBernoulli(jnp.asarray(prior, jnp.result_type(float)))
         return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))

@@ -17,6 +17,7 @@ def ormachine(
     rank,
     usage_prior=None,
     basis_prior=None,
+    presence_prior=None,
     flip_rate=None,
     num_rates=1,
     shape=None,
@@ -48,6 +49,11 @@ def ormachine(
         its own, with prior Beta(1, 1). A `numpyro.distributions.Beta`: that prior of the
         densities. A float in (0, 1): the density of all factors. An array (rows, rank)
         or (columns, rank): the probability of every single bit; 0 and 1 fix the bit.
+    presence_prior : numpyro.distributions.Beta or (float, float), optional
+        Where the number of factors is unknown: prior of the share of the factors that are there,
+        each independently of the others. One that is not there has a usage density of zero. With
+        Beta(1, 1) all numbers of factors from 0 to `rank` are equally probable beforehand. Default:
+        all are there.
     flip_rate : optional
         None: learned, with prior Beta(1, 1) truncated to [0, 1/2]. A
         `numpyro.distributions.Beta`: that prior, truncated so. A float in (0, 1/2], or
@@ -66,6 +72,7 @@ def ormachine(
     Notes
     -----
     Sites: `flip_rate` () or (2,), that is :math:`(f_0, f_1)`, where it is learned;
+    `usage_presence` () with `presence_prior`;
     `usage_density` and `basis_density` (rank,) where learned; `usage` (rows, rank) and
     `basis` (columns, rank), int, 0 or 1; `data` (rows, columns). Plates: `rows`,
     `columns`.
@@ -83,7 +90,9 @@ def ormachine(
     shape, values, seen = binary_data(data, observed, shape, "ormachine")
     rows, columns = shape
     rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
-    usage = sample_bits("usage", "usage_density", ("rows", "factor"), (rows, rank), usage_prior)
+    usage = sample_bits(
+        "usage", "usage_density", ("rows", "factor"), (rows, rank), usage_prior, presence_prior
+    )
     basis = sample_bits(
         "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
     )

@@ -86,6 +86,7 @@ TRACES = {
     "log_joint": "Log joint density",
     "dispersion": "Dispersion (log odds that an entry is not flipped)",
     "errors": "Observed entries that the product gets wrong",
+    "rank": "Number of factors",
     "elbo": "Lower bound",
     "precision": "Noise precision",
     "residual": "Sum of squared residuals",

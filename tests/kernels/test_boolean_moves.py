@@ -39,6 +39,8 @@ VALUES = np.array([[1, 1, 0, 0], [1, 1, 0, 1], [0, 1, 1, 1], [0, 0, 1, 1]], floa
 NAN, INF = np.nan, np.inf
 #: Fixed, soft and free bits of the usage.
 GIVEN = np.array([[NAN, NAN], [INF, NAN], [0.7, -INF], [NAN, -1.1]])
+#: Prior of the share of the factors that are there.
+PRESENCE = (1.5, 1.0)
 
 
 class Case(NamedTuple):
@@ -60,7 +62,8 @@ def new_case(name) -> Case:
         return Case(density, VALUES, None, 1.0)
     values = VALUES.copy()
     values[0, 0] = values[2, 3] = NAN
-    density = density_of(BitPrior((2.0, 3.0)), BitPrior(), FlipRatePrior(value=0.15))
+    usage = BitPrior((2.0, 3.0), presence=PRESENCE if name == "presence" else None)
+    density = density_of(usage, BitPrior(), FlipRatePrior(value=0.15))
     return Case(density, values, GIVEN if name == "given" else None, 0.8)
 
 
@@ -101,13 +104,29 @@ def log_prior(prior, bits, given):
     if prior.beta is None:
         return (ones * np.log(prior.density) + (size - ones) * np.log1p(-prior.density)).sum(1)
     a, b = prior.beta
-    total = (betaln(a + ones, b + size - ones) - betaln(a, b)).sum(1)
+    total = betaln(a + ones, b + size - ones) - betaln(a, b)
+    if prior.presence is not None:
+        return scipy.special.logsumexp(log_prior_there(prior, ones, total), axis=0)
+    total = total.sum(1)
     if given is not None:
         odds = np.where(free, 0.0, given.T)
         own = np.where(bits == 1, 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds)))
         with np.errstate(divide="ignore"):
             total += np.where(free, 0.0, np.log(own)).sum((1, 2))
     return total
+
+
+def log_prior_there(prior, ones, log_present):
+    """(4, state) for each way in which two factors are there, the share of these integrated out."""
+    (a, b), total = prior.presence, []
+    for there in THERE:
+        number = there.sum()
+        of_bits = np.where(there, log_present, np.where(ones == 0, 0.0, -np.inf)).sum(1)
+        total.append(betaln(a + number, b + RANK - number) - betaln(a, b) + of_bits)
+    return np.stack(total)
+
+
+THERE = np.array([[False, False], [False, True], [True, False], [True, True]])
 
 
 @functools.cache
@@ -154,7 +173,15 @@ def position_of(case, states):
             free = np.isnan(case.given.T)
         ones = (bits * free).sum(2)
         drawn = r.beta(beta[0] + ones, beta[1] + free.sum(1) - ones)
-        position[f"{site}_density"] = drawn.clip(1e-30, 1 - 1e-7).astype(np.float32)
+        if (presence := getattr(case.density, site).presence) is not None:
+            log_present = betaln(beta[0] + ones, beta[1] + SIZE - ones) - betaln(*beta)
+            log = log_prior_there(getattr(case.density, site), ones, log_present)
+            there = THERE[np.argmax(log + r.gumbel(size=log.shape), 0)]
+            share = r.beta(presence[0] + there.sum(1), presence[1] + RANK - there.sum(1))
+            position[f"{site}_presence"] = share.astype(np.float32)
+            drawn = np.where(there, drawn, 0.0)
+        drawn = np.where(drawn > 0, drawn.clip(1e-30, 1 - 1e-7), 0.0)
+        position[f"{site}_density"] = drawn.astype(np.float32)
     return position
 
 
@@ -212,7 +239,8 @@ def program(name, move):
             if getattr(density, site).beta is None:
                 return {}
             f = lambda key, position: right_draw(key, site, density, position, data)  # noqa: E731
-            kept = {f"{site}_density": position[f"{site}_density"]}
+            names = (f"{site}_density", f"{site}_presence")
+            kept = {n: position[n] for n in names if n in position}
             return lax.cond(draw, f, lambda *_: kept, key, position)
 
         with contextlib.ExitStack() as stack:
@@ -285,6 +313,8 @@ def balance_p_value(name, before, after, classes=12):
         ("given", "split, merge and rebirth"),
         ("learned", "birth"),
         ("learned", "split and merge"),
+        ("presence", "birth"),
+        ("presence", "split and merge"),
         ("given", "collapsed rebirth"),
         ("learned", "collapsed rebirth of one"),
     ],
@@ -340,12 +370,13 @@ def chain_scores(name, states):
     return np.array(scores), min(ess_bulk(d) for d in draws)
 
 
-def test_chains_with_all_moves_have_the_posterior(monkeypatch):
+@pytest.mark.parametrize("name", ["learned", "presence"])
+def test_chains_with_all_moves_have_the_posterior(monkeypatch, name):
     """Steps put together of the programs that the moves had above."""
-    case, data = new_case("learned"), new_case("learned").data()
+    case, data = new_case(name), new_case(name).data()
 
     def part(move):
-        return lambda key, position, *_: program("learned", move)(key, position, True, RIGHT)
+        return lambda key, position, *_: program(name, move)(key, position, True, RIGHT)
 
     right = boolean_gibbs.sweep
     sweep = fast_jit(lambda k, position: right(k, case.density, position, data, case.power, gibbs))
@@ -358,7 +389,7 @@ def test_chains_with_all_moves_have_the_posterior(monkeypatch):
     for key in random.split(random.key(8), (80, CHAINS)):
         state = step(key, state)
         states.append(state_of(state.position))
-    scores, size = chain_scores("learned", np.stack(states, 1)[:, 40:])
+    scores, size = chain_scores(name, np.stack(states, 1)[:, 40:])
     assert size > 1500
     assert np.abs(scores).max() < 4.0
 

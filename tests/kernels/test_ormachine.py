@@ -99,6 +99,10 @@ CASES = {
             FlipRatePrior(2, 2.0, 5.0),
         ),
     ),
+    "unknown number": (
+        {"usage_prior": dist.Beta(2.0, 3.0), "presence_prior": dist.Beta(1.5, 2.0)},
+        BooleanDensity((ROWS, COLUMNS), RANK, BitPrior((2.0, 3.0), presence=(1.5, 2.0))),
+    ),
     "single bits": (
         {"flip_rate": 0.2, "usage_prior": prior_matrix(ROWS), "basis_prior": prior_matrix(COLUMNS)},
         BooleanDensity(
@@ -142,6 +146,9 @@ def test_the_log_joint_is_that_of_the_model(case):
     sites = {n: r.random((size, RANK)) < 0.4 for n, size in (("usage", ROWS), ("basis", COLUMNS))}
     sites |= {f"{n}_density": jnp.full(RANK, 0.4) for n in sites}
     sites["flip_rate"] = jnp.full(() if density.flip_rate.num_rates == 1 else 2, 0.2)
+    if case == "unknown number":  # the last factor is not there
+        sites["usage"][:, -1], sites["usage_presence"] = False, jnp.float32(0.6)
+        sites["usage_density"] = jnp.array([0.4, 0.4, 0.0])
     sites, info, again = run(random.key(1), sites, data)
     expected = model_log_joint(model, values, sites)
     np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)

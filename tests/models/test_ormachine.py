@@ -108,6 +108,19 @@ def test_sites_have_their_shapes():
     }
     assert shapes(MODEL) == expected
     assert shapes(functools.partial(MODEL, num_rates=2)) == expected | {"flip_rate": (2,)}
+    found = functools.partial(MODEL, presence_prior=dist.Beta(1.0, 1.0))
+    assert shapes(found) == expected | {"usage_presence": ()}
+
+
+def test_all_numbers_of_factors_are_equally_probable_beforehand():
+    model = functools.partial(MODEL, shape=(ROWS, COLUMNS), presence_prior=dist.Beta(1.0, 1.0))
+    draws = jax.jit(Predictive(model, num_samples=6000))(random.key(1))
+    there = np.asarray(draws["usage_density"] > 0)
+    counts = np.bincount(there.sum(1), minlength=RANK + 1)
+    assert stats.chisquare(counts).pvalue > 1e-3
+    assert not np.asarray(draws["usage"])[
+        ~np.broadcast_to(there[:, None], draws["usage"].shape)
+    ].any()
 
 
 def test_prior_predictive_has_the_densities_and_flips_of_the_model():

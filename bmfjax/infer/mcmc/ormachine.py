@@ -39,7 +39,7 @@ from bmfjax.kernels.boolean.words import (
     packed_data,
     unpack_last_axis,
 )
-from bmfjax.models.bits import resolve_bits_prior
+from bmfjax.models.bits import resolve_bits_prior, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
 
@@ -188,6 +188,8 @@ class OrMachineGibbs(AlgorithmKernel):
         return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
 
     def _algorithm(self, density):
+        if density.usage.presence is not None:
+            self._check_presence()
         options = {"describe": state_info(density)}
         if self._num_exchanges:
             options["population_move"] = exchange_move(
@@ -208,6 +210,19 @@ class OrMachineGibbs(AlgorithmKernel):
         }
         algorithm = ormachine(density, update=self._update, moves=moves)
         return self._tempered(algorithm, log_likelihood(density), **options)
+
+    def _check_presence(self):
+        """Refuse what cannot bring back a factor that is not there."""
+        for name, is_used in (
+            ("update 'collapsed'", self._collapsed),
+            ("move 'rebirth'", "rebirth" in self._moves),
+            ("option num_exchanges", self._num_exchanges),
+        ):
+            if is_used:
+                raise InputError(
+                    f"the {name} takes all factors to be there, and presence_prior says that some "
+                    "may not be; take another update, and the moves 'birth' and 'split_merge'"
+                )
 
 
 def moves_of(update: str) -> tuple[str, ...]:
@@ -238,6 +253,11 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
             with np.errstate(divide="ignore"):
                 odds = np.log(prior) - np.log1p(-prior)
             given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
+    if (presence := arguments.get("presence_prior")) is not None:
+        learned = priors["usage"].beta
+        presence = resolve_presence(presence, dist.Beta(*learned) if learned else None, "usage")
+        beta = (float(presence.concentration1), float(presence.concentration0))
+        priors["usage"] = priors["usage"]._replace(presence=beta)
     num_rates = arguments["num_rates"]
     rate = resolve_flip_rate(arguments["flip_rate"], num_rates)
     if isinstance(rate, dist.Distribution):

@@ -7,13 +7,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import random
+from jax.scipy.special import betaln
 
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
 from bmfjax.kernels.numerics.beta import draw_beta, draw_same_beta
 
-SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density")
+SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
 
 
 class BitPrior(NamedTuple):
@@ -28,10 +29,17 @@ class BitPrior(NamedTuple):
         Beta prior of the densities, one a factor, which are then learned.
     density : float or None
         Fixed density of all factors; None: 1/2. Without `beta` only.
+    presence : (float, float) or None
+        Beta prior of the share of the factors that are there at all, with `beta` only: the density
+        of a factor that is not there is zero. None: all are there.
+    share : () float or None
+        That share, once it is known: see `with_shares`.
     """
 
     beta: tuple[float, float] | None = (1.0, 1.0)
     density: float | None = None
+    presence: tuple[float, float] | None = None
+    share: jax.Array | None = None
 
     @property
     def chance(self) -> jax.Array:
@@ -56,6 +64,27 @@ class BooleanDensity(NamedTuple):
     usage: BitPrior = BitPrior()
     basis: BitPrior = BitPrior()
     flip_rate: FlipRatePrior = FlipRatePrior()
+
+
+def with_shares(density: BooleanDensity, position) -> BooleanDensity:
+    """Return the density with the shares of factors that are there, where these are learned."""
+    known = {
+        site: prior._replace(share=position[f"{site}_presence"])
+        for site, prior in (("usage", density.usage), ("basis", density.basis))
+        if prior.presence is not None
+    }
+    return density._replace(**known) if known else density
+
+
+def log_presence(prior: BitPrior, ones, log_present) -> jax.Array:
+    """Return the log probability of factors with so many ones, whether they are there or not.
+
+    `log_present` is that of a factor that is there; without ones it may also not be.
+    """
+    if prior.presence is None:
+        return log_present
+    there = jnp.log(prior.share) + log_present
+    return jnp.where(ones > 0, there, jnp.logaddexp(there, jnp.log1p(-prior.share)))
 
 
 def orientations(density, data: PackedData):
@@ -88,7 +117,28 @@ def draw_density(key, site, density, position, data) -> dict:
     drawn = draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind))
     # One is the nearest number to a draw very close to it, and its log odds are infinite.
     tiny = jnp.finfo(kind)
-    return {name: jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)}
+    drawn = jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)
+    if prior.presence is None:
+        return {name: drawn}
+    there, share = _draw_presence(random.fold_in(key, 1), site, prior, position, ones, bits)
+    return {name: jnp.where(there, drawn, 0.0), f"{site}_presence": share}
+
+
+def _draw_presence(key, site, prior, position, ones, bits):
+    """Draw which factors are there, given their bits alone, and then the share of those: bool, ().
+
+    One with a one is there; one without may be, and happen to have none.
+    """
+    key_there, key_share = random.split(key)
+    share, (a, b) = position[f"{site}_presence"], prior.beta
+    log_empty = betaln(a, b + jnp.asarray(bits, share.dtype)) - betaln(a, b)
+    odds = jnp.log(share) - jnp.log1p(-share) + log_empty
+    there = (ones > 0) | (random.logistic(key_there, ones.shape, share.dtype) < odds)
+    number = jnp.sum(there).astype(share.dtype)
+    a, b = prior.presence
+    drawn = draw_beta(key_share, a + number[None], b + (len(ones) - number)[None])[0]
+    tiny = jnp.finfo(share.dtype)
+    return there, jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)
 
 
 def _free_ones(site, density, position, data):
@@ -114,12 +164,14 @@ def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
     size = density.shape[0 if site == "usage" else 1]
     ones, bits = _free_ones(site, density, position, data)
     total = jnp.zeros((), jnp.result_type(float))
+    if prior.presence is not None:
+        return _log_prior_with_absent(site, prior, position, ones, bits)
     if prior.beta is not None:
         a, b = prior.beta
         chance = position[f"{site}_density"]
         log_one, log_zero = jnp.log(chance), jnp.log1p(-chance)
         total += jnp.sum((a - 1.0) * log_one + (b - 1.0) * log_zero)
-        total -= density.rank * jax.scipy.special.betaln(a, b)
+        total -= density.rank * betaln(a, b)
     else:
         log_one, log_zero = jnp.log(prior.chance), jnp.log1p(-prior.chance)
     zeros = jnp.asarray(bits - ones, log_zero.dtype)
@@ -131,6 +183,19 @@ def log_prior_of(site, density: BooleanDensity, position, data) -> jax.Array:
     return total
 
 
+def _log_prior_with_absent(site, prior, position, ones, bits):
+    """Return `log_prior_of` where factors may not be there; their density has a mass at zero."""
+    chance, share = position[f"{site}_density"], position[f"{site}_presence"]
+    there, (a, b), (c, d) = chance > 0, prior.beta, prior.presence
+    chance = jnp.where(there, chance, 0.5)
+    ones = ones.astype(chance.dtype)
+    present = (a - 1.0 + ones) * jnp.log(chance) + (b - 1.0 + bits - ones) * jnp.log1p(-chance)
+    present += jnp.log(share) - betaln(a, b)
+    absent = jnp.where(ones == 0, jnp.log1p(-share), -jnp.inf)
+    total = jnp.sum(jnp.where(there, present, absent))
+    return total + (c - 1.0) * jnp.log(share) + (d - 1.0) * jnp.log1p(-share) - betaln(c, d)
+
+
 def log_prior_of_bits(site, density: BooleanDensity, position, data) -> jax.Array:
     """Return the log probability of one factor matrix's bits, learned densities integrated out."""
     prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
@@ -139,7 +204,7 @@ def log_prior_of_bits(site, density: BooleanDensity, position, data) -> jax.Arra
     a, b = prior.beta
     ones, bits = _free_ones(site, density, position, data)
     zeros = jnp.asarray(bits - ones, jnp.result_type(float))
-    total = jnp.sum(jax.scipy.special.betaln(a + ones, b + zeros))
+    total = jnp.sum(betaln(a + ones, b + zeros))
     if given is None:
         return total
     size = density.shape[0 if site == "usage" else 1]
@@ -180,9 +245,14 @@ def draw_prior_of(site, keys, density, data: PackedData, bounds=(0.01, 0.99)) ->
     """
     kind, prior, drawn = jnp.result_type(float), getattr(density, site), {}
     if prior.beta is not None:
-        drawn[f"{site}_density"] = jnp.clip(
-            draw_same_beta(keys[0], *prior.beta, (density.rank,), kind), *bounds
-        )
+        chance = jnp.clip(draw_same_beta(keys[0], *prior.beta, (density.rank,), kind), *bounds)
+        if prior.presence is not None:
+            key_share, key_there = random.split(random.fold_in(keys[0], 1))
+            share = draw_same_beta(key_share, *prior.presence, (1,), kind)[0]
+            drawn[f"{site}_presence"] = jnp.clip(share, *bounds)
+            there = random.bernoulli(key_there, drawn[f"{site}_presence"], chance.shape)
+            chance = jnp.where(there, chance, 0.0)
+        drawn[f"{site}_density"] = chance
     odds = log_odds(site, density, drawn, data)
     shape = (density.rank, density.shape[0 if site == "usage" else 1])
     drawn[site] = pack_last_axis(random.logistic(keys[1], shape, kind) < odds)

@@ -13,6 +13,12 @@ Boolean Matrix Factorisation", ICML) or a rate for each direction. Every factor 
 its own in either matrix, with a Beta prior: a factor that the data do not need empties itself. A
 sweep draws the usage, the basis, the densities and the flip rates.
 
+Where the number of factors is unknown (`BitPrior.presence`) a factor is there with probability
+:math:`w`, which has a Beta prior, and has density zero otherwise. With :math:`w \sim U(0, 1)` all
+numbers of factors that are there, from none to the rank, are equally probable beforehand, and one
+that is there is as in a model of fixed rank. Single flips can empty a factor, but not fill one that
+is not there: the moves do that, with the densities integrated out.
+
 What it leaves invariant
     The posterior, at any inverse temperature of the likelihood, with the flip rates drawn (the
     default) or fixed. The published rule, which sets the rate to its maximum given the rest, and
@@ -151,7 +157,15 @@ def observed_state(state: State, info: OrMachineInfo) -> dict:
         "errors": info.errors,
         "dispersion": flip_rates.dispersion(state.position["flip_rate"]),
     }
+    if any(name.endswith("_presence") for name in state.position):
+        named["rank"] = used_rank(state.position)
     return dict(state.position) | named | {f"{n}_accepted": v for n, v in info.accepted.items()}
+
+
+def used_rank(position) -> jax.Array:
+    """Count the factors with ones in both matrices: () int32."""
+    used = [jnp.any(position[site] != 0, axis=-1) for site in ("usage", "basis")]
+    return jnp.sum(used[0] & used[1], dtype=jnp.int32)
 
 
 def sweep(key, density, position, data: PackedData, inverse_temperature, update):
@@ -235,6 +249,10 @@ def start_from(density: BooleanDensity, data: PackedData, factors: dict) -> dict
             a, b = prior.beta
             mean = (count_bits(position[site]) + a) / (size + a + b)
             position[name] = jnp.asarray(factors.get(name, mean), kind)
+        if prior.presence is not None:
+            there = (jnp.sum(position[name] > 0) + 1.0) / (density.rank + 2.0)
+            name = f"{site}_presence"
+            position[name] = jnp.asarray(factors.get(name, there), kind)
     counts, _ = product_errors(density, position, data)
     rates = jnp.zeros(() if density.flip_rate.num_rates == 1 else (2,), kind)
     rule = density.flip_rate._replace(rule="laplace")

@@ -36,7 +36,7 @@ from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import as_mask
-from bmfjax.kernels.boolean.density import BooleanDensity, draw_density
+from bmfjax.kernels.boolean.density import BooleanDensity, draw_density, with_shares
 from bmfjax.kernels.boolean.moves import proposals
 from bmfjax.kernels.boolean.words import count_bits, pack_last_axis, unpack_last_axis
 
@@ -85,19 +85,20 @@ def birth_move(density: BooleanDensity, *, num_patterns: int = 16) -> Callable:
 
     def move(key, position, data, inverse_temperature=1.0):
         key_factor, key_patterns, key_new, key_accept, key_density = random.split(key, 5)
+        known = with_shares(density, position)
         weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
         chances = log_chances(density, position, data)
         k = random.categorical(key_factor, chances)
 
         rest = proposals.uncovered(density, position, data, weights, k[None])
-        patterns = proposals.find_patterns(key_patterns, density, rest, num_patterns)
+        patterns = proposals.find_patterns(key_patterns, known, rest, num_patterns)
         old = factor_bits(density, position, k)
-        new = proposals.propose(key_new, density, rest, patterns)
+        new = proposals.propose(key_new, known, rest, patterns)
         proposed = with_factor(position, k, new)
 
         def log_density(factor):
-            target = proposals.log_target(density, rest, *factor)
-            return target - proposals.log_proposal(density, rest, patterns, *factor)
+            target = proposals.log_target(known, rest, *factor)
+            return target - proposals.log_proposal(known, rest, patterns, *factor)
 
         log_ratio = log_density(new) - log_density(old)
         log_ratio += log_chances(density, proposed, data)[k] - chances[k]

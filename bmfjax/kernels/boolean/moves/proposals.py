@@ -38,7 +38,7 @@ from jax import lax, random
 from jax.nn import log_sigmoid, logsumexp, softplus
 
 from bmfjax.kernels.boolean.bits import Weights, as_mask, weigh
-from bmfjax.kernels.boolean.density import orientations
+from bmfjax.kernels.boolean.density import log_presence, orientations
 from bmfjax.kernels.boolean.words import PackedLines, count_bits, pack_last_axis, unpack_last_axis
 
 #: Steps of the fixed point for a density, and alternations of Gibbs sampling for a pattern.
@@ -117,7 +117,10 @@ def gains(free: Free, words, weights: Weights):
 
 
 def log_marginal(prior, given, bits):
-    """Return the log prior of the bits of one vector, its density integrated out."""
+    """Return the log prior of the bits of one vector, its density integrated out.
+
+    Where factors may not be there, `prior` knows the share of those that are.
+    """
     free = True if given is None else jnp.isnan(given)
     size = bits.shape[-1] if given is None else jnp.sum(free, -1)
     ones = jnp.sum(bits & free, -1, dtype=jnp.int32)
@@ -125,6 +128,7 @@ def log_marginal(prior, given, bits):
         a, b = prior.beta
         betaln = jax.scipy.special.betaln
         total = betaln(a + ones, b + (size - ones)) - betaln(a, b)
+        total = log_presence(prior, ones, total)
     else:
         total = ones * jnp.log(prior.chance) + (size - ones) * jnp.log1p(-prior.chance)
     if given is None:
@@ -136,7 +140,10 @@ def draw_marginal(key, prior, given, size: int):
     """Draw the bits of one vector from the prior of `log_marginal`."""
     key_density, key_bits = random.split(key)
     chance = prior.chance if prior.beta is None else random.beta(key_density, *prior.beta)
-    return draw_bits(key_bits, _with_given(jnp.log(chance) - jnp.log1p(-chance), given, size))
+    bits = draw_bits(key_bits, _with_given(jnp.log(chance) - jnp.log1p(-chance), given, size))
+    if prior.presence is None:
+        return bits
+    return bits & random.bernoulli(random.fold_in(key_density, 1), prior.share)
 
 
 def _with_given(log_odds, given, size):

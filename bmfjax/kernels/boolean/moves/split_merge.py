@@ -56,7 +56,7 @@ from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import as_mask
-from bmfjax.kernels.boolean.density import BooleanDensity
+from bmfjax.kernels.boolean.density import BooleanDensity, with_shares
 from bmfjax.kernels.boolean.moves import proposals
 from bmfjax.kernels.boolean.moves.birth import (
     check_moved,
@@ -129,6 +129,7 @@ def split_merge(density: BooleanDensity, *, num_patterns: int = 0) -> Callable:
 
     def move(key, position, data, inverse_temperature=1.0):
         keys = random.split(key, 7)
+        known = with_shares(density, position)
         is_split = random.bernoulli(keys[0])
         k, l = _draw_pair(keys[1], density, position, data, is_split)  # noqa: E741
         both = zip(*(factor_bits(density, position, f) for f in (k, l)), strict=True)
@@ -140,12 +141,12 @@ def split_merge(density: BooleanDensity, *, num_patterns: int = 0) -> Callable:
         beside = _beside(rest, whole, data, l)
         patterns = None
         if num_patterns:
-            patterns = proposals.find_patterns(keys[2], density, beside, num_patterns)
+            patterns = proposals.find_patterns(keys[2], known, beside, num_patterns)
         given = Pair(*(_given_of_pair(data, site, k, l) for site in ("usage", "basis")))
-        parts = _Parts(density, rest, whole, given)
+        parts = _Parts(known, rest, whole, given)
         launch = parts.launch(keys[3])
 
-        new = proposals.propose(keys[4], density, beside, patterns)
+        new = proposals.propose(keys[4], known, beside, patterns)
         empty = Pair(*(jnp.where(is_split, v[1], n) for v, n in zip(now, new, strict=True)))
         merged = Pair(*(jnp.stack(v) for v in zip(whole, empty, strict=True)))
         split = jax.tree.map(
@@ -156,7 +157,7 @@ def split_merge(density: BooleanDensity, *, num_patterns: int = 0) -> Callable:
         log_ratio = parts.log_target(split) - parts.log_target(merged)
         log_ratio += _log_merge_pair(at_split, k, l)
         log_ratio -= _log_split_pair(density, at_merged, data, l)
-        log_ratio += proposals.log_proposal(density, beside, patterns, *empty)
+        log_ratio += proposals.log_proposal(known, beside, patterns, *empty)
         log_ratio -= parts.log_density(split, launch)
         log_ratio = jnp.where(is_split, log_ratio, -log_ratio)
         proposed = jax.tree.map(lambda a, b: jnp.where(is_split, a, b), at_split, at_merged)

@@ -1,0 +1,158 @@
+"""Does a fit that finds the number of factors find the right one?
+
+`bmfjax.fit(data, "auto")` of the Boolean model, in three studies:
+
+* `grid`: that of Rukat and Yau (2019), 200 x 500, rank 2 to 10, half of the product ones, flips of
+  0, 10 and 20 %, three matrices of each: 81 fits. The authors' program finds the rank of 64 and
+  boolmf of 54 (both as published);
+* `real`: matrices whose Boolean rank is known: role mining (healthcare 14, domino 20, firewall2 10;
+  Ene et al. 2008) with `--files FOLDER`;
+* `prior`: matrices drawn from the prior, 20 x 16 with at most 4 factors. The probability of the
+  true number is calibrated if in every bin of P(rank = k) the share of matrices with rank k is what
+  the bin says.
+
+    python benchmarks/rank_recovery.py [--only grid real prior] [--files FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from numpyro.infer import Predictive
+from ormachine_convergence import stored
+from record import write_record
+
+import bmfjax
+
+RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
+KNOWN = {"healthcare": 14, "firewall2": 10, "domino": 20}
+PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
+
+
+def product(rank: int, flips: float, seed: int) -> np.ndarray:
+    """Draw a noisy Boolean product of which half of the entries are ones."""
+    rng = np.random.default_rng(seed)
+    share = np.sqrt(1.0 - 0.5 ** (1.0 / rank))
+    usage, basis = (rng.random((size, rank)) < share for size in SHAPE)
+    covered = usage.astype(int) @ basis.T.astype(int) > 0
+    return (covered ^ (rng.random(SHAPE) < flips)).astype(float)
+
+
+def one_fit(data, options, **more) -> dict:
+    """Fit; the probabilities of the numbers of factors, and what it cost."""
+    began = time.perf_counter()
+    chosen = {"max_rank": options.max_rank, "num_chains": options.chains} | more
+    if "num_samples" not in chosen:
+        chosen["max_time"] = options.max_time
+    fit = bmfjax.fit(data, "auto", seed=options.seed, progress=False, **chosen)
+    names = ("rank", "rank_probability", "rhat_rank", "rhat", "num_draws")
+    return {
+        "probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
+        **{n: fit.scalars[n] for n in names},
+        "seconds": round(time.perf_counter() - began, 1),
+        "verdict": fit.verdict,
+    }
+
+
+def grid(options) -> dict:
+    """Fit the grid, or the part of it that was asked for."""
+    found = {}
+    for rank in options.ranks:
+        for flips in FLIPS:
+            for repeat in range(options.repeats):
+                data = product(rank, flips, 1000 * rank + repeat)
+                name = f"rank {rank}, flips {flips:.0%}, {repeat}"
+                found[name] = {"truth": rank} | one_fit(data, options)
+                print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return summary(found)
+
+
+def real(options) -> dict:
+    """Fit matrices whose Boolean rank is known."""
+    found = {}
+    for name, truth in KNOWN.items():
+        data = stored(options.files / "role-mining" / f"{name}.npz")
+        more = {"max_rank": min(30, *data.shape)}
+        found[name] = {"truth": truth, "shape": list(data.shape)} | one_fit(data, options, **more)
+        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return summary(found)
+
+
+def summary(found: dict) -> dict:
+    """Count how often the most probable number is the true one."""
+    apart = np.array([case["rank"] - case["truth"] for case in found.values()])
+    return {
+        "fits": len(found),
+        "exact": int(np.sum(apart == 0)),
+        "within_one": int(np.sum(np.abs(apart) <= 1)),
+        "mean_error": float(apart.mean()),
+        "longest_seconds": max(case["seconds"] for case in found.values()),
+        "cases": found,
+    }
+
+
+def prior(options) -> dict:
+    """Fit matrices drawn from the prior, and compare probabilities with frequencies."""
+    names = ("usage", "basis", "flip_rate")
+    drawn = jax.jit(Predictive(
+        lambda: bmfjax.models.ormachine(
+            rank=PRIOR_RANK, shape=PRIOR_SHAPE, presence_prior=(1.0, 1.0)
+        ),
+        num_samples=options.matrices,
+    ))(jax.random.key(options.seed))  # fmt: skip
+    drawn = {n: np.asarray(drawn[n]) for n in (*names, "data")}
+    used = (drawn["usage"].any(1) & drawn["basis"].any(1)).sum(-1)
+    told, is_true = [], []
+    for m, truth in enumerate(used):
+        found = one_fit(
+            drawn["data"][m].astype(float), options, max_rank=PRIOR_RANK, num_chains=2,
+            num_warmup=200, num_samples=options.draws,
+        )  # fmt: skip
+        chances = [found["probabilities"].get(str(n), 0.0) for n in range(PRIOR_RANK + 1)]
+        told += chances
+        is_true += [n == truth for n in range(PRIOR_RANK + 1)]
+    told, is_true = np.array(told), np.array(is_true)
+    place = np.minimum((told * BINS).astype(int), BINS - 1)
+    bins = [place == b for b in range(BINS)]
+    return {
+        "matrices": len(used),
+        "told": [float(told[b].mean()) for b in bins],
+        "frequency": [float(is_true[b].mean()) for b in bins],
+        "numbers": [int(b.sum()) for b in bins],
+        "mean_probability_of_the_truth": float(told[is_true].mean()),
+    }
+
+
+STUDIES = {"grid": grid, "real": real, "prior": prior}
+
+
+def main() -> None:
+    """Run the studies."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--files", type=Path, help="folder of the matrices that are not shipped")
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS), help="of the grid")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="matrices of each kind")
+    parser.add_argument("--max-rank", type=int, default=20)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of sampling")
+    parser.add_argument("--matrices", type=int, default=200, help="drawn from the prior")
+    parser.add_argument("--draws", type=int, default=500, help="of each of these")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    found = {}
+    for name in options.only:
+        if name == "real" and options.files is None:
+            continue
+        found[name] = STUDIES[name](options)
+        print(name, {n: v for n, v in found[name].items() if n != "cases"}, flush=True)
+    print(write_record("rank_recovery", found, options.output))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""How many factors there are, where the fit found it: the figure at the top, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bmfjax.report.section import Fact, Section, image, section
+from bmfjax.report.style import COLOURS, axis_label, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Probabilities below this are not named one by one.
+LEAST_NAMED = 0.005
+
+
+def number_sentence(fit) -> str:
+    """Say which numbers of factors are probable."""
+    found = fit.rank_probabilities
+    best = max(found, key=found.get)
+    others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
+    beside = f" ({', '.join(others)})" if others else ""
+    return f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
+
+
+def number_of_factors(fit) -> Iterator[Fact]:
+    """The most probable number of factors."""
+    if fit.rank_probabilities is None:
+        return
+    scalars = fit.scalars
+    mixed = "it is the same in every draw"
+    if not np.isnan(scalars["rhat_rank"]):
+        mixed = f"R-hat {scalars['rhat_rank']:.2f}"
+    yield Fact(
+        "Number of factors",
+        f"{scalars['rank']}",
+        f"{number_sentence(fit)}; beforehand all numbers up to {fit.settings['rank']} are equally "
+        f"probable; {mixed}",
+    )
+
+
+def number_section(fit) -> Section | None:
+    """Show the probability of every number of factors, in every chain."""
+    if fit.rank_probabilities is None:
+        return None
+    return section(
+        "How many factors are there?",
+        "Posterior probability of every number of factors, the dots those of each chain. A factor "
+        "counts where it has ones in both matrices. A factor below that not all draws use is one "
+        "that may not be there.",
+        image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
+    )
+
+
+def number_figure(fit) -> Figure:
+    """Draw P(rank) as bars, and that of every chain as a dot."""
+    drawn = fit.trace["rank"][:, int(fit.scalars["num_warmup"]) :]
+    numbers = np.arange(max(0, drawn.min() - 1), drawn.max() + 2)
+    figure = new_figure(5.2, 2.6)
+    axes = figure.add_subplot()
+    of_chains = np.stack([np.mean(drawn == n, axis=1) for n in numbers])
+    axes.bar(numbers, of_chains.mean(1), width=0.6, color=COLOURS[0], alpha=0.75)
+    for c, values in enumerate(of_chains.T):
+        across = numbers + 0.06 * (c - (drawn.shape[0] - 1) / 2)
+        axes.plot(across, values, "o", color="black", markersize=3)
+    axes.set_xticks(numbers)
+    axes.set_ylim(0, 1.02)
+    axis_label(axes, "number of factors", "probability")
+    tidy(axes, "y")
+    return figure

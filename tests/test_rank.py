@@ -1,0 +1,116 @@
+"""Fits that find the number of factors: ``rank="auto"``."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.data import InputError
+from bmfjax.families.boolean import figures_of_rank
+
+MAX_RANK = 6
+
+
+def three_tiles() -> np.ndarray:
+    """Three tiles that overlap, 30 x 24, with a tenth of the entries flipped."""
+    usage, basis = np.zeros((30, 3), bool), np.zeros((24, 3), bool)
+    for k in range(3):
+        usage[9 * k : 9 * k + 12, k] = basis[7 * k : 7 * k + 10, k] = True
+    product = (usage @ basis.T) > 0
+    return (product ^ (np.random.default_rng(3).random(product.shape) < 0.1)).astype(float)
+
+
+@functools.cache
+def fitted():
+    return bmfjax.fit(
+        three_tiles(), "auto", max_rank=MAX_RANK, num_chains=2, num_warmup=150, num_samples=150,
+        progress=False,
+    )  # fmt: skip
+
+
+def test_the_number_of_factors_is_found():
+    fit = fitted()
+    found = fit.rank_probabilities
+    assert max(found, key=found.get) == fit.scalars["rank"] == 3
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert fit.scalars["rank_probability"] == max(found.values()) > 0.5
+    assert fit.summary()["rows"].tolist()[:3] == [12, 12, 12]
+    assert np.abs(fit.summary()["columns"].to_numpy()[:3] - 10).max() <= 1
+
+
+def test_the_result_has_the_factors_that_are_used():
+    fit = fitted()
+    used = (fit.usage_draws.words != 0).any(-1) & (fit.basis_draws.words != 0).any(-1)
+    assert 3 <= fit.rank <= MAX_RANK and (used.mean((0, 1)) >= 0.05).all()
+    assert fit.other_draws["usage_density"].shape[-1] == fit.rank
+    density = fit.other_draws["usage_density"]
+    empty = ~(fit.usage_draws.words != 0).any(-1)
+    assert (density[~empty] > 0).all() and (density[empty] == 0).any() == empty.any()
+    # The number of factors in the draws that are kept is the one that was traced.
+    kept = fit.trace["rank"][:, fit.scalars["num_warmup"] :]
+    assert (used.sum(-1) <= kept).all() and (used.sum(-1) == kept).mean() > 0.8
+
+
+def test_a_fit_of_unknown_rank_is_saved_and_loaded(tmp_path):
+    fitted().save(tmp_path / "fit")
+    again = bmfjax.Fit.load(tmp_path / "fit")
+    assert again.rank_probabilities == fitted().rank_probabilities
+    assert again.settings["finds_rank"] and again.rank == fitted().rank
+
+
+def test_figures_of_a_number_of_factors():
+    drawn = np.array([[2, 2, 3, 2, 2, 3, 2, 2], [2, 3, 2, 2, 2, 2, 3, 2]])
+    found = figures_of_rank(drawn)
+    assert found["rank"] == 2 and found["rank_probability"] == 0.75
+    assert found["rank_mean"] == 2.25 and found["rhat_rank"] < 1.2
+    apart = figures_of_rank(np.repeat([[2], [3]], 8, axis=1))
+    assert apart["rhat_rank"] == np.inf
+
+
+def test_noise_has_no_factors():
+    noise = (np.random.default_rng(0).random((30, 24)) < 0.3).astype(float)
+    fit = bmfjax.fit(
+        noise, "auto", max_rank=MAX_RANK, num_chains=2, num_warmup=150, num_samples=150,
+        progress=False,
+    )  # fmt: skip
+    assert fit.rank_probabilities.get(0, 0.0) + fit.rank_probabilities.get(1, 0.0) > 0.5
+    assert fit.rank >= 1  # a result has at least one column
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "nmf"}, "rank is 'auto', and model 'nmf' .* does not find .* give a rank"),
+        ({"sampler": "smc"}, "sampler 'smc' does not find the number"),
+        ({"max_rank": 25}, "max_rank is 25"),
+        ({"max_rank": 0}, "max_rank is 0"),
+        ({"init": {"usage": np.ones((30, 2)), "basis": np.ones((24, 2))}}, "init has a rank"),
+        ({"sampler_options": {"moves": ["rebirth"]}}, "takes all factors to be there"),
+        ({"sampler_options": {"update": "collapsed"}}, "takes all factors to be there"),
+        ({"priors": {"usage": 0.3}}, "only where the densities of usage are learned"),
+    ],
+)
+def test_what_cannot_find_the_number_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        bmfjax.fit(three_tiles(), "auto", progress=False, **options)
+
+
+def test_a_most_rank_goes_with_a_rank_that_is_found():
+    with pytest.raises(InputError, match="max_rank is 3, and rank is 2"):
+        bmfjax.fit(three_tiles(), 2, max_rank=3, progress=False)
+    with pytest.raises(InputError, match="rank is 'many'"):
+        bmfjax.fit(three_tiles(), "many", progress=False)
+
+
+def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
+    np.savetxt(tmp_path / "tiles.csv", three_tiles(), "%d", ",")
+    code = main(
+        ["fit", str(tmp_path / "tiles.csv"), "--rank", "auto", "--max-rank", str(MAX_RANK),
+         "--chains", "2", "--warmup", "150", "--samples", "150", "--quiet",
+         "--output", str(tmp_path / "fit")]
+    )  # fmt: skip
+    assert code == 0
+    assert "3 factors" in capsys.readouterr().out
+    assert "Number of factors" in (tmp_path / "fit" / "report.html").read_text()
