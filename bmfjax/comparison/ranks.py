@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +33,6 @@ from bmfjax.report.ranks import ranks_figure
 from bmfjax.report.style import png
 from bmfjax.result import Fit
 from bmfjax.verdict import word_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: What may be left out, because it takes fits of its own.
 OPTIONAL = {"evidence": "P(rank)", "entries": "hidden entries", "blocks": "bi-cross-validation"}
@@ -120,7 +117,7 @@ class RankComparison:
         """What is said below the table: how to read it, notes, and the reason."""
         return [_READING, *self.notes, self.reason]
 
-    def plot(self) -> Figure:
+    def plot(self) -> Any:
         """Draw the table: scores, probabilities, code lengths and shared factors by rank.
 
         Returns
