@@ -17,7 +17,7 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.comparison import choice, held_out, ranks
 from bmfjax.data import InputError, blocks
-from bmfjax.data.parts import rows_of, without_cells, without_columns
+from bmfjax.data.parts import repeated, rows_of, without_cells
 from bmfjax.infer import new_rows
 from bmfjax.posterior import scores
 from bmfjax.posterior.code_length import code_length
@@ -56,10 +56,10 @@ def test_parts_are_those_of_the_table(data):
     assert some.column_names == data.column_names and type(some) is type(data)
     if data.has_row_names:
         assert some.row_names == ("u", "v", "y")
-    hidden, blank = whole.copy(), whole.copy()
-    hidden[i, j] = blank[:, [0, 3]] = np.nan
+    hidden = whole.copy()
+    hidden[i, j] = np.nan
     np.testing.assert_array_equal(without_cells(data, i, j).dense(), hidden)
-    np.testing.assert_array_equal(without_columns(data, np.array([0, 3])).dense(), blank)
+    np.testing.assert_array_equal(repeated(data, 3).dense(), np.tile(whole, (3, 1)))
     np.testing.assert_array_equal(data.dense(), whole)
 
 
@@ -84,22 +84,26 @@ def test_the_last_of_a_star_is_not_hidden():
         assert set(hidden.data.values) == {1, 2, 5}
 
 
-def test_rows_are_left_out_in_parts_and_columns_in_blocks():
-    data = data_of("ormachine")
-    parts = held_out.left_out_rows(data, seed=1)
+@pytest.mark.parametrize("model", ["ormachine", "pmf"])
+def test_rows_are_left_out_in_parts_and_columns_in_blocks(model):
+    data = data_of(model)
+    whole, parts = data.dense(), held_out.left_out_rows(data, seed=1)
     assert len({part.data.shape for part in parts}) == 1
-    assert not set(parts[0].rows) & set(parts[1].rows)
+    assert not set(parts[0].cell_rows) & set(parts[1].cell_rows)
     for part in parts:
-        others = np.setdiff1d(np.arange(data.num_rows), part.rows)
-        np.testing.assert_array_equal(part.data.dense(), data.dense()[others])
-        seen = []
-        for new, (i, j, values) in part.blocks:
-            of_block = np.unique(j)
-            assert np.isnan(new.dense()[:, of_block]).all()
-            np.testing.assert_array_equal(data.dense()[part.rows][i, j], values)
-            assert new.num_missing == len(of_block) * len(part.rows)
-            seen += list(zip(i.tolist(), j.tolist(), strict=True))
-        assert len(seen) == len(set(seen)) == len(part.rows) * data.num_columns
+        rows = np.unique(part.cell_rows)
+        np.testing.assert_array_equal(part.data.dense(), np.delete(whole, rows, 0))
+        i, j, values = part.cells
+        new = part.new.dense()
+        np.testing.assert_array_equal(whole[part.cell_rows, j], values)
+        assert len(set(zip(part.cell_rows, j, strict=True))) == len(j) == 20 * 37
+        for copy in range(5):
+            block = np.unique(j[i // 20 == copy])
+            expected = whole[rows].copy()
+            expected[:, block] = np.nan
+            np.testing.assert_array_equal(new[20 * copy : 20 * copy + 20], expected)
+            assert 7 <= len(block) <= 8 and set(rows[i % 20]) == set(rows)
+        np.testing.assert_array_equal(rows[i % 20], part.cell_rows)
 
 
 # ---- scores of new rows --------------------------------------------------------------------------
@@ -145,12 +149,12 @@ def test_bi_cross_validation_of_known_boolean_factors_is_the_enumeration():
     fit, basis, others = boolean_fit()
     data = bmfjax.BinaryMatrix(np.random.default_rng(9).random((8, 6)) < 0.5)
     part = held_out.left_out_rows(data, seed=0)[0]
-    expected = []
-    for new, (i, j, values) in part.blocks:
-        one = [by_enumeration(new.dense()[r], c, basis, others) for r, c in zip(i, j, strict=True)]
-        expected.append(np.log(np.where(values == 1, one, 1 - np.array(one))))
-    np.testing.assert_allclose(part.score(fit), np.concatenate(expected), rtol=1e-5)
-    assert len(part.cell_rows) == 24 and set(part.cell_rows) == set(part.rows)
+    i, j, values = part.cells
+    new = part.new.dense()
+    one = np.array([by_enumeration(new[r], c, basis, others) for r, c in zip(i, j, strict=True)])
+    expected = np.log(np.where(values == 1, one, 1 - one))
+    np.testing.assert_allclose(part.score(fit), expected, rtol=1e-5)
+    assert len(values) == 24 and np.isnan(new[i, j]).all()
 
 
 def test_usage_that_is_drawn_predicts_as_usage_that_is_summed_over(monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.data.parts import rows_of, without_cells, without_columns
+from bmfjax.data.parts import repeated, rows_of, without_cells
 from bmfjax.posterior.scores import observed_sample, predictive
 
 #: Parts of the rows, each left out by a fit, and blocks of the columns.
@@ -40,28 +40,21 @@ class Hidden(NamedTuple):
         return predictive(fit, self.cells)
 
 
-class Block(NamedTuple):
-    """Cells of rows that are left out, and the rows without the columns of these cells."""
-
-    new: Any
-    cells: tuple[np.ndarray, np.ndarray, np.ndarray]  # rows in `new`, columns, values
-
-
 class Part(NamedTuple):
-    """Rows that are left out, and the data without them."""
+    """Rows that are left out, the data without them, and cells of these rows that are scored.
+
+    In `new` the rows stand once for every block of columns, which are missing there, so that all
+    blocks are scored at once.
+    """
 
     data: Any
-    rows: np.ndarray
-    blocks: list[Block]
+    new: Any
+    cells: tuple[np.ndarray, np.ndarray, np.ndarray]  # rows in `new`, columns, values, (cell,) each
+    cell_rows: np.ndarray  # the row of every cell in the whole data, (cell,)
 
     def score(self, fit, seed: int = 0) -> np.ndarray:
-        """Return the log predictive density (cell,) by a fit to `data`, block after block."""
-        return np.concatenate([fit.score_new(b.new, *b.cells, seed=seed) for b in self.blocks])
-
-    @property
-    def cell_rows(self) -> np.ndarray:
-        """The row of every cell in the whole data."""
-        return np.concatenate([self.rows[b.cells[0]] for b in self.blocks])
+        """Return the log predictive density (cell,) by a fit to `data`."""
+        return fit.score_new(self.new, *self.cells, seed=seed)
 
 
 def hidden_cells(data, share: float, seed: int) -> Hidden:
@@ -94,23 +87,24 @@ def left_out_rows(data, seed: int) -> list[Part]:
     """Return the parts of the rows, of one size, so that their fits share compiled programs."""
     rng = np.random.default_rng(seed)
     size = min(data.num_rows // ROW_PARTS, max(50, MOST_ENTRIES // data.num_columns))
-    order = rng.permutation(data.num_rows)
-    columns = np.array_split(
-        rng.permutation(data.num_columns), min(COLUMN_BLOCKS, data.num_columns)
-    )
-    return [_part(data, np.sort(order[p * size : (p + 1) * size]), columns, seed)
-            for p in range(ROW_PARTS)]  # fmt: skip
+    rows, number = rng.permutation(data.num_rows), min(COLUMN_BLOCKS, data.num_columns)
+    block_of = rng.permutation(np.arange(data.num_columns) % number)
+    return [
+        _part(data, np.sort(rows[p * size : (p + 1) * size]), block_of, seed)
+        for p in range(ROW_PARTS)
+    ]
 
 
-def _part(data, rows, columns, seed) -> Part:
-    others, new = np.setdiff1d(np.arange(data.num_rows), rows), rows_of(data, rows)
-    i, j, values = observed_sample(new, MOST_CELLS // ROW_PARTS, seed)
-    blocks = []
-    for block in columns:
-        at = np.isin(j, block)
-        if at.any():
-            blocks.append(Block(without_columns(new, block), (i[at], j[at], values[at])))
-    return Part(rows_of(data, others), rows, blocks)
+def _part(data, rows, block_of, seed) -> Part:
+    """Return a part of rows (row,); `block_of` (column,) tells which columns are hidden at once."""
+    left_out = rows_of(data, rows)
+    i, j, values = observed_sample(left_out, MOST_CELLS // ROW_PARTS, seed)
+    # The rows once for each block, and there without the columns of the block.
+    at, column = np.meshgrid(np.arange(len(rows)), np.arange(data.num_columns), indexing="ij")
+    hidden = (block_of[column] * len(rows) + at).ravel(), column.ravel()
+    new = without_cells(repeated(left_out, block_of.max() + 1), *hidden)
+    others = np.setdiff1d(np.arange(data.num_rows), rows)
+    return Part(rows_of(data, others), new, (block_of[j] * len(rows) + i, j, values), rows[i])
 
 
 # ---- scores of ranks -----------------------------------------------------------------------------

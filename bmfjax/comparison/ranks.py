@@ -232,8 +232,8 @@ def compare_ranks(
         Of every fit, as of `bmfjax.fit`.
     max_time : float
         Seconds of sampling for a rank, divided among its fits; ``float("inf")`` is no limit. A
-        fit that needs more for any result takes more, and an estimate of the evidence that needs
-        more is left out. Compiling is not counted.
+        fit goes on until it has 100 draws a chain, and an estimate of the evidence that is not
+        done by then is left out. Compiling is not counted.
     seed : int
         Of the fits and of the cells that are hidden. The fit to all data is that of `bmfjax.fit`
         with this seed, unless the time was up.
@@ -288,7 +288,8 @@ def compare_ranks(
     ([1, 2], True)
     """
     ranks, without = read_ranks(ranks), _read_without(without)
-    checks.positive("max_time", max_time, "number of seconds") if max_time != math.inf else None
+    if max_time != math.inf:
+        checks.positive("max_time", max_time, "number of seconds")
     if not isinstance(hidden, int | float) or not 0 < hidden < 1:
         raise InputError(f"hidden is {hidden!r}; give a share between 0 and 1, such as 0.1")
     asked = functools.partial(

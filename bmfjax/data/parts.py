@@ -1,4 +1,4 @@
-"""Parts of data of any kind: some of the rows, and all but some of the cells."""
+"""Parts of data of any kind: some of the rows, all but some of the cells, and repeated rows."""
 
 from __future__ import annotations
 
@@ -64,13 +64,27 @@ def without_cells(data, i, j):
     )  # fmt: skip
 
 
-def without_columns(data, columns):
-    """Return the same data in which all cells of some columns (column,) int are missing."""
-    if isinstance(data, Ratings):
-        found = np.isin(data.columns, columns)
-        return without_cells(data, data.rows[found], data.columns[found])
-    i, j = np.meshgrid(np.arange(data.num_rows), columns, indexing="ij")
-    return without_cells(data, i.ravel(), j.ravel())
+def repeated(data, times: int):
+    """Return the rows of data several times, one below the other, without their names.
+
+    >>> repeated(BinaryMatrix([[1, 0], [0, None]]), 2).dense()
+    array([[ 1.,  0.],
+           [ 0., nan],
+           [ 1.,  0.],
+           [ 0., nan]], dtype=float32)
+    """
+    names = {"column_names": data.column_names if data.has_column_names else None}
+    if isinstance(data, BinaryMatrix):
+        parts = (sp.vstack([m] * times, format="csr") for m in (data.ones(), data.missing()))
+        return BinaryMatrix._from_store(_store(*parts, data.is_sparse), **names)
+    if isinstance(data, RealMatrix):
+        return RealMatrix(np.tile(data.dense(np.float64), (times, 1)), **names)
+    places = np.repeat(np.arange(times) * data.num_rows, data.num_ratings)
+    return Ratings(
+        np.tile(data.rows, times) + places, np.tile(data.columns, times),
+        np.tile(data.values, times), shape=(times * data.num_rows, data.num_columns),
+        scale=data.scale, **names,
+    )  # fmt: skip
 
 
 def _store(ones, missing, is_sparse):

@@ -88,11 +88,10 @@ def expected_cells(new: BinaryMatrix, basis_draws, flip_rate, usage_density, i, 
     for block, weights, _, cover, (f0, f1) in _weighted_sets(
         new, basis_draws, flip_rate, usage_density
     ):
-        # Blocks of rows are few, and their cells all of one column block as a rule.
         at = np.flatnonzero((i >= block.start) & (i < block.stop))
-        columns, of_cell = np.unique(j[at], return_inverse=True)
-        covered = (weights @ cover[:, columns])[i[at] - block.start, of_cell]
-        out[at] += f0 * weights.sum(1)[i[at] - block.start] + (1 - f0 - f1) * covered
+        covered = (weights @ cover)[i[at] - block.start, j[at]]
+        # The weights of a row sum to the share of a draw.
+        out[at] += f0 * weights[0].sum() + (1 - f0 - f1) * covered
     return np.clip(out, 0.0, 1.0)
 
 

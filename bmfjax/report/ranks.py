@@ -58,7 +58,7 @@ def _scores(ax, table) -> None:
     """Draw how far each rank is behind the best, with standard errors of the difference."""
     shown = [s for s in SCORES if table[s[0]].notna().any()]
     for n, (name, label, marker) in enumerate(shown):
-        shift = 0.14 * (n - (len(shown) - 1) / 2)
+        shift = 0.1 * (n - (len(shown) - 1) / 2)
         ax.errorbar(
             table.index + shift, table[f"{name}_difference"],
             yerr=np.nan_to_num(table[f"{name}_difference_se"]), label=label, marker=marker,
