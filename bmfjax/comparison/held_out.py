@@ -22,8 +22,9 @@ from bmfjax.posterior.scores import observed_sample, predictive
 ROW_PARTS, COLUMN_BLOCKS = 2, 5
 #: Cells that are hidden or scored at most in a fit, and entries of the rows that it leaves out.
 MOST_CELLS, MOST_ENTRIES = 20_000, 4_000_000
-#: Different values up to which they may be stars, of which a fit needs each.
-FEW_VALUES = 100
+#: Different values up to which they may be stars, of which a fit needs each, and how often one
+#: then occurs at least, on average.
+FEW_VALUES, FEW_EACH = 100, 2
 
 
 # ---- cells ---------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def _last_of_values(data, hidden) -> np.ndarray:
     every = data.values if hasattr(data, "values") else data.dense()[data.observed()]
     values, counts = np.unique(every, return_counts=True)
     marked = np.zeros(len(hidden), bool)
-    if len(values) > FEW_VALUES:
+    if len(values) > FEW_VALUES or len(values) * FEW_EACH > len(every):
         return marked
     for value, count in zip(values, counts, strict=True):
         at = np.flatnonzero(hidden == value)

@@ -282,7 +282,7 @@ def compare_ranks(
     >>> import bmfjax
     >>> found = bmfjax.compare_ranks(
     ...     "davis", [1, 2], num_chains=2, num_warmup=200, num_samples=100, progress=False,
-    ...     without=("evidence", "blocks"),
+    ...     without=("evidence", "entries", "blocks"),
     ... )  # fmt: skip
     >>> found.table.index.tolist(), found.recommended in (1, 2)
     ([1, 2], True)
