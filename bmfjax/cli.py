@@ -539,8 +539,8 @@ def _add_rank(commands, models) -> None:
         formatter_class=_Help,
         description="Fit every rank, and compare them by P(rank), the log density of hidden "
         "entries and of hidden blocks (bi-cross-validation), PSIS-LOO, code length, and the "
-        "agreement of chains; recommend the smallest rank whose held-out scores are within one "
-        "standard error of the best.",
+        "agreement of chains; recommend the smallest rank whose held-out scores are within two "
+        "standard errors of the best.",
     )
     rank.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     rank.add_argument(

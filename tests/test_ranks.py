@@ -299,12 +299,12 @@ def table_of(entries, blocks=None, loo=None, chance=None, bits=None, se=0.01):
     return pd.DataFrame(columns, index=pd.RangeIndex(2, number + 2, name="rank"))
 
 
-def test_the_smallest_rank_within_one_error_is_taken():
-    assert choice.recommended(table_of([-0.2, -0.009, 0.0]))[0] == 3
-    assert choice.recommended(table_of([-0.2, -0.011, 0.0]))[0] == 4
+def test_the_smallest_rank_within_two_errors_is_taken():
+    assert choice.recommended(table_of([-0.2, -0.019, 0.0]))[0] == 3
+    assert choice.recommended(table_of([-0.2, -0.021, 0.0]))[0] == 4
     assert choice.recommended(table_of([0.0, -0.001, -0.002]))[0] == 2
     # By both, where both are known; by entries where no rank is good by both.
-    assert choice.recommended(table_of([-0.2, -0.005, 0.0], [-0.2, -0.02, 0.0]))[0] == 4
+    assert choice.recommended(table_of([-0.2, -0.005, 0.0], [-0.2, -0.03, 0.0]))[0] == 4
     apart = choice.recommended(table_of([0.0, -0.2, -0.3], [-0.3, -0.2, 0.0]))
     assert apart[0] == 2 and "bi-cross-validation takes 4" in apart[1]
     only = choice.recommended(table_of([math.nan] * 3, loo=[-0.2, 0.0, -0.1]))
@@ -315,7 +315,7 @@ def test_the_reason_says_what_agrees_and_what_does_not():
     good = [-0.2, 0.0, -0.001]
     _, reason = choice.recommended(table_of(good, good, good, [0.01, 0.93, 0.06], [900, 800, 850]))
     assert reason == (
-        "Rank 3 is the smallest within one standard error of the best score of hidden entries and "
+        "Rank 3 is the smallest within two standard errors of the best score of hidden entries and "
         "of bi-cross-validation; PSIS-LOO, P(rank) of 0.93 and code length agree."
     )
     table = table_of(good, good, [-0.3, -0.1, 0.0], [0.01, 0.09, 0.9], [700, 800, 850])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bmfjax.comparison.fits import MANY_DOUBTFUL
+from bmfjax.comparison.fits import MANY_DOUBTFUL, TELLING
 
 #: What the scores are called in sentences, the held-out ones first.
 SCORES = {
@@ -22,10 +22,10 @@ def recommended(table: pd.DataFrame) -> tuple[int, str]:
     """Return the rank to take, and why, in one sentence.
 
     It is the smallest rank whose held-out scores, by hidden entries and by bi-cross-validation,
-    are both within one standard error of the best, by the paired difference (the rule of Breiman,
-    Friedman, Olshen, Stone 1984, section 3.4.3). If no rank is so by both, hidden entries decide.
-    Without held-out scores it is the same rule on the scores of entries left out in turn. What
-    other criteria prefer is said.
+    are both within two standard errors of the best, those of the paired difference: more factors
+    then predict no better, as far as can be told (`bmfjax.compare` asks for as much). If no rank is
+    so by both, hidden entries decide. Without held-out scores it is the same rule on the scores of
+    entries left out in turn. What other criteria prefer is said.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def recommended(table: pd.DataFrame) -> tuple[int, str]:
     used = names if both else names[:1]
     rank = min(both or close[names[0]])
     text = (
-        f"Rank {rank} is the smallest within one standard error of the best score of "
+        f"Rank {rank} is the smallest within two standard errors of the best score of "
         f"{' and of '.join(SCORES[name] for name in used)}"
     )
     agreeing, others = [], []
@@ -77,9 +77,9 @@ def _known(table, name) -> bool:
 
 
 def _close(table, name) -> set[int]:
-    """Return the ranks within one standard error of the best."""
+    """Return the ranks that cannot be told from the best."""
     behind, error = (table[f"{name}_difference{end}"] for end in ("", "_se"))
-    return {int(rank) for rank in table.index[behind >= -np.nan_to_num(error)]}
+    return {int(rank) for rank in table.index[behind >= -TELLING * np.nan_to_num(error)]}
 
 
 def _named(table, criterion, rank) -> str:

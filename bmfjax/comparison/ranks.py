@@ -220,8 +220,9 @@ def compare_ranks(
 
     .. math:: P(r \mid D) = Z_r / \textstyle\sum_q Z_q.
 
-    The rank that is recommended is the smallest whose held-out scores are within one standard
-    error of the best.
+    The rank that is recommended is the smallest whose held-out scores are within two standard
+    errors of the best, those of the paired difference: more factors predict no better, as far as
+    can be told.
 
     Parameters
     ----------
@@ -274,8 +275,7 @@ def compare_ranks(
     Annals of Applied Statistics 3(2). Vehtari, Gelman, Gabry (2017), "Practical Bayesian model
     evaluation using leave-one-out cross-validation and WAIC", Statistics and Computing 27.
     Miettinen, Vreeken (2014), "MDL4BMF: minimum description length for Boolean matrix
-    factorization", ACM Transactions on Knowledge Discovery from Data 8(4). Breiman, Friedman,
-    Olshen, Stone (1984), "Classification and regression trees", section 3.4.3.
+    factorization", ACM Transactions on Knowledge Discovery from Data 8(4).
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,15 +30,20 @@ SCORES = (
     ("blocks", "bi-cross-validation", "s"),
     ("loo", "PSIS-LOO", "^"),
 )
+#: Standard errors below and above the best that are shown enlarged.
+CLOSE = (9.0, 3.0)
 #: R-hat above which chains do not agree.
 RHAT_USABLE = 1.05
 
 
 def ranks_figure(table, recommended: int) -> Figure:
     """Draw a table of `bmfjax.comparison.RankComparison`, one panel a criterion."""
-    panels = [(_scores, 2.6), (_shared, 1.7)]
+    panels = [(_scores, 2.4), (_shared, 1.6)]
+    close = _close_range(table)
+    if close is not None:
+        panels.insert(1, (functools.partial(_scores, close=close), 1.9))
     if table["probability"].notna().any():
-        panels.insert(1, (_probabilities, 1.6))
+        panels.insert(-1, (_probabilities, 1.6))
     if table["code_length"].notna().any():
         panels.insert(-1, (_code_lengths, 1.6))
     heights = [height for _, height in panels]
@@ -54,7 +60,18 @@ def ranks_figure(table, recommended: int) -> Figure:
     return figure
 
 
-def _scores(ax, table) -> None:
+def _close_range(table) -> tuple[float, float] | None:
+    """Return the scores near the best that are shown enlarged, where others are far below."""
+    shown = [name for name, *_ in SCORES if table[name].notna().any()]
+    errors = table[[f"{name}_difference_se" for name in shown]].to_numpy(float)
+    unit = float(np.median(errors[errors > 0])) if (errors > 0).any() else 0.0
+    lowest = np.nanmin(table[[f"{name}_difference" for name in shown]].to_numpy(float))
+    return (
+        None if not unit or lowest > -2 * CLOSE[0] * unit else (-CLOSE[0] * unit, CLOSE[1] * unit)
+    )
+
+
+def _scores(ax, table, close=None) -> None:
     """Draw how far each rank is behind the best, with standard errors of the difference."""
     shown = [s for s in SCORES if table[s[0]].notna().any()]
     for n, (name, label, marker) in enumerate(shown):
@@ -65,6 +82,10 @@ def _scores(ax, table) -> None:
             markersize=5, color=COLOURS[n], linewidth=1, capsize=2, elinewidth=1,
         )  # fmt: skip
     ax.axhline(0, color=EDGE, **DASHED)
+    if close is not None:
+        ax.set_ylim(*close)
+        heading(ax, "The same, near the best")
+        return
     ax.legend(fontsize=8.5, frameon=False, loc="lower right")
     heading(ax, "Mean log density of a cell, against the best rank (bars: one standard error)")
 
