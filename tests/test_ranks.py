@@ -432,6 +432,10 @@ def test_what_cannot_be_known_is_noted(no_sampling):
     )
     assert real.table[["entries", "blocks", "code_length", "probability"]].isna().all().all()
     assert len(real.plot().axes) == 2 and "PSIS-LOO" in real.reason
+    near = dataclasses.replace(real, table=table_of([-0.5, -0.01, 0.0], chance=[0.0, 0.6, 0.4]))
+    titles = [ax.get_title(loc="left") for ax in near.plot().axes]
+    assert titles[1:3] == ["The same, near the best", "Probability of the rank, by the evidence"]
+    assert near.plot().axes[1].get_ylim() == pytest.approx((-0.09, 0.03))
 
 
 def test_ctrl_c_ends_the_whole_comparison(no_sampling, monkeypatch):

@@ -65,10 +65,11 @@ def _close_range(table) -> tuple[float, float] | None:
     shown = [name for name, *_ in SCORES if table[name].notna().any()]
     errors = table[[f"{name}_difference_se" for name in shown]].to_numpy(float)
     unit = float(np.median(errors[errors > 0])) if (errors > 0).any() else 0.0
-    lowest = np.nanmin(table[[f"{name}_difference" for name in shown]].to_numpy(float))
-    return (
-        None if not unit or lowest > -2 * CLOSE[0] * unit else (-CLOSE[0] * unit, CLOSE[1] * unit)
-    )
+    behind = table[[f"{name}_difference" for name in shown]].to_numpy(float)
+    low, high = -CLOSE[0] * unit, CLOSE[1] * unit
+    # More than the best of each score is near, and more than half of the height is not.
+    several = (behind >= low).sum() > len(shown)
+    return (low, high) if unit and several and np.nanmin(behind) < 2 * low else None
 
 
 def _scores(ax, table, close=None) -> None:
