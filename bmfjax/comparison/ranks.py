@@ -328,7 +328,7 @@ def read_ranks(ranks: Iterable[int] | str) -> list[int]:
         if whole := re.fullmatch(r"\s*(\d+)\s*:\s*(\d+)\s*", ranks):
             low, high = map(int, whole.groups())
             if low >= high:
-                raise InputError(f"{said}, from {low} up to {high}; {form}")
+                raise InputError(f"{said}, and {low} is not below {high}; {form}")
             ranks = range(low, high + 1)
         elif re.fullmatch(r"[\d\s,]+", ranks):
             ranks = [int(number) for number in re.split(r"[\s,]+", ranks.strip(" ,"))]
