@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bmfjax import models
-    from bmfjax.comparison import compare
+    from bmfjax.comparison import compare, compare_ranks
     from bmfjax.data import (
         BinaryMatrix,
         Ratings,
@@ -48,6 +48,7 @@ __all__ = [
     "RealMatrix",
     "TruncatedGibbs",
     "compare",
+    "compare_ranks",
     "datasets",
     "fit",
     "generate_product",
@@ -62,7 +63,7 @@ __all__ = [
 
 #: Where each public name comes from, as above for type checkers.
 _HOMES = {
-    "bmfjax.comparison": ("compare",),
+    "bmfjax.comparison": ("compare", "compare_ranks"),
     "bmfjax.data": (
         "BinaryMatrix",
         "Ratings",

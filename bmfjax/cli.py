@@ -1,4 +1,4 @@
-"""The command line: fit, predict, transform, compare, generate, report, datasets."""
+"""The command line: fit, rank, predict, transform, compare, generate, report, datasets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def build_parser(models: bool = True) -> argparse.ArgumentParser:
-    """Return the parser with all commands; without `models` those of `fit` lack their options.
+    """Return the parser with all commands; without `models` `fit` and `rank` lack their options.
 
-    To name the models takes seconds of imports, which only `fit` is worth.
+    To name the models takes seconds of imports, which only these are worth.
     """
     parser = argparse.ArgumentParser(
         prog="bmfjax", description="Factorise matrices, with uncertainty."
@@ -41,6 +41,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands, models)
+    _add_rank(commands, models)
     _add_predict(commands)
     _add_transform(commands)
     _add_compare(commands)
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser(models="fit" in arguments).parse_args(arguments)
+    options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
     options.again = _resuming(arguments)
     # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -144,27 +145,7 @@ def _add_fit(commands, models) -> None:
         "--max-rank", type=int, metavar="N",
         help="with --rank auto: the most factors that there may be (20)",
     )  # fmt: skip
-    fit.add_argument("--chains", type=int, default=4, help="independent chains")
-    fit.add_argument(
-        "--warmup", type=_number_or_auto, default="auto", metavar="N",
-        help="steps before draws count; auto: as many as the draws ask for (1000 with a number of "
-        "--samples)",
-    )  # fmt: skip
-    fit.add_argument(
-        "--samples", type=_number_or_auto, default="auto", metavar="N",
-        help="draws of each chain; auto: until R-hat and effective draws are those of a reliable "
-        "fit, or --max-time is up",
-    )  # fmt: skip
-    fit.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="a further option of the sampler, such as moves=birth, sampling=uniform with "
-        "--sampler svi, or walls=[1000,30,2] with --model nmf; may be given again",
-    )  # fmt: skip
-    fit.add_argument(
-        "--prior-value", action="append", default=[], metavar="NAME=VALUE",
-        help="a value of the model's priors, by its name in bmfjax.fit, such as scale=2 of the "
-        "logistic model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
-    )  # fmt: skip
+    _add_sampling(fit)
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
         help="stop sampling after so many seconds (600 where --samples is auto, else none; none "
@@ -186,6 +167,31 @@ def _add_fit(commands, models) -> None:
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
+
+
+def _add_sampling(parser) -> None:
+    """Add what every fit of a command has in common."""
+    parser.add_argument("--chains", type=int, default=4, help="independent chains")
+    parser.add_argument(
+        "--warmup", type=_number_or_auto, default="auto", metavar="N",
+        help="steps before draws count; auto: as many as the draws ask for (1000 with a number of "
+        "--samples)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--samples", type=_number_or_auto, default="auto", metavar="N",
+        help="draws of each chain; auto: until R-hat and effective draws are those of a reliable "
+        "fit, or --max-time is up",
+    )  # fmt: skip
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="a further option of the sampler, such as moves=birth, sampling=uniform with "
+        "--sampler svi, or walls=[1000,30,2] with --model nmf; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prior-value", action="append", default=[], metavar="NAME=VALUE",
+        help="a value of the model's priors, by its name in bmfjax.fit, such as scale=2 of the "
+        "logistic model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
+    )  # fmt: skip
 
 
 def _number_or_auto(text):
@@ -534,6 +540,86 @@ def _print_table(frame, title) -> None:
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
     Console().print(table)
+
+
+# ---- rank ------------------------------------------------------------------------------------
+
+
+def _add_rank(commands, models) -> None:
+    rank = commands.add_parser(
+        "rank",
+        help="compare numbers of factors, and recommend one",
+        formatter_class=_Help,
+        description="Fit every rank, and compare them by P(rank), the log density of hidden "
+        "entries and of hidden blocks (bi-cross-validation), PSIS-LOO, code length, and the "
+        "agreement of chains; recommend the smallest rank whose held-out scores are within two "
+        "standard errors of the best.",
+    )
+    rank.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
+    rank.add_argument(
+        "--ranks", default="2:8", metavar="RANKS", help="2:12 is all from 2 to 12; 2,4,8 is these"
+    )
+    _add_sampling(rank)
+    rank.add_argument(
+        "--max-time", type=float, default=120.0, metavar="SECONDS",
+        help="sampling for a rank, divided among its fits; inf is no limit",
+    )  # fmt: skip
+    rank.add_argument(
+        "--hidden", type=float, default=0.1, metavar="SHARE",
+        help="share of the observed entries that are hidden at once",
+    )  # fmt: skip
+    rank.add_argument(
+        "--without", action="append", default=[], choices=["evidence", "entries", "blocks"],
+        help="leave out P(rank), hidden entries or bi-cross-validation, and so their fits; may be "
+        "given again",
+    )  # fmt: skip
+    rank.add_argument("--seed", type=int, default=0, help="of the fits, and of what is hidden")
+    rank.add_argument(
+        "--output", type=Path, metavar="FOLDER",
+        help="folder for table.csv, ranks.json and the picture ranks.png (where not given: the "
+        "table is only printed)",
+    )  # fmt: skip
+    rank.add_argument(
+        "--overwrite", action="store_true", help="replace a comparison of ranks that is there"
+    )
+    rank.add_argument("--quiet", action="store_true", help="no progress bar")
+    if models:
+        _add_models(rank)
+    _add_ratings(rank)
+    _add_reading(rank)
+    rank.set_defaults(run=_rank, probability=False)
+
+
+def _rank(options) -> int:
+    from bmfjax.comparison.ranks import check_folder, compare_ranks, read_ranks
+
+    ranks = read_ranks(options.ranks)
+    if options.output is not None:
+        check_folder(options.output, options.overwrite)
+    data = _read(options)
+    priors, sampler_options = of_model(options)
+    found = compare_ranks(
+        data,
+        ranks,
+        model=options.model,
+        sampler=options.sampler,
+        priors=priors,
+        num_chains=options.chains,
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        max_time=options.max_time,
+        seed=options.seed,
+        progress=not options.quiet,
+        sampler_options=sampler_options,
+        hidden=options.hidden,
+        without=options.without,
+    )
+    _print_table(found.printed, f"Ranks of {data.name or options.data}: {options.model} model")
+    print(*found.lines, sep="\n")
+    if options.output is not None:
+        found.save(options.output, overwrite=options.overwrite)
+        print(f"Table and picture are in {options.output}; look at {options.output / 'ranks.png'}")
+    return 0
 
 
 # ---- predict, transform ----------------------------------------------------------------------

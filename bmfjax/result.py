@@ -13,6 +13,7 @@ import pandas as pd
 
 from bmfjax import store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import (
     Binarized,
     Coverage,
@@ -423,6 +424,49 @@ class Fit:
         i, j, values = (np.asarray(part) for part in (i, j, values))
         return self._log_density(i, j, values)
 
+    def score_new(self, new, i, j, values, *, seed: int = 0) -> np.ndarray:
+        """Return the log predictive density of further cells of new rows.
+
+        Each is given the cells of its row that `new` observes and the fitted data. The usage of the
+        new rows is inferred for every draw of everything else: of the Boolean model summed over all
+        sets of factors up to rank 8, and drawn beyond; of matrix factorisations drawn. Of the
+        relaxed and the nonnegative model it is the least-squares fit to what is observed, as Owen
+        and Perry (2009, section 5) have it; of the logistic model its variational posterior.
+
+        Parameters
+        ----------
+        new : data of the fitted kind, or array
+            As for `transform`; the cells that are scored are missing in it.
+        i, j : (cell,) int
+            Positions of rows in `new`, and of columns.
+        values : (cell,) float
+            What was observed there.
+        seed : int
+            Of usage that is drawn.
+
+        Returns
+        -------
+        (cell,) float64
+
+        References
+        ----------
+        Owen, Perry (2009), "Bi-cross-validation of the SVD and the nonnegative matrix
+        factorization", Annals of Applied Statistics 3(2).
+
+        Examples
+        --------
+        >>> import bmfjax, numpy as np
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> row = fit.data.dense()[:1].copy()
+        >>> row[0, 13] = np.nan
+        >>> bool(fit.score_new(row, [0], [13], [0.0])[0] < 0)
+        True
+        """
+        i, j, values = (np.asarray(part) for part in (i, j, values))
+        return self._score_new(new, i, j, values, seed)
+
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
 
@@ -464,6 +508,27 @@ class Fit:
         """Return what `log_density` does, of arrays."""
         fits = cells.cell_draws(self, i, j)
         return scores.normal_density(values, fits, cells.noise_sd(self))
+
+    def _score_new(self, new, i, j, values, seed) -> np.ndarray:
+        """Return what `score_new` does, of arrays."""
+        return scores.predictive(self._with_rows(new, seed), (i, j, values))
+
+    def _with_rows(self, new, seed) -> Fit:
+        """Return a fit whose rows are new ones, for `log_density` alone."""
+        raise NotImplementedError
+
+    def _with_best_usage(self, new, upper: float) -> Fit:
+        """Return `_with_rows` of the usage in [0, `upper`] that fits best, of up to 100 draws."""
+        number = self.usage_draws.shape[0] * self.usage_draws.shape[1]
+        chosen = spaced(number, products.NUM_FITTED, down=True)
+        basis, others = (
+            {n: v.reshape(1, number, *v.shape[2:])[:, chosen] for n, v in draws.items()}
+            for draws in ({"basis": self.basis_draws}, self.other_draws)
+        )
+        usage = np.stack(list(products.best_usages(new.dense(), basis["basis"][0], upper=upper)))
+        return dataclasses.replace(
+            self, data=new, usage_draws=usage[None], basis_draws=basis["basis"], other_draws=others
+        )
 
     #: What `log_density` is of: fits are compared where it is the same.
     scored: ClassVar[str] = "densities of numbers"

@@ -80,6 +80,26 @@ def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
     return Mixing(split_rhat(entries), ess_bulk(entries), share)
 
 
+#: What the first word of a verdict comes to.
+WORDS = {
+    "Reliable": "reliable",
+    "Usable": "usable",
+    "Use": "in part",
+    "Not": "unchecked",
+    "Do": "unreliable",
+}
+
+
+def word_of(sentence: str) -> str:
+    """Return a verdict in a word.
+
+    >>> word_of("Do not rely on this run, because ...")
+    'unreliable'
+    """
+    first = sentence.replace(":", " ").replace(",", " ").split()
+    return WORDS.get(first[0] if first else "", "unknown")
+
+
 def suffices(figures: Mapping, chains: int) -> bool:
     """Whether draws with these figures need no more beside them.
 

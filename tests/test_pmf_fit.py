@@ -14,6 +14,7 @@ from bmfjax import verdict
 from bmfjax.data import InputError
 from bmfjax.families import ask
 from bmfjax.families.ratings import density_of
+from bmfjax.posterior import scores
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
@@ -141,6 +142,10 @@ def test_new_lines_are_predicted_given_the_other_side(model, side):
     at = (range(5), None) if side == "rows" else (None, range(5))
     mine, theirs = given.predict(*at), fit.predict(*at)
     assert np.abs(mine - theirs).mean() < 0.1
+    if side == "rows":
+        cells = new.rows[::3], new.columns[::3], new.values[::3]
+        scored = scores.predictive(given, cells)
+        np.testing.assert_allclose(fit.score_new(new, *cells), scored, rtol=1e-4)
     assert given.data.shape == new.shape
 
 

@@ -39,7 +39,7 @@ from bmfjax.infer import ChainRun, OrMachineGibbs, boolean_starts
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
-from bmfjax.infer.new_rows import usage_of_new_rows
+from bmfjax.infer.new_rows import chance_in_new_rows, usage_of_new_rows
 from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.ladders import geometric_ladder
@@ -171,6 +171,11 @@ class BooleanFit(TileFit):
     def transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
         return usage_of_new_rows(new, self.basis_draws, self.other_draws)
+
+    def _score_new(self, new, i, j, values, seed):
+        new = matched_rows(self, new)
+        one = chance_in_new_rows(new, self.basis_draws, self.other_draws, i, j)
+        return scores.log_chance(values, one)
 
 
 class Boolean(Family):

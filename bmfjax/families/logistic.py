@@ -184,12 +184,17 @@ class LogisticFit(Fit):
         return found
 
     def transform(self, new_rows) -> np.ndarray:
-        new = matched_rows(self, new_rows)
+        mean, _ = self._usage_of_new(matched_rows(self, new_rows))
+        return mean[..., : self.rank].mean(0, dtype=float)
+
+    def _usage_of_new(self, new) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and variances (start, rows, width) of the vectors of new rows."""
         prior = LogisticPrior(self.rank, **self.settings["priors"])
         at, step = self.approximation, max(1, BLOCK // new.num_columns)
         solve = jax.jit(usage_given_basis, static_argnames="prior")
         ones, missing = new.ones(), new.missing()
-        usage = np.zeros((new.num_rows, self.rank))
+        shape = (self.num_chains, new.num_rows, prior.width)
+        found = [np.zeros(shape, at[f"usage_{moment}"].dtype) for moment in mixture.MOMENTS]
         for start in range(self.num_chains):
             basis, bias = (
                 Gaussian(
@@ -199,9 +204,20 @@ class LogisticFit(Fit):
             )
             for i in range(0, new.num_rows, step):
                 values, hidden = (m[i : i + step].toarray().astype(bool) for m in (ones, missing))
-                found = solve(basis, bias, prior, values, ~hidden)
-                usage[i : i + step] += np.asarray(found.mean)[:, : self.rank]
-        return usage / self.num_chains
+                solved = solve(basis, bias, prior, values, ~hidden)
+                for moments, of_block in zip(found, solved, strict=True):
+                    moments[start, i : i + step] = np.asarray(of_block)
+        return tuple(found)
+
+    def _score_new(self, new, i, j, values, seed):
+        moments = self._usage_of_new(matched_rows(self, new))
+        of_rows = dict(zip(("usage_mean", "usage_variance"), moments, strict=True))
+        approximation = dict(self.approximation) | of_rows
+        parts = [
+            mixture.probability_of_a_one(*mixture.cell_log_odds(approximation, i[some], j[some]))
+            for some in cells.blocks(len(i), self._width())
+        ]
+        return scores.log_chance(values, np.concatenate([part.mean(0) for part in parts]))
 
 
 class Logistic(Family):

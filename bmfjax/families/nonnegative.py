@@ -108,6 +108,9 @@ class NonnegativeFit(NumbersFit):
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(new.dense(), draws, upper=np.inf)
 
+    def _with_rows(self, new, seed):
+        return self._with_best_usage(matched_rows(self, new, read_real), upper=np.inf)
+
 
 class Nonnegative(Family):
     """Nonnegative factors with exponential priors."""

@@ -212,6 +212,14 @@ class RatingsFit(NumbersFit):
     def transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage
 
+    def _with_rows(self, new, seed):
+        new = _matrix(new, self, "rows")
+        check_columns(self.data, new)
+        sweeps = 1 if self.link == "identity" else SWEEPS
+        drawn = _draws_of_new(self, new, "row", sweeps, seed)
+        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
+        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+
     def given_new(self, new, side="rows", *, sweeps=None, seed=0) -> RatingsFit:
         if side not in SIDES:
             raise InputError(f"side is {side!r}; choose 'rows' or 'columns'")

@@ -69,6 +69,9 @@ class RelaxedFit(TileFit):
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(new.dense(), draws, upper=1.0)
 
+    def _with_rows(self, new, seed):
+        return self._with_best_usage(matched_rows(self, new), upper=1.0)
+
 
 class Relaxed(Family):
     """Factors in [0, 1] and a learned normal noise."""

@@ -40,15 +40,19 @@ def finish(
     progress: bool = True,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
+    patient: bool = False,
 ) -> Fit:
-    """Sample, and return the result; the options are those of `bmfjax.fit`."""
+    """Sample, and return the result; the options are those of `bmfjax.fit`.
+
+    A `patient` run goes on beyond `max_time` until there are draws enough for a result.
+    """
     if max_time is not None and not max_time > 0:
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
     if resume and checkpoint is None:
         raise InputError("resume needs a checkpoint folder; give checkpoint=")
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
-    clock = _Clock(max_time, told=max_time is not None)
+    clock = _Clock(max_time, told=max_time is not None and not patient)
     if max_time is None and request.is_auto and chains.limited:
         clock = _Clock(MAX_TIME, told=False)
     identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}

@@ -1,4 +1,4 @@
-"""A progress bar on standard error."""
+"""Progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -17,6 +17,28 @@ from rich.progress import (
 )
 
 from bmfjax.infer.run import ChainRun
+
+
+@contextlib.contextmanager
+def tasks_bar(total: int, enabled: bool) -> Iterator[Callable[[str], None]]:
+    """Show how many of several fits are done; call what is yielded with the next one's name."""
+    if not enabled:
+        yield lambda name: None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        begun = 0
+
+        def show(name):
+            nonlocal begun
+            bar.update(task, completed=begun, description=name)
+            begun += 1
+
+        yield show
+        bar.update(task, completed=total)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -191,25 +193,36 @@ def predictive(usage, basis, flip_rate) -> np.ndarray:
     return total / len(rates)
 
 
+#: Draws of the basis to which the usage of new rows is fitted, at most.
+NUM_FITTED = 100
+
+
 def best_usage(
-    values, basis_draws, num_draws: int = 100, sweeps: int = 200, upper: float = 1.0
+    values, basis_draws, num_draws: int = NUM_FITTED, sweeps: int = 200, upper: float = 1.0
 ) -> np.ndarray:
     """Return the usage in [0, `upper`] that fits best, averaged over up to `num_draws` draws.
 
     `values` (rows, columns) has NaN where missing, `basis_draws` is (draw, columns, rank). At most
     `sweeps` coordinate sweeps solve the least squares. A row without information has NaN.
     """
-    observed = ~np.isnan(values)
-    filled = np.nan_to_num(values).astype(np.float64)
     chosen = spaced(len(basis_draws), num_draws, down=True)
     total = np.zeros((len(values), basis_draws.shape[-1]))
-    for draw in chosen:
-        total += _box_least_squares(
-            filled, observed, basis_draws[draw].astype(np.float64), sweeps, upper
-        )
+    for usage in best_usages(values, basis_draws[chosen], sweeps, upper):
+        total += usage
     total /= len(chosen)
-    total[~observed.any(1)] = np.nan
+    total[np.isnan(values).all(1)] = np.nan
     return total
+
+
+def best_usages(values, basis_draws, sweeps: int = 200, upper: float = 1.0) -> Iterator[np.ndarray]:
+    """Yield the usage (rows, rank) in [0, `upper`] that fits best, of one draw after the other.
+
+    A row without information has one half; arguments as of `best_usage`.
+    """
+    observed = ~np.isnan(values)
+    filled = np.nan_to_num(values).astype(np.float64)
+    for basis in basis_draws:
+        yield _box_least_squares(filled, observed, basis.astype(np.float64), sweeps, upper)
 
 
 def _box_least_squares(values, observed, basis, sweeps, upper):

@@ -33,7 +33,11 @@ def flipped_density(values, product, rates) -> np.ndarray:
     `rates` is (draw, 2): the flip rate of zeros, and that of ones.
     """
     of_zeros, of_ones = np.asarray(rates, float).T[..., None]
-    one = np.where(product, 1.0 - of_ones, of_zeros)
+    return log_chance(values, np.where(product, 1.0 - of_ones, of_zeros))
+
+
+def log_chance(values, one) -> np.ndarray:
+    """Return the log probability of bits whose probability of a one is `one`, shaped alike."""
     return np.log(np.maximum(np.where(np.asarray(values) > 0.5, one, 1.0 - one), TINY))
 
 
@@ -91,6 +95,22 @@ def _at(matrix, i, j) -> np.ndarray:
     found = matrix[i, j]
     # SciPy returns an array or a sparse one, depending on its version.
     return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
+
+
+def predictive(fit, cells) -> np.ndarray:
+    r"""Return the log predictive density (cell,) of `cells` (rows, columns, values) not fitted.
+
+    .. math:: \log \frac{1}{S} \sum_s p(x_{ij} \mid \theta_s)
+
+    The densities of a block of cells are formed at a time.
+    """
+    i, j, values = cells
+    chains, draws = fit.usage_draws.shape[:2]
+    parts = [
+        logsumexp(fit.log_density(i[some], j[some], values[some]), 0) - np.log(chains * draws)
+        for some in blocks(len(i), 4 * chains * draws)
+    ]
+    return np.concatenate(parts)
 
 
 def scored(fit, cells) -> list[LeaveOneOut]:

@@ -1,0 +1,101 @@
+"""Parts of data of any kind: some of the rows, all but some of the cells, and repeated rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data import stores
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.ratings import Ratings
+from bmfjax.data.real import RealMatrix
+
+
+def rows_of(data, rows):
+    """Return some rows (row,) int of data, all columns and their names.
+
+    >>> rows_of(BinaryMatrix([[1, 0], [0, 1], [1, None]]), np.array([0, 2])).dense()
+    array([[ 1.,  0.],
+           [ 1., nan]], dtype=float32)
+    """
+    names = {
+        "row_names": tuple(data.row_names[i] for i in rows) if data.has_row_names else None,
+        "column_names": data.column_names if data.has_column_names else None,
+        "name": data.name,
+    }
+    if isinstance(data, BinaryMatrix):
+        store = _store(data.ones()[rows], data.missing()[rows], data.is_sparse)
+        return BinaryMatrix._from_store(store, **names)
+    if isinstance(data, RealMatrix):
+        return RealMatrix(data.dense(np.float64)[rows], **names)
+    place = np.full(data.num_rows, -1)
+    place[rows] = np.arange(len(rows))
+    held = place[data.rows] >= 0
+    return Ratings(
+        place[data.rows[held]], data.columns[held], data.values[held],
+        shape=(len(rows), data.num_columns), scale=data.scale, **names,
+    )  # fmt: skip
+
+
+def without_cells(data, i, j):
+    """Return the same data in which the cells (cell,) of rows `i` and columns `j` are missing.
+
+    >>> without_cells(BinaryMatrix([[1, 0], [0, 1]]), np.array([1]), np.array([0])).dense()
+    array([[ 1.,  0.],
+           [nan,  1.]], dtype=float32)
+    """
+    names = {
+        "row_names": data.row_names if data.has_row_names else None,
+        "column_names": data.column_names if data.has_column_names else None,
+        "name": data.name,
+    }
+    if isinstance(data, BinaryMatrix):
+        hidden = sp.csr_array((np.ones(len(i), bool), (i, j)), shape=data.shape)
+        missing = stores.canonical(data.missing() + hidden)
+        return BinaryMatrix._from_store(_store(data.ones(), missing, data.is_sparse), **names)
+    if isinstance(data, RealMatrix):
+        values = data.dense(np.float64).copy()
+        values[i, j] = np.nan
+        return RealMatrix(values, **names)
+    left = ~np.isin(_numbers(data, data.rows, data.columns), _numbers(data, i, j))
+    return Ratings(
+        data.rows[left], data.columns[left], data.values[left],
+        shape=data.shape, scale=data.scale, **names,
+    )  # fmt: skip
+
+
+def repeated(data, times: int):
+    """Return the rows of data several times, one below the other, without their names.
+
+    >>> repeated(BinaryMatrix([[1, 0], [0, None]]), 2).dense()
+    array([[ 1.,  0.],
+           [ 0., nan],
+           [ 1.,  0.],
+           [ 0., nan]], dtype=float32)
+    """
+    names = {"column_names": data.column_names if data.has_column_names else None}
+    if isinstance(data, BinaryMatrix):
+        parts = (sp.vstack([m] * times, format="csr") for m in (data.ones(), data.missing()))
+        return BinaryMatrix._from_store(_store(*parts, data.is_sparse), **names)
+    if isinstance(data, RealMatrix):
+        return RealMatrix(np.tile(data.dense(np.float64), (times, 1)), **names)
+    places = np.repeat(np.arange(times) * data.num_rows, data.num_ratings)
+    return Ratings(
+        np.tile(data.rows, times) + places, np.tile(data.columns, times),
+        np.tile(data.values, times), shape=(times * data.num_rows, data.num_columns),
+        scale=data.scale, **names,
+    )  # fmt: skip
+
+
+def _store(ones, missing, is_sparse):
+    """Return the store of a binary matrix from its ones and its missing entries, both CSR."""
+    if is_sparse:
+        return stores.sparse_store(stores.canonical(ones), stores.canonical(missing))
+    missing = missing.toarray()
+    ones = np.where(missing, 0, ones.toarray()).astype(np.uint8)
+    return stores.DenseStore(ones, missing if missing.any() else None)
+
+
+def _numbers(data, i, j):
+    """Number cells by row and column."""
+    return np.asarray(i, np.int64) * data.num_columns + np.asarray(j, np.int64)
