@@ -733,10 +733,11 @@ class Fit:
 
         Of the Boolean and the relaxed model. The tile :math:`T_k` of factor k is the rectangle of
         `usage_binary` and `basis_binary`. It is real if the matrix without noise has a factor
-        :math:`S_l` of which :math:`T_k` is most,
-        :math:`J_{kl} = |T_k \cap S_l| / |T_k \cup S_l| \ge 1/2`, and which has more than a tenth of
-        its cells in :math:`T_k` to itself. No two tiles share a factor. The posterior probability
-        of that is the share of the draws of all chains in which it holds:
+        :math:`S_l` with a Jaccard index
+        :math:`J_{kl} = |T_k \cap S_l| / |T_k \cup S_l| \ge 1/2`, and the other factors, copies of
+        the tile aside, leave more than a tenth of :math:`T_k \cap S_l` to it. No two tiles share a
+        factor. The posterior probability of that is the share of the draws of all chains in which
+        it holds:
 
         .. math:: p_k = \frac{1}{S} \sum_{s=1}^S 1[T_k \text{ is real in draw } s].
 
@@ -768,7 +769,8 @@ class Fit:
             noise), which is no posterior probability; `chains`, how many have the tile in at least
             half of their draws; `flags`, joined by commas: "robust" (a probability of at least
             1 - `fdr`, found by all chains and without other flags), "empty", "redundant" (other
-            factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only".
+            factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only"
+            (not by all, and the shares of two chains differ by at least one half).
 
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`,
             whether it is in the tile; `membership`, the probability that it belongs to the tile,

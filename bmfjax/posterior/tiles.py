@@ -32,7 +32,7 @@ LEFT = 0.1
 #: Real factors belong to a tile from here on.
 MEMBER = 0.5
 #: Rows and columns of a tile by which it is told what other factors leave to it.
-MAX_LINES = 200
+MAX_LINES = 100
 #: Words that are compared at most; of more draws, evenly spaced ones are looked at.
 MAX_WORDS, LEAST_DRAWS = 2_000_000_000, 50
 #: Ends of an interval of 90 %.
@@ -88,29 +88,37 @@ def presence(usage_draws: PackedDraws, basis_draws: PackedDraws, usage, basis) -
     -------
     Presence
     """
-    alike = _jaccard(usage_draws, basis_draws, usage, basis)
+    shared, alike = _overlap(usage_draws, basis_draws, usage, basis)
     match = _match(alike)
     present = match >= 0
     for k in np.flatnonzero(present.any((0, 1))):
         # Copies of a tile do not explain it, unless they are the match of one before it.
         before = _one_hot(match[..., :k], alike.shape[-1]).any(-2)
         others = (alike[..., k, :] < SAME) | before
-        left = _share_left(
-            usage_draws, basis_draws, usage[:, k], basis[:, k], match[..., k], others
-        )
-        present[..., k] &= left > LEFT
+        # Counted one by one, others cover at least as much as together: few draws are left.
+        own = np.take_along_axis(shared[..., k, :], match[..., k, None], -1)[..., 0]
+        covered = (shared[..., k, :] * others).sum(-1)
+        unsure = present[..., k] & (covered >= (1 - LEFT) * own)
+        draws = (f.words[unsure][None] for f in (usage_draws, basis_draws))
+        draws = map(PackedDraws, draws, (usage_draws.size, basis_draws.size))
+        lines = (_members(f[:, k]) for f in (usage, basis))
+        left = _share_left(*draws, *lines, match[unsure][:, k], others[unsure])
+        present[unsure, k] = left > LEFT
     return Presence(match, present)
 
 
-def _jaccard(usage_draws, basis_draws, usage, basis) -> np.ndarray:
-    """Return the Jaccard index of every tile and factor: (chain, draw, tile, rank) float32."""
+def _overlap(usage_draws, basis_draws, usage, basis) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells that tiles and factors share, and their Jaccard index.
+
+    (chain, draw, tile, rank) float32 each.
+    """
     shared, sizes, own = 1.0, 1.0, 1.0
     for draws, tiles in ((usage_draws, usage), (basis_draws, basis)):
         shared = shared * _common(draws, pack_on_host(np.asarray(tiles, bool), transposed=True))
         sizes = sizes * count_ones(draws.words).astype(np.float32)
         own = own * np.asarray(tiles).sum(0, dtype=np.float32)
     union = sizes[..., None, :] + own[:, None] - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
+    return shared, np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
 
 
 def _common(draws: PackedDraws, tiles) -> np.ndarray:
@@ -140,36 +148,31 @@ def _match(alike) -> np.ndarray:
 
 
 def _share_left(usage_draws, basis_draws, rows, columns, match, others) -> np.ndarray:
-    """Return the share of a match's cells in the tile that the other factors of a draw leave to it.
+    """Return the share of a match's cells in some lines that the other factors leave to it.
 
-    (chain, draw); 0 without a match. `others` (chain, draw, rank) bool says which factors count.
+    (draw,), of draws (1, draw, lines, rank); `others` (draw, rank) bool says which factors count.
     """
-    chains, draws, rank = others.shape
-    lines = tuple(_members(f) for f in (rows, columns))
-    left = np.zeros((chains, draws))
-    width = max(len(lines[0]) * len(lines[1]), rank * sum(map(len, lines)))
-    for chain in range(chains):
-        for some in blocks(draws, width):
-            used, items = (
-                f.some(some, slice(chain, chain + 1)).lines(at)[0]
-                for f, at in zip((usage_draws, basis_draws), lines, strict=True)
-            )
-            own = match[chain, some]
-            at = np.maximum(own, 0)[:, None, None]
-            i, j = (np.take_along_axis(f, at, 2)[..., 0] for f in (used, items))
-            cells = i[:, :, None] & j[:, None, :]
-            by_others = (used & others[chain, some, None]).astype(np.float32)
-            covered = by_others @ np.swapaxes(items, 1, 2).astype(np.float32) > 0
-            total = cells.sum((1, 2))
-            free = (cells & ~covered).sum((1, 2))
-            # A match whose cells are all between the lines looked at is left whole.
-            share = np.divide(free, total, out=np.ones(len(total)), where=total > 0)
-            left[chain, some] = np.where(own >= 0, share, 0.0)
+    draws, rank = others.shape
+    left = np.ones(draws)
+    width = max(len(rows) * len(columns), rank * (len(rows) + len(columns)))
+    for some in blocks(draws, width):
+        used, items = (
+            usage_draws.some(some).lines(rows)[0],
+            basis_draws.some(some).lines(columns)[0],
+        )
+        at = match[some, None, None]
+        i, j = (np.take_along_axis(f, at, 2)[..., 0] for f in (used, items))
+        cells = i[:, :, None] & j[:, None, :]
+        by_others = (used & others[some, None]).astype(np.float32)
+        covered = by_others @ np.swapaxes(items, 1, 2).astype(np.float32) > 0
+        total = cells.sum((1, 2))
+        # A match whose cells are all between the lines looked at is left whole.
+        np.divide((cells & ~covered).sum((1, 2)), total, out=left[some], where=total > 0)
     return left
 
 
 def _members(inside) -> np.ndarray:
-    """Return up to 200 evenly spaced lines of a tile."""
+    """Return up to 100 evenly spaced lines of a tile."""
     members = np.flatnonzero(inside)
     return members[spaced(len(members), MAX_LINES)]
 

@@ -26,8 +26,9 @@ from bmfjax.posterior.tiles import (
 
 #: The level at which the page and the printed verdict speak.
 LEVEL = 0.05
-#: Share of a chain's draws from which on it has found a tile.
-FOUND = 0.5
+#: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
+#: chains from which on they disagree about it.
+FOUND, APART = 0.5, 0.5
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
 #: Flags of a factor.
@@ -46,7 +47,7 @@ class Trust(NamedTuple):
     draws: tuple[PackedDraws, PackedDraws]  # usage and basis of the draws that were looked at
     probability: np.ndarray  # (rank,) float64
     bound: np.ndarray  # (rank,) float64: of `density_bound`
-    redundant: np.ndarray  # (rank,) bool
+    redundant: np.ndarray  # (rank,) bool; empty ones are
 
 
 def trust_of(fit) -> Trust:
@@ -63,7 +64,7 @@ def trust_of(fit) -> Trust:
     # Others cover it, as reported or in most of the draws that have it.
     matched, needed = (found.match >= 0).mean((0, 1)), found.probability
     covered = ~alone.present[0, 0] | (needed < matched / 2)
-    return Trust(found, draws, needed, bound, covered & ~_empty(fit))
+    return Trust(found, draws, needed, bound, covered)
 
 
 def _empty(fit) -> np.ndarray:
@@ -76,7 +77,9 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     kept = np.zeros(fit.rank, bool)
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)
-    chains = (trust.found.of_chains >= FOUND).sum(0)
+    shares = trust.found.of_chains
+    chains, apart = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    robust = (trust.probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {
         "factor": np.arange(1, fit.rank + 1),
@@ -89,23 +92,24 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
         "chains": chains,
         "flags": [
             _flags(
-                trust.probability[k] >= 1 - level, bool(empty[k]), bool(trust.redundant[k]),
-                trust.bound[k] > level, int(chains[k]), fit.num_chains,
+                {EMPTY: empty[k]},
+                {
+                    REDUNDANT: trust.redundant[k],
+                    LOW: trust.bound[k] > level,
+                    SOME: apart[k] and chains[k] < fit.num_chains,
+                },
+                {ROBUST: robust[k]},
             )
             for k in range(fit.rank)
         ],
-    }  # fmt: skip
+    }
     return pd.DataFrame(table).set_index("factor")
 
 
-def _flags(sure, empty, redundant, low, chains, num_chains) -> str:
-    """Return the flags of a factor, joined by commas."""
-    if empty:
-        return EMPTY
-    said = [REDUNDANT] * redundant + [LOW] * bool(low) + [SOME] * (0 < chains < num_chains)
-    if not said and sure and chains == num_chains > 1:
-        said = [ROBUST]
-    return ", ".join(said)
+def _flags(*groups) -> str:
+    """Return the flags that hold in the first group of which any does, joined by commas."""
+    held = ([flag for flag, holds in group.items() if holds] for group in groups)
+    return ", ".join(next(filter(None, held), []))
 
 
 def member_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
@@ -162,6 +166,8 @@ def in_words(line, num_chains: int) -> str:
         said.append(f"{line['chains']} of {num_chains} chains found it")
     if LOW in flags:
         said.append("noise alone may hold a tile as dense")
+    if not said and not line["kept"]:
+        said.append("its cells change from draw to draw")
     return ", ".join(said)
 
 
