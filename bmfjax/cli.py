@@ -161,6 +161,17 @@ def _add_fit(commands, models) -> None:
     fit.add_argument(
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
+    fit.add_argument(
+        "--tiles", type=Path, metavar="FILE",
+        help="write the tiles with their probabilities and members to a .csv or .parquet "
+        "(ormachine, relaxed); --overwrite replaces such a table, never another file",
+    )  # fmt: skip
+    fit.add_argument(
+        "--fdr",
+        type=float,
+        metavar="Q",
+        help="false discovery rate at which --tiles says which are kept (0.05 where not given)",
+    )
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
     if models:
         _add_models(fit)
@@ -322,6 +333,7 @@ def _add_reading(parser) -> None:
 def _fit(options) -> int:
     from bmfjax.families import ask
     from bmfjax.families.sampling import finish
+    from bmfjax.predictions import check_place, write_table
     from bmfjax.store import (
         CHECKPOINT,
         FILES,
@@ -332,6 +344,7 @@ def _fit(options) -> int:
         holds_checkpoint,
     )
 
+    _check_tiles(options)
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
@@ -359,6 +372,8 @@ def _fit(options) -> int:
     # replaces it.
     with hold(output):
         check_files(output, replace, names, options.data)
+        if options.tiles is not None:  # only now: it may be for this directory
+            check_place(options.tiles, replace, options.data)
         options.checkpoint, options.stage = checkpoint, BEFORE
         result = finish(
             request,
@@ -370,7 +385,36 @@ def _fit(options) -> int:
         )
         options.stage = AFTER
         _store(result, output, replace, options.probability)
+        if options.tiles is not None:
+            table = result.tiles(_level(options), members=True)
+            write_table(table, options.tiles, replace)
     return _tell(result, output, options.again)
+
+
+def _level(options) -> float:
+    """The false discovery rate that was asked for."""
+    from bmfjax.posterior.trust import LEVEL
+
+    return LEVEL if options.fdr is None else options.fdr
+
+
+def _check_tiles(options) -> None:
+    """Refuse a table of tiles that there cannot be."""
+    from bmfjax.diagnostics.trust import check_level
+    from bmfjax.fitting import Fit
+
+    if options.tiles is None:
+        if options.fdr is not None:
+            raise InputError(
+                "--fdr is for the table of --tiles; give --tiles FILE, or leave it out"
+            )
+        return
+    check_level(_level(options))
+    if not Fit.of_model(options.model).has_tiles:
+        raise InputError(
+            f"--tiles is for models ormachine and relaxed, and the model is {options.model}; leave "
+            "it out"
+        )
 
 
 def _store(result, output, replace, probability) -> None:
@@ -500,6 +544,8 @@ def _tell(result, output, again) -> int:
         from bmfjax.report.number import number_sentence
 
         print(f"The posterior has {number_sentence(result)}.")
+    if result.doubts:
+        print(result.doubts)
     if result.log_evidence is not None:
         print(result.log_evidence.sentence)
     print(f"Results are in {output}; open {output / 'report.html'}")

@@ -14,7 +14,7 @@ import pandas as pd
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.io.triples import is_id_name, read_lines
-from bmfjax.posterior import cells
+from bmfjax.posterior import cells, trust
 from bmfjax.posterior.selection import found_names, positions
 
 ENDINGS = (".csv", ".parquet")
@@ -24,6 +24,7 @@ FLOAT_FORMAT = "%.7g"
 HEADER = re.compile(
     r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
+    rf"|{trust.HEADER}"
 )
 
 

@@ -117,6 +117,8 @@ class Fit:
     #: Whether factors are Boolean, and whether real ones have either sign.
     is_boolean: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
+    #: Whether factors are tiles, sets of rows and of columns.
+    has_tiles: ClassVar[bool] = False
     #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
     #: noise is in the probability already (None where it is not).
     kinds: ClassVar[tuple[str, ...]] = cells.KINDS
@@ -817,6 +819,98 @@ class Fit:
             "and basis, probability() or predict()"
         )
 
+    def tiles(self, fdr: float = 0.05, *, members: bool = False) -> pd.DataFrame:
+        r"""Say of each factor whether its tile is real, and keep those at a false discovery rate.
+
+        Of the Boolean and the relaxed model. The tile :math:`T_k` of factor k is the rectangle of
+        `usage_binary` and `basis_binary`. It is real if the matrix without noise has a factor
+        :math:`S_l` with a Jaccard index
+        :math:`J_{kl} = |T_k \cap S_l| / |T_k \cup S_l| \ge 1/2`, and the other factors, copies of
+        the tile aside, leave more than a tenth of :math:`T_k \cap S_l` to it. No two tiles share a
+        factor. The posterior probability of that is the share of the draws of all chains in which
+        it holds:
+
+        .. math:: p_k = \frac{1}{S} \sum_{s=1}^S 1[T_k \text{ is real in draw } s].
+
+        Factors of a draw are matched to tiles by their cells, so that a factor that wanders, or
+        that only one chain has, has a low probability. Real factors are cut at one half. Kept are
+        the :math:`d` most probable tiles, for the largest :math:`d` with
+        :math:`\frac1d \sum_{i \le d} (1 - p_{(i)}) \le` `fdr`: the expected share of false ones
+        among them (Müller et al. 2004). An empty factor is never kept.
+
+        The probabilities rest on the model and its prior: there are `rank` factors, every factor
+        has a density of its own in the rows and in the columns, uniform where no prior is given,
+        and noise flips entries independently of each other. They hold as far as the draws are from
+        the posterior; see `verdict`.
+
+        Parameters
+        ----------
+        fdr : float
+            Between 0 and 1.
+        members : bool
+            Return a line for each row and column of each tile instead.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By `factor`, counted from 1: `probability` that the tile is real; `kept`, bool; `rows`
+            and `columns`, numbers of members; `density`, the share of ones among the observed
+            entries; `bound`, at most how likely noise alone holds such a tile somewhere
+            (`bmfjax.diagnostics.density_bound`, with the ones outside of the other tiles for
+            noise), which is no posterior probability; `chains`, how many have the tile in at least
+            half of their draws; `flags`, joined by commas: "robust" (a probability of at least
+            1 - `fdr`, found by all chains and without other flags), "empty", "redundant" (other
+            factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only"
+            (not by all, and the shares of two chains differ by at least one half).
+
+            With `members` these columns again, and `side`, "row" or "column"; `name`; `member`,
+            whether it is in the tile; `membership`, the probability that it belongs to the tile,
+            given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
+            the draws know `membership`. Lines that are no members are listed from a membership of
+            0.05 on, and an empty factor has a line without a name.
+
+        Raises
+        ------
+        InputError
+            For a level that is not between 0 and 1, and for models whose factors are no tiles.
+
+        References
+        ----------
+        Müller, Parmigiani, Robert, Rousseau (2004), "Optimal sample size for multiple testing: the
+        case of gene expression microarrays", JASA 99(468). Hess, Piatkowski, Morik (2018), "The
+        Trustworthy Pal: Controlling the False Discovery Rate in Boolean Matrix Factorization", SDM.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> fit.tiles(fdr=0.05).columns.tolist()
+        ['probability', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'flags']
+        >>> members = fit.tiles(members=True)
+        >>> bool(members.query("member")["membership"].between(0, 1).all())
+        True
+        """
+        if not isinstance(members, bool):
+            raise InputError(f"members is {members!r}; give True or False")
+        return self._tiles(fdr, members)
+
+    def _tiles(self, fdr, members) -> pd.DataFrame:
+        """Return what `tiles` does."""
+        raise InputError(
+            f"model {self.model!r} has no tiles: its factors are real numbers; use summary(), or "
+            "fit model 'ormachine' or 'relaxed'"
+        )
+
+    @property
+    def doubts(self) -> str:
+        """One sentence: which factors are no tiles to trust at a false discovery rate of 0.05.
+
+        Empty where all are, and of models whose factors are no tiles; see `tiles`.
+        """
+        return ""
+
     # ---- for a person ----------------------------------------------------------------------
 
     def summary(self) -> pd.DataFrame:
@@ -870,6 +964,8 @@ class Fit:
         return (
             f"Fit({self.model} by {self.sampler}{name}, {rows} x {columns}, rank {self.rank}, "
             f"{self.num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
+            + f"\n{self.doubts}"
+            * bool(self.doubts)
         )
 
     @functools.cached_property

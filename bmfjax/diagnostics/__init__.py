@@ -46,6 +46,7 @@ from bmfjax.diagnostics.threshold import (
     threshold,
     threshold_pairs,
 )
+from bmfjax.diagnostics.trust import density_bound, noise_rates, select_tiles
 
 __all__ = [
     "Alignment",
@@ -65,6 +66,7 @@ __all__ = [
     "boolean_product",
     "coverage",
     "covering_number",
+    "density_bound",
     "ess_bulk",
     "ess_tail",
     "expected_hamming_factors",
@@ -78,6 +80,7 @@ __all__ = [
     "load_netcdf",
     "mcse_mean",
     "most_probable_factors",
+    "noise_rates",
     "oracle_threshold",
     "pairwise_distances",
     "posterior_dataset",
@@ -86,6 +89,7 @@ __all__ = [
     "rank_uniformity",
     "recall_at",
     "save_netcdf",
+    "select_tiles",
     "share_agreeing",
     "split_rhat",
     "stacking_weights",

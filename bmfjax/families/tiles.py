@@ -34,7 +34,7 @@ from bmfjax.families.base import (
     what_was_tried,
 )
 from bmfjax.infer import ChainRun
-from bmfjax.posterior import products
+from bmfjax.posterior import products, trust
 from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import words
 from bmfjax.report.checks import agreement as agreement_section
@@ -73,6 +73,8 @@ CHAINS_OF_TILES = (
 WORDS_OF_TILES = (
     *words.IN_UNIT,
     words.TILE,
+    words.REAL_TILE,
+    words.FALSE_DISCOVERY_RATE,
     words.RECONSTRUCTION,
     words.BOOLEAN_PRODUCT,
     words.PROBABILITY_OF_HALF,
@@ -84,6 +86,19 @@ class TileFit(Fit):
     """A fit whose factors are rounded to Boolean ones."""
 
     is_signed = False
+    has_tiles = True
+
+    @functools.cached_property
+    def _trust(self) -> trust.Trust:
+        return trust.trust_of(self)
+
+    def _tiles(self, fdr, members):
+        table = trust.member_table if members else trust.tile_table
+        return table(self, self._trust, fdr)
+
+    @functools.cached_property
+    def doubts(self) -> str:
+        return trust.doubts(self, self._trust)
 
     def _rounded(self):
         return self.binary.usage, self.binary.basis

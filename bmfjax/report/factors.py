@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from bmfjax.data.blocks import spaced
+from bmfjax.posterior import trust
 from bmfjax.report import ordering
 from bmfjax.report.section import Section, beside, image, section, template
 from bmfjax.report.style import (
@@ -62,6 +63,8 @@ class Card(NamedTuple):
     more: list[Bar]
     left_out: str
     names: list[Names]
+    trust: str = ""  # whether it is a tile to trust, and what speaks against it
+    shade: str = ""  # a class of the style sheet
 
 
 class Shades(NamedTuple):
@@ -98,6 +101,9 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
 
 def _cards(fit, card) -> Markup:
     table = fit.summary()
+    if fit.has_tiles:
+        # `probability` of the summary is that of the entries.
+        table = table.join(fit.tiles().rename(columns={"probability": "real"}), rsuffix="_of_tile")
     cards = [card(fit, table.loc[k + 1], k) for k in range(fit.rank)]
     return Markup(template("cards.html").render(cards=cards))
 
@@ -115,7 +121,7 @@ def tile_card(fit, line, k: int) -> Card:
     colours = label_colours(fit.data.row_labels or ())
     return Card(
         f"{int(line['rows']):,} rows x {int(line['columns']):,} columns",
-        f"Ones in the tile: {_known(line['density'], '.0%')}. Mean probability: "
+        f"Ones in the tile: {_known(line['density'], '.0%')}. Mean probability of its entries: "
         f"{_known(line['probability'], '.0%')}. Agreement of the chains: "
         f"{_known(line['agreement'], '.2f')}.",
         [
@@ -124,7 +130,25 @@ def tile_card(fit, line, k: int) -> Card:
         ],
         *_columns(fit, k, order, mean, inside, "with lower means"),
         _names(fit, "Rows, highest usage first", rows, MORE_ROWS),
+        *_trust(line, fit.num_chains),
     )
+
+
+def _trust(line, num_chains) -> tuple[str, str]:
+    """Say whether a tile is to be trusted, and its shade."""
+    why = trust.in_words(line, num_chains)
+    if trust.EMPTY in line["flags"]:
+        return "Empty: no rows or no columns.", "grey"
+    kept = "Kept" if line["kept"] else "Not kept"
+    said = (
+        f"Real with probability {line['real']:.2f}. {kept} at a false discovery rate of "
+        f"{100 * trust.LEVEL:.0f} %."
+    )
+    if trust.ROBUST in line["flags"]:
+        return f"{said} Robust: all chains have it.", "green"
+    if why:
+        said += f" {why[0].upper()}{why[1:]}."
+    return said, "green" if line["kept"] and not why else "amber"
 
 
 def signed_card(

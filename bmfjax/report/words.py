@@ -36,6 +36,17 @@ TILE = Word(
     "Tile",
     "The rectangle of entries in the rows that use a factor and the columns that belong to it.",
 )
+REAL_TILE = Word(
+    "Real",
+    "A tile is real if the matrix without noise has a factor that shares at least half of its "
+    "cells with it, counted over the cells of both, and that no other factors cover. The "
+    "probability is the share of draws in which that holds.",
+)
+FALSE_DISCOVERY_RATE = Word(
+    "False discovery rate",
+    "The expected share of tiles that are not real among those that are kept. The most probable "
+    "tiles are kept, as many as the rate allows.",
+)
 RECONSTRUCTION = Word(
     "Reconstruction",
     "The product of usage and basis: what the factors say each entry is, without the noise.",

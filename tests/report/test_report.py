@@ -46,6 +46,23 @@ def test_the_page_starts_with_the_verdict(fit, text):
     assert text.count("<h1>") == 1
 
 
+def test_the_page_says_which_factors_to_trust(fit, text):
+    """On the card of each, and below the verdict where not all of them are."""
+    shown = html.unescape(text)
+    for k, line in fit.tiles().iterrows():
+        card = shown[shown.index(f"<h3>Factor {k} ") :]
+        told = re.search(r'<p class="trust (\w+)">(.*?)</p>', card)
+        assert told[1] == ("green" if line["kept"] else "amber")
+        assert told[2].startswith(f"Real with probability {line['probability']:.2f}. ")
+    assert "False discovery rate" in shown
+    doubted = dataclasses.replace(
+        fit, usage_draws=np.zeros_like(fit.usage_draws), basis_draws=np.zeros_like(fit.basis_draws)
+    )
+    assert doubted.doubts.startswith("No factor is a tile to trust")
+    assert ("trust at a false discovery rate" in shown) == bool(fit.doubts)
+    assert fit.doubts in shown
+
+
 def test_names_and_labels_are_escaped(fit, text):
     for name in (*fit.data.column_names, "<left>", "right & wrong", fit.data.name):
         assert name in html.unescape(text)

@@ -1,0 +1,191 @@
+"""Which tiles of a fit to trust: probabilities, selection, flags, members, and a sentence.
+
+`bmfjax.posterior.tiles` says when a tile is in a draw, and `bmfjax.diagnostics.select_tiles` which
+ones are kept. Here they become the tables of `bmfjax.Fit.tiles`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.diagnostics import density_bound, noise_rates, select_tiles
+from bmfjax.diagnostics.trust import check_level
+from bmfjax.posterior.packed import PackedDraws
+from bmfjax.posterior.tiles import (
+    Presence,
+    as_bits,
+    few_draws,
+    membership,
+    membership_interval,
+    presence,
+)
+
+#: The level at which the page and the printed verdict speak.
+LEVEL = 0.05
+#: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
+#: chains from which on they disagree about it.
+FOUND, APART = 0.5, 0.5
+#: Lines outside of a tile are listed from this membership on.
+LISTED = 0.05
+#: Flags of a factor.
+EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "found by some chains only"
+ROBUST = "robust"
+OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "flags")
+OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
+#: The first line of a file of members.
+HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER)))
+
+
+class Trust(NamedTuple):
+    """What the draws and the data say of every tile of a fit."""
+
+    found: Presence
+    draws: tuple[PackedDraws, PackedDraws]  # usage and basis of the draws that were looked at
+    probability: np.ndarray  # (rank,) float64
+    bound: np.ndarray  # (rank,) float64: of `density_bound`
+    redundant: np.ndarray  # (rank,) bool; empty ones are
+
+
+def trust_of(fit) -> Trust:
+    """Return what the draws and the data of a fit say of its tiles."""
+    usage, basis = fit.usage_binary, fit.basis_binary
+    draws = few_draws(*map(as_bits, (fit.usage_draws, fit.basis_draws)))
+    found = presence(*draws, usage, basis)
+    ones, observed = fit.data.tile_counts(usage, basis)
+    bound = density_bound(
+        usage.sum(0), basis.sum(0), ones, observed,
+        shape=fit.data.shape, noise=noise_rates(fit.data, usage, basis),
+    )  # fmt: skip
+    alone = presence(*(PackedDraws.pack(f[None, None]) for f in (usage, basis)), usage, basis)
+    # Others cover it, as reported or in most of the draws that have it.
+    matched, needed = (found.match >= 0).mean((0, 1)), found.probability
+    covered = ~alone.present[0, 0] | (needed < matched / 2)
+    return Trust(found, draws, needed, bound, covered)
+
+
+def _empty(fit) -> np.ndarray:
+    return ~(fit.usage_binary.any(0) & fit.basis_binary.any(0))
+
+
+def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
+    """Return the line of each factor in `Fit.tiles`."""
+    level, empty = check_level(fdr), _empty(fit)
+    kept = np.zeros(fit.rank, bool)
+    # A factor without a tile is nothing to discover.
+    kept[~empty] = select_tiles(trust.probability[~empty], level)
+    shares = trust.found.of_chains
+    chains, apart = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    robust = (trust.probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
+    ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
+    table = {
+        "factor": np.arange(1, fit.rank + 1),
+        "probability": trust.probability,
+        "kept": kept,
+        "rows": fit.usage_binary.sum(0),
+        "columns": fit.basis_binary.sum(0),
+        "density": ones / np.where(observed > 0, observed, np.nan),
+        "bound": trust.bound,
+        "chains": chains,
+        "flags": [
+            _flags(
+                {EMPTY: empty[k]},
+                {
+                    REDUNDANT: trust.redundant[k],
+                    LOW: trust.bound[k] > level,
+                    SOME: apart[k] and chains[k] < fit.num_chains,
+                },
+                {ROBUST: robust[k]},
+            )
+            for k in range(fit.rank)
+        ],
+    }
+    return pd.DataFrame(table).set_index("factor")
+
+
+def _flags(*groups) -> str:
+    """Return the flags that hold in the first group of which any does, joined by commas."""
+    held = ([flag for flag, holds in group.items() if holds] for group in groups)
+    return ", ".join(next(filter(None, held), []))
+
+
+def member_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
+    """Return a line for each row and column of each tile, beside what is said of the tile."""
+    tiles = tile_table(fit, trust, fdr)
+    sides = (
+        ("row", fit.data.row_names, fit.usage_binary, trust.draws[0]),
+        ("column", fit.data.column_names, fit.basis_binary, trust.draws[1]),
+    )
+    parts = []
+    for k in range(fit.rank):
+        lines = [found for side in sides if len(found := _members(trust.found, k, *side))]
+        # A factor without members has a line all the same.
+        parts += [part.assign(factor=k + 1) for part in lines or [_no_member()]]
+    table = pd.concat(parts, ignore_index=True)
+    return tiles.reset_index().merge(table, on="factor")[["factor", *OF_TILE, *OF_MEMBER]]
+
+
+def _no_member() -> pd.DataFrame:
+    line = dict.fromkeys(OF_MEMBER, np.nan) | {"side": None, "name": None, "member": False}
+    return pd.DataFrame([line])
+
+
+def _members(found: Presence, k: int, side, names, inside, draws) -> pd.DataFrame:
+    share = membership(draws, found, k)
+    lines = np.flatnonzero(inside[:, k] | (share >= LISTED))
+    # The surest first.
+    lines = lines[np.lexsort((-share[lines], ~inside[lines, k]))]
+    lower, upper = membership_interval(draws, found, k, lines, share[lines])
+    return pd.DataFrame(
+        {
+            "side": side,
+            "name": np.array(names, object)[lines],
+            "member": inside[lines, k],
+            "membership": share[lines],
+            "lower": lower,
+            "upper": upper,
+        }
+    )
+
+
+# ---- in words ----------------------------------------------------------------------------------
+
+
+def in_words(line, num_chains: int) -> str:
+    """Say what speaks against a tile, from its line of `tile_table`; empty where nothing does."""
+    flags = line["flags"].split(", ")
+    said = []
+    if EMPTY in flags:
+        return "it is empty"
+    if REDUNDANT in flags:
+        said.append("other factors cover it")
+    if SOME in flags:
+        said.append(f"{line['chains']} of {num_chains} chains found it")
+    if LOW in flags:
+        said.append("noise alone may hold a tile as dense")
+    if not said and not line["kept"]:
+        said.append("its cells change from draw to draw")
+    return ", ".join(said)
+
+
+def doubts(fit, trust: Trust) -> str:
+    """Say which factors are no tiles to trust, and why; empty where all are."""
+    table = tile_table(fit, trust)
+    doubtful = table[~table["kept"] | table["flags"].str.contains(f"{REDUNDANT}|{LOW}")]
+    if not len(doubtful):
+        return ""
+    empty = [str(k) for k in doubtful.index[doubtful["flags"] == EMPTY]]
+    said = []
+    for k, line in doubtful[doubtful["flags"] != EMPTY].iterrows():
+        why = in_words(line, fit.num_chains)
+        said.append(f"factor {k} is real with probability {line['probability']:.2f}")
+        said[-1] += f" ({why})" if why else ""
+    if empty:
+        verb = "factor {} is" if len(empty) == 1 else "factors {} are"
+        said.append(f"{verb.format(', '.join(empty))} empty")
+    kept = int(table["kept"].sum())
+    which = f"{kept} of {fit.rank} factors are tiles" if kept else "No factor is a tile"
+    return f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %: {'; '.join(said)}."
