@@ -85,6 +85,13 @@ def test_the_squared_error_by_gram_matrices_is_that_of_the_residual(x64):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
+def test_the_squared_error_counts_what_is_observed(x64):
+    data, factors = matrix(True), start(2)
+    values, observed = np.asarray(data.values), np.asarray(data.observed) > 0
+    residual = (values - np.asarray(factors.usage @ factors.basis.T))[observed]
+    np.testing.assert_allclose(SQUARED_ERROR.value(factors, data), 0.5 * (residual**2).sum())
+
+
 def test_restarts_at_once_are_restarts_one_by_one():
     data, starts = matrix(False), [start(seed) for seed in range(3)]
     data = Matrix(data.values.astype(jnp.float32))
