@@ -138,18 +138,23 @@ def best_found(data, rank: int, seconds: float, seed: int) -> dict:
     identity = np.eye(data.num_columns, dtype=bool)
     nothing = [np.zeros((size, rank), bool) for size in data.shape]
     began = time.perf_counter()
-    options = {"perturbations": 10**6, "patience": 1, "block": min(10, max(8, rank))}
     starts = {"nothing": nothing, "columns": [ones[:, largest], identity[:, largest]]}
+    # Blocks of all factors find other optima than those that leave some out.
+    blocks = sorted({8, min(10, max(8, rank))}, reverse=True)
 
-    def tried(name, n):
-        return polish(*starts[name], data, max_time=SHARE * seconds, seed=seed + n, **options)
+    def polished(usage, basis, share, n):
+        return polish(
+            usage, basis, data, block=blocks[n % len(blocks)], patience=1, perturbations=10**6,
+            max_time=share * seconds, seed=seed + n,
+        )  # fmt: skip
 
-    tries = {name: [tried(name, 0)] for name in starts}
+    tries = {name: [polished(*start, SHARE, 0)] for name, start in starts.items()}
     kind = min(tries, key=lambda name: tries[name][0].error)
-    tries[kind] += [tried(kind, n) for n in range(1, REPEATS)]
-    better = min(tries[kind], key=lambda one: one.error)
-    rest = max(0.1, seconds - (time.perf_counter() - began))
-    found = polish(better.usage, better.basis, data, max_time=rest, seed=seed, **options)
+    tries[kind] += [polished(*starts[kind], SHARE, n) for n in range(1, REPEATS)]
+    found = min(tries[kind], key=lambda one: one.error)
+    left = max(0.05, 1 - (time.perf_counter() - began) / seconds)
+    for n in range(len(blocks)):
+        found = polished(found.usage, found.basis, left / len(blocks), n)
     return {
         "errors": found.error,
         **{f"errors_from_{name}": [one.error for one in some] for name, some in tries.items()},
