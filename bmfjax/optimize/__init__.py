@@ -1,5 +1,53 @@
-"""Optimisers of factorisations, pure JAX: `init` and `update` pairs and what runs them."""
+"""Optimisers of factorisations: nonnegative and Boolean factors to compare samplers with.
 
+The nonnegative and the relaxed ones are pure JAX, compiled whole; `polish` improves Boolean
+factors on the host.
+"""
+
+from bmfjax.optimize.costs import code_length, regularised_error
+from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
 from bmfjax.optimize.nmf import multiplicative_updates, projected_gradient
+from bmfjax.optimize.palm import (
+    SQUARED_ERROR,
+    Factors,
+    Matrix,
+    Minimum,
+    Palm,
+    PalmState,
+    Penalty,
+    Smooth,
+    minimise,
+    palm,
+)
+from bmfjax.optimize.polish import Polished, polish
+from bmfjax.optimize.proximal import binary_penalty, elastic_penalty, prox_binary, prox_elastic
+from bmfjax.optimize.tiling import Tiling, panpal, primp
 
-__all__ = ["multiplicative_updates", "projected_gradient"]
+__all__ = [
+    "SQUARED_ERROR",
+    "Elbmf",
+    "Factors",
+    "Matrix",
+    "Minimum",
+    "Palm",
+    "PalmState",
+    "Penalty",
+    "Polished",
+    "Smooth",
+    "Tiling",
+    "binary_penalty",
+    "code_length",
+    "elastic",
+    "elastic_penalty",
+    "elbmf",
+    "minimise",
+    "multiplicative_updates",
+    "palm",
+    "panpal",
+    "polish",
+    "primp",
+    "projected_gradient",
+    "prox_binary",
+    "prox_elastic",
+    "regularised_error",
+]
