@@ -47,8 +47,8 @@ def fit(
         Number of factors, at most the smaller side of the matrix. "auto", of the Boolean model with
         sampler "gibbs": the number is found, at most `max_rank`. All numbers from 0 on are equally
         probable beforehand, and a factor that is there has the prior that it has in a fit of given
-        rank. `Fit.rank_probabilities` is the posterior; a factor that is used in less than one
-        draw of twenty is left out of the result.
+        rank. `Fit.rank_probabilities` is the posterior. The result has the factors that at least
+        half of the draws use, and its entries leave out what others covered.
     model : str
         {models}
     sampler : str, optional

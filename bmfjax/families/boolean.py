@@ -59,9 +59,9 @@ MAX_KEPT = 500
 #: Rows and columns by which the factors of all draws are matched.
 MAX_MATCHED = 1000
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
-#: Of a fit that finds the number of factors: the prior of the share of factors that are there; one
-#: that is used in a smaller share of the draws is left out.
-PRESENCE, LEAST_USED = (1.0, 1.0), 0.05
+#: Of a fit that finds the number of factors: the prior of the share of factors that are there, and
+#: the share of the draws that use a factor of the result.
+PRESENCE, LEAST_USED = (1.0, 1.0), 0.5
 
 #: Entries up to which the sampler moves single lines with the other factor matrix summed out, up
 #: to which factors are reborn with a matrix of gains, and up to which they are born in a sweep.
@@ -590,9 +590,9 @@ def used_factors(aligned) -> np.ndarray:
 
 
 def without_unused(aligned: Alignment) -> Alignment:
-    """Leave out the factors that hardly any draw uses, but for one."""
+    """Leave out the factors that are less probable than not; one is kept in any case."""
     used = used_factors(aligned).mean((0, 1))
-    kept = np.flatnonzero(used >= min(LEAST_USED, used.max()))
+    kept = np.flatnonzero(used >= LEAST_USED) if used.max() >= LEAST_USED else [used.argmax()]
     return aligned._replace(
         usage=aligned.usage.reordered(kept),
         basis=aligned.basis.reordered(kept),

@@ -49,8 +49,8 @@ def number_section(fit) -> Section | None:
     return section(
         "How many factors are there?",
         "Posterior probability of every number of factors, the dots those of each chain. A factor "
-        "counts where it has ones in both matrices. A factor below that not all draws use is one "
-        "that may not be there.",
+        "counts where it has ones in both matrices. The page shows the factors that at least half "
+        "of the draws use.",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
     )
 
