@@ -58,7 +58,8 @@ def number_section(fit) -> Section | None:
 def number_figure(fit) -> Figure:
     """Draw P(rank) as bars, and that of every chain as a dot."""
     drawn = fit.trace["rank"][:, int(fit.scalars["num_warmup"]) :]
-    numbers = np.arange(max(0, drawn.min() - 1), drawn.max() + 2)
+    most = min(drawn.max() + 1, fit.settings["rank"])
+    numbers = np.arange(max(0, drawn.min() - 1), most + 1)
     figure = new_figure(5.2, 2.6)
     axes = figure.add_subplot()
     of_chains = np.stack([np.mean(drawn == n, axis=1) for n in numbers])
