@@ -543,7 +543,8 @@ def _tell(result, output, again) -> int:
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 
-        print(f"The posterior has {number_sentence(result)}.")
+        what = "The posterior has" if result.scalars["converged"] else "These draws have"
+        print(f"{what} {number_sentence(result)}.")
     if result.doubts:
         print(result.doubts)
     if result.log_evidence is not None:

@@ -45,10 +45,11 @@ def fit(
         missing.
     rank : int or "auto"
         Number of factors, at most the smaller side of the matrix. "auto", of the Boolean model with
-        sampler "gibbs": the number is found, at most `max_rank`. All numbers from 0 on are equally
-        probable beforehand, and a factor that is there has the prior that it has in a fit of given
-        rank. `Fit.rank_probabilities` is the posterior. The result has the factors that at least
-        half of the draws use, and its entries leave out what others covered.
+        sampler "gibbs": the number is found, at most `max_rank`. All numbers of factors that are
+        there are equally probable beforehand, and one that is there has the prior that it has in a
+        fit of given rank. There is no ladder of temperatures unless one is given.
+        `Fit.rank_probabilities` is the posterior. The result has the factors that at least half of
+        the draws use, and its entries leave out what others covered.
     model : str
         {models}
     sampler : str, optional

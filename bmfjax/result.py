@@ -145,7 +145,8 @@ class Fit:
         """Posterior probability of every number of factors that was drawn.
 
         Of a fit with ``rank="auto"``, else None. A factor counts where it has ones in both
-        matrices. Beforehand all numbers up to the most, `max_rank`, are equally probable.
+        matrices. Beforehand all numbers of factors that are there, up to the most, `max_rank`, are
+        equally probable; a few of these may be empty, and then do not count.
 
         Examples
         --------
@@ -727,10 +728,13 @@ class Fit:
             residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
-                draws=int(self.scalars["num_draws"]), rank=self.rank,
+                draws=int(self.scalars["num_draws"]),
+                rank=1 if "rank" in self.trace else self.rank,
                 remedy=self.scalars.get("remedy", ""),
             ),
         )  # fmt: skip
+        if "rank" in self.trace:
+            scalars |= verdict.of_rank(self.trace["rank"])
         scalars["verdict"] = f"{what}. {scalars['verdict']}"
         return dataclasses.replace(self, scalars=scalars)
 

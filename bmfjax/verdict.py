@@ -118,6 +118,18 @@ def mixing_of_starts(data, approximation) -> Mixing:
     return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
 
 
+def of_rank(drawn) -> dict:
+    """Say what draws (chain, draw) of the number of factors tell of it."""
+    numbers, counts = np.unique(drawn, return_counts=True)
+    return {
+        "rank": int(numbers[counts.argmax()]),
+        "rank_probability": float(counts.max() / counts.sum()),
+        "rank_mean": float(np.mean(drawn)),
+        "rhat_rank": float(split_rhat(drawn)),
+        "ess_rank": float(ess_bulk(drawn)),
+    }
+
+
 # ---- what a run has tried ------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Fits that find the number of factors: ``rank="auto"``."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -8,7 +9,11 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
-from bmfjax.families.boolean import figures_of_rank
+from bmfjax.families.boolean import without_halves
+from bmfjax.infer import OrMachineGibbs, OrMachineSMC
+from bmfjax.posterior.packed import PackedDraws
+from bmfjax.report.number import number_sentence
+from bmfjax.verdict import of_rank
 
 MAX_RANK = 6
 
@@ -62,10 +67,10 @@ def test_a_fit_of_unknown_rank_is_saved_and_loaded(tmp_path):
 
 def test_figures_of_a_number_of_factors():
     drawn = np.array([[2, 2, 3, 2, 2, 3, 2, 2], [2, 3, 2, 2, 2, 2, 3, 2]])
-    found = figures_of_rank(drawn)
+    found = of_rank(drawn)
     assert found["rank"] == 2 and found["rank_probability"] == 0.75
     assert found["rank_mean"] == 2.25 and found["rhat_rank"] < 1.2
-    apart = figures_of_rank(np.repeat([[2], [3]], 8, axis=1))
+    apart = of_rank(np.repeat([[2], [3]], 8, axis=1))
     assert apart["rhat_rank"] == np.inf
 
 
@@ -87,9 +92,13 @@ def test_noise_has_no_factors():
         ({"max_rank": 25}, "max_rank is 25"),
         ({"max_rank": 0}, "max_rank is 0"),
         ({"init": {"usage": np.ones((30, 2)), "basis": np.ones((24, 2))}}, "init has a rank"),
-        ({"sampler_options": {"moves": ["rebirth"]}}, "takes all factors to be there"),
-        ({"sampler_options": {"update": "collapsed"}}, "takes all factors to be there"),
-        ({"priors": {"usage": 0.3}}, "only where the densities of usage are learned"),
+        ({"sampler_options": {"moves": ["rebirth"]}}, "take all factors to be there"),
+        ({"sampler_options": {"update": "collapsed"}}, "take all factors to be there"),
+        (
+            {"sampler_options": {"moves": ["collapsed"]}},
+            "none of the moves .* brings a factor back",
+        ),
+        ({"priors": {"usage": 0.3}}, "rank is 'auto', and priors fixes the densities of usage"),
     ],
 )
 def test_what_cannot_find_the_number_is_refused(options, message):
@@ -102,6 +111,48 @@ def test_a_most_rank_goes_with_a_rank_that_is_found():
         bmfjax.fit(three_tiles(), 2, max_rank=3, progress=False)
     with pytest.raises(InputError, match="rank is 'many'"):
         bmfjax.fit(three_tiles(), "many", progress=False)
+
+
+def test_the_samplers_that_take_all_factors_to_be_there_refuse_a_prior_of_presence():
+    model = functools.partial(bmfjax.models.ormachine, rank=2, presence_prior=(1.0, 1.0))
+    for kernel in (
+        OrMachineSMC(model),
+        OrMachineGibbs(model, update="collapsed"),
+        OrMachineGibbs(model, moves=["rebirth"]),
+    ):
+        with pytest.raises(InputError, match="presence_prior says that some"):
+            kernel.bind(three_tiles())
+
+
+def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path):
+    """Replicas at the prior, too, draw which factors are there."""
+    options = {
+        "max_rank": 3, "num_chains": 2, "num_warmup": 20, "num_samples": 60, "progress": False,
+        "sampler_options": {"inverse_temperatures": (1.0, 0.4, 0.0), "moves": ["birth"]},
+    }  # fmt: skip
+    whole = bmfjax.fit(three_tiles(), "auto", **options)
+    checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(InputError, match="too few for a result"):
+        bmfjax.fit(three_tiles(), "auto", checkpoint=checkpoint, max_time=1e-3, **options)
+    again = bmfjax.fit(three_tiles(), "auto", checkpoint=checkpoint, resume=True, **options)
+    np.testing.assert_array_equal(again.trace["rank"], whole.trace["rank"])
+    np.testing.assert_array_equal(again.trace["log_joint"], whole.trace["log_joint"])
+
+
+def test_more_factors_than_were_allowed_are_told():
+    fit = fitted()
+    at = fit.trace | {"rank": np.full_like(fit.trace["rank"], MAX_RANK)}
+    assert "raise max_rank" in number_sentence(dataclasses.replace(fit, trace=at))
+    assert "raise" not in number_sentence(fit)
+
+
+def test_a_factor_without_ones_on_one_side_is_emptied():
+    usage = np.zeros((1, 2, 5, 2), bool)
+    basis = np.ones((1, 2, 4, 2), bool)
+    usage[0, 0, 1, 0] = True
+    left = without_halves(*map(PackedDraws.pack, (usage, basis)))
+    np.testing.assert_array_equal(np.asarray(left[1][:, :])[..., 0].any(2), [[True, False]])
+    assert not np.asarray(left[1][:, :])[..., 1].any()
 
 
 def test_the_command_line_prints_the_probabilities(tmp_path, capsys):

@@ -45,6 +45,8 @@ SCORES = ("entries", "blocks", "loo")
 MAX_TIME = 120.0
 #: Draws of each chain before the time may end a fit.
 LEAST_DRAWS = 100
+#: Numbers of factors that one range may name.
+MOST_RANKS = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -329,9 +331,11 @@ def read_ranks(ranks: Iterable[int] | str) -> list[int]:
             low, high = map(int, whole.groups())
             if low >= high:
                 raise InputError(f"{said}, and {low} is not below {high}; {form}")
+            if high - low >= MOST_RANKS:
+                raise InputError(f"{said}, more than {MOST_RANKS} numbers; {form}")
             ranks = range(low, high + 1)
         elif re.fullmatch(r"[\d\s,]+", ranks):
-            ranks = [int(number) for number in re.split(r"[\s,]+", ranks.strip(" ,"))]
+            ranks = [int(number) for number in re.findall(r"\d+", ranks)]
         else:
             raise InputError(f"{said}; {form}")
     ranks = list(ranks) if isinstance(ranks, Iterable) else [ranks]

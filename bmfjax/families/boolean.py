@@ -11,11 +11,11 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from bmfjax import models
+from bmfjax import models, verdict
 from bmfjax.data import InputError, checks
 from bmfjax.data.bits import WORD
 from bmfjax.data.memory import require_memory, size_text
-from bmfjax.diagnostics import Alignment, Binarized, agreement, ess_bulk, split_rhat
+from bmfjax.diagnostics import Alignment, Binarized, agreement
 from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
     FACTORS,
@@ -226,6 +226,8 @@ class Boolean(Family):
     def chains(self, request: Request) -> Chains:
         if request.sampler == "smc":
             return _populations(request, boolean_arguments(request))
+        if request.finds_rank:
+            _check_unknown_rank(request)
         arguments, given = boolean_arguments(request), _bits(request)
         options, hotter = sampler_options(request), second_stage_options(request)
         check_need(request, hotter or options)
@@ -252,7 +254,7 @@ class Boolean(Family):
 
     def other_sampler(self, request):
         states = request.data.num_rows * request.data.num_columns * 2 ** int(request.rank)
-        small = int(request.rank) <= MAX_JOINT and states <= FEW_STATES
+        small = int(request.rank) <= MAX_JOINT and states <= FEW_STATES and not request.finds_rank
         return "smc" if small and request.sampler != "smc" else None
 
     def product_draws(self, request, drawn):
@@ -269,6 +271,8 @@ class Boolean(Family):
             pivot = most_probable(run, trace)
         usage = PackedDraws(drawn.pop("usage"), data.num_rows)
         basis = PackedDraws(drawn.pop("basis"), data.num_columns)
+        if request.finds_rank:
+            usage, basis = without_halves(usage, basis)
         aligned = align_packed(usage, basis, pivot)
         if request.finds_rank:
             aligned = without_unused(aligned)
@@ -277,7 +281,7 @@ class Boolean(Family):
                 drawn[name] = np.take_along_axis(drawn[name], aligned.permutation, -1)
         best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
         if request.finds_rank:
-            figures = figures_of_rank(trace["rank"][:, run.warmup_steps :])
+            figures = verdict.of_rank(trace["rank"][:, run.warmup_steps :])
         return tile_fit(
             BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, drawn,
             binary=_majority(data, aligned, best), figures=figures,
@@ -397,6 +401,27 @@ def second_stage_options(request: Request) -> dict | None:
     # No draw is kept of a ladder that still changes.
     adapted = min(checks.whole("num_adapt", given.get("num_adapt", left), 0), left)
     return options | given | {"num_anneal": heated, "num_adapt": adapted}
+
+
+def _check_unknown_rank(request: Request) -> None:
+    """Refuse what cannot empty and fill factors."""
+    options, prior = _defaults(request, request.read_options()) | request.read_options(), None
+    if (prior := request.read_priors()["usage"]) is not None and not hasattr(prior, "sample"):
+        raise InputError(
+            "rank is 'auto', and priors fixes the densities of usage, which are zero where a "
+            "factor is not there; give a Beta prior or none, or give a rank"
+        )
+    moves = np.atleast_1d(options.get("moves", ())).tolist()
+    if options.get("update") == "collapsed" or "rebirth" in moves or options.get("num_exchanges"):
+        raise InputError(
+            "rank is 'auto', and the update 'collapsed', the move 'rebirth' and num_exchanges take "
+            "all factors to be there; leave them out, or give a rank"
+        )
+    if not {"birth", "split_merge"} & set(moves):
+        raise InputError(
+            f"rank is 'auto', and none of the moves {moves} brings a factor back; add 'birth' or "
+            "'split_merge', or give a rank"
+        )
 
 
 def _defaults(request: Request, given: Mapping) -> dict:
@@ -584,6 +609,13 @@ def align_packed(usage: PackedDraws, basis: PackedDraws, pivot) -> Alignment:
     return found._replace(usage=moved[0], basis=moved[1])
 
 
+def without_halves(usage: PackedDraws, basis: PackedDraws) -> tuple[PackedDraws, PackedDraws]:
+    """Empty a factor that has no ones in the other matrix: what it has are draws of the prior."""
+    used = [(f.words != 0).any(-1, keepdims=True) for f in (usage, basis)]
+    both = used[0] & used[1]
+    return tuple(PackedDraws(np.where(both, f.words, 0), f.size) for f in (usage, basis))
+
+
 def used_factors(aligned) -> np.ndarray:
     """Tell in which draws every factor has ones in both matrices: (chain, draw, rank) bool."""
     return (aligned.usage.words != 0).any(-1) & (aligned.basis.words != 0).any(-1)
@@ -598,18 +630,6 @@ def without_unused(aligned: Alignment) -> Alignment:
         basis=aligned.basis.reordered(kept),
         permutation=aligned.permutation[..., kept],
     )
-
-
-def figures_of_rank(trace) -> dict:
-    """Return what a fit says of the number of factors, from that of every draw (chain, draw)."""
-    numbers, counts = np.unique(trace, return_counts=True)
-    return {
-        "rank": int(numbers[counts.argmax()]),
-        "rank_probability": float(counts.max() / counts.sum()),
-        "rank_mean": float(np.mean(trace)),
-        "rhat_rank": float(split_rhat(trace)),
-        "ess_rank": float(ess_bulk(trace)),
-    }
 
 
 def _telling(draws: PackedDraws) -> np.ndarray:

@@ -4,7 +4,7 @@ The nonnegative and the relaxed ones are pure JAX, compiled whole; `polish` impr
 factors on the host.
 """
 
-from bmfjax.optimize.costs import code_length, regularised_error
+from bmfjax.optimize.costs import regularised_error, tile_code_length
 from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
 from bmfjax.optimize.nmf import multiplicative_updates, projected_gradient
 from bmfjax.optimize.palm import (
@@ -36,7 +36,6 @@ __all__ = [
     "Smooth",
     "Tiling",
     "binary_penalty",
-    "code_length",
     "elastic",
     "elastic_penalty",
     "elbmf",
@@ -50,4 +49,5 @@ __all__ = [
     "prox_binary",
     "prox_elastic",
     "regularised_error",
+    "tile_code_length",
 ]

@@ -50,7 +50,7 @@ def regularised_error(usage, basis, data, observed=None) -> float:
     return float(wrong.sum() + usage.sum() + basis.sum())
 
 
-def code_length(usage, basis, data, observed=None) -> float:
+def tile_code_length(usage, basis, data, observed=None) -> float:
     r"""Return the length in nats of the code of a matrix by tiles and single columns.
 
     A row is written as a set of code words: those of its tiles, and for every wrong entry that of
@@ -88,8 +88,8 @@ def code_length(usage, basis, data, observed=None) -> float:
     Examples
     --------
     >>> data, row, none = np.ones((8, 2), bool), np.ones((8, 1), bool), np.zeros((8, 0), bool)
-    >>> round(code_length(row, row[:2], data), 2), round(code_length(none, none[:2], data), 2)
-    (1.39, 13.86)
+    >>> [round(tile_code_length(f, f[:2], data), 2) for f in (row, none)]
+    [1.39, 13.86]
     """
     usage, basis, wrong = _wrong(usage, basis, data, observed)
     counted = np.asarray(data) == 1 if observed is None else (np.asarray(data) == 1) & observed

@@ -142,8 +142,8 @@ def primp(
 ) -> Tiling:
     r"""Find tiles that make the code of a matrix short, and their number (Primp).
 
-    The cost of Boolean factors is :func:`code_length`. The relaxed objective follows from a bound
-    of it: with n columns and the code lengths c of single columns,
+    The cost of Boolean factors is :func:`tile_code_length`. The relaxed objective follows from a
+    bound of it: with n columns and the code lengths c of single columns,
 
     .. math:: \frac{1 + \log n}{2} \|D - Y X^T\|_F^2 + \tfrac12 \Big(
               -\sum_k (|Y_{\cdot k}| + 1) \log \frac{|Y_{\cdot k}| + 1}{|Y| + r}

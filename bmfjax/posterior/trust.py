@@ -174,7 +174,7 @@ def in_words(line, num_chains: int) -> str:
 def doubts(fit, trust: Trust) -> str:
     """Say which factors are no tiles to trust, and why; empty where all are."""
     table = tile_table(fit, trust)
-    doubtful = table[~table["kept"] | table["flags"].str.contains(f"{REDUNDANT}|{LOW}")]
+    doubtful = table[~table["kept"] | table["flags"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")]
     if not len(doubtful):
         return ""
     empty = [str(k) for k in doubtful.index[doubtful["flags"] == EMPTY]]
@@ -186,6 +186,6 @@ def doubts(fit, trust: Trust) -> str:
     if empty:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"
         said.append(f"{verb.format(', '.join(empty))} empty")
-    kept = int(table["kept"].sum())
+    kept = fit.rank - len(doubtful)
     which = f"{kept} of {fit.rank} factors are tiles" if kept else "No factor is a tile"
     return f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %: {'; '.join(said)}."

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Probabilities below this are not named one by one.
 LEAST_NAMED = 0.005
+#: From this probability of the most factors that were allowed, there may be more.
+AT_BOUND = 0.05
 
 
 def number_sentence(fit) -> str:
@@ -23,7 +25,12 @@ def number_sentence(fit) -> str:
     best = max(found, key=found.get)
     others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
     beside = f" ({', '.join(others)})" if others else ""
-    return f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
+    most = fit.settings["rank"]
+    bound = f"; {most} were allowed, and there may be more: raise max_rank (--max-rank)"
+    return (
+        f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
+        f"{bound * (found.get(most, 0.0) >= AT_BOUND)}"
+    )
 
 
 def number_of_factors(fit) -> Iterator[Fact]:
@@ -37,8 +44,8 @@ def number_of_factors(fit) -> Iterator[Fact]:
     yield Fact(
         "Number of factors",
         f"{scalars['rank']}",
-        f"{number_sentence(fit)}; beforehand all numbers up to {fit.settings['rank']} are equally "
-        f"probable; {mixed}",
+        f"{number_sentence(fit)}; beforehand all numbers of factors that are there, up to "
+        f"{fit.settings['rank']}, are equally probable; {mixed}",
     )
 
 

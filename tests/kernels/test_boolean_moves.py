@@ -27,6 +27,7 @@ from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import log_likelihood, ormachine
 from bmfjax.kernels.boolean.moves import birth as births
+from bmfjax.kernels.boolean.moves import collapsed_line as collapsed_lines
 from bmfjax.kernels.boolean.moves import proposals as factor_proposals
 from bmfjax.kernels.boolean.moves import rebirth as rebirths
 from bmfjax.kernels.boolean.moves import split_merge as split_merges
@@ -193,6 +194,7 @@ DRAWS = STEPS * CHAINS
 MOVES = {
     "birth": lambda density: births.birth_move(density, num_patterns=2),
     "split and merge": split_merges.split_merge,
+    "collapsed": collapsed_lines.collapsed,
     "split, merge and rebirth": lambda density: split_merges.split_merge(density, num_patterns=2),
     "collapsed rebirth": lambda density: rebirths.rebirth(density, num_patterns=2),
     "collapsed rebirth of one": lambda density: rebirths.rebirth(
@@ -315,6 +317,7 @@ def balance_p_value(name, before, after, classes=12):
         ("learned", "split and merge"),
         ("presence", "birth"),
         ("presence", "split and merge"),
+        ("presence", "collapsed"),
         ("given", "collapsed rebirth"),
         ("learned", "collapsed rebirth of one"),
     ],

@@ -13,7 +13,7 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.threshold import PAIR_GRID
-from bmfjax.optimize import Factors, code_length, panpal, primp, regularised_error
+from bmfjax.optimize import Factors, panpal, primp, regularised_error, tile_code_length
 from bmfjax.optimize.tiling import _code_length, _cut, _errors_and_ones
 
 TRUTH = np.kron(np.eye(3, dtype=bool), np.ones((14, 12), bool))
@@ -42,7 +42,7 @@ def written_out(usage, basis, data):
 @given(usage=boolean(5, 3), basis=boolean(4, 3), data=boolean(5, 4))
 def test_the_code_length_is_that_of_the_words_written_out(usage, basis, data):
     assert math.isclose(
-        code_length(usage, basis, data), written_out(usage, basis, data), abs_tol=1e-9
+        tile_code_length(usage, basis, data), written_out(usage, basis, data), abs_tol=1e-9
     )
 
 
@@ -66,10 +66,12 @@ def test_costs_leave_out_what_is_not_observed():
     assert regularised_error(usage, basis, data, observed) == 5.0
     data[1, 1] = 0
     assert regularised_error(usage, basis, data, observed) == 6.0
-    assert code_length(usage, basis, data, observed) > 0
+    assert tile_code_length(usage, basis, data, observed) > 0
 
 
-@pytest.mark.parametrize(("method", "cost"), [(panpal, regularised_error), (primp, code_length)])
+@pytest.mark.parametrize(
+    ("method", "cost"), [(panpal, regularised_error), (primp, tile_code_length)]
+)
 def test_planted_tiles_are_found_with_their_number(method, cost):
     data = BinaryMatrix(TRUTH)
     found = method(random.key(0), data, rank_step=5, num_starts=8)
@@ -80,7 +82,7 @@ def test_planted_tiles_are_found_with_their_number(method, cost):
 
 
 @pytest.mark.parametrize(
-    ("inner", "cost"), [(_errors_and_ones, regularised_error), (_code_length, code_length)]
+    ("inner", "cost"), [(_errors_and_ones, regularised_error), (_code_length, tile_code_length)]
 )
 def test_the_pair_of_thresholds_is_the_best_of_the_grid(inner, cost):
     r = np.random.default_rng(0)

@@ -100,6 +100,11 @@ class OrMachineSMC:
         data = arguments["data"]
         shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
         density, given = boolean_density(arguments, shape)
+        if density.usage.presence is not None:
+            raise InputError(
+                "presence_prior says that some factors may not be there, and OrMachineSMC takes "
+                "all to be; take OrMachineGibbs"
+            )
         packed = boolean_data(data, arguments["observed"])._replace(**given)
         packed = merge_lines(packed, sides_of(density.shape, "longer"))
         moves = WHOLE_FACTORS if density.rank > 1 else ()

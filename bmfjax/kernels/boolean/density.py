@@ -9,11 +9,17 @@ import jax.numpy as jnp
 from jax import random
 from jax.scipy.special import betaln
 
+from bmfjax.data.errors import InputError
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
 from bmfjax.kernels.numerics.beta import draw_beta, draw_same_beta
 
+#: Said by what takes all factors to be there.
+_NO_PRESENCE = (
+    "presence_prior says that some factors may not be there, and this sampler takes all to be; "
+    "take OrMachineGibbs with the moves 'birth' and 'split_merge'"
+)
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
 
 
@@ -199,6 +205,8 @@ def _log_prior_with_absent(site, prior, position, ones, bits):
 def log_prior_of_bits(site, density: BooleanDensity, position, data) -> jax.Array:
     """Return the log probability of one factor matrix's bits, learned densities integrated out."""
     prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    if prior.presence is not None:
+        raise InputError(_NO_PRESENCE)
     if prior.beta is None:
         return log_prior_of(site, density, position, data)
     a, b = prior.beta
