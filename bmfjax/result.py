@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax import store, verdict
-from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import (
     Binarized,
@@ -451,6 +451,12 @@ class Fit:
         -------
         (cell,) float64
 
+        Raises
+        ------
+        InputError
+            For positions outside of the matrix, lists of different lengths, or observed values
+            that the model does not have.
+
         References
         ----------
         Owen, Perry (2009), "Bi-cross-validation of the SVD and the nonnegative matrix
@@ -467,7 +473,7 @@ class Fit:
         >>> bool(fit.score_new(row, [0], [13], [0.0])[0] < 0)
         True
         """
-        i, j, values = (np.asarray(part) for part in (i, j, values))
+        i, j, values = _cells_of_new(self.data, new, i, j, values)
         return self._score_new(new, i, j, values, seed)
 
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
@@ -1195,3 +1201,20 @@ class Fit:
     def _as_kept(draws: np.ndarray):
         """Return draws that were read as the fit keeps them."""
         return draws
+
+
+def _cells_of_new(data, new, i, j, values) -> tuple[np.ndarray, ...]:
+    """Return positions and values of cells of new rows, checked."""
+    i, j = np.asarray(i), np.asarray(j)
+    if i.shape != j.shape or i.ndim != 1:
+        raise InputError(
+            f"i has shape {i.shape} and j {j.shape}; give one list each, of a position a cell"
+        )
+    values = checks.numeric("values", values, i.shape, float)
+    number = new.num_rows if hasattr(new, "num_rows") else len(new)
+    for name, at, size in (("i", i, number), ("j", j, data.num_columns)):
+        if at.dtype.kind not in "iu" or ((at < 0) | (at >= size)).any():
+            raise InputError(f"{name} has a value that is no position from 0 to {size - 1}")
+    if isinstance(data, BinaryMatrix) and not np.isin(values, (0, 1)).all():
+        raise InputError("values has a number other than 0 and 1; give what was observed")
+    return i, j, values

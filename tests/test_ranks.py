@@ -201,6 +201,15 @@ def test_a_new_row_of_which_nothing_is_seen_has_the_prior_of_the_logistic_model(
     blank = without_cells(bmfjax.BinaryMatrix(np.ones((2, 37))), np.zeros(37, int), np.arange(37))
     found = fit.score_new(blank, [0, 0], [3, 5], [1.0, 0.0])
     np.testing.assert_allclose(np.exp(found), [one[0], 1 - one[1]], rtol=1e-3)
+    for cells, message in (
+        (([0], [3, 5], [1.0, 0.0]), r"i has shape \(1,\) and j \(2,\)"),
+        (([0, 2], [3, 5], [1.0, 0.0]), "i has a value that is no position from 0 to 1"),
+        (([0, 0], [3, -1], [1.0, 0.0]), "j has a value that is no position"),
+        (([0, 0], [3, 5], [1.0, 7.0]), "values has a number other than 0 and 1"),
+        (([0, 0], [3, 5], [1.0]), "values has shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit.score_new(blank, *cells)
 
 
 # ---- leave one out, code length ------------------------------------------------------------------
