@@ -144,6 +144,11 @@ def test_more_factors_than_were_allowed_are_told():
     at = fit.trace | {"rank": np.full_like(fit.trace["rank"], MAX_RANK)}
     assert "raise max_rank" in number_sentence(dataclasses.replace(fit, trace=at))
     assert "raise" not in number_sentence(fit)
+    side = min(fit.data.shape)
+    full = dataclasses.replace(
+        fit, trace={"rank": np.full((2, 300), side)}, settings={**fit.settings, "rank": side}
+    )
+    assert f"{side}, the smaller side of the matrix" in number_sentence(full)
 
 
 def test_a_factor_without_ones_on_one_side_is_emptied():

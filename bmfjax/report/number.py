@@ -27,6 +27,8 @@ def number_sentence(fit) -> str:
     beside = f" ({', '.join(others)})" if others else ""
     most = fit.settings["rank"]
     bound = f"; {most} were allowed, and there may be more: raise max_rank (--max-rank)"
+    if most == min(fit.data.shape):
+        bound = f"; no more than {most}, the smaller side of the matrix, are looked for"
     return (
         f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
         f"{bound * (found.get(most, 0.0) >= AT_BOUND)}"
