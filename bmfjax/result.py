@@ -32,9 +32,9 @@ from bmfjax.report.section import Page
 from bmfjax.verdict import Mixing, mixing, spread
 
 FACTORS = ("usage", "basis")
-#: What `Fit.predict` tells of an entry.
 #: Traces that say nothing where steps are left out.
 OF_REPLICAS = (*OBSERVED, "population_accepted")
+#: What `Fit.predict` tells of an entry.
 PREDICTED = ("mean", "sd", "interval")
 
 
@@ -57,7 +57,8 @@ class Fit:
     basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
     other_draws : dict
         (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
-        `flip_rate`, `usage_density` and `basis_density` of the Boolean one, `bias`, `row_effect`
+        `flip_rate`, `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"``
+        also `usage_presence`, `bias`, `row_effect`
         and `column_effect` of the logistic one; of matrix factorisations the sites of
         `bmfjax.models.pmf`.
     trace : dict

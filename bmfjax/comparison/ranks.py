@@ -236,7 +236,8 @@ def compare_ranks(
     max_time : float
         Seconds of sampling for a rank, divided among its fits; ``float("inf")`` is no limit. A
         fit goes on until it has 100 draws a chain, and an estimate of the evidence that is not
-        done by then is left out. Compiling is not counted.
+        done by then is left out. The first step of a fit, which compiles, does not end it, but
+        what it took is missing to the fits of the rank that follow.
     seed : int
         Of the fits and of the cells that are hidden. The fit to all data is that of `bmfjax.fit`
         with this seed, unless the time was up.

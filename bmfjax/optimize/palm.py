@@ -301,9 +301,10 @@ def squared_error(factors: Factors, matrix: Matrix):
     return 0.5 * jnp.sum(matrix.values**2) - cross + 0.5 * product
 
 
-def _norm_of_other(other, matrix):
+def norm_of_other(other, matrix):
+    """Return the modulus of the squared error in one factor, from the other."""
     return spectral_norm(other)
 
 
 #: Half the squared error and its moduli.
-SQUARED_ERROR = Smooth(squared_error, _norm_of_other, _norm_of_other)
+SQUARED_ERROR = Smooth(squared_error, norm_of_other, norm_of_other)

@@ -32,6 +32,7 @@ from bmfjax.optimize.palm import (
     arrays_of,
     matrix_of,
     minimise,
+    norm_of_other,
     palm,
     spectral_norm,
     squared_error,
@@ -183,10 +184,6 @@ def _panpal_value(factors: Factors, matrix: Matrix):
     return squared_error(factors, matrix) + 0.5 * ones
 
 
-def _norm(other, matrix):
-    return spectral_norm(other)
-
-
 def primp_smooth(factors: Factors, matrix: Matrix):
     """Return the smooth part of the relaxed objective of Primp."""
     usage, basis = factors
@@ -214,7 +211,7 @@ def _primp_basis_modulus(usage, matrix):
 
 
 _PULL = Penalty(lambda x, time: binary_penalty(x), lambda x, step, time: prox_binary(x, step))
-PANPAL = palm(Smooth(_panpal_value, _norm, _norm), _PULL)
+PANPAL = palm(Smooth(_panpal_value, norm_of_other, norm_of_other), _PULL)
 PRIMP = palm(Smooth(primp_smooth, primp_usage_modulus, _primp_basis_modulus), _PULL)
 
 
