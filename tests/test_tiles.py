@@ -16,7 +16,7 @@ from bmfjax.posterior import tiles, trust
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.tiles import membership, membership_interval, presence
 from bmfjax.predictions import check_place
-from bmfjax.report.factors import tile_card
+from bmfjax.report.factors import summary_with_trust, tile_card
 from tests.test_cells import fit_of
 
 
@@ -440,9 +440,7 @@ def test_bad_requests_are_one_sentence(words, said, tmp_path, capsys, monkeypatc
 
 
 def test_cards_and_page_say_what_to_trust(fit, monkeypatch):
-    line = fit.summary().join(
-        fit.tiles().rename(columns={"probability": "real"}), rsuffix="_of_tile"
-    )
+    line = summary_with_trust(fit)
     cards = [tile_card(fit, line.loc[k + 1], k) for k in range(5)]
     said = [card.trust for card in cards]
     assert said[0].startswith("Real with probability 1.00. Kept") and "Robust" in said[0]

@@ -100,15 +100,19 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
 
 
 def _cards(fit, card) -> Markup:
-    table = fit.summary()
-    if fit.has_tiles:
-        # `probability` of the summary is that of the entries.
-        table = table.join(fit.tiles().rename(columns={"probability": "real"}), rsuffix="_of_tile")
+    table = summary_with_trust(fit) if fit.has_tiles else fit.summary()
     cards = [card(fit, table.loc[k + 1], k) for k in range(fit.rank)]
     return Markup(template("cards.html").render(cards=cards))
 
 
 # ---- cards ---------------------------------------------------------------------------------
+
+
+def summary_with_trust(fit):
+    """Return `Fit.summary` with what `Fit.tiles` adds; `real` is the probability of the tile."""
+    table = fit.summary()
+    tiles = fit.tiles().rename(columns={"probability": "real"})
+    return table.join(tiles.drop(columns=table.columns.intersection(tiles.columns)))
 
 
 def tile_card(fit, line, k: int) -> Card:
