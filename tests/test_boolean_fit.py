@@ -127,7 +127,7 @@ def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("looked for a start")
 
-    monkeypatch.setattr("bmfjax.families.boolean.boolean_starts", fail)
+    monkeypatch.setattr("bmfjax.families.boolean.ascent_starts", fail)
     request = ask(product[2], 3, num_samples=10, sampler_options={"update": "metropolis"})
     chains = request.chains()
     assert chains.run(request, resume=True).steps_done == 0

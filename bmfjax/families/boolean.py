@@ -35,7 +35,8 @@ from bmfjax.families.base import (
 )
 from bmfjax.families.particles import chains_of_particles, particles
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
-from bmfjax.infer import ChainRun, OrMachineGibbs, boolean_starts
+from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
+from bmfjax.infer.ascent_start import can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
@@ -244,7 +245,7 @@ class Boolean(Family):
 
         return _chains(
             request, arguments, options,
-            _start_text(given, from_prior, options["num_anneal"], request.data.shape),
+            _start_text(request, given, from_prior, options["num_anneal"]),
             lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
             num_warmup=request.warmup(_adapted(request, options)),
             next_stage=None if hotter is None else next_stage,
@@ -338,11 +339,23 @@ def _starts(request, bound, given, resume):
         starts = [empty] * request.num_chains
     else:
         key = jax.random.fold_in(request.key, START_STREAM)
-        starts = boolean_starts(
-            key, data, rank, request.num_chains, num_exchange=_exchanged(data.shape)
-        )
+        starts = _found_starts(request, key)
     place = jax.jit(bound.unconstrain)
     return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
+
+
+def _found_starts(request, key) -> list[dict]:
+    """Return factors for every chain to start from."""
+    data, rank = request.data, int(request.rank)
+    exchange = _exchanges(data.shape)
+    if _climbs(request):
+        return ascent_starts(
+            key, data, rank, request.num_chains,
+            num_rates=request.read_priors()["num_rates"], exchange=exchange,
+        )  # fmt: skip
+    return boolean_starts(
+        key, data, rank, request.num_chains, num_exchange=EXCHANGE if exchange else 0
+    )
 
 
 def _position(state) -> dict:
@@ -574,18 +587,24 @@ def _bits(request) -> dict | None:
     return None if start is None else {n: v > 0.5 for n, v in start.items()}
 
 
-def _exchanged(shape) -> int:
-    """Return the sweeps in which chains may take over each other's factors before they start."""
-    return EXCHANGE if shape[0] * shape[1] > SMALL else 0
+def _climbs(request) -> bool:
+    """Tell whether chains start where a population climbed to: it takes all factors to be there."""
+    return can_climb(request.data.shape, int(request.rank)) and not request.finds_rank
 
 
-def _start_text(given, from_prior, num_anneal, shape):
+def _exchanges(shape) -> bool:
+    """Tell whether chains may take over each other's factors before they start."""
+    return shape[0] * shape[1] > SMALL
+
+
+def _start_text(request, given, from_prior, num_anneal):
     if given is not None:
         return digest(given)
     if from_prior:
         return "annealed from the prior" if num_anneal else "the prior"
-    exchanged = ", factors exchanged between chains" if _exchanged(shape) else ""
-    return f"annealed relaxed model{exchanged}"
+    found = "population that climbs to modes" if _climbs(request) else "annealed relaxed model"
+    exchanged = ", factors exchanged between chains" if _exchanges(request.data.shape) else ""
+    return f"{found}{exchanged}"
 
 
 def _traced(options):

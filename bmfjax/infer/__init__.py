@@ -1,5 +1,6 @@
 """Running chains: the driver, its reducers and checkpoints, and the seam to NumPyro."""
 
+from bmfjax.infer.ascent_start import ascent_starts
 from bmfjax.infer.boolean_start import boolean_starts
 from bmfjax.infer.mcmc.iasg import IASG
 from bmfjax.infer.mcmc.nonnegative import NMFGibbs
@@ -32,6 +33,7 @@ __all__ = [
     "Reducer",
     "TruncatedGibbs",
     "annealed",
+    "ascent_starts",
     "behind_walls",
     "boolean_starts",
     "communication_barrier",

@@ -88,8 +88,8 @@ def boolean_starts(
     >>> [bool(((s["usage"] @ s["basis"].T) == truth).all()) for s in starts]
     [True, True]
     """
-    rows, columns = _representatives(data)
-    part = _part(data, rows, columns)
+    rows, columns = representatives(data)
+    part = part_of(data, rows, columns)
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
     relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
@@ -170,7 +170,7 @@ def _gain(values, covered):
     return np.where(ones, for_one, np.where(zeros, for_zero, 0.0)).astype(np.float32)
 
 
-def _representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
+def representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
     """Draw rows and columns that stand for a large matrix; take all of a small one."""
     rows, columns = data.shape
     if rows * columns > MAX_ENTRIES:
@@ -185,7 +185,7 @@ def _representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _part(data, rows, columns) -> BinaryMatrix:
+def part_of(data, rows, columns) -> BinaryMatrix:
     if (len(rows), len(columns)) == data.shape:
         return data
     ones = data.ones()[rows][:, columns].toarray()

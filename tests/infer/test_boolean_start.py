@@ -73,7 +73,7 @@ def test_representatives_are_few_and_distinct(shape):
         pass
 
     Sized.shape, (Sized.num_rows, Sized.num_columns) = shape, shape
-    rows, columns = boolean_start._representatives(Sized)
+    rows, columns = boolean_start.representatives(Sized)
     assert len(rows) * len(columns) <= max(boolean_start.MAX_ENTRIES, 256 * 256)
     assert len(np.unique(rows)) == len(rows) and len(np.unique(columns)) == len(columns)
 
@@ -81,5 +81,5 @@ def test_representatives_are_few_and_distinct(shape):
 def test_a_part_of_which_nothing_is_observed_is_not_refused():
     values = np.full((6, 6), np.nan)
     values[5, 5] = 1
-    part = boolean_start._part(BinaryMatrix(values), np.arange(3), np.arange(3))
+    part = boolean_start.part_of(BinaryMatrix(values), np.arange(3), np.arange(3))
     assert part.shape == (3, 3)

@@ -1,0 +1,128 @@
+"""Climbing with a factor matrix summed out: the function that is climbed, its steps, its jumps."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+
+from bmfjax.infer.ascent_start import _evolved
+from bmfjax.kernels.boolean import ascent
+
+RANK = 3
+
+
+@pytest.fixture(scope="module")
+def values():
+    rng = np.random.default_rng(0)
+    found = (rng.random((40, 7)) < 0.4).astype(float)
+    found[rng.random(found.shape) < 0.15] = np.nan
+    return found
+
+
+@pytest.fixture(scope="module")
+def lines(values):
+    return ascent.distinct_lines(values)
+
+
+def member(seed, num_rates):
+    rng = np.random.default_rng(seed)
+    rates = [0.3, 0.12] if num_rates == 2 else [0.3, 0.3]
+    return ascent.Member(
+        jnp.asarray(rng.random((7, RANK)) < 0.5, jnp.float32),
+        *(jnp.asarray(rng.uniform(0.2, 0.6, RANK), jnp.float32) for _ in range(2)),
+        jnp.asarray(rates, jnp.float32),
+        jnp.float32(-jnp.inf),
+    )
+
+
+def log_chances(values, m):
+    """Log p(line, state) by the definition, (lines, states), and the states."""
+    states = np.array(list(itertools.product([0, 1], repeat=RANK)))[:, ::-1]
+    vectors, share, (f0, f1) = (np.asarray(a, float) for a in (m.vectors, m.share, m.rates))
+    table = np.zeros((len(values), len(states)))
+    for i, s in itertools.product(range(len(values)), range(len(states))):
+        table[i, s] = np.log(np.where(states[s], share, 1 - share)).sum()
+        for j, x in enumerate(values[i]):
+            if not np.isnan(x):
+                one = 1 - f1 if (states[s] * vectors[j]).any() else f0
+                table[i, s] += np.log(one if x else 1 - one)
+    return table, states
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_what_is_climbed_is_the_posterior_with_bits_summed_out(values, lines, num_rates):
+    m = member(1, num_rates)
+    table, _ = log_chances(values, m)
+    expected = np.logaddexp.reduce(table, axis=1).sum()
+    vectors, density = np.asarray(m.vectors), np.asarray(m.density, float)
+    expected += np.log(np.where(vectors, density, 1 - density)).sum()
+    for rate in (m.density, m.share, m.rates):
+        expected += np.log(np.asarray(rate, float) * (1 - np.asarray(rate, float))).sum()
+    found = ascent.step(lines, m, 1.0, num_rates).value
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_step_gives_every_line_its_best_pattern(values, lines):
+    m = member(2, 2)
+    table, states = log_chances(values, m)
+    weights = np.exp(table - np.logaddexp.reduce(table, axis=1, keepdims=True))
+    density, (f0, f1) = np.asarray(m.density, float), np.asarray(m.rates, float)
+    best = []
+    for x in values.T:
+        scores = []
+        for pattern in states:
+            one = np.where((states * pattern).any(1), 1 - f1, f0)
+            seen = ~np.isnan(x)
+            entry = np.where(x[seen, None] == 1, np.log(one), np.log1p(-one))
+            prior = np.log(np.where(pattern, density, 1 - density)).sum()
+            scores.append((weights[seen] * entry).sum() + prior)
+        best.append(states[np.argmax(scores)])
+    np.testing.assert_array_equal(ascent.step(lines, m, 1.0, 2).vectors, best)
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_no_step_goes_down(lines, num_rates):
+    step = jax.jit(lambda m: ascent.step(lines, m, 1.0, num_rates))
+    for seed in range(5):
+        m, heights = member(seed, num_rates), []
+        for _ in range(15):
+            m = step(m)
+            heights.append(float(m.value))
+        assert np.diff(heights).min() > -1e-3  # rounding of sums near 250
+        assert heights[-1] > heights[0] + 1.0
+
+
+def test_bits_are_drawn_from_their_conditional(values):
+    m, line = member(3, 2), values[:1]
+    table, states = log_chances(line, m)
+    exact = np.exp(table[0] - np.logaddexp.reduce(table[0]))
+    ones, zeros = (jnp.asarray(line[0] == v, jnp.float32) for v in (1, 0))
+    draw = jax.jit(jax.vmap(lambda k: ascent.draw_bits(k, ones, zeros, m)))
+    drawn = np.asarray(draw(random.split(random.key(0), 4000)))
+    seen = [(drawn == (s == 1)).all(1).mean() for s in states]
+    assert np.abs(seen - exact).max() < 4 * np.sqrt(0.25 / 4000)
+
+
+def test_a_member_takes_over_what_another_has_found_and_none_goes_down():
+    truth = np.kron(np.eye(3), np.ones((9, 4)))
+    lines = ascent.distinct_lines(truth)
+    blocks = np.kron(np.eye(3), np.ones((4, 1)))
+    found = ascent.Member(
+        jnp.asarray(np.stack([blocks, blocks * [1, 1, 0]]), jnp.float32),
+        *[jnp.full((2, 3), 0.3)] * 2, jnp.full((2, 2), 0.05), jnp.full(2, -jnp.inf),
+    )  # fmt: skip
+    ends = jax.jit(_evolved, static_argnums=3)(random.key(0), found, lines, 2)
+    for vectors in np.asarray(ends.vectors):
+        assert {tuple(v) for v in vectors.T} == {tuple(v) for v in blocks.T}
+    np.testing.assert_allclose(ends.value[0], ends.value[1], rtol=1e-4)
+
+
+def test_equal_lines_are_merged_and_what_is_missing_is_neither_one_nor_zero():
+    values = np.array([[1, 0, np.nan], [1, 0, 1], [1, 0, np.nan], [0, 0, 0]])
+    lines = ascent.distinct_lines(values)
+    assert sorted(lines.count.tolist()) == [1.0, 1.0, 2.0]
+    twice = int(np.argmax(lines.count))
+    assert lines.ones[twice].tolist() == [1, 0, 0] and lines.zeros[twice].tolist() == [0, 1, 0]
