@@ -251,7 +251,7 @@ def _log_pairs(bits, group: Group, table):
     square of the larger Jaccard index.
     """
     vectors = group.vectors.at[:2].set(bits).astype(table.dtype)
-    used = product(states_of(len(vectors)).T.astype(table.dtype), softmax(table, axis=0))
+    used = _uses(softmax(table, axis=0))
 
     def jaccard(rows):
         both, ones = product(rows, rows.T), jnp.sum(rows, axis=1)
@@ -261,6 +261,22 @@ def _log_pairs(bits, group: Group, table):
     other = 1.0 - jnp.eye(len(alike))
     alike = other * (alike + TINY)
     return jnp.log(0.5 * alike / alike.sum() + 0.5 * other / other.sum())
+
+
+def _uses(shares):
+    """Return the probability that lines use each factor, (factors, lines).
+
+    Sums, and no product of matrices: XLA was seen to return NaN for one of so few rows.
+    """
+    lines = shares.shape[1]
+    halves = [shares.reshape(-1, 2, 2**k, lines)[:, 1] for k in range(len(shares).bit_length() - 1)]
+    return jnp.stack([jnp.sum(half, axis=(0, 1)) for half in halves])
+
+
+def _joined(odds):
+    """Return the sum of the odds of the factors in use, (states, lines), of one or two factors."""
+    states = [jnp.zeros_like(odds[0]), *odds]
+    return jnp.stack(states if len(odds) == 1 else [*states, odds[0] + odds[1]])
 
 
 # ---- the two factors given the others ----------------------------------------------------------
@@ -329,18 +345,19 @@ class _Pair:
         Probabilities (states, lines) and their log normalisers (lines,), which are relative to not
         using the factors; ones and bits (factors,) that follow the densities.
         """
-        states = states_of(len(ratios).bit_length() - 1).astype(ratios.dtype)
-        owns = self.owns[: states.shape[1]]
-        prior = self.own.priors[0]
-        given = [o.given[0] for o in owns]
-        nothing = jnp.full(ratios.shape[1:], jnp.nan, ratios.dtype)
-        given = jnp.stack([nothing if g is None else g for g in given])
-        if prior.beta is None:
-            given = self.group.log_odds[: len(owns)]
-        free = jnp.isnan(given)
+        prior, owns = self.own.priors[0], self.owns[: len(ratios).bit_length() - 1]
+        given = self.group.log_odds[: len(owns)]
+        free = jnp.zeros(given.shape, bool)
+        if prior.beta is not None:
+            nothing = jnp.full(ratios.shape[1:], jnp.nan, ratios.dtype)
+            given = jnp.stack([nothing if o.given[0] is None else o.given[0] for o in owns])
+            free = jnp.isnan(given)
+        given = jnp.where(free, 0.0, jnp.clip(given, -MOST_ODDS, MOST_ODDS))
         size = jnp.sum(free, axis=1).astype(ratios.dtype)
-        given = jnp.clip(given, -MOST_ODDS, MOST_ODDS)
-        count = jnp.sum(free * product(states.T, softmax(ratios, axis=0)), axis=1)
+
+        def count_of(weight):
+            count = jnp.sum(jnp.where(free, _uses(softmax(weight, axis=0)), 0.0), axis=1)
+            return jnp.minimum(count, size)
 
         def again(_, carry):
             count = carry[0]
@@ -349,11 +366,10 @@ class _Pair:
                 a, b = prior.beta
                 logit = jnp.log(a + count) - jnp.log(b + size - count)
             odds = jnp.where(free, logit[:, None], given)
-            weight = ratios + product(states, odds)
-            count = jnp.sum(free * product(states.T, softmax(weight, axis=0)), axis=1)
-            return count, odds, weight
+            weight = ratios + _joined(odds)
+            return count_of(weight), odds, weight
 
-        start = count, jnp.zeros_like(given), ratios
+        start = count_of(ratios), jnp.zeros_like(given), ratios
         count, odds, weight = lax.fori_loop(0, FIXED_POINT_STEPS, again, start)
         base = jnp.sum(jax.nn.softplus(odds), axis=0)
         return softmax(weight, axis=0), logsumexp(weight, axis=0) - base, count, size
@@ -365,7 +381,7 @@ class _Pair:
         a, b = self.own.priors[0].beta
         *_, count, size = self._shares(self._ratios(bits))
         share = jnp.minimum(SHARE, MOST_COUNTED / jnp.maximum(size, 1.0))
-        beta = a + share * count, b + share * jnp.maximum(size - count, 0.0)
+        beta = a + share * count, b + share * (size - count)
         tiny = jnp.finfo(self.residual.dtype)
         drawn = jnp.clip(draw_beta(key, *beta), tiny.tiny, 1.0 - tiny.epsneg)
         chances = jnp.where(kept, chances, drawn)
@@ -428,12 +444,12 @@ class _Pair:
             gain = product(self.residual, jnp.stack([first, second, either], axis=1)).T
             ratios = jnp.concatenate([jnp.zeros_like(gain[:1]), gain])
             shares, score, *_ = self._shares(ratios)
-            by_state = jnp.stack([shares[1] + shares[3], shares[2] + shares[3], 1.0 - shares[0]])
+            by_state = jnp.concatenate([_uses(shares), 1.0 - shares[:1]])
             odds = [o.kept_odds(v) for o, v in zip(self.owns, (first, second), strict=True)]
             odds = [jnp.clip(o, -MOST_ODDS, MOST_ODDS) for o in odds]
-            odds = jnp.stack([jnp.broadcast_to(o, first.shape) for o in (*odds, sum(odds))])
-            more = product(by_state, self.residual) + odds
-            log_states = jnp.concatenate([jnp.zeros_like(more[:1]), more])
+            odds = _joined([jnp.broadcast_to(o, first.shape) for o in odds])
+            more = product(by_state, self.residual)
+            log_states = odds + jnp.concatenate([jnp.zeros_like(more[:1]), more])
             states = softmax(log_states, axis=0)
             first, second, either = states[1] + states[3], states[2] + states[3], 1.0 - states[0]
             return first, second, either, log_states, jnp.sum(score)
