@@ -26,8 +26,9 @@ Proposals
     what is left of U. Mean-field steps of both factors, lines given entries and entries given
     lines, turn the pair of lines into probabilities of being in a, in b, in both or in neither,
     with an upper bound on how certain they are. The parts are then named k and l at random, so that
-    :math:`q_2` is the mean over both ways round. Densities are drawn from Beta distributions about
-    the expected shares of lines that use the vectors, the bits of the others summed out.
+    :math:`q_2` is the mean over both ways round. Densities are drawn from their prior, or from Beta
+    distributions about the expected shares of lines that use the vectors, the bits of the others
+    summed out: narrow ones only where the data tell which lines do.
 
 The ratio
     Anchors and patterns depend on R, U and :math:`\pi` alone, which are the same in m and s: a
@@ -76,6 +77,7 @@ from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.boolean.moves.birth import check_moved
 from bmfjax.kernels.boolean.moves.proposals import draw_bits, log_bits
 from bmfjax.kernels.boolean.moves.summed_group import (
+    DEAD,
     MOST_CERTAIN,
     MOST_COUNTED,
     SHARE,
@@ -378,14 +380,32 @@ class _Pair:
         """Draw the densities that go with vectors, or keep these; returns their log density too."""
         if self.own.priors[0].beta is None:
             return Vectors(bits, chances), 0.0
-        a, b = self.own.priors[0].beta
-        *_, count, size = self._shares(self._ratios(bits))
-        share = jnp.minimum(SHARE, MOST_COUNTED / jnp.maximum(size, 1.0))
-        beta = a + share * count, b + share * (size - count)
+        prior = self.own.priors[0].beta
+        beta = self._betas(bits)
+        key_kind, key_prior, key_lines = random.split(key, 3)
+        of_prior = draw_beta(key_prior, *(jnp.full(len(bits), c) for c in prior))
+        from_prior = random.bernoulli(key_kind, DEAD, (len(bits),))
         tiny = jnp.finfo(self.residual.dtype)
-        drawn = jnp.clip(draw_beta(key, *beta), tiny.tiny, 1.0 - tiny.epsneg)
+        drawn = jnp.where(from_prior, of_prior, draw_beta(key_lines, *beta))
+        drawn = jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)
         chances = jnp.where(kept, chances, drawn)
-        return Vectors(bits, chances), jnp.sum(log_beta(chances, *beta))
+        of_lines = jnp.log(1.0 - DEAD) + log_beta(chances, *beta)
+        log_density = jnp.logaddexp(of_lines, jnp.log(DEAD) + log_beta(chances, *prior))
+        return Vectors(bits, chances), jnp.sum(log_density)
+
+    def _betas(self, bits):
+        """Return Beta distributions of the densities about the expected use: (factors,) each.
+
+        They count lines as far as these tell whether they use a factor: by the share of the
+        variance of the bits that the data take away.
+        """
+        a, b = self.own.priors[0].beta
+        shares, _, count, size = self._shares(self._ratios(bits))
+        used = _uses(shares)
+        left = jnp.sum(used * (1.0 - used), axis=1) * size
+        known = jnp.clip(1.0 - left / jnp.maximum(count * (size - count), TINY), 0.0, 1.0)
+        share = known * jnp.minimum(SHARE, MOST_COUNTED / jnp.maximum(size, 1.0))
+        return a + share * count, b + share * (size - count)
 
     # -- the whole
 
