@@ -99,6 +99,7 @@ def rebirth(
     --------
     An empty factor, and ones that nothing covers:
 
+    >>> import jax
     >>> from bmfjax.data import BinaryMatrix
     >>> from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
     >>> from bmfjax.kernels.boolean.words import packed_data
