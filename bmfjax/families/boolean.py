@@ -425,10 +425,12 @@ def _check_unknown_rank(request: Request) -> None:
             "factor is not there; give a Beta prior or none, or give a rank"
         )
     moves = np.atleast_1d(options.get("moves", ())).tolist()
-    if options.get("update") == "collapsed" or "rebirth" in moves or options.get("num_exchanges"):
+    taken = {"rebirth", "split_merge_summed"} & set(moves)
+    if options.get("update") == "collapsed" or taken or options.get("num_exchanges"):
         raise InputError(
-            "rank is 'auto', and the update 'collapsed', the move 'rebirth' and num_exchanges take "
-            "all factors to be there; leave them out, or give a rank"
+            "rank is 'auto', and the update 'collapsed', the moves 'rebirth' and "
+            "'split_merge_summed' and num_exchanges take all factors to be there; leave them out, "
+            "or give a rank"
         )
     if not {"birth", "split_merge"} & set(moves):
         raise InputError(
@@ -476,7 +478,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     # Most moves, and flip rates that are set, belong to the other updates.
     other = given.keys() & {"update", "block_size"} or given.get("dispersion") in RULES[1:]
     moves = np.atleast_1d(given.get("moves", ()))
-    other = other or (len(moves) and "xor" not in moves)
+    other = other or (len(moves) and not {"xor", "informed_xor"} & set(moves.tolist()))
     entries = rows * columns
     if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
         number, hottest = LADDER if rank < WHOLE_RANK else WHOLE_LADDER

@@ -31,6 +31,8 @@ from bmfjax.kernels.boolean.moves import collapsed_line as collapsed_lines
 from bmfjax.kernels.boolean.moves import proposals as factor_proposals
 from bmfjax.kernels.boolean.moves import rebirth as rebirths
 from bmfjax.kernels.boolean.moves import split_merge as split_merges
+from bmfjax.kernels.boolean.moves import split_merge_summed as summed_split_merges
+from bmfjax.kernels.boolean.moves import summed_group as groups
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.tempering import parallel_tempering
 from tests.kernels.exactness import fast_jit
@@ -57,6 +59,10 @@ class Case(NamedTuple):
 
 
 def new_case(name) -> Case:
+    """The case of this name, such as "given", or "given at 0.5", another inverse temperature."""
+    name, _, power = name.partition(" at ")
+    if power:
+        return new_case(name)._replace(power=float(power))
     if name == "fixed":
         flip = FlipRatePrior(2, value=(0.15, 0.25))
         density = density_of(BitPrior(None, 0.4), BitPrior(None, 0.3), flip)
@@ -200,6 +206,9 @@ MOVES = {
     "collapsed rebirth of one": lambda density: rebirths.rebirth(
         density, num_patterns=2, block_size=1, candidates=VALUES[:2] == 1
     ),
+    "summed split and merge": lambda density: summed_split_merges.split_merge_summed(
+        density, num_patterns=2
+    ),
 }
 #: What may be left out of the acceptance ratio, and where it is computed.
 TERMS = {
@@ -207,8 +216,10 @@ TERMS = {
     "target": (factor_proposals, "log_target"),
     "parts": (split_merges._Parts, "log_density"),
     "pair": (split_merges, "_log_merge_pair"),
-    "collapsed proposal": (rebirths._Own, "log_proposal"),
-    "collapsed target": (rebirths._Own, "log_prior"),
+    "collapsed proposal": (groups.Own, "log_proposal"),
+    "collapsed target": (groups.Own, "log_prior"),
+    "summed parts": (summed_split_merges._Pair, "log_parts"),
+    "summed whole": (summed_split_merges._Pair, "log_whole"),
 }
 
 
@@ -228,7 +239,7 @@ def unmoved(shapes, key, position, data, power):
 
 @functools.cache
 def program(name, move):
-    """``run(key, position, draw, keep) -> (position, probability)`` of one chain.
+    """``run(key, position, draw, keep, power) -> (position, probability)`` of one chain.
 
     `keep` 0 leaves a term out of the ratio; `draw` False leaves the densities as they are.
     """
@@ -236,7 +247,7 @@ def program(name, move):
     data, right_draw = case.data(), births.draw_density
 
     @fast_jit
-    def run(key, position, draw, keep):
+    def run(key, position, draw, keep, power):
         def densities(key, site, density, position, data):
             if getattr(density, site).beta is None:
                 return {}
@@ -246,7 +257,7 @@ def program(name, move):
             return lax.cond(draw, f, lambda *_: kept, key, position)
 
         with contextlib.ExitStack() as stack:
-            for module in (births, rebirths):
+            for module in (births, groups):
                 stack.enter_context(mock.patch.object(module, "draw_density", densities))
             for term, (owner, attribute) in TERMS.items():
                 right = getattr(owner, attribute)
@@ -254,7 +265,7 @@ def program(name, move):
                 stack.enter_context(
                     mock.patch.object(owner, attribute, lambda *a, wrong=wrong: wrong(*a))
                 )
-            return MOVES[move](case.density)(key, position, data, case.power)
+            return MOVES[move](case.density)(key, position, data, power)
 
     return run
 
@@ -275,11 +286,11 @@ def moved(name, move, fault=None):
     )
     keys = random.split(random.key(5), (STEPS, CHAINS))
     keep = RIGHT | ({fault: np.float32(0.0)} if fault else {})
-    run = jax.vmap(program(name, move), (0, 0, None, None))
+    run = jax.vmap(program(name.partition(" at ")[0], move), (0, 0, None, None, None))
     # Densities change no bits and no probability of one move.
-    draw = name == "learned" and fault is None
+    draw, power = name == "learned" and fault is None, new_case(name).power
     found = [
-        run(key, jax.tree.map(lambda a, i=i: a[i], starts), draw, keep)
+        run(key, jax.tree.map(lambda a, i=i: a[i], starts), draw, keep, power)
         for i, key in enumerate(keys)
     ]
     after, accepted = jax.tree.map(lambda *a: np.concatenate(a), *found)
@@ -320,6 +331,8 @@ def balance_p_value(name, before, after, classes=12):
         ("presence", "collapsed"),
         ("given", "collapsed rebirth"),
         ("learned", "collapsed rebirth of one"),
+        ("given at 1.0", "summed split and merge"),
+        ("given at 0.5", "summed split and merge"),
     ],
 )
 def test_a_move_leaves_exact_draws_exact(name, move):
@@ -340,11 +353,15 @@ def test_a_move_leaves_exact_draws_exact(name, move):
         ("split and merge", "pair"),
         ("collapsed rebirth of one", "collapsed proposal"),
         ("collapsed rebirth of one", "collapsed target"),
+        ("summed split and merge", "summed parts"),
+        ("summed split and merge", "summed whole"),
+        ("summed split and merge", "collapsed proposal"),
     ],
 )
 def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
-    before, after, *_ = moved("learned", move, fault)
-    assert np.abs(invariance_scores("learned", before, after)).max() > 6.0
+    name = "given at 1.0" if move.startswith("summed") else "learned"
+    before, after, *_ = moved(name, move, fault)
+    assert np.abs(invariance_scores(name, before, after)).max() > 6.0
 
 
 @pytest.mark.parametrize("move", ["birth", "split and merge", "collapsed rebirth of one"])
@@ -379,7 +396,8 @@ def test_chains_with_all_moves_have_the_posterior(monkeypatch, name):
     case, data = new_case(name), new_case(name).data()
 
     def part(move):
-        return lambda key, position, *_: program(name, move)(key, position, True, RIGHT)
+        run = program(name, move)
+        return lambda key, position, *_: run(key, position, True, RIGHT, case.power)
 
     right = boolean_gibbs.sweep
     sweep = fast_jit(lambda k, position: right(k, case.density, position, data, case.power, gibbs))
@@ -442,5 +460,9 @@ def test_what_cannot_be_moved_is_refused():
         births.birth_move(single, num_patterns=0)
     with pytest.raises(InputError, match="num_patterns"):
         split_merges.split_merge(BooleanDensity((4, 4), 2), num_patterns=-1)
+    with pytest.raises(InputError, match="two factors"):
+        summed_split_merges.split_merge_summed(single)
+    with pytest.raises(InputError, match="block_size"):
+        summed_split_merges.split_merge_summed(BooleanDensity((4, 4), 2), block_size=1)
     with pytest.raises(InputError, match="no bits"):
         births.birth_move(BooleanDensity((0, 4), 1))

@@ -14,11 +14,14 @@ from jax import random
 from scipy.special import betaln
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.collapsed import MOVES
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_prior
+from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.marginal import log_marginal_of
+from bmfjax.kernels.boolean.moves import informed_xor as informed
 from bmfjax.kernels.boolean.moves import whole_factors
-from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
 
 ROWS, COLUMNS, RANK, DRAWS = 7, 3, 2, 20_000
@@ -84,9 +87,9 @@ def functions(position, value):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["xor", "rebirth"])
+@pytest.mark.parametrize("name", MOVES)
 def test_moves_leave_the_posterior_invariant(name):
-    move = compiled(getattr(whole_factors, name))
+    move = compiled(MOVES[name])
     for beta in (1.0, 0.3, 0.0):
         found, taken = scores(move, beta)
         assert taken > 0.05
@@ -123,6 +126,36 @@ def test_an_xor_without_the_prior_is_noticed(monkeypatch):
     assert np.abs(scores(compiled(whole_factors.xor), 1.0)[0]).max() > 6
 
 
+@pytest.mark.parametrize("broken", ["balance", "prior"])
+def test_an_informed_choice_that_is_not_balanced_is_noticed(monkeypatch, broken):
+    if broken == "balance":
+        monkeypatch.setattr(informed, "log_balanced", lambda log_ratio: log_ratio)
+    else:
+        monkeypatch.setattr(informed, "_change_of_prior", lambda *_: 0.0)
+    assert np.abs(scores(compiled(informed.informed_xor), 1.0)[0]).max() > 6
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_all_neighbours_are_weighed_at_once(known):
+    """As the likelihood of each says, with two flip rates, and with log odds of single bits."""
+    rank, rate = 4, FlipRatePrior(2, value=(0.1, 0.3))
+    given = np.random.default_rng(1).normal(size=(ROWS, rank)).astype(np.float32)
+    given[0, 1], given[1, 2], given[2] = np.inf, -np.inf, NAN
+    density = BooleanDensity((ROWS, COLUMNS), rank, flip_rate=rate)
+    data = merge_lines(packed_data(BinaryMatrix(VALUES), given if known else None), SIDES)
+    position = draw_prior(random.key(3), density, data)
+    bits = unpack_last_axis(position["basis"], COLUMNS)
+    value = fast_jit(lambda p: log_marginal_of(density, SIDES, p, data))
+    found = fast_jit(lambda p, b: informed.neighbour_gains(density, SIDES, p, b, data))
+    expected = [
+        value(position | {"basis": pack_last_axis(bits.at[k].set(bits[k] ^ bits[other]))})
+        - value(position)
+        for k, other in informed._ordered_pairs(rank).T
+    ]
+    np.testing.assert_allclose(found(position, bits), expected, atol=3e-5)
+    assert np.ptp(expected) > 1
+
+
 def test_densities_of_the_kept_bits_are_integrated_out():
     position = {name: leaf[0] for name, leaf in from_prior().items()}
     ones = np.asarray(unpack_last_axis(position["basis"], COLUMNS)).sum(1)
@@ -132,5 +165,6 @@ def test_densities_of_the_kept_bits_are_integrated_out():
 
 
 def test_one_factor_has_no_other():
-    with pytest.raises(InputError, match="needs two factors"):
-        whole_factors.xor(DENSITY._replace(rank=1), SIDES)
+    for move in (whole_factors.xor, informed.informed_xor):
+        with pytest.raises(InputError, match="needs two factors"):
+            move(DENSITY._replace(rank=1), SIDES)

@@ -32,6 +32,7 @@ from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
+from bmfjax.kernels.boolean.moves.split_merge_summed import split_merge_summed
 from bmfjax.kernels.boolean.words import (
     PackedData,
     blocks_of_lines,
@@ -52,6 +53,7 @@ MOVES = {
     "birth": birth_move,
     "rebirth": rebirth,
     "split_merge": split_merge,
+    "split_merge_summed": split_merge_summed,
 }
 
 
@@ -84,10 +86,12 @@ class OrMachineGibbs(AlgorithmKernel):
         draws bits of one factor matrix with the other summed out
         (`bmfjax.kernels.boolean.moves.collapsed_line`), "birth" replaces whole factors, "rebirth"
         too, with the bits of six factors in the longer matrix summed out
-        (`bmfjax.kernels.boolean.moves.rebirth`), and "split_merge" splits and merges them. With
-        the update "collapsed", and after the sweep, "xor" adds one factor to another and
-        "rebirth" replaces one, each as often as it is named
-        (`bmfjax.kernels.boolean.moves.whole_factors`).
+        (`bmfjax.kernels.boolean.moves.rebirth`), "split_merge" splits and merges them, and
+        "split_merge_summed" too, with the bits of six factors in the longer matrix summed out
+        (`bmfjax.kernels.boolean.moves.split_merge_summed`). With the update "collapsed", and after
+        the sweep, "xor" adds one factor to another, "informed_xor" too, with a pair chosen by what
+        every pair would change (`bmfjax.kernels.boolean.moves.informed_xor`), and "rebirth"
+        replaces one, each as often as it is named (`bmfjax.kernels.boolean.moves.whole_factors`).
     num_anneal : int
         Number of annealed sweeps at the start, in which the power of the likelihood rises
         from `lowest` to one. Annealed sweeps belong to the warm-up.
@@ -216,6 +220,7 @@ class OrMachineGibbs(AlgorithmKernel):
         for name, is_used in (
             ("update 'collapsed'", self._collapsed),
             ("move 'rebirth'", "rebirth" in self._moves),
+            ("move 'split_merge_summed'", "split_merge_summed" in self._moves),
             ("option num_exchanges", self._num_exchanges),
         ):
             if is_used:

@@ -202,12 +202,21 @@ def log_weights(log_prior, lines: DistinctLines, weights, patterns, num_rates: i
     Zero is the log likelihood of a state that covers nothing. `log_prior` is (states, lines) or
     (states, 1).
     """
-    kind = log_prior.dtype
-    covered = ((np.arange(len(log_prior))[:, None] & patterns) != 0).astype(kind)
+    covered = (np.arange(len(log_prior))[:, None] & patterns) != 0
+    return with_covered(log_prior, covered, lines, weights, num_rates)
+
+
+def with_covered(total, covered, lines: DistinctLines, weights, num_rates: int) -> jax.Array:
+    """Add to `total` the log likelihood of lines with these entries covered: (states, lines).
+
+    `covered` is (states, short) bool, `total` (states, lines) or (states, 1).
+    """
+    kind = total.dtype
+    covered = covered.astype(kind)
     one, zero = ((lines.code == c).astype(kind) for c in (ONE, ZERO))
     # Counts of covered entries, exact; as in `bits.weigh`, their difference and their sum.
     count = lambda entries: jnp.dot(covered, entries, precision=lax.Precision.HIGHEST)  # noqa: E731
-    total = log_prior + 0.5 * (weights.one - weights.zero) * count(one - zero)
+    total = total + 0.5 * (weights.one - weights.zero) * count(one - zero)
     if num_rates == 1:  # covering a one adds what covering a zero takes away
         return total
     return total + 0.5 * (weights.one + weights.zero) * count(one + zero)
