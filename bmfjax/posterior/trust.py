@@ -37,7 +37,7 @@ ROBUST = "robust"
 OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "flags")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER)))
+HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
 
 
 class Trust(NamedTuple):
