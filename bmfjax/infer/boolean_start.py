@@ -144,7 +144,7 @@ def _filled(factors, rank: int) -> tuple[np.ndarray, ...]:
     return tuple(np.pad(f, ((0, 0), (0, rank - f.shape[1]))) for f in factors)
 
 
-def _exchanged(key, data, usage, basis, known, num_sweeps, anchors):
+def _exchanged(key, data, usage, basis, known, num_sweeps, anchors=None):
     """Return factors after sweeps in which the vectors that all chains had may be taken over.
 
     The `anchors` (columns, number), which are the first factors, stay.

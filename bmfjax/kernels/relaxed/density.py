@@ -108,6 +108,12 @@ class RelaxedDensity(NamedTuple):
     precision_gamma: tuple[float, float] | None  # shape and rate, where its prior is a Gamma
     #: Shape and rate of the Gamma prior of learned rates: the position holds a `rate` (rank,).
     rate_gamma: tuple[float, float] | None = None
+    #: So many first columns of the basis are known: they stay as they are in the position.
+    anchored: int = 0
+
+    def first_free(self, factor: str) -> int:
+        """Return the first column of a factor matrix that is drawn."""
+        return self.anchored if factor == "basis" else 0
 
     def noise_precision(self, position):
         """Return the fixed or learned precision at a position."""
