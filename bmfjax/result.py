@@ -208,7 +208,7 @@ class Fit:
         known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
         return known.labels(self.rank)
 
-    def with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
+    def _with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add the names of known factors to a table by factor, "" for others; none without."""
         if self.anchors is None:
             return table
@@ -929,7 +929,7 @@ class Fit:
         """
         if not isinstance(members, bool):
             raise InputError(f"members is {members!r}; give True or False")
-        return self.with_anchors(self._tiles(fdr, members))
+        return self._with_anchors(self._tiles(fdr, members))
 
     def _tiles(self, fdr, members) -> pd.DataFrame:
         """Return what `tiles` does."""
@@ -967,7 +967,7 @@ class Fit:
     @functools.cached_property
     def _summary(self) -> pd.DataFrame:
         """The table of `summary`; computed once."""
-        frame = self.with_anchors(pd.DataFrame(self._table()).set_index("factor"))
+        frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
         frame.attrs = {k: v for k, v in self.scalars.items() if np.ndim(v) == 0}
         return frame
 

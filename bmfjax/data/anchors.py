@@ -257,14 +257,11 @@ def load_anchors(path) -> pd.DataFrame:
         )
     found = table.iloc[:, 1:].set_axis(table.iloc[:, 0].to_numpy(dtype=object), axis=0)
     for name in found:
-        text = found[name].str.strip()
-        text = text.mask(text.str.lower().isin(["", "na", "nan"]))
-        numbers = pd.to_numeric(text, errors="coerce")
-        wrong = numbers.isna() & text.notna()
-        if wrong.any():
+        try:
+            found[name] = [float(text.strip() or "nan") for text in found[name].replace("NA", "")]
+        except ValueError as error:
             raise InputError(
-                f"{path} has {text[wrong].iloc[0]!r} for anchor {name!r}; give numbers, and leave "
-                "what is not known blank"
-            )
-        found[name] = numbers.astype(float)
+                f"{path} has {str(error).split(': ')[-1]} for anchor {name!r}; give numbers, and "
+                "leave what is not known blank"
+            ) from None
     return found

@@ -79,8 +79,8 @@ def boolean_starts(
         Sweeps in which a chain may take over factors that others have found; by default none, and
         starts are independent.
     anchors : (columns, number) array, optional
-        The basis of known factors, 0 or 1, NaN where it is not known: these are the first, and are
-        never pruned.
+        The basis of known factors, 0 or 1, NaN where it is not known: these are the first. They
+        join in step 2 and are never pruned.
 
     Returns
     -------
@@ -99,23 +99,23 @@ def boolean_starts(
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
     relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
-    start = (mean > 0.5 for mean in relaxed)
-    polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2))
+    start = [np.asarray(mean) > 0.5 for mean in relaxed]
     values = part.dense(missing=np.nan)
     anchors = np.empty((data.num_columns, 0)) if anchors is None else np.asarray(anchors, float)
     number, of_part = anchors.shape[1], anchors[columns]
-    known = _used_anchors(of_part, values)
-    found = [
-        [np.concatenate(both, axis=1) for both in zip(known, chain, strict=True)]
-        for chain in zip(*polished, strict=True)
+    if number:
+        start = [
+            np.concatenate([np.broadcast_to(known, (num_chains, *known.shape)), found], axis=2)
+            for known, found in zip(_used_anchors(of_part, values), start, strict=True)
+        ]
+    polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2), (), of_part)
+    pruned = [
+        _filled(prune(*chain, values, rank, number), rank) for chain in zip(*polished, strict=True)
     ]
-    pruned = [_filled(prune(*chain, values, rank, number), rank) for chain in found]
     usage, basis = map(np.stack, zip(*pruned, strict=True))
     if num_exchange and num_chains > 1:
-        all_found = dict(zip(("usage", "basis"), polished, strict=True))
-        usage, basis = _exchanged(
-            key_exchange, part, usage, basis, all_found, num_exchange, of_part
-        )
+        known = dict(zip(("usage", "basis"), polished, strict=True))
+        usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange, of_part)
     starts = []
     for used, items in zip(usage, basis, strict=True):
         whole = {
