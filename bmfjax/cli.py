@@ -145,6 +145,12 @@ def _add_fit(commands, models) -> None:
         "--max-rank", type=int, metavar="N",
         help="with --rank auto: the most factors that there may be (20)",
     )  # fmt: skip
+    fit.add_argument(
+        "--anchors", type=Path, metavar="FILE",
+        help="known factors that stay as they are, the first of --rank: a .csv whose first line "
+        "names them and whose others hold a column of the data and its number in each (ormachine: "
+        "0, 1, or blank to learn it; nmf, pmf, probit, ordered-probit)",
+    )  # fmt: skip
     _add_sampling(fit)
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
@@ -331,6 +337,7 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
+    from bmfjax.data.anchors import load_anchors
     from bmfjax.families import ask
     from bmfjax.families.sampling import finish
     from bmfjax.predictions import check_place, write_table
@@ -366,6 +373,7 @@ def _fit(options) -> int:
         seed=options.seed,
         sampler_options=sampler_options,
         max_rank=options.max_rank,
+        anchors=None if options.anchors is None else load_anchors(options.anchors),
     )
     chains = request.chains()
     # Only now: everything given has been checked. A fit that is there stays until the new one

@@ -30,6 +30,7 @@ def fit(
     progress: bool = True,
     sampler_options: Mapping | None = None,
     max_rank: int | None = None,
+    anchors: Any = None,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -113,6 +114,17 @@ def fit(
     max_rank : int, optional
         Where rank is "auto", the most factors that there may be; default 20, or the smaller side
         of the matrix.
+    anchors : mapping or pandas.DataFrame, optional
+        Known factors, such as pathways, signatures or topics, whose basis stays as it is given;
+        who uses them is learned, and further factors beside them. They are the first of the `rank`
+        factors and keep their names (`Fit.factor_names`). A mapping of names to lists of columns,
+        to mappings of columns to numbers (0 for other columns) or to one number a column; or a
+        table of columns by factors. Of the Boolean model 0 and 1, and what is missing (NaN) is
+        learned; of "nmf" and the models of ratings numbers, whose scale is kept. By default the
+        usage of a known factor of "nmf" has the prior under which it explains as much of the data
+        as another factor does; with `usage_rate` that prior is as given. Of ratings known numbers
+        inform the mean and precision of the columns' factors, as learned ones do, and further
+        factors are shown orthogonal to the known ones, which the data cannot tell from others.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that.
@@ -177,6 +189,7 @@ def fit(
         seed=seed,
         sampler_options=sampler_options,
         max_rank=max_rank,
+        anchors=anchors,
     )
     return finish(
         request,

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bmfjax import store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
+from bmfjax.data.anchors import Anchors
 from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import (
     Binarized,
@@ -84,6 +85,8 @@ class Fit:
         real numbers of either sign.
     approximation : dict
         Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`.
+    anchors : bmfjax.data.anchors.Anchors or None
+        `names` and `values` of known factors, which are the first of all.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class Fit:
     versions: Mapping[str, str] = field(default_factory=dict)
     other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
     approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
+    anchors: Anchors | None = None
 
     #: Names of the models whose fits are of this class.
     models: ClassVar[tuple[str, ...]] = ()
@@ -192,6 +196,25 @@ class Fit:
     def rank(self) -> int:
         """Number of factors."""
         return self.usage_draws.shape[-1]
+
+    @property
+    def num_anchors(self) -> int:
+        """Number of known factors."""
+        return 0 if self.anchors is None else self.anchors.number
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """A name for each factor: that of a known one, and "factor 3" for others."""
+        known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
+        return known.labels(self.rank)
+
+    def _with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Add the names of known factors to a table by factor, "" for others; none without."""
+        if self.anchors is None:
+            return table
+        numbers = table.get("factor", table.index)
+        names = [self.anchors.names[k - 1] if k <= self.num_anchors else "" for k in numbers]
+        return table.assign(anchor=names)
 
     @property
     def num_chains(self) -> int:
@@ -878,7 +901,8 @@ class Fit:
             whether it is in the tile; `membership`, the probability that it belongs to the tile,
             given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
             the draws know `membership`. Lines that are no members are listed from a membership of
-            0.05 on, and an empty factor has a line without a name.
+            0.05 on, and an empty factor has a line without a name. Where some factors are known,
+            the last column, `anchor`, is their name, "" for others.
 
         Raises
         ------
@@ -905,7 +929,7 @@ class Fit:
         """
         if not isinstance(members, bool):
             raise InputError(f"members is {members!r}; give True or False")
-        return self._tiles(fdr, members)
+        return self._with_anchors(self._tiles(fdr, members))
 
     def _tiles(self, fdr, members) -> pd.DataFrame:
         """Return what `tiles` does."""
@@ -935,14 +959,15 @@ class Fit:
             the tile's entries; `agreement`: smallest tile similarity between two
             chains (NaN for one chain); `sd`: mean posterior standard deviation. Of real
             factors `size`, what one adds to the log odds, as a root mean square over the
-            entries, and `rows`, `columns`: how many are two standard deviations from zero.
+            entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
+            some factors are known, `anchor` is their name, "" for others.
         """
         return self._summary.copy()
 
     @functools.cached_property
     def _summary(self) -> pd.DataFrame:
         """The table of `summary`; computed once."""
-        frame = pd.DataFrame(self._table()).set_index("factor")
+        frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
         frame.attrs = {k: v for k, v in self.scalars.items() if np.ndim(v) == 0}
         return frame
 
@@ -989,7 +1014,8 @@ class Fit:
         last = self._kept_steps
         # The trace of a variational fit is of its optimisation, and not of draws.
         trace = {} if self.approximation else self.trace
-        factors = list(range(1, self.rank + 1))
+        # Numbers, as in `summary`; names where some are known.
+        factors = list(range(1, self.rank + 1) if self.anchors is None else self.factor_names)
         return dict(
             posterior=self.draws(),
             sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
@@ -1149,6 +1175,7 @@ class Fit:
             **{f"approximation_{n}": a for n, a in self.approximation.items()},
             **means,
             **binary,
+            **({} if self.anchors is None else {"anchors": self.anchors.values}),
         }
 
     def _texts(self) -> dict[str, Any]:
@@ -1186,6 +1213,9 @@ class Fit:
             {n.removeprefix(start): arrays[n] for n in arrays if n.startswith(start)}
             for start in ("trace_", "approximation_")
         )
+        anchors = None
+        if "anchors" in arrays:
+            anchors = Anchors(tuple(summary["settings"]["anchors"]["names"]), arrays["anchors"])
         return cls(
             data=record.data,
             usage_draws=usage,
@@ -1195,6 +1225,7 @@ class Fit:
             agreement=arrays["agreement"],
             binary=binary,
             approximation=approximation,
+            anchors=anchors,
             **{n: summary[n] for n in ("model", "sampler", "settings", "scalars", "versions")},
         )
 

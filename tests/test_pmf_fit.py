@@ -107,6 +107,30 @@ def test_means_and_precisions_move_with_the_factors():
         np.testing.assert_allclose(before, after, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rank", [2, 4])
+def test_known_factors_stay_and_others_are_orthogonal_to_them(rank):
+    rng = np.random.default_rng(2)
+    drawn = {"usage": rng.normal(size=(2, 3, 9, rank)), "basis": rng.normal(size=(2, 3, 7, rank))}
+    drawn["basis"][..., :2] = rng.normal(size=(7, 2))
+    for n in ("usage", "basis"):
+        root = rng.normal(size=(2, 3, rank, rank))
+        drawn |= {f"{n}_mean": rng.normal(size=(2, 3, rank))}
+        drawn |= {f"{n}_precision": root @ root.swapaxes(-1, -2)}
+    found = principal_draws(drawn, (0, 1), held=2)
+    np.testing.assert_allclose(found["basis"][..., :2], drawn["basis"][..., :2], rtol=1e-12)
+    across = found["basis"][..., :2].swapaxes(-1, -2) @ found["basis"][..., 2:]
+    assert np.abs(across).max(initial=0) < 1e-9
+    products = [d["usage"] @ d["basis"].swapaxes(-1, -2) for d in (drawn, found)]
+    np.testing.assert_allclose(products[1], products[0], atol=1e-9)
+    for n in ("usage", "basis"):
+        far = [
+            np.einsum("cdni,cdij,cdnj->cdn", x, d[f"{n}_precision"], x)
+            for d in (drawn, found)
+            for x in [d[n] - d[f"{n}_mean"][:, :, None]]
+        ]
+        np.testing.assert_allclose(*far, rtol=1e-6)
+
+
 @pytest.mark.parametrize("model", ["probit", "ordered-probit"])
 def test_ones_and_stars_are_predicted(model):
     fit, (data, i, j, values, _) = fitted(model), problem(model)

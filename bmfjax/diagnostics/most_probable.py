@@ -47,7 +47,9 @@ class MostProbable(NamedTuple):
     log_posterior: float
 
 
-def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> MostProbable:
+def most_probable_factors(
+    starts, ones, observed=None, *, max_sweeps=30, known=None
+) -> MostProbable:
     """Find the most probable Boolean factors from some starts.
 
     Parameters
@@ -60,11 +62,15 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
         All by default.
     max_sweeps : int
         Passes over all factors at most, from each start.
+    known : array, (columns, number), float, optional
+        The basis of the first factors, 0 or 1, which stays so, whatever the starts have; NaN is not
+        known.
 
     Returns
     -------
     MostProbable
-        Factors without which the rest is as probable, tried once each, are empty in both.
+        Factors without which the rest is as probable, tried once each, are empty in both; known
+        ones keep their basis.
 
     Raises
     ------
@@ -90,7 +96,7 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
         usage, basis = np.array(usage), np.array(basis)
         check_boolean(usage, basis)
         check_reference(usage, basis, ones, observed)
-        found = _climb(usage, basis, data, max_sweeps)
+        found = _climb(usage, basis, data, max_sweeps, _Known.of(known, basis))
         if best is None or found.log_posterior > best.log_posterior:
             best = found
     return best
@@ -99,6 +105,25 @@ def most_probable_factors(starts, ones, observed=None, *, max_sweeps=30) -> Most
 def log_posterior(usage, basis, ones, observed) -> float:
     """Return the log posterior of Boolean factors, flip rates and densities integrated out."""
     return _log_posterior(usage, basis, _packed(np.asarray(ones, bool), observed))
+
+
+class _Known(NamedTuple):
+    """Bits of the basis that stay."""
+
+    given: np.ndarray  # (columns, rank) bool
+    ones: np.ndarray  # (columns, rank) bool
+
+    @classmethod
+    def of(cls, known, basis):
+        values = np.full(basis.shape, np.nan)
+        if known is not None:
+            values[:, : known.shape[1]] = known
+        return cls(~np.isnan(values), values == 1)
+
+    def restore(self, basis, k=slice(None)) -> None:
+        """Set the bits of factor k, or of all, in place."""
+        given = self.given[:, k]
+        basis[:, k][given] = self.ones[:, k][given]
 
 
 class _Packed(NamedTuple):
@@ -132,23 +157,25 @@ def _counts(usage, basis, data):
     return (all_ones - hits, all_zeros - misses), (misses, hits)
 
 
-def _climb(usage, basis, data, max_sweeps) -> MostProbable:
+def _climb(usage, basis, data, max_sweeps, known: _Known) -> MostProbable:
     """Improve one start in place; return the best factors visited."""
+    known.restore(basis)
     best = usage.copy(), basis.copy(), _log_posterior(usage, basis, data)
     for _ in range(max_sweeps):
-        if not _sweep(usage, basis, data, _log_odds(usage, basis, data)):
+        if not _sweep(usage, basis, data, _log_odds(usage, basis, data), known):
             break
         score = _log_posterior(usage, basis, data)
         if score > best[2]:
             best = usage.copy(), basis.copy(), score
-    return MostProbable(*_without_idle_factors(*best, data))
+    return MostProbable(*_without_idle_factors(*best, data, known))
 
 
-def _without_idle_factors(usage, basis, score, data):
+def _without_idle_factors(usage, basis, score, data, known):
     """Empty every factor without which the rest is as probable, the smallest first."""
     for k in np.argsort(usage.sum(0) * basis.sum(0), kind="stable"):
         fewer = usage.copy(), basis.copy()
         fewer[0][:, k], fewer[1][:, k] = False, False
+        known.restore(fewer[1], k)
         without = _log_posterior(*fewer, data)
         if without >= score - 1e-9:
             (usage, basis), score = fewer, without
@@ -163,7 +190,7 @@ def _log_odds(usage, basis, data) -> tuple[float, float]:
     return float(np.log((1.0 - rate_1) / rate_0)), float(np.log(rate_1 / (1.0 - rate_0)))
 
 
-def _sweep(usage, basis, data, odds) -> bool:
+def _sweep(usage, basis, data, odds, known) -> bool:
     """Set one factor after the other to its best values in place; True if anything changed.
 
     What the other factors cover is kept as words, of those that were set in this sweep and, for
@@ -178,7 +205,7 @@ def _sweep(usage, basis, data, odds) -> bool:
         others = tuple(d | unions[k] for d, unions in zip(done, to_come, strict=True))
         changed |= _improve(mine[0], words[1][k], others[0], data.rows, odds)
         words[0][k] = pack_on_host(mine[0][None])[0]
-        changed |= _improve(mine[1], words[0][k], others[1], data.columns, odds)
+        changed |= _improve(mine[1], words[0][k], others[1], data.columns, odds, known.given[:, k])
         words[1][k] = pack_on_host(mine[1][None])[0]
         done[0][mine[0]] |= words[1][k]
         done[1][mine[1]] |= words[0][k]
@@ -195,12 +222,16 @@ def _unions_after(mine, partner_words):
     return unions
 
 
-def _improve(mine, partner_words, others, lines, odds) -> bool:
-    """Set one side of a factor to its best values in place; True if anything changed."""
+def _improve(mine, partner_words, others, lines, odds, stays=None) -> bool:
+    """Set one side of a factor to its best values in place; True if anything changed.
+
+    What `stays`, (lines,) bool, is left as it is.
+    """
     alone = partner_words & ~others
     gains = sum(odd * count_ones(alone & w) for odd, w in zip(odds, lines, strict=True))
     members = mine.sum() - mine
     best = gains + np.log((members + HALF) / (len(mine) - 1 - members + HALF)) > 0
+    best = best if stays is None else np.where(stays, mine, best)
     changed = bool((best != mine).any())
     mine[:] = best
     return changed

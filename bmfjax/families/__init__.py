@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bmfjax.data import InputError, checks
+from bmfjax.data.anchors import read_anchors
 from bmfjax.families.base import AUTO, MAX_RANK, Family, Request, check_structure
 from bmfjax.families.boolean import Boolean
 from bmfjax.families.logistic import Logistic
@@ -30,6 +31,7 @@ def ask(
     seed=0,
     sampler_options=None,
     max_rank=None,
+    anchors=None,
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
@@ -42,15 +44,34 @@ def ask(
         raise InputError(
             f"sampler is {sampler!r}; model {model!r} has {', '.join(family.samplers)}{hint}"
         )
+    if anchors is not None:
+        anchors = _known_factors(family, data, model, anchors)
     finds_rank = isinstance(rank, str) and rank == AUTO
+    if finds_rank and anchors is not None:
+        raise InputError(
+            "rank is 'auto', and anchors are factors that are there in any case; give a rank, "
+            "which counts the anchors and the further factors, or leave anchors out"
+        )
     if finds_rank:
         rank = _most_factors(family, data, model, sampler, init, max_rank)
     elif max_rank is not None:
         raise InputError(f"max_rank is {max_rank}, and rank is {rank}; max_rank is for rank='auto'")
     return Request(
         family, data, rank, model, sampler, priors, init,
-        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank,
+        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, anchors,
     )  # fmt: skip
+
+
+def _known_factors(family, data, model, given):
+    """Return known factors, read and checked, or refuse them."""
+    if not family.takes_anchors:
+        able = ", ".join(m for m, f in FAMILIES.items() if f.takes_anchors)
+        raise InputError(
+            f"model {model!r} takes no anchors; leave them out, or choose a model that does: {able}"
+        )
+    anchors = read_anchors(given, data.column_names)
+    family.check_anchors(anchors, model)
+    return anchors
 
 
 def _most_factors(family, data, model, sampler, init, max_rank) -> int:

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
+from bmfjax.data.anchors import Anchors
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
@@ -116,6 +117,8 @@ class Request:
     sampler_options: Any
     #: The number of factors is unknown, and at most `rank`.
     finds_rank: bool = False
+    #: Known factors: the first of all.
+    anchors: Anchors | None = None
 
     def __post_init__(self):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
@@ -129,6 +132,11 @@ class Request:
                 f"rank is {rank}; give a number from 1 to {most}, the smaller side of the "
                 f"{rows} x {columns} matrix"
             )
+        if rank < self.num_anchors:
+            raise InputError(
+                f"rank is {rank} and anchors has {self.num_anchors} factors; rank counts all "
+                f"factors, the known ones among them: give at least {self.num_anchors}"
+            )
         for name, least in (("num_chains", 1), ("num_warmup", 0), ("num_samples", LEAST_KEPT)):
             value = getattr(self, name)
             if isinstance(value, str) and name != "num_chains":
@@ -136,6 +144,11 @@ class Request:
                     raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
                 continue
             checks.whole(name, value, least)
+
+    @property
+    def num_anchors(self) -> int:
+        """Number of known factors."""
+        return 0 if self.anchors is None else self.anchors.number
 
     @property
     def key(self) -> jax.Array:
@@ -181,6 +194,9 @@ class Request:
         """Return what determines the draws besides the data."""
         names = ("model", "sampler", "num_chains", "num_warmup", "num_samples", "seed")
         found = {"finds_rank": True} if self.finds_rank else {}
+        if self.anchors is not None:
+            known = digest({"values": self.anchors.values})
+            found["anchors"] = {"names": list(self.anchors.names), "values": known}
         return {"rank": int(self.rank)} | found | {n: getattr(self, n) for n in names} | more
 
     def chains(self) -> Chains:
@@ -229,7 +245,22 @@ class Request:
             if not ((values >= low) & (values <= high) & np.isfinite(values)).all():
                 raise InputError(f"init {name!r} has {_outside(low, high)}")
             start[name] = values
+        if self.anchors is not None:
+            self._check_known(start["basis"])
         return start
+
+    def _check_known(self, basis) -> None:
+        """Refuse a start whose basis is not that of the known factors."""
+        names, values = self.anchors
+        own = basis[:, : self.num_anchors]
+        wrong = ~np.isnan(values) & (own != values.astype(own.dtype))
+        if wrong.any():
+            j, k = np.argwhere(wrong)[0].tolist()
+            raise InputError(
+                f"init 'basis' has {own[j, k]:g} in column {self.data.column_names[j]!r} of factor "
+                f"{k + 1}, which is anchor {names[k]!r} with {values[j, k]:g} there; give the "
+                "anchors as the first factors of the start"
+            )
 
     def every_chain(self, start: Mapping) -> dict:
         """Return the start with a leading axis of chains."""
@@ -317,6 +348,9 @@ class Family:
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
 
+    #: Whether some factors may be known (`check_anchors`).
+    takes_anchors: ClassVar[bool] = False
+
     #: The option that lets chains cross between modes, and a value of it as JSON.
     ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
 
@@ -327,6 +361,9 @@ class Family:
     def read(self, source: Any, model: str) -> Data:
         """Return the data of a source, or refuse them; real numbers may be ones and zeros."""
         return (read_real if self.kind(model) is RealMatrix else read_binary)(source, model)
+
+    def check_anchors(self, anchors: Anchors, model: str) -> None:
+        """Refuse known factors that the model cannot have."""
 
     def default_sampler(self, data: Data) -> str:
         """Return the sampler that is used where none is asked for."""
@@ -632,6 +669,7 @@ def make_fit(
         binary=binary,
         versions=versions_in_use(),
         approximation=approximation or {},
+        anchors=request.anchors,
     )
     scalars |= data_figures(fit) | dict(judge(fit))
     return fit

@@ -13,6 +13,7 @@ import numpy as np
 
 from bmfjax import models, verdict
 from bmfjax.data import InputError, checks
+from bmfjax.data.anchors import check_bits
 from bmfjax.data.bits import WORD
 from bmfjax.data.memory import require_memory, size_text
 from bmfjax.diagnostics import Alignment, Binarized, agreement
@@ -34,7 +35,14 @@ from bmfjax.families.base import (
     thinning,
 )
 from bmfjax.families.particles import chains_of_particles, particles
-from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
+from bmfjax.families.tiles import (
+    CHAINS_OF_TILES,
+    TILES,
+    WORDS_OF_TILES,
+    TileFit,
+    known_first,
+    tile_fit,
+)
 from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
 from bmfjax.infer.ascent_start import can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
@@ -216,6 +224,7 @@ class Boolean(Family):
     }
     shares_prior = True
     finds_rank = ("gibbs",)
+    takes_anchors = True
     flags = (
         Flag(
             "--flip-rates", "one flip rate, or one each for zeros and ones (one where not given)",
@@ -223,6 +232,9 @@ class Boolean(Family):
             parse={"type": int, "choices": [1, 2]},
         ),
     )  # fmt: skip
+
+    def check_anchors(self, anchors, model):
+        check_bits(anchors)
 
     def chains(self, request: Request) -> Chains:
         if request.sampler == "smc":
@@ -274,12 +286,13 @@ class Boolean(Family):
         basis = PackedDraws(drawn.pop("basis"), data.num_columns)
         if request.finds_rank:
             usage, basis = without_halves(usage, basis)
-        aligned = align_packed(usage, basis, pivot)
+        aligned = align_packed(usage, basis, pivot, request.num_anchors)
         if request.finds_rank:
             aligned = without_unused(aligned)
         for name in ("usage_density", "basis_density"):
             if name in drawn:
                 drawn[name] = np.take_along_axis(drawn[name], aligned.permutation, -1)
+        _tell_known_densities(drawn, request)
         best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
         if request.finds_rank:
             figures = verdict.of_rank(trace["rank"][:, run.warmup_steps :])
@@ -299,7 +312,7 @@ def _chains(
 
     `more` settings determine the draws of later stages.
     """
-    model = functools.partial(models.ormachine, rank=int(request.rank), **arguments)
+    model = _model(request, arguments)
     bound, _ = request.made_by.make(model, **options).bind_packed(request.data)
     every, most_kept = _thinning(request)
     return Chains(
@@ -321,6 +334,12 @@ def _chains(
         looks=request.looks,
         **of_stage,
     )
+
+
+def _model(request, arguments):
+    """Return the model with its arguments, as samplers take it."""
+    anchors = None if request.anchors is None else request.anchors.values
+    return functools.partial(models.ormachine, rank=int(request.rank), anchors=anchors, **arguments)
 
 
 def _thinning(request) -> tuple[int, int]:
@@ -354,8 +373,9 @@ def _found_starts(request, key) -> list[dict]:
             num_rates=request.read_priors()["num_rates"], exchange=exchange,
         )  # fmt: skip
     return boolean_starts(
-        key, data, rank, request.num_chains, num_exchange=EXCHANGE if exchange else 0
-    )
+        key, data, rank, request.num_chains, num_exchange=EXCHANGE if exchange else 0,
+        anchors=None if request.anchors is None else request.anchors.values,
+    )  # fmt: skip
 
 
 def _position(state) -> dict:
@@ -555,7 +575,7 @@ def _populations(request: Request, arguments) -> Chains:
             f"choose a rank of at most {MAX_JOINT}, or sampler='gibbs'"
         )
     options = request.read_options()
-    model = functools.partial(models.ormachine, rank=rank, **arguments)
+    model = _model(request, arguments)
     sampler = request.made_by.make(model, **options)
     require_memory(
         memory_of_particles(data, rank, request.num_chains, sampler.num_particles),
@@ -590,8 +610,12 @@ def _bits(request) -> dict | None:
 
 
 def _climbs(request) -> bool:
-    """Tell whether chains start where a population climbed to: it takes all factors to be there."""
-    return can_climb(request.data.shape, int(request.rank)) and not request.finds_rank
+    """Tell whether chains start where a population climbed to.
+
+    It takes all factors to be there, and none to be known.
+    """
+    free = not request.finds_rank and request.anchors is None
+    return free and can_climb(request.data.shape, int(request.rank))
 
 
 def _exchanges(shape) -> bool:
@@ -623,11 +647,30 @@ def _traced(options):
 # ---- after ----------------------------------------------------------------------------------
 
 
-def align_packed(usage: PackedDraws, basis: PackedDraws, pivot) -> Alignment:
-    """Align packed draws by up to 1,000 rows and 1,000 columns, those used most unevenly."""
-    found = matched(*(f.packed_lines(_telling(f)) for f in (usage, basis)), pivot=pivot)
-    moved = [f.reordered(found.permutation) for f in (usage, basis)]
-    return found._replace(usage=moved[0], basis=moved[1])
+def align_packed(usage: PackedDraws, basis: PackedDraws, pivot, held: int = 0) -> Alignment:
+    """Align packed draws by up to 1,000 rows and 1,000 columns, those used most unevenly.
+
+    The first `held` factors stay in their places.
+    """
+    further = np.arange(held, usage.shape[-1])
+    learned = (f.reordered(further) for f in (usage, basis)) if len(further) else (usage, basis)
+    found = matched(*(f.packed_lines(_telling(f)) for f in learned), pivot=pivot)
+    order = found.permutation if len(further) else found.permutation[..., :0]
+    order = known_first(order, held)
+    moved = [f.reordered(order) for f in (usage, basis)]
+    return found._replace(usage=moved[0], basis=moved[1], permutation=order)
+
+
+def _tell_known_densities(drawn, request: Request) -> None:
+    """Set densities of factors whose basis is known to the share of its ones, in place.
+
+    No bit follows them, and what was drawn is the prior.
+    """
+    if request.anchors is None or "basis_density" not in drawn:
+        return
+    whole = np.flatnonzero(request.anchors.whole)
+    drawn["basis_density"] = np.array(drawn["basis_density"])
+    drawn["basis_density"][..., whole] = request.anchors.values[:, whole].mean(0)
 
 
 def without_halves(usage: PackedDraws, basis: PackedDraws) -> tuple[PackedDraws, PackedDraws]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
+from bmfjax.data.anchors import check_weights
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.families.base import (
@@ -134,6 +135,7 @@ class Nonnegative(Family):
         "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
     }
     ladder = ("walls", "[1000, 30, 2]")
+    takes_anchors = True
     flags = (
         Flag(
             "--precision", "fix the noise precision (learned where not given)",
@@ -143,6 +145,9 @@ class Nonnegative(Family):
 
     def kind(self, model):
         return RealMatrix
+
+    def check_anchors(self, anchors, model):
+        check_weights(anchors, model, signed=False)
 
     def chains(self, request: Request) -> Chains:
         data, rank = request.data, int(request.rank)
@@ -159,7 +164,7 @@ class Nonnegative(Family):
         copies = request.num_chains * (1 + len(options.get("walls") or ()))
         check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
         start = given_start(request, arguments)
-        bound = kernel.bind(data.dense())
+        bound = kernel.bind(data.dense(), anchors=inner_anchors(request, arguments))
         every, most_kept = thinning(
             4 * request.num_chains * rank * sum(data.shape), request.most_samples
         )
@@ -186,7 +191,8 @@ class Nonnegative(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
         data, drawn, trace = request.data, run.draws(), run.trace()
-        usage, basis = _ordered(drawn["usage"], drawn["basis"], most_probable(run, trace))
+        usage, basis = _own_scale(drawn["usage"], drawn["basis"], request, chains.arguments)
+        usage, basis = _ordered(usage, basis, most_probable(run, trace), request.num_anchors)
         agreeing = agreement(usage.mean(1), basis.mean(1))
         prior = chains.arguments["precision"]
         seen = data.num_rows * data.num_columns - data.num_missing
@@ -232,6 +238,37 @@ def nmf_arguments(request: Request) -> dict:
     return found
 
 
+def anchor_scale(request: Request, arguments) -> np.ndarray:
+    """Return what known factors are divided by inside of the sampler, (number,) float64.
+
+    Their mean is then that of the prior of other columns of the basis. So the one rate of the usage
+    expects as much of a known factor as of another, whatever the unit of its numbers. A rate that
+    is given is of the usage in the user's own unit.
+    """
+    if "usage_rate" in (request.priors or {}):
+        return np.ones(request.num_anchors)
+    rate = arguments["basis_rate"]
+    rate = rate if isinstance(rate, int | float) and rate > 0 else 1.0  # else refused later
+    return request.anchors.values.mean(0) * rate
+
+
+def inner_anchors(request: Request, arguments) -> np.ndarray | None:
+    """Return known factors as the sampler has them, (columns, number) float32."""
+    if request.anchors is None:
+        return None
+    return (request.anchors.values / anchor_scale(request, arguments)).astype(np.float32)
+
+
+def _own_scale(usage, basis, request: Request, arguments):
+    """Return draws of the sampler in the user's own unit of the known factors."""
+    if request.anchors is None:
+        return usage, basis
+    number, (usage, basis) = request.num_anchors, (np.array(usage), np.array(basis))
+    usage[..., :number] /= anchor_scale(request, arguments).astype(usage.dtype)
+    basis[..., :number] = request.anchors.values
+    return usage, basis
+
+
 def given_start(request: Request, arguments) -> dict | None:
     """Return the position of every chain from the factors that a user gave; None without."""
     start, data = request.read_start(0.0), request.data
@@ -239,6 +276,10 @@ def given_start(request: Request, arguments) -> dict | None:
         return None
     # Above zero, where the density is that of the interval's inside.
     start = {n: np.maximum(v, np.finfo(np.float32).tiny) for n, v in start.items()}
+    if request.anchors is not None:
+        number = request.num_anchors
+        start["usage"][:, :number] *= anchor_scale(request, arguments)
+        start["basis"][:, :number] = inner_anchors(request, arguments)
     prior = arguments["precision"]
     if not isinstance(prior, float):
         # The conditional mean: a start with the wrong precision is left at the first step.
@@ -249,8 +290,13 @@ def given_start(request: Request, arguments) -> dict | None:
     return request.every_chain(start)
 
 
-def _ordered(usage, basis, pivot):
-    """Draws with factors matched by their directions, the largest first."""
+def _ordered(usage, basis, pivot, held: int = 0):
+    """Draws with factors matched by their directions, the largest first, after those held."""
+    if held:
+        known, further = ([f[..., s] for f in (usage, basis)] for s in np.s_[:held, held:])
+        if further[0].shape[-1]:
+            further = _ordered(*further, pivot)
+        return tuple(np.concatenate(f, axis=-1) for f in zip(known, further, strict=True))
     units = (f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis))
     permutation = align(*units, pivot=pivot).permutation
     usage, basis = apply_permutation(usage, basis, permutation)

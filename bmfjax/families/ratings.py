@@ -29,6 +29,7 @@ from bmfjax.data import (
     load,
     load_ratings,
 )
+from bmfjax.data.anchors import Anchors, check_weights
 from bmfjax.diagnostics import agreement
 from bmfjax.families.base import (
     Chains,
@@ -240,6 +241,7 @@ class RatingsFit(NumbersFit):
             usage_draws=usage,
             basis_draws=basis,
             other_draws=dict(self.other_draws) | drawn,
+            anchors=_anchors_of_new(self.anchors, new, side),
             agreement=agreement(usage.mean(1), basis.mean(1)),
         )
         # What a fitted line is like is known from the fit, also where no new line observes it.
@@ -386,6 +388,11 @@ class Factorisation(Family):
         ),
     )  # fmt: skip
 
+    takes_anchors = True
+
+    def check_anchors(self, anchors, model):
+        check_weights(anchors, model, signed=True)
+
     def kind(self, model):
         return BinaryMatrix if model == "probit" else Ratings
 
@@ -419,7 +426,7 @@ class Factorisation(Family):
         scale = getattr(data, "scale", None)
         return Chains(
             request.made_by.make(density),
-            entry_blocks(rows, columns, values, data.shape),
+            _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors),
             request.settings(
                 priors=priors,
                 stars=None if stars is None else stars.tolist(),
@@ -445,7 +452,10 @@ class Factorisation(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
         trace = run.trace()
-        drawn = principal_draws(run.draws(), most_probable(run, trace))
+        held = request.num_anchors
+        drawn = principal_draws(run.draws(), most_probable(run, trace), held)
+        if held:  # bit for bit
+            drawn["basis"][..., :held] = request.anchors.values
         agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
         return make_fit(
             Fit.of_model(request.model), request, chains, run,
@@ -529,6 +539,12 @@ def observed(data, link: str):
     return rows, columns, np.searchsorted(stars, values).astype(float), stars
 
 
+def _with_anchors(blocks: EntryBlocks, anchors: Anchors | None) -> EntryBlocks:
+    if anchors is None:
+        return blocks
+    return blocks._replace(known=jnp.asarray(anchors.values, jnp.result_type(float)))
+
+
 def _binary(data: BinaryMatrix):
     if not data.num_missing:
         rows, columns = np.divmod(np.arange(data.num_rows * data.num_columns), data.num_columns)
@@ -564,6 +580,11 @@ def _matrix(new, fit, side):
     if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
         return kind(new, row_names=fitted.row_names)
     return bare
+
+
+def _anchors_of_new(anchors, new, side):
+    """Return the known factors of new lines; of new columns nothing is known but the names."""
+    return anchors if anchors is None or side == "rows" else anchors.unknown(new.num_columns)
 
 
 def _check_scale(scale, new):

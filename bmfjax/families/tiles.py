@@ -16,6 +16,7 @@ import numpy as np
 
 from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import (
     Alignment,
     Binarized,
@@ -125,7 +126,7 @@ class TileFit(Fit):
         # Of a matrix too large to be formed, the majority of the draws.
         binary = Binarized(*(f.mean((0, 1)) >= 0.5 for f in draws), float("nan"))
         if self._is_small:
-            binary = boolean_factors(self.data, *draws)[0]
+            binary = boolean_factors(self.data, *draws, self.anchors)[0]
         figures = {
             "errors": self.data.count_errors(binary.usage, binary.basis),
             "expected_errors": binary.expected_loss,
@@ -163,11 +164,14 @@ class TileFit(Fit):
         return total / np.where(size > 0, size, np.nan)
 
 
-def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> tuple[Binarized, np.ndarray]:
+def boolean_factors(
+    data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None = None
+) -> tuple[Binarized, np.ndarray]:
     """Return the most probable Boolean factors, and the probability of every entry.
 
     The search starts at the means of every chain and of all, cut at one half and at the
-    threshold that fits the data best, and at the factors with the lowest expected loss.
+    threshold that fits the data best, and at the factors with the lowest expected loss. Known
+    factors keep their basis.
     """
     ones, observed = np.nan_to_num(data.dense()) > 0.5, data.observed()
     axes = [(0, 1)] if usage_draws.shape[0] == 1 else [1, (0, 1)]
@@ -181,7 +185,8 @@ def boolean_factors(data: BinaryMatrix, usage_draws, basis_draws) -> tuple[Binar
     probability = products.exceedance(usage_draws, basis_draws, level=0.5)
     means = (usage_draws.mean((0, 1), dtype=float), basis_draws.mean((0, 1), dtype=float))
     starts.append(binarize(*means, probability)[:2])
-    found = most_probable_factors(starts, ones, observed)
+    known = None if anchors is None else anchors.values
+    found = most_probable_factors(starts, ones, observed, known=known)
     loss = expected_loss(probability, found.usage, found.basis)
     return Binarized(found.usage, found.basis, loss), probability
 
@@ -200,7 +205,7 @@ def tile_fit(
     residual_floor: float = 0.0,
     figures: Mapping = MappingProxyType({}),
 ) -> TileFit:
-    """Return the fit with its factors ordered by the size of their tiles.
+    """Return the fit with its factors ordered by the size of their tiles, after known ones.
 
     `binary` holds Boolean factors in the order of `aligned` where they are known already; `draws`
     are of other sites, those with a number a factor in that order as well; `figures` are further
@@ -208,8 +213,13 @@ def tile_fit(
     """
     probability = None
     if binary is None:
-        binary, probability = boolean_factors(request.data, aligned.usage, aligned.basis)
-    order = np.argsort(-binary.usage.sum(0) * binary.basis.sum(0), kind="stable")
+        binary, probability = boolean_factors(
+            request.data, aligned.usage, aligned.basis, request.anchors
+        )
+    size = binary.usage.sum(0) * binary.basis.sum(0)
+    order = known_first(
+        np.argsort(-size[request.num_anchors :], kind="stable"), request.num_anchors
+    )
     usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
     # Counted on words: observed entries that the Boolean product gets wrong.
     errors = request.data.count_errors(binary.usage, binary.basis)
@@ -235,6 +245,12 @@ def tile_fit(
         # to rounding, where a product is at one half.
         vars(fit)["_whole_probability"] = probability
     return fit
+
+
+def known_first(order, number: int) -> np.ndarray:
+    """Return an order (..., rank) of all factors from one of those after the first `number`."""
+    known = np.broadcast_to(np.arange(number), (*np.shape(order)[:-1], number))
+    return np.concatenate([known, number + np.asarray(order, int)], -1)
 
 
 def reordered(draws, order):

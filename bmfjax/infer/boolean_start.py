@@ -31,6 +31,7 @@ import numpy as np
 from jax import random
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.infer.mcmc.ormachine import known_log_odds
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs
 from bmfjax.infer.reducers import moments
 from bmfjax.infer.run import ChainRun
@@ -40,6 +41,7 @@ from bmfjax.kernels.boolean.gibbs import ormachine, start_from
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+from bmfjax.models.bits import resolve_known_bits
 from bmfjax.models.relaxed import relaxed_bmf
 
 #: Entries of the part that represents a larger matrix, and the least length of its shorter side.
@@ -59,6 +61,7 @@ def boolean_starts(
     num_anneal: int = ANNEAL,
     extra: int | None = None,
     num_exchange: int = 0,
+    anchors=None,
 ) -> list[dict]:
     """Return Boolean factors for each chain to start from.
 
@@ -75,6 +78,9 @@ def boolean_starts(
     num_exchange : int
         Sweeps in which a chain may take over factors that others have found; by default none, and
         starts are independent.
+    anchors : (columns, number) array, optional
+        The basis of known factors, 0 or 1, NaN where it is not known: these are the first. They
+        join in step 2 and are never pruned.
 
     Returns
     -------
@@ -93,14 +99,23 @@ def boolean_starts(
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
     relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
-    start = (mean > 0.5 for mean in relaxed)
-    polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2))
+    start = [np.asarray(mean) > 0.5 for mean in relaxed]
     values = part.dense(missing=np.nan)
-    pruned = [_filled(prune(*chain, values, rank), rank) for chain in zip(*polished, strict=True)]
+    anchors = np.empty((data.num_columns, 0)) if anchors is None else np.asarray(anchors, float)
+    number, of_part = anchors.shape[1], anchors[columns]
+    if number:
+        start = [
+            np.concatenate([np.broadcast_to(known, (num_chains, *known.shape)), found], axis=2)
+            for known, found in zip(_used_anchors(of_part, values), start, strict=True)
+        ]
+    polished = _swept(key_polish, part, *start, POLISH, FlipRatePrior(num_rates=2), (), of_part)
+    pruned = [
+        _filled(prune(*chain, values, rank, number), rank) for chain in zip(*polished, strict=True)
+    ]
     usage, basis = map(np.stack, zip(*pruned, strict=True))
     if num_exchange and num_chains > 1:
         known = dict(zip(("usage", "basis"), polished, strict=True))
-        usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange)
+        usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange, of_part)
     starts = []
     for used, items in zip(usage, basis, strict=True):
         whole = {
@@ -108,8 +123,20 @@ def boolean_starts(
             "basis": np.zeros((data.num_columns, rank), bool),
         }
         whole["usage"][rows], whole["basis"][columns] = used, items
+        # Also of columns that stand for no others.
+        whole["basis"][:, :number] |= anchors == 1
         starts.append(whole)
     return starts
+
+
+def _used_anchors(anchors, values) -> tuple[np.ndarray, np.ndarray]:
+    """Return usage and basis of known factors: rows use them that have more ones than zeros there.
+
+    Unknown bits start at zero.
+    """
+    basis = anchors == 1
+    ones, zeros = ((values == v).astype(np.float32) @ basis.astype(np.float32) for v in (1, 0))
+    return ones > zeros, basis
 
 
 def _filled(factors, rank: int) -> tuple[np.ndarray, ...]:
@@ -117,8 +144,11 @@ def _filled(factors, rank: int) -> tuple[np.ndarray, ...]:
     return tuple(np.pad(f, ((0, 0), (0, rank - f.shape[1]))) for f in factors)
 
 
-def _exchanged(key, data, usage, basis, known, num_sweeps):
-    """Return factors after sweeps in which the vectors that all chains had may be taken over."""
+def _exchanged(key, data, usage, basis, known, num_sweeps, anchors=None):
+    """Return factors after sweeps in which the vectors that all chains had may be taken over.
+
+    The `anchors` (columns, number), which are the first factors, stay.
+    """
     kept = sides_of(data.shape, "longer").kept
     vectors = np.unique(np.concatenate(np.swapaxes(known[kept], 1, 2)), axis=0)
     vectors = vectors[vectors.any(1)]
@@ -127,13 +157,14 @@ def _exchanged(key, data, usage, basis, known, num_sweeps):
     density = BooleanDensity(data.shape, usage.shape[2], flip_rate=FlipRatePrior(num_rates=2))
     move = rebirth(density, candidates=vectors)
     moves = [(f"rebirth_{n}", move) for n in range(REBIRTHS)]
-    return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves)
+    return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves, anchors)
 
 
-def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def prune(usage, basis, values, rank: int, held: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Drop factors down to `rank`, each time the one whose loss costs the likelihood least.
 
-    `usage` (rows, many) and `basis` (columns, many) are bool; NaN in `values` is missing.
+    `usage` (rows, many) and `basis` (columns, many) are bool; NaN in `values` is missing. The
+    first `held` factors stay.
     """
     usage, basis = usage.copy(), basis.copy()
     covers = usage.astype(np.int32) @ basis.astype(np.int32).T
@@ -141,7 +172,7 @@ def prune(usage, basis, values, rank: int) -> tuple[np.ndarray, np.ndarray]:
     lost = np.array([_alone(gain, covers, *f) for f in zip(usage.T, basis.T, strict=True)])
     kept = np.ones(usage.shape[1], bool)
     while kept.sum() > rank:
-        k = int(np.argmin(np.where(kept, lost, np.inf)))
+        k = held + int(np.argmin(np.where(kept, lost, np.inf)[held:]))
         kept[k] = False
         covers[np.ix_(usage[:, k], basis[:, k])] -= 1
         # Only factors that share entries with it have more to lose now.
@@ -214,11 +245,14 @@ def _relaxed_means(key, data, rank, num_chains, num_anneal):
     return means["usage"]["mean"], means["basis"]["mean"]
 
 
-def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=()):
+def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=None):
     """Return the factors, bool, after some sweeps of the Boolean sampler."""
     num_chains, _, rank = usage.shape
     density = BooleanDensity(data.shape, rank, flip_rate=flip_rate)
     packed = packed_data(data)
+    if anchors is not None and anchors.shape[1]:
+        known = resolve_known_bits(anchors, None, (data.num_columns, rank))
+        packed = packed_data(data, basis_log_odds=known_log_odds(known))
     position = jax.vmap(lambda u, v: start_from(density, packed, {"usage": u, "basis": v}))(
         jnp.asarray(usage), jnp.asarray(basis)
     )

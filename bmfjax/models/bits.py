@@ -104,6 +104,54 @@ def _density_prior(prior, site):
     return prior
 
 
+def resolve_known_bits(anchors, prior, shape):
+    """Check the basis of known factors, and return it beside that of all.
+
+    Parameters
+    ----------
+    anchors : None or (columns, number) array
+        Of the first factors: 0, 1, or NaN where it is not known.
+    prior : object
+        As `resolve_bits_prior` takes it for the same factor matrix.
+    shape : (int, int)
+        (columns, rank).
+
+    Returns
+    -------
+    (columns, rank) numpy.ndarray or None
+        NaN where a bit is not known.
+
+    Raises
+    ------
+    InputError
+        For other values or another shape, or where the prior is of single bits already.
+
+    Examples
+    --------
+    >>> resolve_known_bits([[1.0], [np.nan]], None, (2, 2))
+    array([[ 1., nan],
+           [nan, nan]])
+    """
+    if anchors is None:
+        return None
+    if prior is not None and not isinstance(prior, dist.Distribution) and np.ndim(prior):
+        raise InputError(
+            "anchors are known bits of the basis, and so may be those of its prior, which is an "
+            "array; put all of them into that array, or give another prior"
+        )
+    values = np.asarray(anchors, float)
+    if values.ndim != 2 or len(values) != shape[0] or not 1 <= values.shape[1] <= shape[1]:
+        raise InputError(
+            f"anchors has shape {values.shape}; give one row for each of {shape[0]} columns and at "
+            f"most {shape[1]} factors"
+        )
+    if not (np.isnan(values) | (values == 0) | (values == 1)).all():
+        raise InputError("anchors has values other than 0, 1 and NaN; give known bits")
+    found = np.full(shape, np.nan)
+    found[:, : values.shape[1]] = values
+    return found
+
+
 def resolve_presence(presence, prior, site):
     """Check the prior of the share of factors that are there; `prior` is resolved.
 
@@ -147,11 +195,11 @@ def resolve_presence(presence, prior, site):
     return _density_prior(presence, "presence")
 
 
-def sample_bits(site, density_site, dims, shape, prior, presence=None):
+def sample_bits(site, density_site, dims, shape, prior, presence=None, known=None):
     """Sample a factor matrix's bits, (size, rank) 0 or 1, after their densities where learned.
 
-    `dims` names the two axes of the bits, `prior` is one of `resolve_bits_prior`, and `presence`
-    of `resolve_presence`.
+    `dims` names the two axes of the bits, `prior` is one of `resolve_bits_prior`, `presence` of
+    `resolve_presence`, and `known` of `resolve_known_bits`.
     """
     prior = resolve_bits_prior(prior, site, shape)
     presence = resolve_presence(presence, prior, site)
@@ -171,6 +219,9 @@ def sample_bits(site, density_site, dims, shape, prior, presence=None):
         prior = numpyro.sample(
             density_site, prior.expand([shape[1]]).to_event(1), infer={"event_dims": [dims[1]]}
         )
-    bits = dist.Bernoulli(probs=jnp.broadcast_to(prior, shape))
+    if known is None:
+        bits = dist.Bernoulli(probs=jnp.broadcast_to(prior, shape))
+    else:
+        bits = ExactBernoulli(jnp.where(np.isnan(known), prior, np.nan_to_num(known)))
     # As a JAX array: a plate's indices may be traced, and could not index one of NumPy.
     return jnp.asarray(numpyro.sample(site, bits.to_event(2), infer=infer))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from bmfjax.data.checks import whole
 from bmfjax.models.binary_data import binary_data, sample_data
-from bmfjax.models.bits import sample_bits
+from bmfjax.models.bits import resolve_known_bits, sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
 
 
@@ -20,6 +20,7 @@ def ormachine(
     presence_prior=None,
     flip_rate=None,
     num_rates=1,
+    anchors=None,
     shape=None,
 ):
     r"""Boolean product of binary factors, whose entries are flipped at random.
@@ -60,6 +61,9 @@ def ormachine(
         with two rates a pair of them: fixed.
     num_rates : {1, 2}
         Two: zeros and ones of the Boolean product have flip rates of their own.
+    anchors : (columns, number) array, optional
+        The basis of the first factors, 0 and 1, which is known; NaN is not, and has the prior of
+        the other bits. The known bits say nothing of the density of their factor.
     shape : (int, int), optional
         Rows and columns where `data` is None.
 
@@ -94,8 +98,9 @@ def ormachine(
         "usage", "usage_density", ("rows", "factor"), (rows, rank), usage_prior, presence_prior
     )
     basis = sample_bits(
-        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
-    )
+        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior,
+        known=resolve_known_bits(anchors, basis_prior, (columns, rank)),
+    )  # fmt: skip
     logits = lambda i, j: flip_logits(rate, covered(usage[i], basis[j]))  # noqa: E731
     sample_data(logits, shape, values, seen)
 

@@ -82,9 +82,16 @@ def best_match(cosines) -> tuple[np.ndarray, np.ndarray]:
     return order, cosines[mine, order]
 
 
-def _matched(one: Solutions, others: Solutions) -> tuple[np.ndarray, np.ndarray]:
-    """Match every solution to the first of `one`: orders and likenesses, (solution, rank) each."""
+def _matched(one: Solutions, others: Solutions, held: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Match every solution to the first of `one`: orders and likenesses, (solution, rank) each.
+
+    The first `held` factors are known, and each is itself.
+    """
     cosines = tile_cosines(one.some(slice(0, 1)), others)[0]
+    if held:
+        numbers_of = np.arange(len(cosines))
+        known = np.minimum.outer(numbers_of, numbers_of) < held
+        cosines = np.where((known & ~np.eye(len(known), dtype=bool))[:, None], -1.0, cosines)
     found = [best_match(cosines[:, s]) for s in range(len(others.usage))]
     return tuple(np.array(part) for part in zip(*found, strict=True))
 
@@ -432,8 +439,8 @@ def _mode_factors(fit, labels, number) -> tuple[Solutions, np.ndarray]:
         # The chain with most draws leads: it is matched to the first mode, or to the fit.
         most = int(np.argmax(list(counts.values())))
         lead = parts.some(slice(most, most + 1))
-        lead = lead.reordered(_matched(first, lead)[0])
-        orders = _matched(lead, parts)[0]
+        lead = lead.reordered(_matched(first, lead, fit.num_anchors)[0])
+        orders = _matched(lead, parts, fit.num_anchors)[0]
         permutation[m, list(counts)] = orders
         means.append(parts.reordered(orders).mean(list(counts.values())))
         first = means[0]

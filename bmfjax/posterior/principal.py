@@ -5,6 +5,9 @@ put between the factors, :math:`UV^\top = (UA)(VA^{-\top})^\top`, and chains wan
 draw is turned into :math:`U = Q_U S^{1/2} c,\ V = Q_V S^{1/2}/c` with orthonormal columns of Q and
 singular values S of the product, which says the same of every cell; what remains free, order and
 sign, is then matched between draws.
+
+Known columns of the basis break this freedom in part. They stay, and other factors are those of the
+same decomposition once they are orthogonal to the known columns (`_beside`).
 """
 
 from __future__ import annotations
@@ -14,25 +17,27 @@ from collections.abc import Mapping
 import numpy as np
 
 from bmfjax.diagnostics import align_signed
+from bmfjax.diagnostics.align import SignedOrder
 
 SIDES = ("usage", "basis")
 
 
-def principal_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndarray]:
+def principal_draws(drawn: Mapping, pivot: tuple[int, int], held: int = 0) -> dict[str, np.ndarray]:
     """Return kept draws (chain, draw, ...) in this form, with order and signs of draw `pivot`.
 
-    Factors, and their `_mean` and `_precision`, are turned; other sites stay.
+    Factors, and their `_mean` and `_precision`, are turned; other sites stay. The first `held`
+    columns of the basis are known and stay.
     """
     chains, kept = drawn["usage"].shape[:2]
     flat = {
         n: np.asarray(drawn[n], float).reshape(chains * kept, *drawn[n].shape[2:]) for n in SIDES
     }
-    maps = [_principal(u, v) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
+    maps = [_beside(u, v, held) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
     turned = {
         n: np.stack([x @ m[k] for x, m in zip(flat[n], maps, strict=True)])
         for k, n in enumerate(SIDES)
     }
-    order = align_signed(turned["usage"], turned["basis"], pivot=pivot[0] * kept + pivot[1])
+    order = _order(turned["usage"], turned["basis"], pivot[0] * kept + pivot[1], held)
     found = dict(drawn)
     for k, name in enumerate(SIDES):
         move = order.apply(np.stack([m[k] for m in maps]))  # columns of the maps, as of factors
@@ -49,6 +54,39 @@ def principal_draws(drawn: Mapping, pivot: tuple[int, int]) -> dict[str, np.ndar
         for site, value in values.items():
             found[site] = value.reshape(chains, kept, *value.shape[1:]).astype(drawn[site].dtype)
     return found
+
+
+def _order(usage, basis, pivot: int, held: int) -> SignedOrder:
+    """Match the factors of all draws; those that are held keep place and sign."""
+    further = usage[..., held:], basis[..., held:]
+    if further[0].shape[-1] == 0:
+        known = np.tile(np.arange(held), (len(usage), 1))
+        return SignedOrder(known, np.ones_like(known))
+    order = align_signed(*further, pivot=pivot)
+    known = np.tile(np.arange(held), (len(usage), 1))
+    return SignedOrder(
+        np.concatenate([known, held + order.permutation], 1),
+        np.concatenate([np.ones_like(known), order.sign], 1),
+    )
+
+
+def _beside(usage, basis, held: int):
+    """Return the maps of a draw whose first columns of the basis, A, stay.
+
+    With W the other columns, U_a A' + U_w W' is also (U_a + U_w C') A' + U_w (W - A C)', whatever C
+    is. Here W - A C is orthogonal to A, so that known factors have all that they can explain, and
+    the rest is principal.
+    """
+    if held == 0:
+        return _principal(usage, basis)
+    size, known, other = usage.shape[1], basis[:, :held], basis[:, held:]
+    of_usage, of_basis = np.eye(size), np.eye(size)
+    if size > held:
+        share = np.linalg.lstsq(known, other, rcond=None)[0]
+        turn_usage, turn_basis = _principal(usage[:, held:], other - known @ share)
+        of_usage[held:, :held], of_usage[held:, held:] = share.T, turn_usage
+        of_basis[:held, held:], of_basis[held:, held:] = -share @ turn_basis, turn_basis
+    return of_usage, of_basis
 
 
 def _principal(usage, basis):

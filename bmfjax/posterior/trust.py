@@ -37,7 +37,7 @@ ROBUST = "robust"
 OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "flags")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER)))
+HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
 
 
 class Trust(NamedTuple):
@@ -181,7 +181,8 @@ def doubts(fit, trust: Trust) -> str:
     said = []
     for k, line in doubtful[doubtful["flags"] != EMPTY].iterrows():
         why = in_words(line, fit.num_chains)
-        said.append(f"factor {k} is real with probability {line['probability']:.2f}")
+        name = f" ({fit.factor_names[k - 1]})" if k <= fit.num_anchors else ""
+        said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += f" ({why})" if why else ""
     if empty:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"

@@ -65,6 +65,7 @@ class Card(NamedTuple):
     names: list[Names]
     trust: str = ""  # whether it is a tile to trust, and what speaks against it
     shade: str = ""  # a class of the style sheet
+    name: str = ""  # of a known factor
 
 
 class Shades(NamedTuple):
@@ -101,7 +102,8 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
 
 def _cards(fit, card) -> Markup:
     table = summary_with_trust(fit) if fit.has_tiles else fit.summary()
-    cards = [card(fit, table.loc[k + 1], k) for k in range(fit.rank)]
+    names = [*fit.factor_names[: fit.num_anchors], *[""] * (fit.rank - fit.num_anchors)]
+    cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in enumerate(names)]
     return Markup(template("cards.html").render(cards=cards))
 
 

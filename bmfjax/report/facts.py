@@ -40,6 +40,13 @@ def given_new(fit) -> Iterator[Fact]:
         yield Fact("Given a fit", f"new {side}", note)
 
 
+def known(fit) -> Iterator[Fact]:
+    """Which factors were given, and not learned."""
+    if fit.anchors is not None:
+        note = "their part of the basis was given and stays; who uses them was learned"
+        yield Fact("Known factors", ", ".join(fit.anchors.names), note)
+
+
 # ---- the run -------------------------------------------------------------------------------
 
 

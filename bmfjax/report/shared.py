@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bmfjax.report import facts, words
 
-SAMPLING = (facts.data, facts.given_new, facts.draws, facts.seconds)
+SAMPLING = (facts.data, facts.given_new, facts.known, facts.draws, facts.seconds)
 DRAWS = (words.RHAT, words.EFFECTIVE_DRAWS, words.MISSING)
 SIGNED_BARS = (
     "The bar is the posterior mean of a column's value, against the largest of the factor, "

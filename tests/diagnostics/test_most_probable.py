@@ -129,3 +129,18 @@ def test_the_best_start_wins_and_an_empty_factor_is_empty_on_both_sides():
 def test_bad_starts_are_refused(starts, message):
     with pytest.raises(InputError, match=message):
         most_probable_factors(starts, np.zeros((3, 2)))
+
+
+def test_known_columns_stay_whatever_the_starts_have():
+    ones = np.kron(np.eye(2), np.ones((6, 5)))
+    usage, basis = np.repeat(np.eye(2, dtype=bool), 6, 0), np.repeat(np.eye(2, dtype=bool), 5, 0)
+    known = np.c_[basis[:, 1], np.zeros(10)].astype(float)
+    known[9, 0] = np.nan  # learned: a one
+    known[[3, 7], 1] = 1.0  # a factor that the data do not have
+    start = (usage[:, [1, 1, 0]], basis[:, [1, 1, 0]])
+    start[1][[2, 9], 0] = True, False  # the first is known to be a zero
+    found = most_probable_factors([start], ones, known=known)
+    np.testing.assert_array_equal(found.basis[:, 0], basis[:, 1])
+    np.testing.assert_array_equal(found.basis[:, 1], known[:, 1] == 1)
+    np.testing.assert_array_equal(found.usage, np.c_[usage[:, 1], np.zeros(12), usage[:, 0]])
+    np.testing.assert_array_equal(found.basis[:, 2], basis[:, 0])

@@ -203,6 +203,9 @@ MOVES = {
     "collapsed": collapsed_lines.collapsed,
     "split, merge and rebirth": lambda density: split_merges.split_merge(density, num_patterns=2),
     "collapsed rebirth": lambda density: rebirths.rebirth(density, num_patterns=2),
+    "collapsed rebirth of known": lambda density: rebirths.rebirth(
+        density, num_patterns=2, summed="basis"
+    ),
     "collapsed rebirth of one": lambda density: rebirths.rebirth(
         density, num_patterns=2, block_size=1, candidates=VALUES[:2] == 1
     ),
@@ -330,6 +333,7 @@ def balance_p_value(name, before, after, classes=12):
         ("presence", "split and merge"),
         ("presence", "collapsed"),
         ("given", "collapsed rebirth"),
+        ("given", "collapsed rebirth of known"),
         ("learned", "collapsed rebirth of one"),
         ("given at 1.0", "summed split and merge"),
         ("given at 0.5", "summed split and merge"),

@@ -25,7 +25,7 @@ from bmfjax.kernels.nonnegative.soft_constraint import (
     violation,
 )
 from bmfjax.kernels.relaxed.data import matrix_data
-from tests.kernels.exactness import fast_jit, new_problem, simulator
+from tests.kernels.exactness import fast_jit, new_problem, simulate, simulator
 
 INF = float("inf")
 
@@ -257,6 +257,38 @@ def test_moves_leave_the_posterior_invariant(joint_test):
 @pytest.mark.parametrize("faults", [(1.0, 1.0), (0.0, 15.0)], ids=["jacobian", "precision"])
 def test_moves_with_a_fault_do_not(joint_test, faults):
     assert joint_test(*faults)[0].max() > 6
+
+
+def test_known_columns_stay_and_the_rest_has_its_posterior():
+    """Geweke's test of sweeps and moves, where one column of the basis is known."""
+    plain = new_problem(np.ones_like(OBSERVED), **OPTIONS | {"rank": 3})
+    known = jnp.array([1.5, 0.0, 0.4, 2.0])
+
+    def draw_joint(key):
+        position, _ = plain.draw_joint(key)
+        position = position | {"basis": position["basis"].at[:, 0].set(known)}
+        return position, simulate(plain.density, random.fold_in(key, 1), position)
+
+    def numbers(position, data):
+        usage, basis = position["usage"], position["basis"]
+        stays = jnp.all(basis[:, 0] == known).astype(usage.dtype)
+        noise = 1e-3 * data.values[0, 0]  # Geweke's scores need a spread
+        each = [
+            usage[:, 0].sum(), (usage[:, 0] ** 2).sum(), (usage[:, 0] * usage[:, 1]).sum(),
+            basis[:, 1:].sum(), (basis[:, 1] ** 2).sum(), (basis[:, 0] * basis[:, 2]).sum(),
+            usage[:, 1:].sum(), jnp.log(position["precision"]), stays + noise,
+        ]  # fmt: skip
+        return jnp.stack(each)
+
+    problem = plain._replace(draw_joint=draw_joint, density=plain.density._replace(anchored=1))
+    run = simulator(
+        problem, lambda density: gibbs.nonnegative_gibbs(density, None), numbers,
+        num_chains=150, num_draws=20, thin=2,
+    )  # fmt: skip
+    marginal, successive = run(random.key(4), True)
+    assert ess_bulk(successive).min() > 250
+    assert np.abs(geweke_scores(marginal, successive)).max() < 4.2
+    assert successive[..., -1].min() > 0.9
 
 
 def two_solutions(noise, seed=0):

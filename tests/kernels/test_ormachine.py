@@ -89,6 +89,8 @@ def prior_matrix(size):
     return p
 
 
+#: Of the first two factors; the rest is learned.
+KNOWN = np.where(np.arange(2 * COLUMNS) % 7 < 3, np.arange(2 * COLUMNS) % 2, np.nan).reshape(-1, 2)
 CASES = {
     "learned": ({}, BooleanDensity((ROWS, COLUMNS), RANK)),
     "two rates": (
@@ -102,6 +104,10 @@ CASES = {
     "unknown number": (
         {"usage_prior": dist.Beta(2.0, 3.0), "presence_prior": dist.Beta(1.5, 2.0)},
         BooleanDensity((ROWS, COLUMNS), RANK, BitPrior((2.0, 3.0), presence=(1.5, 2.0))),
+    ),
+    "known factors": (
+        {"basis_prior": dist.Beta(2.0, 3.0), "anchors": KNOWN},
+        BooleanDensity((ROWS, COLUMNS), RANK, basis=BitPrior((2.0, 3.0))),
     ),
     "single bits": (
         {"flip_rate": 0.2, "usage_prior": prior_matrix(ROWS), "basis_prior": prior_matrix(COLUMNS)},
@@ -126,6 +132,9 @@ def of_case(case):
         odds = {
             f"{n}_log_odds": scipy.special.logit(options[f"{n}_prior"]) for n in ("usage", "basis")
         }
+    if case == "known factors":
+        known = np.pad(KNOWN, ((0, 0), (0, RANK - 2)), constant_values=np.nan)
+        odds = {"basis_log_odds": np.where(np.isnan(known), np.nan, np.inf * (2 * known - 1))}
     data = packed_data(BinaryMatrix(values_with_gaps()), **odds)
     return functools.partial(ormachine_model, rank=RANK, **options), density, data
 
@@ -149,12 +158,17 @@ def test_the_log_joint_is_that_of_the_model(case):
     if case == "unknown number":  # the last factor is not there
         sites["usage"][:, -1], sites["usage_presence"] = False, jnp.float32(0.6)
         sites["usage_density"] = jnp.array([0.4, 0.4, 0.0])
+    given = ~np.isnan(KNOWN)
+    if case == "known factors":
+        sites["basis"][:, :2][given] = KNOWN[given] == 1
     sites, info, again = run(random.key(1), sites, data)
     expected = model_log_joint(model, values, sites)
     np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)
     np.testing.assert_allclose(again, info.log_likelihood, rtol=1e-5)
     product = np.asarray(sites["usage"]) @ np.asarray(sites["basis"]).T > 0
     assert info.errors == ((product != values) & ~np.isnan(values)).sum()
+    if case == "known factors":
+        np.testing.assert_array_equal(np.asarray(sites["basis"])[:, :2][given], KNOWN[given])
     if case == "single bits":
         for n, size in (("usage", ROWS), ("basis", COLUMNS)):
             p = prior_matrix(size)

@@ -127,6 +127,54 @@ def test_vectors_are_drawn_from_their_conditional(side, power):
         assert np.abs(np.cov(white.T) - np.eye(3)).max() * draws**0.5 < 7
 
 
+def test_vectors_of_columns_are_drawn_given_what_is_known_of_them():
+    """Against the normal distribution of whole vectors, conditioned by its covariance matrix."""
+    rng = np.random.default_rng(5)
+    shape, draws = (9, 5), 3000
+    rows, columns = np.nonzero(rng.random(shape) < [0.1, 0.4, 0.6, 0.8, 0.9])
+    values = 1.0 + rng.normal(size=len(rows))
+    known = rng.normal(size=(5, 2)) * [3.0, 0.2]
+    density = DENSITY._replace(rank=3, precision=0.7)
+    data = entry_blocks(rows, columns, values, shape, block_size=2)
+    data = data._replace(known=jnp.asarray(known, jnp.float32))
+    state = fast_jit(pmf_gibbs(density).init)(random.key(0), None, data)
+    root = rng.normal(size=(3, 3))
+    precision, mean = root @ root.T + np.eye(3), np.array([0.5, -1.0, 0.3])
+    position = state.position | {
+        "basis_mean": jnp.asarray(mean, jnp.float32),
+        "basis_precision": jnp.asarray(precision, jnp.float32),
+        "column_precision": jnp.float32(3.0),
+        "row_effect": jnp.asarray(rng.normal(size=9), jnp.float32),
+    }
+    np.testing.assert_array_equal(position["basis"][:, :2], data.known)
+
+    @fast_jit
+    def many(keys):
+        def one(key):
+            drawn = draw_side(key, "column", position, data, density)
+            return jnp.concatenate([drawn["basis"], drawn["column_effect"][:, None]], 1)
+
+        return jax.vmap(one)(keys)
+
+    found = np.asarray(many(random.split(random.key(2), draws)), float)
+    np.testing.assert_array_equal(found[..., :2], np.broadcast_to(data.known, (draws, 5, 2)))
+    usage, offset = (np.asarray(position[n], float) for n in ("usage", "row_effect"))
+    prior = np.zeros((4, 4))
+    prior[:3, :3], prior[3, 3] = precision, 3.0
+    for line in range(5):
+        own = rows[columns == line]
+        f = np.c_[usage[own], np.ones(len(own))]
+        residual = values[columns == line] - float(position["intercept"]) - offset[own]
+        covariance = np.linalg.inv(prior + 0.7 * f.T @ f)
+        whole = covariance @ (prior @ [*mean, 0.0] + 0.7 * f.T @ residual)
+        among = covariance[2:, :2] @ np.linalg.inv(covariance[:2, :2])
+        expected = whole[2:] + among @ (known[line] - whole[:2])
+        own_covariance = covariance[2:, 2:] - among @ covariance[:2, 2:]
+        white = (found[:, line, 2:] - expected) @ np.linalg.cholesky(np.linalg.inv(own_covariance))
+        assert np.abs(white.mean(0)).max() * draws**0.5 < 4.5
+        assert np.abs(np.cov(white.T) - np.eye(2)).max() * draws**0.5 < 7
+
+
 def test_mean_and_precision_are_drawn_from_their_conditional():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(7, 3)) @ np.diag([1.0, 2.0, 0.5]) + 1.0)
     known = moments(x)

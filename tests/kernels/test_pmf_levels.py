@@ -84,6 +84,30 @@ def test_a_mean_moves_against_effects_by_its_conditional(side):
     assert float(jnp.abs(moved[mine] - position[mine]).min()) > 1e-3
 
 
+def test_a_mean_moves_where_its_factors_are_learned():
+    """The first coordinate of the columns' factors is known."""
+
+    def at_distance(position, d):
+        d = jnp.concatenate([jnp.zeros(1), d])
+        return position | {
+            "basis": position["basis"] + d,
+            "basis_mean": position["basis_mean"] + d,
+            "row_effect": position["row_effect"] - position["usage"] @ d,
+        }
+
+    def move(key, position):
+        moved = _translate_mean(key, "column", position, density_of("identity"), 1)
+        return moved["basis_mean"][1:] - position["basis_mean"][1:]
+
+    assert_normal_along(move, at_distance, jnp.zeros(1), "identity")
+    position = the_position("identity")
+    moved = _translate_mean(random.key(1), "column", position, density_of("identity"), 1)
+    np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
+    for name in ("basis", "basis_mean"):
+        np.testing.assert_array_equal(moved[name][..., 0], position[name][..., 0])
+    assert _translate_mean(random.key(1), "column", position, density_of("identity"), 2) is position
+
+
 @pytest.mark.parametrize("side", ["row", "column"])
 @pytest.mark.parametrize("link", LINKS)
 def test_a_level_moves_against_effects_by_its_conditional(link, side):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import jax.numpy as jnp
+
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -75,12 +77,19 @@ class NMFGibbs(TruncatedGibbs):
                 "leave one of them out"
             )
 
-    def bind(self, *args, **kwargs) -> BoundAlgorithm:
-        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+    def bind(self, *args, anchors=None, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`.
+
+        `anchors` (columns, number) are the first columns of the basis where they are known, and
+        stay: the draws are from the posterior given these. A start must have them too.
+        """
         arguments = relaxed_arguments(self._model, args, kwargs)
         bounded = arguments is not None and arguments["upper"] == 1.0
         arguments = self._checked(None if bounded else arguments)
         density, initial = relaxed_density(arguments), relaxed_start(arguments)
+        if anchors is not None:
+            density = density._replace(anchored=anchors.shape[1])
+            initial = _with_anchors(initial, jnp.asarray(anchors))
         if self._walls is None:
             algorithm = nonnegative_gibbs(density, initial, self._moves)
         else:
@@ -93,3 +102,15 @@ class NMFGibbs(TruncatedGibbs):
         data = relaxed_data(values, observed)
         gaps = isinstance(data, SparseMatrixData) and data.by_row is not None
         return matrix_data(values, observed) if gaps and "lines" in self._moves else data
+
+
+def _with_anchors(initial: Callable, anchors) -> Callable:
+    """Return ``initial`` whose first columns of the basis are known."""
+
+    def start(key, data):
+        position = initial(key, data)
+        basis = position["basis"]
+        known = basis.at[:, : anchors.shape[1]].set(anchors.astype(basis.dtype))
+        return position | {"basis": known}
+
+    return start

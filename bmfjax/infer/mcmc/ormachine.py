@@ -40,7 +40,7 @@ from bmfjax.kernels.boolean.words import (
     packed_data,
     unpack_last_axis,
 )
-from bmfjax.models.bits import resolve_bits_prior, resolve_presence
+from bmfjax.models.bits import resolve_bits_prior, resolve_known_bits, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
 
@@ -258,6 +258,9 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
             with np.errstate(divide="ignore"):
                 odds = np.log(prior) - np.log1p(-prior)
             given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
+    known = resolve_known_bits(arguments.get("anchors"), arguments["basis_prior"], (shape[1], rank))
+    if known is not None:
+        given["basis_log_odds"] = jnp.asarray(known_log_odds(known).T, jnp.result_type(float))
     if (presence := arguments.get("presence_prior")) is not None:
         learned = priors["usage"].beta
         presence = resolve_presence(presence, dist.Beta(*learned) if learned else None, "usage")
@@ -270,6 +273,11 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
     else:
         flip = FlipRatePrior(num_rates, value=rate)
     return BooleanDensity(tuple(shape), rank, priors["usage"], priors["basis"], flip), given
+
+
+def known_log_odds(known) -> np.ndarray:
+    """Return prior log odds of bits that are 0, 1 or, where NaN, not known and without any."""
+    return np.where(known > 0, np.inf, np.where(np.isnan(known), np.nan, -np.inf))
 
 
 def boolean_data(data, observed=None) -> PackedData:

@@ -32,15 +32,16 @@ WINDOW = 3.0
 FAR = 1e12
 
 
-def change_basis(key, usage, basis, usage_rate, basis_rate, hardness=None):
+def change_basis(key, usage, basis, usage_rate, basis_rate, hardness=None, held=0):
     """Pass once over all shears, in both directions, and all scales; the product stays.
 
     `usage` is (rows, rank), `basis` (columns, rank), and their priors have rates (rank,). Without
-    a `hardness` of the constraint the factors are nonnegative and stay so.
+    a `hardness` of the constraint the factors are nonnegative and stay so. The first `held` columns
+    of the basis stay: there are no scales of these, and no shears that change them.
     """
     rank = usage.shape[1]
     key_shears, key_scales = random.split(key)
-    first, second = (jnp.array(p, jnp.int32) for p in _pairs(rank))
+    first, second = (jnp.array(p, jnp.int32) for p in _pairs(rank, held))
     rates = jnp.concatenate(
         [
             jnp.broadcast_to(usage_rate[:, None], (rank, usage.shape[0])),
@@ -72,16 +73,17 @@ def change_basis(key, usage, basis, usage_rate, basis_rate, hardness=None):
 
     # A factor a row, its usage beside its basis.
     stacked = jnp.concatenate([usage.T, basis.T], axis=1)
-    if rank > 1:
+    if len(first):
         stacked = lax.fori_loop(0, len(first), shear, stacked)
     scale = _draw_scales(key_scales, stacked, rates, inside, hardness)
+    scale = jnp.where(jnp.arange(rank) < held, 1.0, scale)
     stacked = stacked * jnp.where(inside, scale[:, None], 1.0 / scale[:, None])
     return stacked[:, :rows].T, stacked[:, rows:].T
 
 
-def _pairs(rank):
-    """Return the ordered pairs of different factors, as two lists."""
-    pairs = list(permutations(range(rank), 2))
+def _pairs(rank, held):
+    """Return the ordered pairs of different factors as two lists, the first none that is held."""
+    pairs = [(k, l) for k, l in permutations(range(rank), 2) if k >= held]  # noqa: E741
     return [k for k, _ in pairs], [l for _, l in pairs]  # noqa: E741
 
 

@@ -17,6 +17,10 @@ invariant.
   matrices, are joined where the constraint is soft. The likelihood is the same in all replicas: how
   many these must be depends on the number of entries near zero, which grows with rows and columns,
   and not on the noise.
+
+Known columns of the basis (`RelaxedDensity.anchored`) stay in all of these: no entry of them is
+drawn, and of the changes of basis there are those that do not change them. What is left invariant
+is then the posterior given these columns.
 """
 
 from __future__ import annotations
@@ -78,13 +82,16 @@ def move(key, density: RelaxedDensity, position, data, weight, moves, hardness=N
     rates = factor_rates(density, position)
     if "basis" in moves:
         pair = position["usage"], position["basis"]
-        pair = change_basis(keys[0], *pair, rates["usage"], rates["basis"], hardness)
+        pair = change_basis(
+            keys[0], *pair, rates["usage"], rates["basis"], hardness, density.anchored
+        )
         position["usage"], position["basis"] = pair
     if "lines" in moves:
         for factor, k in zip(FACTORS, keys[1:], strict=True):
             position[factor] = move_lines(
-                k, factor, position[factor], position[OTHER[factor]], data, rates[factor], weight
-            )
+                k, factor, position[factor], position[OTHER[factor]], data, rates[factor], weight,
+                density.first_free(factor),
+            )  # fmt: skip
     return position
 
 
@@ -107,6 +114,7 @@ def soft_constraint_gibbs(density: RelaxedDensity, initial, moves: Sequence[str]
             position[factor] = update_factor(
                 k, factor, position[factor], position[OTHER[factor]], data,
                 getattr(density, factor), weight, draw=_column_draw(k, rates[factor], hardness),
+                first=density.first_free(factor),
             )  # fmt: skip
         if density.precision is None:
             position["precision"] = draw_precision(density, keys[2], position, data)

@@ -25,17 +25,19 @@ from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData, cross_prod
 RIDGE = {"float32": 1e-6, "float64": 1e-12}
 
 
-def move_lines(key, factor, x, other, data, rate, weight):
+def move_lines(key, factor, x, other, data, rate, weight, first=0):
     """Move all lines of `x` (m, rank) along each column of the inverse Gram matrix in turn.
 
     `rate` (rank,) holds the rates of the priors, `weight` is the noise precision times the inverse
-    temperature, and `other` (n, rank).
+    temperature, and `other` (n, rank). Columns before the `first` stay.
     """
     steps = _of_sparse if isinstance(data, SparseMatrixData) else _of_dense
     slope, change, start = steps(factor, x, other, data)
-    directions = _weak_directions(other)
-    rank = x.shape[1]
-    uniforms = random.uniform(key, (rank, x.shape[0]), x.dtype, minval=2.0**-24)
+    number = x.shape[1] - first
+    if number == 0:
+        return x
+    directions = jnp.pad(_weak_directions(other[:, first:]), ((0, 0), (first, 0)))
+    uniforms = random.uniform(key, (number, x.shape[0]), x.dtype, minval=2.0**-24)
 
     def move(k, carry):
         x, held = carry
@@ -49,7 +51,8 @@ def move_lines(key, factor, x, other, data, rate, weight):
         x = jnp.maximum(x + t[:, None] * d, jnp.finfo(x.dtype).tiny)
         return x, change(d, held, t)
 
-    return lax.fori_loop(0, rank, move, (x, start))[0]
+    moved = lax.fori_loop(0, number, move, (x, start))[0]
+    return moved.at[:, :first].set(x[:, :first])
 
 
 def _weak_directions(other) -> jax.Array:

@@ -265,7 +265,7 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
             # Cut points move along with the fits, an intercept against the effects.
             fit = fit + moved
             if density.rank:
-                position = _translate_mean(k_mean, side, position, density)
+                position = _translate_mean(k_mean, side, position, density, data.num_known(side))
     return position, fit, accepted
 
 
@@ -298,21 +298,24 @@ def _translate(key, side, position, density):
     return position | {site: level + t, name: effect + t}, t
 
 
-def _translate_mean(key, side, position, density):
+def _translate_mean(key, side, position, density, held=0):
     r"""Move a side's factors and their mean by d, and the other side's effects so that no fit does.
 
     :math:`(u_i + d)^\top v_j + (b_j - d^\top v_j)`: the density is normal along d, and without this
-    move a mean times a mean is told from effects by slow steps alone.
+    move a mean times a mean is told from effects by slow steps alone. The first `held` coordinates
+    of the factors are known, and d is zero there.
     """
+    if held == density.rank:
+        return position
     mine, other = FACTORS[side], OTHER[side]
     mean, precision = position[f"{mine}_mean"], position[f"{mine}_precision"]
     theirs, effect = position[FACTORS[other]], position[f"{other}_effect"]
     weight = position[f"{other}_precision"]
     system = density.factors.strength * precision + weight * theirs.T @ theirs
     linear = weight * theirs.T @ effect - density.factors.strength * precision @ mean
-    solved = cholesky(jnp.c_[system, linear][..., None], panel=density.rank)
-    noise = random.normal(key, (density.rank, 1), mean.dtype)
-    d = back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0]
+    solved = cholesky(jnp.c_[system, linear][held:, held:, None], panel=density.rank - held)
+    noise = random.normal(key, (density.rank - held, 1), mean.dtype)
+    d = jnp.pad(back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0], (held, 0))
     return position | {
         mine: position[mine] + d,
         f"{mine}_mean": mean + d,

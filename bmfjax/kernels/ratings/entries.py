@@ -40,10 +40,16 @@ class LineBlocks(NamedTuple):
 
 
 class EntryBlocks(NamedTuple):
-    """The same entries as blocks of rows and as blocks of columns."""
+    """The same entries as blocks of rows and as blocks of columns, and what is known of factors."""
 
     by_row: LineBlocks
     by_column: LineBlocks
+    #: (columns, number): the first coordinates of the columns' factors, where these are known.
+    known: jax.Array | None = None
+
+    def num_known(self, side: str) -> int:
+        """Return how many first coordinates of a side's vectors are known."""
+        return 0 if side == "row" or self.known is None else self.known.shape[1]
 
     @property
     def shape(self) -> tuple[int, int]:

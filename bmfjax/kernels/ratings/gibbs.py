@@ -27,6 +27,19 @@ A sweep draws, at inverse temperature :math:`\beta` of the likelihood,
     factor matrix and the other side's effects; the noise precision where it is learned; means,
     precision matrices and the effects' precisions.
 
+Known coordinates
+    Of the columns' factors the first may be known (`EntryBlocks.known`):
+    :math:`v_j = (a_j, w_j)`. They are data, of the vectors as the entries are of the fits. What is
+    drawn given everything else are then the coordinates :math:`w_j` and the effect of a column
+    alone, from the normal distribution above conditioned on :math:`a_j`,
+
+    .. math::
+
+       w_j \sim N\big(A_{ww}^{-1} (h_w - A_{wa} a_j), A_{ww}^{-1}\big),
+
+    with A and h in blocks; a translation of the columns' mean moves :math:`w_j` alone. Mean and
+    precision matrix are drawn given whole vectors, as ever: known coordinates inform them.
+
 What it leaves invariant
     The posterior, exactly (to the accuracy of the floating point numbers). Links other than the
     identity at inverse temperature 1 only.
@@ -159,6 +172,9 @@ def _random_position(key, data: EntryBlocks, density: PMFDensity) -> dict:
     ):
         if rank:
             position[factors] = random.normal(k, (size, rank), dtype) / math.sqrt(rank)
+            if data.num_known(side):
+                known = data.known.astype(dtype)
+                position[factors] = position[factors].at[:, : known.shape[1]].set(known)
             position[f"{factors}_mean"] = jnp.zeros(rank, dtype)
             position[f"{factors}_precision"] = rank * jnp.eye(rank, dtype=dtype)
         if density.effects:

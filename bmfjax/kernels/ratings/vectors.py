@@ -18,25 +18,53 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     mean, precision = _prior(side, position, density)
     weight = inverse_temperature * noise_precision(position, density)
     shift = (precision @ mean)[:, None]
-    width = density.width
+    held = data.num_known(side)
+    width = density.width - held
+    if width == 0:
+        return {}
     key_latent, key_draw = random.split(key)
     targets = _targets(key_latent, side, position, lists, density)
     branches = _gram_branches(side, position, lists, targets, density)
 
     def block(_, at):
-        key, kind, first, number = at
+        key, kind, first, number, known = at
         # (width, width + 1, lines): sums of f f^T and, as the last column, of f z.
         gram = weight * lax.switch(kind, branches, first, number)
         system = gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
+        if held:
+            system = _given_first(system, known)
         upper = cholesky(system)
         noise = random.normal(key, (width, system.shape[-1]), system.dtype)
         return None, back_substitute(upper[:, :width], upper[:, width] + noise).T
 
     keys = random.split(key_draw, lists.kind.shape[0])
-    _, drawn = lax.scan(block, None, (keys, lists.kind, lists.first, lists.number))
+    known = _by_block(data.known, lists) if held else None
+    _, drawn = lax.scan(block, None, (keys, lists.kind, lists.first, lists.number, known))
     vectors = drawn.reshape(-1, width)[lists.place]
+    if held:
+        vectors = jnp.concatenate([data.known, vectors], axis=1)
     found = {FACTORS[side]: vectors[:, : density.rank]} if density.rank else {}
     return found | ({f"{side}_effect": vectors[:, density.rank]} if density.effects else {})
+
+
+def _given_first(system, known):
+    r"""Return the linear systems of the other coordinates, given the first: (width, + 1, lines).
+
+    `system` is :math:`(A, h)` of :math:`N(A^{-1} h, A^{-1})`, and `known` (lines, number) holds
+    :math:`a`. With A and h in blocks, the others given these have :math:`A_{ww}` and
+    :math:`h_w - A_{wa} a`.
+    """
+    held = known.shape[1]
+    rest = system[held:, held:]
+    return rest.at[:, -1].add(-jnp.einsum("wal,la->wl", system[held:, :held], known))
+
+
+def _by_block(known, lists: LineBlocks):
+    """Return what is known of every line, as the blocks have the lines: (block, lines, number)."""
+    blocks = lists.kind.shape[0]
+    lines = lists.line[0].shape[1]
+    filled = jnp.zeros((blocks * lines, known.shape[1]), known.dtype)
+    return filled.at[lists.place].set(known).reshape(blocks, lines, -1)
 
 
 def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):

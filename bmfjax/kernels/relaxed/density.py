@@ -108,6 +108,12 @@ class RelaxedDensity(NamedTuple):
     precision_gamma: tuple[float, float] | None  # shape and rate, where its prior is a Gamma
     #: Shape and rate of the Gamma prior of learned rates: the position holds a `rate` (rank,).
     rate_gamma: tuple[float, float] | None = None
+    #: So many first columns of the basis are known: they stay as they are in the position.
+    anchored: int = 0
+
+    def first_free(self, factor: str) -> int:
+        """Return the first column of a factor matrix that is drawn."""
+        return self.anchored if factor == "basis" else 0
 
     def noise_precision(self, position):
         """Return the fixed or learned precision at a position."""
@@ -140,9 +146,13 @@ def log_likelihood(density: RelaxedDensity, position, data, rss=None) -> jax.Arr
 
 def log_prior(density: RelaxedDensity, position) -> jax.Array:
     """Return the log prior density of the factors, the precision and the rates."""
-    rate = position.get("rate")
+    rate, basis = position.get("rate"), position["basis"]
+    if density.anchored:
+        # Known entries may be zero, where the density is that of the interval's inside.
+        tiny = density.basis.low + jnp.finfo(basis.dtype).tiny
+        basis = basis.at[:, : density.anchored].max(tiny)
     prior = jnp.sum(density.usage.log_prob(position["usage"], rate))
-    prior = prior + jnp.sum(density.basis.log_prob(position["basis"], rate))
+    prior = prior + jnp.sum(density.basis.log_prob(basis, rate))
     if density.precision is None:
         prior = prior + density.precision_log_prior(position["precision"])
     if density.rate_gamma is not None:

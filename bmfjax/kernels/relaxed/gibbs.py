@@ -133,6 +133,7 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
             position[factor] = update_factor(
                 k, factor, position[factor], position[OTHER[factor]], data,
                 getattr(density, factor), weight, position.get("rate"),
+                first=density.first_free(factor),
             )  # fmt: skip
         rss = residual_sum_of_squares(position["usage"], position["basis"], data)
         if density.precision is None:
@@ -178,13 +179,13 @@ def _check_prior(prior: EntryPrior, name: str) -> None:
 # ---- one factor matrix ------------------------------------------------------------------
 
 
-def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=None):
+def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=None, first=0):
     """Draw one factor matrix `x` (m, rank), column by column, given everything else.
 
     `weight` is the noise precision times the inverse temperature, `other` (n, rank), and `rate`
     (rank,) holds learned rates. ``draw(k, old, linear, precision, rate) -> (m,)`` takes the place
     of the draw of the k-th column from its conditional under `prior`: the likelihood is
-    exp(linear x - precision x^2 / 2).
+    exp(linear x - precision x^2 / 2). Columns before the `first` stay.
     """
     rank = x.shape[1]
     cross = cross_product(data, factor, other)
@@ -202,7 +203,7 @@ def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=No
         new = draw(k, old, linear, weight * own, None if rate is None else rate[k])
         return xt.at[k].set(new), change(k, cells, new - old)
 
-    return lax.fori_loop(0, rank, column, (xt, start))[0].T
+    return lax.fori_loop(first, rank, column, (xt, start))[0].T
 
 
 def _gram_product(factor, x, other, data):

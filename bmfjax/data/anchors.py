@@ -1,0 +1,267 @@
+"""Known factors: columns of the basis that a user gives by name, as pathways or signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.names import names_of_index
+
+FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
+
+
+class Anchors(NamedTuple):
+    """Factors whose part of the basis is known.
+
+    Attributes
+    ----------
+    names : tuple of str
+    values : (columns, number) float64
+        The basis of these factors; NaN is not known, and learned.
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """Number of known factors."""
+        return len(self.names)
+
+    @property
+    def whole(self) -> np.ndarray:
+        """Which of them have no entry that is learned, (number,) bool."""
+        return ~np.isnan(self.values).any(0)
+
+    def unknown(self, columns: int) -> Anchors:
+        """Return these factors for so many other columns, of which nothing is known."""
+        return Anchors(self.names, np.full((columns, self.number), np.nan))
+
+    def labels(self, rank: int) -> tuple[str, ...]:
+        """Return a name for each of `rank` factors, of which these are the first."""
+        return self.names + tuple(f"factor {k + 1}" for k in range(self.number, rank))
+
+
+def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
+    """Read known factors, given in any of the forms that `bmfjax.fit` takes.
+
+    Parameters
+    ----------
+    given : mapping or pandas.DataFrame
+        A mapping of factor names to lists of column names, to mappings of column names to numbers
+        (0 where a column is not named), or to one number a column. Or a table, columns of the data
+        by factors.
+    column_names : sequence of str
+
+    Returns
+    -------
+    Anchors
+
+    Raises
+    ------
+    InputError
+        For anything else, for columns that the data do not have, and for two factors of one name or
+        with the same values.
+
+    Examples
+    --------
+    >>> read_anchors({"oils": ["olive", "palm"]}, ["corn", "olive", "palm"]).values[:, 0]
+    array([0., 1., 1.])
+    """
+    if isinstance(given, pd.DataFrame):
+        columns = _of_table(given, column_names)
+    elif isinstance(given, Mapping):
+        places = {name: j for j, name in enumerate(column_names)}
+        columns = [(str(name), _column(str(name), v, places)) for name, v in given.items()]
+    else:
+        raise InputError(
+            f"anchors is a {type(given).__name__}; give a mapping of factor names to columns, or a "
+            "pandas.DataFrame of columns by factors"
+        )
+    if not columns:
+        raise InputError("anchors has no factors; name at least one, or leave anchors out")
+    names = tuple(name for name, _ in columns)
+    for k, name in enumerate(names):
+        if not name.strip():
+            raise InputError(f"anchor {k + 1} (counted from 1) has no name; give it one")
+        if name in names[:k]:
+            raise InputError(f"anchors has two factors named {name!r}; give each its own name")
+    values = np.stack([column for _, column in columns], axis=1)
+    for k, name in enumerate(names):
+        if np.isnan(values[:, k]).all():
+            raise InputError(
+                f"nothing is known of anchor {name!r}: all of its values are missing; leave it out"
+            )
+        for l in range(k):  # noqa: E741
+            if np.array_equal(values[:, k], values[:, l], equal_nan=True):
+                raise InputError(
+                    f"anchors {names[l]!r} and {name!r} have the same values, so that no data can "
+                    "tell them apart; leave one of them out"
+                )
+    return Anchors(names, values)
+
+
+def _of_table(table, column_names) -> list[tuple[str, np.ndarray]]:
+    """Return name and values of each factor of a DataFrame."""
+    index = names_of_index(table.index)
+    if index is None:  # a mere count: one row a column, in their order
+        if len(table) != len(column_names):
+            raise InputError(
+                f"anchors has {len(table)} rows without names and the data {len(column_names)} "
+                "columns; give one row a column, or an index of column names"
+            )
+        places = None
+    else:
+        names = [str(name) for name in index]
+        places = {name: i for i, name in enumerate(names)}
+        if len(places) != len(names):
+            again = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InputError(f"anchors has two rows for column {again!r}; give one")
+        known = set(column_names)
+        strange = next((name for name in names if name not in known), None)
+        if strange is not None:
+            raise InputError(_no_column(f"a row of anchors names {strange!r}"))
+        absent = next((name for name in column_names if name not in places), None)
+        if absent is not None:
+            raise InputError(
+                f"anchors has no row for column {absent!r} of the data; add one (0 where the "
+                "factors do not have it)"
+            )
+    order = slice(None) if places is None else [places[name] for name in column_names]
+    return [
+        (str(table.columns[k]), _numbers(str(table.columns[k]), table.iloc[:, k])[order])
+        for k in range(table.shape[1])
+    ]
+
+
+def _column(name: str, given, places: Mapping[str, int]) -> np.ndarray:
+    """Return the values of one factor, (columns,) float64."""
+    if isinstance(given, pd.Series) and names_of_index(given.index) is not None:
+        given = dict(given)
+    if isinstance(given, Mapping):
+        keys, numbers = [str(key) for key in given], _numbers(name, list(given.values()))
+    else:
+        try:
+            listed = given.tolist() if hasattr(given, "tolist") else list(given)
+        except TypeError:
+            listed = given
+        if isinstance(given, str | bytes) or not isinstance(listed, list):
+            raise InputError(f"anchor {name!r} is {given!r}; give {FORMS}")
+        if not listed or not all(isinstance(value, str) for value in listed):
+            numbers = _numbers(name, listed)
+            if numbers.shape != (len(places),):
+                raise InputError(
+                    f"anchor {name!r} has {len(numbers)} numbers and the data {len(places)} "
+                    f"columns; give {FORMS}"
+                )
+            return numbers
+        keys, numbers = listed, np.ones(len(listed))
+    values = np.zeros(len(places))
+    for key, number in zip(keys, numbers, strict=True):
+        if key not in places:
+            raise InputError(_no_column(f"anchor {name!r} names {key!r}"))
+        values[places[key]] = number
+    return values
+
+
+def _numbers(name, values) -> np.ndarray:
+    """Return numbers, NaN where missing."""
+    try:
+        found = pd.Series(values, dtype=object).astype(float).to_numpy()
+    except (TypeError, ValueError):
+        raise InputError(f"anchor {name!r} is not numeric; give {FORMS}") from None
+    if np.isinf(found).any():
+        raise InputError(f"anchor {name!r} has values that are not finite; give numbers")
+    return found
+
+
+def _no_column(what: str) -> str:
+    return f"{what}, which is no column of the data; give names of its columns"
+
+
+# ---- what the models take ----------------------------------------------------------------------
+
+
+def check_bits(anchors: Anchors) -> None:
+    """Refuse known factors that are not Boolean, or that have no columns."""
+    for name, values in zip(anchors.names, anchors.values.T, strict=True):
+        wrong = values[~np.isnan(values) & (values != 0) & (values != 1)]
+        if len(wrong):
+            raise InputError(
+                f"anchor {name!r} has the value {wrong[0]:g}, and the factors of this model are "
+                "Boolean; give 0 and 1, or the names of its columns"
+            )
+        if not (np.isnan(values) | (values == 1)).any():
+            raise InputError(f"anchor {name!r} has no columns; give at least one, or leave it out")
+
+
+def check_weights(anchors: Anchors, model: str, *, signed: bool) -> None:
+    """Refuse known factors that real factors cannot have: unknown, negative or all zero."""
+    for name, values in zip(anchors.names, anchors.values.T, strict=True):
+        if np.isnan(values).any():
+            raise InputError(
+                f"anchor {name!r} has missing values, which only model 'ormachine' learns; give a "
+                f"number for every column, or leave the anchor out of model {model!r}"
+            )
+        if not signed and (values < 0).any():
+            raise InputError(
+                f"anchor {name!r} has negative values, and the factors of model {model!r} have "
+                "none; give numbers that are not negative"
+            )
+        if not values.any():
+            raise InputError(f"anchor {name!r} is zero in all columns; leave it out")
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def load_anchors(path) -> pd.DataFrame:
+    """Read known factors from a table: a line for each column of the data, a column a factor.
+
+    Parameters
+    ----------
+    path : path
+        A .csv, or a table with tabs (.tsv, .txt). The first line names the factors, the first field
+        of the others a column. A blank cell, NA or NaN is missing.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Of float64, for `read_anchors`.
+
+    Raises
+    ------
+    InputError
+        Where there is no such file, or it is no such table.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; give a table of columns by known factors")
+    tabs = path.suffix.lower() in (".tsv", ".txt")
+    try:
+        table = pd.read_csv(path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} cannot be read as a table ({str(error).strip()}); give a .csv of columns by "
+            "known factors"
+        ) from error
+    if table.shape[1] < 2:
+        raise InputError(
+            f"{path} has {table.shape[1]} fields a line; give the name of a column and a number "
+            "for each known factor"
+        )
+    found = table.iloc[:, 1:].set_axis(table.iloc[:, 0].to_numpy(dtype=object), axis=0)
+    for name in found:
+        try:
+            found[name] = [float(text.strip() or "nan") for text in found[name].replace("NA", "")]
+        except ValueError as error:
+            raise InputError(
+                f"{path} has {str(error).split(': ')[-1]} for anchor {name!r}; give numbers, and "
+                "leave what is not known blank"
+            ) from None
+    return found

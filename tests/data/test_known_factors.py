@@ -1,0 +1,116 @@
+"""Known factors: the forms in which they are given, and what is refused."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bmfjax.data import InputError
+from bmfjax.data.anchors import Anchors, check_bits, check_weights, load_anchors, read_anchors
+
+COLUMNS = ("corn", "olive", "palm", "rice")
+EXPECTED = np.array([[0.0, 1.0, 1.0, 0.0], [0.5, 0.0, np.nan, 2.0]]).T
+TABLE = pd.DataFrame(EXPECTED, index=list(COLUMNS), columns=["oils", "two"])
+
+FORMS = {
+    "names": {"oils": ["palm", "olive"], "two": {"corn": 0.5, "palm": None, "rice": 2}},
+    "numbers": {"oils": [False, True, True, False], "two": np.array([0.5, 0, np.nan, 2])},
+    "series": {"oils": TABLE["oils"][::-1], "two": TABLE["two"].dropna()},
+    "table": TABLE.iloc[[2, 0, 3, 1]],
+    "table without names": TABLE.reset_index(drop=True),
+    "read": Anchors(("oils", "two"), EXPECTED),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_say_the_same(form):
+    given = FORMS[form]
+    if form == "read":
+        given = dict(zip(given.names, given.values.T, strict=True))
+    found = read_anchors(given, COLUMNS)
+    expected = EXPECTED.copy()
+    if form == "series":  # a column that is not named is zero
+        expected[2, 1] = 0.0
+    assert found.names == ("oils", "two") and found.number == 2
+    np.testing.assert_array_equal(found.values, expected)
+
+
+def test_names_and_what_is_whole():
+    found = read_anchors(TABLE, COLUMNS)
+    assert found.whole.tolist() == [True, False]
+    assert found.labels(3) == ("oils", "two", "factor 3")
+    assert np.isnan(found.unknown(7).values).all() and found.unknown(7).values.shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["olive"], "anchors is a list; give a mapping"),
+        ({}, "anchors has no factors"),
+        ({"oils": ["olive", "tea"]}, "names 'tea', which is no column of the data"),
+        ({"oils": {"tea": 1}}, "names 'tea', which is no column of the data"),
+        ({"oils": "olive"}, "anchor 'oils' is 'olive'; give a list"),
+        ({"oils": 3}, "anchor 'oils' is 3; give a list"),
+        ({"oils": [1, 0]}, "has 2 numbers and the data 4 columns"),
+        ({"oils": [1, 0, "x", 1]}, "anchor 'oils' is not numeric"),
+        ({"oils": [1, 0, np.inf, 1]}, "values that are not finite"),
+        ({" ": ["olive"]}, "anchor 1 .* has no name"),
+        ({1: ["olive"], "1": ["palm"]}, "two factors named '1'"),
+        ({"a": ["olive"], "b": [0, 1, 0, 0]}, "'a' and 'b' have the same values"),
+        ({"a": [np.nan] * 4}, "nothing is known of anchor 'a'"),
+        (TABLE.iloc[:3], "no row for column 'rice'"),
+        (pd.concat([TABLE, TABLE.iloc[:1]]), "two rows for column 'corn'"),
+        (TABLE.rename({"rice": "tea"}), "names 'tea', which is no column"),
+        (TABLE.iloc[:3].reset_index(drop=True), "3 rows without names and the data 4"),
+    ],
+)
+def test_what_is_no_known_factor_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        read_anchors(given, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("check", "values", "message"),
+    [
+        (check_bits, [0, 2, 1], "'a' has the value 2, and the factors of this model are Boolean"),
+        (check_bits, [0, 0, 0], "'a' has no columns"),
+        (lambda a: check_weights(a, "nmf", signed=False), [0, -1, 1], "negative values"),
+        (lambda a: check_weights(a, "nmf", signed=False), [0, 0, 0], "zero in all columns"),
+        (lambda a: check_weights(a, "pmf", signed=True), [0, np.nan, 1], "has missing values"),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused(check, values, message):
+    with pytest.raises(InputError, match=message):
+        check(Anchors(("a",), np.array([values], float).T))
+
+
+def test_models_take_what_they_can_have():
+    check_bits(Anchors(("a",), np.array([[0.0], [np.nan]])))
+    check_weights(Anchors(("a",), np.array([[0.0], [-3.0]])), "pmf", signed=True)
+
+
+def test_a_file_says_the_same(tmp_path):
+    path = tmp_path / "known.csv"
+    TABLE.iloc[::-1].to_csv(path)
+    found = load_anchors(path)
+    np.testing.assert_array_equal(read_anchors(found, COLUMNS).values, EXPECTED)
+    TABLE.to_csv(path.with_suffix(".tsv"), sep="\t", na_rep="NA")
+    pd.testing.assert_frame_equal(load_anchors(path.with_suffix(".tsv")), found[::-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("column,oils\ncorn,many\n", "has 'many' for anchor 'oils'"),
+        ("column\ncorn\n", "has 1 fields a line"),
+        ("", "cannot be read as a table"),
+        (None, "there is no file"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
+    path = tmp_path / "known.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_anchors(path)
