@@ -72,8 +72,8 @@ SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage
 #: the share of the draws that use a factor of the result.
 PRESENCE, LEAST_USED = (1.0, 1.0), 0.5
 
-#: Entries up to which the sampler moves single lines with the other factor matrix summed out, up
-#: to which factors are reborn with a matrix of gains, and up to which they are born in a sweep.
+#: Entries up to which the sampler only moves lines with the other factor matrix summed out, up to
+#: which factors are reborn with a matrix of gains, too, and up to which they are born in a sweep.
 SMALL, DENSE, MEDIUM = 2**17, 2**22, 2**24
 #: Entries, times 2 to the power of the rank, up to which a factor matrix is summed out for all
 #: factors at once.
@@ -489,7 +489,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     >>> small["update"], len(small["inverse_temperatures"])
     ('collapsed', 4)
     >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
-    [{'moves': ('collapsed',)}, {'moves': ('rebirth',)}, {'moves': ()}]
+    [{'moves': ('collapsed',)}, {'moves': ('rebirth', 'collapsed')}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
     {'moves': ('collapsed',)}
     """
@@ -511,7 +511,8 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     if entries <= SMALL:
         return {"moves": ("collapsed",)}
     if entries <= DENSE:
-        return {"moves": ("rebirth",)}
+        # Rebirths cross between modes, and what is left of a column moves with rows summed out.
+        return {"moves": ("rebirth", "collapsed")}
     return {"moves": ("birth",) if entries <= MEDIUM else ()}
 
 
