@@ -106,8 +106,8 @@ def fit(
         temperatures, which exchange states and factors: where `num_samples` is "auto", only once
         chains have not agreed without (R-hat above 1.05 after 500 draws or more; from rank 6 on,
         1.2 after 1,000). Of other matrices its `moves` are ("collapsed",) for up to 131,072
-        entries, ("rebirth",) for up to 4,194,304, ("birth",) for up to 16,777,216, and none beyond,
-        unless they are given. Of "svi":
+        entries, ("rebirth", "collapsed") for up to 4,194,304, ("birth",) for up to 16,777,216, and
+        none beyond, unless they are given. Of "svi":
         `sampling` ("biased", "balanced" or "uniform", see
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).
