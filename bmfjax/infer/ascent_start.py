@@ -1,8 +1,7 @@
 r"""Starts of Boolean chains with few factors: a population that climbs to modes.
 
-Up to about ten factors one factor matrix can be summed out, and the posterior of the other climbed
-in milliseconds a step (:mod:`bmfjax.kernels.boolean.ascent`). Every chain has a population of its
-own:
+With few factors one factor matrix can be summed out, and the posterior of the other climbed
+(:mod:`bmfjax.kernels.boolean.ascent`). Every chain has a population of its own:
 
 1. it starts from lines of the data, cools, and evolves on some of the lines;
 2. its best members evolve on more of them, and the highest one is the start of the chain;

@@ -66,7 +66,7 @@ def test_what_is_climbed_is_the_posterior_with_bits_summed_out(values, lines, nu
 
 
 def test_a_step_gives_every_line_its_best_pattern(values, lines):
-    m = member(2, 2)
+    m = member(2, 2)._replace(density=jnp.asarray([1e-4, 0.5, 1 - 1e-4], jnp.float32))
     table, states = log_chances(values, m)
     weights = np.exp(table - np.logaddexp.reduce(table, axis=1, keepdims=True))
     density, (f0, f1) = np.asarray(m.density, float), np.asarray(m.rates, float)
@@ -81,6 +81,31 @@ def test_a_step_gives_every_line_its_best_pattern(values, lines):
             scores.append((weights[seen] * entry).sum() + prior)
         best.append(states[np.argmax(scores)])
     np.testing.assert_array_equal(ascent.step(lines, m, 1.0, 2).vectors, best)
+
+
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_a_step_ends_where_densities_and_rates_are_best_given_the_weights(values, lines, num_rates):
+    m = member(4, num_rates)
+    table, states = log_chances(values, m)
+    weights = jnp.asarray(np.exp(table - np.logaddexp.reduce(table, axis=1, keepdims=True)))
+    end = ascent.step(lines, m, 1.0, num_rates)
+    covers = states @ np.asarray(end.vectors).T > 0  # (states, columns)
+    ones, zeros = (jnp.asarray(values == v, jnp.float32) for v in (1, 0))
+
+    def expected(density, share, rates):
+        f0, f1 = rates if num_rates == 2 else (rates[0], rates[0])
+        of_one = jnp.where(covers, jnp.log1p(-f1), jnp.log(f0))
+        of_zero = jnp.where(covers, jnp.log(f1), jnp.log1p(-f0))
+        total = jnp.sum(weights * (ones @ of_one.T + zeros @ of_zero.T))
+        total += jnp.sum(weights @ (states * jnp.log(share) + (1 - states) * jnp.log1p(-share)))
+        total += jnp.sum(end.vectors * jnp.log(density) + (1 - end.vectors) * jnp.log1p(-density))
+        priors = density, share, jnp.stack([f0, f1])
+        return total + sum(jnp.sum(jnp.log(q) + jnp.log1p(-q)) for q in priors)
+
+    at = end.density, end.share, end.rates[:num_rates]
+    assert float(end.rates.max()) < 0.5  # inside, where the best rate is stationary
+    for slope in jax.grad(expected, argnums=(0, 1, 2))(*at):
+        np.testing.assert_allclose(slope, 0.0, atol=5e-3)
 
 
 @pytest.mark.parametrize("num_rates", [1, 2])
@@ -106,7 +131,7 @@ def test_bits_are_drawn_from_their_conditional(values):
     assert np.abs(seen - exact).max() < 4 * np.sqrt(0.25 / 4000)
 
 
-def test_a_member_takes_over_what_another_has_found_and_none_goes_down():
+def test_members_that_lack_a_factor_end_as_high_as_the_one_that_has_all():
     truth = np.kron(np.eye(3), np.ones((9, 4)))
     lines = ascent.distinct_lines(truth)
     blocks = np.kron(np.eye(3), np.ones((4, 1)))
@@ -118,6 +143,32 @@ def test_a_member_takes_over_what_another_has_found_and_none_goes_down():
     for vectors in np.asarray(ends.vectors):
         assert {tuple(v) for v in vectors.T} == {tuple(v) for v in blocks.T}
     np.testing.assert_allclose(ends.value[0], ends.value[1], rtol=1e-4)
+
+
+def test_vectors_of_others_are_proposed_as_they_are():
+    rng = np.random.default_rng(0)
+    target = np.arange(12) < 8
+    values = np.zeros((60, 12))
+    values[:30, :8] = rng.random((30, 8)) < 0.7  # no line, and no two lines, have it whole
+    lines = ascent.distinct_lines(values)
+    rates = jnp.full(2, 0.1)
+    alone = ascent.Member(
+        jnp.zeros((12, 1)), jnp.full(1, 0.5), jnp.full(1, 0.3), rates, jnp.float32(-1e6)
+    )
+
+    @jax.jit
+    def highest(others):
+        """F at the best proposal: a climb of one step tells where it began."""
+        keys = random.split(random.key(1), 100)
+        found = jax.vmap(lambda k: ascent.jump(k, lines, alone, others, jnp.ones(1), 2))(keys)
+        return found.value.max()
+
+    with_it = alone._replace(vectors=jnp.asarray(target[:, None], jnp.float32))
+    at_target = ascent.step(lines, with_it, 1.0, 2).value
+    np.testing.assert_allclose(
+        highest(jnp.asarray(target[None], jnp.float32)), at_target, rtol=1e-5
+    )
+    assert highest(jnp.zeros((1, 12))) < at_target - 1.0
 
 
 def test_equal_lines_are_merged_and_what_is_missing_is_neither_one_nor_zero():

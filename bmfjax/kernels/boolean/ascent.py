@@ -2,18 +2,18 @@ r"""Climb to modes of the OrMachine's posterior while one factor matrix is summe
 
 With the bits of the longer factor matrix Z summed out (:mod:`bmfjax.kernels.boolean.collapsed`) a
 mode is a point :math:`x = (V, \rho, \pi, \theta)`: bits of the other matrix, the densities of its
-factors, those of Z, and the flip rates. Up to about ten factors, expectation-maximisation climbs
+factors, those of Z, and the flip rates. Where the states of all factors can be weighed,
+expectation-maximisation climbs
 
 .. math::
 
    F(x) = \sum_i \log \sum_{z} p(z \mid \pi) \prod_j p\Big(x_{ij} \Big| \bigvee_k z_k v_{jk},
        \theta\Big) + \log p(V \mid \rho) + \sum_{q \in (\rho, \pi, \theta)} \log q (1 - q)
 
-in a few milliseconds a step. A step weighs all states of every line, :math:`W_i(z)`, and then gives
-each row of V the one of its :math:`2^r` patterns that is best given W, and each density and rate
-its best value given both. No step goes down (Meng, Rubin 1993, "Maximum likelihood estimation via
-the ECM algorithm", Biometrika 80(2)). The last sum is a Beta(2, 2) prior, which keeps densities off
-0 and 1.
+A step weighs all states of every line, :math:`W_i(z)`, and then gives each row of V the one of its
+:math:`2^r` patterns that is best given W, and each density and rate its best value given both. No
+step goes down (Meng, Rubin 1993, "Maximum likelihood estimation via the ECM algorithm", Biometrika
+80(2)). The last sum is a Beta(2, 2) prior, which keeps densities off 0 and 1.
 
 Such a climb ends in the nearest mode. A population of them gets further: a member replaces one of
 its vectors, climbs some steps, and stays there if it has come higher. The new vector is
@@ -47,6 +47,7 @@ ENTRIES, COOLING, SETTLING = 5000, 25, 10
 SHARE, RATE = 0.3, 0.2
 #: Lines that tell what a factor is worth and what is left uncovered.
 SOME = 256
+#: Keeps logarithms of weights finite.
 LEAST = 1e-12
 
 
@@ -127,7 +128,7 @@ def step(lines: Lines, member: Member, inverse_temperature, num_rates: int) -> M
 def jump(key: jax.Array, lines: Lines, member: Member, others: jax.Array, steps, num_rates: int):
     """Replace a vector, climb, and stay there if that is higher.
 
-    `others` are vectors of other members, (number, kept); `steps` the inverse temperatures.
+    `others` are vectors of all members, (number, kept); `steps` the inverse temperatures.
     """
     keys = random.split(key, 6)
     some = _some_of(keys[0], lines)
