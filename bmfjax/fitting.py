@@ -62,10 +62,10 @@ def fit(
         for the Boolean model. Noise and densities then start where they fit them, and
         nothing is annealed. Default: draws from the prior, annealed in the warm-up (in its first
         half, if its length is given); for the Boolean model beyond small matrices, factors that
-        a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`, up to
-        rank 10) or an annealed relaxed model from a random start (`bmfjax.infer.boolean_starts`)
-        and that, beyond 131,072 entries, the other chains may take over; for the logistic model,
-        small random factors.
+        a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at
+        most ten factors, and fewer where both sides are long), or an annealed relaxed model from
+        a random start (`bmfjax.infer.boolean_starts`), and that, beyond 131,072 entries, the other
+        chains may take over; for the logistic model, small random factors.
     num_chains : int
         Independent chains. Of the logistic model: starts, over which probabilities and
         predictions average. Of sampler "smc": independent runs, which end by themselves and have
