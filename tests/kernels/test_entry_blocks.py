@@ -39,7 +39,7 @@ def test_a_common_layout_gives_data_sets_tables_of_one_shape():
     layout = common_layout([([0, 0, 1], [0, 1, 1]), ([1], [0])], (2, 2))
     first = entry_blocks([0, 0, 1], [0, 1, 1], [1.0, 2.0, 3.0], (2, 2), layout=layout)
     second = entry_blocks([1], [0], [1.0], (2, 2), layout=layout)
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip(first[:2], second[:2], strict=True):
         assert [v.shape for v in one.value] == [v.shape for v in other.value]
 
 
@@ -75,7 +75,7 @@ def test_padding_is_bounded():
     rng = np.random.default_rng(2)
     cells = rng.choice(10**6, 60_000, replace=False)
     data = entry_blocks(*np.divmod(cells, 500), np.ones(len(cells)), (2000, 500))
-    for lists in data:
+    for lists in (data.by_row, data.by_column):
         assert sum(o.size for o in lists.other) < 1.35 * len(cells)
         assert len(lists.other) <= MAX_KINDS
 
