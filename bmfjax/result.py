@@ -122,6 +122,10 @@ class Fit:
     #: Whether factors are Boolean, and whether real ones have either sign.
     is_boolean: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
+    #: Of a fit that finds the number of factors: which of them count, and what is believed of their
+    #: number beforehand, where {most} are the most.
+    counts_as_factor: ClassVar[str] = ""
+    ranks_beforehand: ClassVar[str] = ""
     #: Whether factors are tiles, sets of rows and of columns.
     has_tiles: ClassVar[bool] = False
     #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
@@ -149,9 +153,18 @@ class Fit:
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
-        Of a fit with ``rank="auto"``, else None. A factor counts where it has ones in both
-        matrices. Beforehand all numbers of factors that are there, up to the most, `max_rank`, are
-        equally probable; a few of these may be empty, and then do not count.
+        Of a fit with ``rank="auto"``, else None.
+
+        Of the Boolean model a factor counts where it has ones in both matrices. Beforehand all
+        numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
+        of these may be empty, and then do not count.
+
+        Of other models every one of `max_rank` factors is there, with a scale that is learned. It
+        counts in a draw where it adds more to the product than noise alone could: more than the
+        largest singular value of a matrix of noise of that draw's size
+        (`bmfjax.kernels.used_factors`). So these are probabilities of how many factors stand out of
+        the noise, under the one model with `max_rank` factors. They are not those of models of
+        different rank, and a factor weaker than the noise does not count, even where it is real.
 
         Examples
         --------
