@@ -348,6 +348,8 @@ class Family:
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
+    #: Why none can, to follow the name of the model.
+    no_rank: ClassVar[str] = ""
 
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False

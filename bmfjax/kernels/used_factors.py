@@ -9,8 +9,8 @@ that the data do not need, but never to zero. A factor is *used* where it adds t
 An n x m matrix of noise with standard deviation :math:`\sigma` has no larger singular value than
 :math:`\sigma\,(\sqrt n + \sqrt m)` (Geman 1980, "A limit theorem for the norm of random matrices",
 Annals of Probability 8), which is the most of it that a factor fits. A draw of the factor scatters
-around that fit, independently, and where the prior does not shrink it by :math:`\sigma^2` in each of
-its n + m directions: the squares add up.
+around that fit, independently, by :math:`\sigma^2` in each of its n + m directions where the prior
+does not shrink it: the squares add up.
 Where :math:`|\Omega|` entries are observed, the matrix with zeros for the others has a share
 :math:`|\Omega|/nm` of the signal, and the root of this share of the noise.
 
