@@ -45,7 +45,7 @@ def ratings():
 
 
 def bits():
-    return (2 * fits(2, 50, 40) + np.random.default_rng(3).normal(size=(50, 40)) > 0).astype(float)
+    return (fits(2, 50, 40) + np.random.default_rng(3).normal(size=(50, 40)) > 0).astype(float)
 
 
 def stars():
@@ -58,6 +58,10 @@ def noise(kind):
     if kind == "bits":
         return (r.random((40, 30)) < 0.4).astype(float)
     return 2.0 + 0.3 * r.normal(size=(40, 30))
+
+
+def transposed(matrices):
+    return matrices.swapaxes(-1, -2)
 
 
 PROBLEMS = {
@@ -79,7 +83,7 @@ def test_the_number_of_factors_is_found(model):
     # The same in every draw, or with an R-hat.
     assert len(found) == 1 or fit.scalars["rhat_rank"] < 1.1
     assert fit.trace["rank"].shape == fit.trace["log_joint"].shape
-    assert fit.agreement.shape == (3,) and fit.agreement.min() > 0.8
+    assert fit.agreement.shape == (3,) and fit.agreement.min() > 0.6
     assert fit.settings["finds_rank"] and fit.settings["rank"] == MAX_RANK
 
 
@@ -124,7 +128,7 @@ def test_what_a_draw_does_not_use_goes_to_the_factor_it_is_like():
     usage[0, 1, :, 2] = 2.0 * usage[0, 1, :, 1]  # and in the usage in the second
     used = np.array([[[True, True, False], [True, True, False]]])
     new = handed_over(usage, basis, used)
-    np.testing.assert_allclose(new[0] @ new[1].mT, usage @ basis.mT)
+    np.testing.assert_allclose(new[0] @ transposed(new[1]), usage @ transposed(basis))
     assert not new[0][..., 2].any() and not new[1][..., 2].any()
     assert handed_over(usage, basis, used, upper=1.0)[0].max() == 1.0
     assert not handed_over(usage, basis, np.zeros_like(used))[0].any()
@@ -147,10 +151,10 @@ def test_the_largest_principal_factors_keep_their_prior():
     drawn = {n: r.normal(size=(1, 2, s, 4)) for n, s in (("usage", 9), ("basis", 8))}
     for n in ("usage", "basis"):
         root = r.normal(size=(1, 2, 4, 4))
-        drawn |= {f"{n}_mean": r.normal(size=(1, 2, 4)), f"{n}_precision": root @ root.mT}
+        drawn |= {f"{n}_mean": r.normal(size=(1, 2, 4)), f"{n}_precision": root @ transposed(root)}
     whole, some = principal_draws(drawn, (0, 0)), principal_draws(drawn, (0, 0), number=2)
-    size = np.linalg.svd(drawn["usage"] @ drawn["basis"].mT, compute_uv=False)[..., :2]
-    product = some["usage"] @ some["basis"].mT
+    size = np.linalg.svd(drawn["usage"] @ transposed(drawn["basis"]), compute_uv=False)[..., :2]
+    product = some["usage"] @ transposed(some["basis"])
     np.testing.assert_allclose(np.linalg.svd(product, compute_uv=False)[..., :2], size)
     for n in ("usage", "basis"):
         covariance = np.linalg.inv(whole[f"{n}_precision"])
@@ -225,7 +229,7 @@ def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
         ("relaxed", {"priors": {"basis": "uniform"}}, "prior 'basis' is 'uniform', under which"),
         ("nmf", {"priors": {"usage_rate": 1.0}}, "prior 'usage_rate' is one rate of all factors"),
         ("pmf", {"priors": {"strength": 2.0}}, "prior 'strength' is of one precision matrix"),
-        ("nmf", {"anchors": {"one": [0, 1]}}, "anchors are factors that are there in any case"),
+        ("nmf", {"anchors": {"one": [1.0] * 24}}, "anchors are factors that are there in any case"),
         ("pmf", {"rank": 2, "priors": {"relevance": [1, 1]}}, "prior 'relevance' .* rank is 2"),
         ("nmf", {"rank": 2, "priors": {"rate": dist.Gamma(1.0, 1.0)}}, "prior 'rate' .* rank is 2"),
     ],

