@@ -57,11 +57,11 @@ class Fit:
         and are indexed like a bool array.
     basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
     other_draws : dict
-        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
-        `flip_rate`, `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"``
-        also `usage_presence`, `bias`, `row_effect`
-        and `column_effect` of the logistic one; of matrix factorisations the sites of
-        `bmfjax.models.pmf`.
+        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed and
+        the nonnegative model, the latter's `rate` with ``rank="auto"`` alone; `flip_rate`,
+        `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"`` also
+        `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one; of matrix
+        factorisations the sites of `bmfjax.models.pmf`.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
@@ -160,11 +160,11 @@ class Fit:
         of these may be empty, and then do not count.
 
         Of other models every one of `max_rank` factors is there, with a scale that is learned. It
-        counts in a draw where it adds more to the product than noise alone could: more than the
-        largest singular value of a matrix of noise of that draw's size
-        (`bmfjax.kernels.used_factors`). So these are probabilities of how many factors stand out of
-        the noise, under the one model with `max_rank` factors. They are not those of models of
-        different rank, and a factor weaker than the noise does not count, even where it is real.
+        counts in a draw where it adds more to the product than a factor that fits noise alone
+        would, noise of the size that the draw has (`bmfjax.kernels.used_factors`). So these are
+        probabilities of how many factors stand out of the noise, under the one model with
+        `max_rank` factors. They are not those of models of different rank, and a factor weaker than
+        the noise does not count, even where it is real.
 
         Examples
         --------

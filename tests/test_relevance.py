@@ -186,7 +186,7 @@ def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
     again = bmfjax.Fit.load(tmp_path / "fit")
     assert again.rank_probabilities == fit.rank_probabilities and again.rank == 3
     page = render(again)
-    assert "How many factors are there?" in page and "largest singular value" in page
+    assert "How many factors are there?" in page and "fits noise alone" in page
     assert again.idata.posterior["usage"].shape[-1] == 3
 
 

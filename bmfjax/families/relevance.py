@@ -1,4 +1,4 @@
-"""Fits that find the number of factors by their relevance: all but the Boolean one.
+"""Fits that find the number of factors by their relevance: all that sample real factors.
 
 There are as many factors as are allowed, each with a rate or a precision of its own that is
 learned, and shrinks it where the data do not need it. How many are used is counted at every draw
@@ -26,9 +26,9 @@ from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 START_STREAM = 2**31 - 3
 #: What counts as a factor, and what is believed of their number beforehand, for the report.
 COUNTED = (
-    "A factor counts where it adds more to the product than the noise does: more than the largest "
-    "singular value of a matrix of noise alone. Factors that share their rows or their columns "
-    "count once, and what is weaker than the noise is not counted."
+    "A factor counts in a draw where it adds more to the product than a factor that fits noise "
+    "alone would. Factors that share their rows or their columns count once. A factor that is weaker "
+    "than that does not count, even where it is real."
 )
 BEFOREHAND = (
     "every factor has a scale of its own, whose prior has most of its mass where it adds nothing"
