@@ -27,7 +27,7 @@ START_STREAM = 2**31 - 3
 #: What counts as a factor, and what is believed of their number beforehand, for the report.
 COUNTED = (
     "A factor counts in a draw where it adds more to the product than a factor that fits noise "
-    "alone would. Factors that share their rows or their columns count once. A factor that is weaker "
+    "alone would. Factors that share their rows or their columns count once. One that is weaker "
     "than that does not count, even where it is real."
 )
 BEFOREHAND = (
