@@ -43,7 +43,7 @@ MEMBERS, JUMPS, STEPS = 12, 50, 5
 BEST, LAST_JUMPS = 4, 20
 #: Of the third step: most rounds, and those without a gain after which it ends; the least gain; how
 #: far below the highest a member begins again from there. In nats.
-ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 14.0
+ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
 #: Lines of which bits are drawn side by side.
 BLOCK = 256
 
