@@ -178,6 +178,11 @@ def _add_fit(commands, models) -> None:
         metavar="Q",
         help="false discovery rate at which --tiles says which are kept (0.05 where not given)",
     )
+    fit.add_argument(
+        "--export", choices=("csv", "parquet"),
+        help="write the factors as a table too, factors.csv or factors.parquet beside the fit: a "
+        "line for each name and factor",
+    )  # fmt: skip
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
     if models:
         _add_models(fit)
@@ -380,8 +385,9 @@ def _fit(options) -> int:
     # replaces it.
     with hold(output):
         check_files(output, replace, names, options.data)
-        if options.tiles is not None:  # only now: it may be for this directory
-            check_place(options.tiles, replace, options.data)
+        exported = options.export and output / f"factors.{options.export}"
+        for table in filter(None, (options.tiles, exported)):
+            check_place(table, replace, options.data)  # only now: it may be for this directory
         options.checkpoint, options.stage = checkpoint, BEFORE
         result = finish(
             request,
@@ -396,6 +402,8 @@ def _fit(options) -> int:
         if options.tiles is not None:
             table = result.tiles(_level(options), members=True)
             write_table(table, options.tiles, replace)
+        if exported:
+            write_table(result.to_frame(), exported, replace)
     return _tell(result, output, options.again)
 
 

@@ -72,12 +72,14 @@ def fit(
         half, if its length is given); for the Boolean model beyond small matrices, factors that
         a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at
         most ten factors, and fewer where both sides are long), or an annealed relaxed model from
-        a random start (`bmfjax.infer.boolean_starts`), and that, beyond 131,072 entries, the other
-        chains may take over; for the logistic model, small random factors.
+        a random start (`bmfjax.infer.boolean_starts`); for the logistic model, small random
+        factors. Beyond 131,072 entries Boolean chains share the factors they found before they
+        start, and the verdict says so.
     num_chains : int
-        Independent chains. Of the logistic model: starts, over which probabilities and
-        predictions average. Of sampler "smc": independent runs, which end by themselves and have
-        no warm-up; their particles are the draws (`num_particles` in `sampler_options`).
+        Chains, independent but for starts that are shared. Of the logistic model: starts, over
+        which probabilities and predictions average. Of sampler "smc": independent runs, which end
+        by themselves and have no warm-up; their particles are the draws (`num_particles` in
+        `sampler_options`).
     num_warmup : int or "auto"
         Steps before draws count. "auto" with `num_samples="auto"`: annealed steps, then none, a
         quarter or half of the draws, whatever they ask for; with a number of draws 1,000. Of the
@@ -114,8 +116,9 @@ def fit(
         temperatures, which exchange states and factors: where `num_samples` is "auto", only once
         chains have not agreed without (R-hat above 1.05 after 500 draws or more; from rank 6 on,
         1.2 after 1,000). Of other matrices its `moves` are ("collapsed",) for up to 131,072
-        entries, ("rebirth", "collapsed") for up to 4,194,304, ("birth",) for up to 16,777,216, and
-        none beyond, unless they are given. Of "svi":
+        entries, ("rebirth", "collapsed") for up to 4,194,304 (there up to rank 10 with a
+        `block_size` of 8), ("birth",) for up to 16,777,216, and none beyond, unless they are given.
+        Of "svi":
         `sampling` ("biased", "balanced" or "uniform", see
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).

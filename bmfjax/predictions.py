@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from bmfjax import interop
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.io.triples import is_id_name, read_lines
@@ -24,7 +25,7 @@ FLOAT_FORMAT = "%.7g"
 HEADER = re.compile(
     r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
-    rf"|{trust.HEADER}"
+    rf"|{trust.HEADER}|{interop.HEADER}"
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bmfjax import store, verdict
+from bmfjax import interop, store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.blocks import spaced
@@ -769,6 +769,7 @@ class Fit:
             exact=self.scalars["exact"],
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
+            shared_starts=self.scalars.get("shared_starts", False),
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
                 draws=int(self.scalars["num_draws"]),
@@ -1016,6 +1017,77 @@ class Fit:
             + f"\n{self.doubts}"
             * bool(self.doubts)
         )
+
+    def _repr_html_(self) -> str:
+        return interop.notebook_html(self)
+
+    # ---- for other programs ------------------------------------------------------------------
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return both factor matrices as one table, a line for each name and factor.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `side`, "row" or "column"; `name`; `factor` (`factor_names`); `mean` and `sd` of the
+            posterior; and where factors are Boolean, or are rounded to such, `member`, whether the
+            row or column is in the factor. ``bmfjax fit --export csv`` writes it.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> table = fit.to_frame()
+        >>> wide = table.query("side == 'row'").pivot(index="name", columns="factor", values="mean")
+        >>> table.columns.tolist(), wide.shape
+        (['side', 'name', 'factor', 'mean', 'sd', 'member'], (18, 2))
+        """
+        return interop.factors_frame(self)
+
+    def to_anndata(self, adata=None, *, key: str = "bmf", overwrite: bool = False):
+        """Put the factors into an AnnData object, rows as observations and columns as variables.
+
+        Rows and columns are found by name, and by their order where the fit has no names. The
+        object may have further ones: there means are NaN, and Boolean factors False.
+
+        Parameters
+        ----------
+        adata : anndata.AnnData, optional
+            The object to add to, in place; default a new one with the data as X. Needs the extra
+            ``bmfjax[h5ad]``.
+        key : str
+            Its part of the names below.
+        overwrite : bool
+            Replace what the object has under these names.
+
+        Returns
+        -------
+        anndata.AnnData
+            The object, with ``obsm["X_bmf"]`` and ``varm["bmf_basis"]``, posterior means
+            (observations, rank) and (variables, rank); ``obsm["bmf_usage_sd"]`` and
+            ``varm["bmf_basis_sd"]``; of Boolean factors ``obsm["bmf_usage_binary"]`` and
+            ``varm["bmf_basis_binary"]``, bool; and ``uns["bmf"]`` with the model, the sampler, the
+            verdict, the factors' names, figures and settings.
+
+        Raises
+        ------
+        InputError
+            If rows or columns of the fit are not in the object, if a name is taken, or if anndata
+            is not installed.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> adata = fit.to_anndata()
+        >>> adata.obsm["X_bmf"].shape, adata.varm["bmf_basis"].shape, adata.uns["bmf"]["model"]
+        ((18, 2), (14, 2), 'ormachine')
+        """
+        return interop.to_anndata(self, adata, key, overwrite)
 
     @functools.cached_property
     def idata(self) -> Any:

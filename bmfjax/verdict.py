@@ -157,7 +157,7 @@ UNKNOWN = Tried()
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    residual_floor: float = 0.0, tried: Tried = UNKNOWN,
+    residual_floor: float = 0.0, shared_starts: bool = False, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
@@ -168,6 +168,7 @@ def of_chains(
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
+    Chains with `shared_starts` took over factors of each other before they started.
     `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
     chains do not agree, given what was `tried`, and empty where they do.
     """
@@ -183,6 +184,7 @@ def of_chains(
         "factors_agreeing": _agreeing(agreeing, chains),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
+        "shared_starts": bool(shared_starts and chains > 1),
         "errors": errors,
     }
     if "rank" in trace:
@@ -253,6 +255,11 @@ def _limits(figures) -> str:
         limits.append(
             "the factors reproduce the data almost without noise, so that the noise precision is "
             "bounded by its prior, or by the arithmetic, alone"
+        )
+    if figures["shared_starts"]:
+        limits.append(
+            "the chains shared the factors they had found before they started, so that R-hat does "
+            "not show modes which they left"
         )
     return "; ".join(limits)
 

@@ -26,7 +26,7 @@ ORDER = (
     {"infer"},
     {"posterior"},
     {"verdict", "store"},
-    {"report"},
+    {"report", "interop"},
     {"result"},
     {"families"},
     {"fitting"},

@@ -399,9 +399,12 @@ QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "-
 
 def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quick_page):
     path = tmp_path / "out" / "tiles.csv"
-    words = ["fit", "davis", *QUICK, "--output", path.parent, "--tiles", path]
+    words = ["fit", "davis", *QUICK, "--output", path.parent, "--tiles", path, "--export", "csv"]
     assert run(*words, "--fdr", 0.2) == 0
     fit = bmfjax.Fit.load(path.parent)
+    exported = pd.read_csv(path.parent / "factors.csv")
+    pd.testing.assert_frame_equal(exported, fit.to_frame(), rtol=1e-6, check_dtype=False)
+    check_place(path.parent / "factors.csv", True, "davis")  # which may be replaced
     expected = fit.tiles(0.2, members=True)
     again = pd.read_csv(path, keep_default_na=False, na_values={
         n: [""] for n in ("density", "membership", "lower", "upper")})  # fmt: skip
@@ -412,7 +415,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
     # It stays unless told, and then only a table is replaced.
     before = path.read_bytes()
     other = tmp_path / "other"
-    assert run(*words[:-3], other, *words[-2:]) == 2
+    assert run(*words[:-5], other, *words[-4:]) == 2
     assert "already exists" in capsys.readouterr().err and path.read_bytes() == before
     assert not other.exists()
     check_place(path, True, "davis")  # which may be replaced

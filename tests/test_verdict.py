@@ -118,3 +118,11 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     good = Mixing(np.ones(5), np.full(5, 900.0), 0.1)
     found = of_chains(good, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
     assert found["converged"] and found["remedy"] == "" and "Next" not in found["verdict"]
+
+
+def test_chains_that_shared_their_starts_are_said_to_have():
+    good, said = Mixing(np.ones(9), np.full(9, 900.0)), "shared the factors"
+    for number, shared in ((4, True), (4, False), (1, True)):
+        trace = {"log_joint": FLAT[:number]}
+        found = of_chains(good, number, 3, np.ones(3), trace, exact=True, shared_starts=shared)
+        assert found["shared_starts"] == (said in found["verdict"]) == (shared and number > 1)

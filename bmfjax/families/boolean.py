@@ -45,7 +45,7 @@ from bmfjax.families.tiles import (
     tile_fit,
 )
 from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
-from bmfjax.infer.ascent_start import can_climb
+from bmfjax.infer.ascent_start import MAX_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
@@ -262,6 +262,7 @@ class Boolean(Family):
             _start_text(request, given, from_prior, options["num_anneal"]),
             lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
             num_warmup=request.warmup(_adapted(request, options)),
+            shared_starts=given is None and not from_prior and _exchanges(request.data.shape),
             next_stage=None if hotter is None else next_stage,
             **({"patience": PATIENCE} if int(request.rank) >= WHOLE_RANK else {}),
             more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
@@ -308,11 +309,13 @@ class Boolean(Family):
 
 
 def _chains(
-    request, arguments, options, init: str, start: Callable, more=MappingProxyType({}), **of_stage
-) -> Chains:
+    request, arguments, options, init: str, start: Callable, more=MappingProxyType({}),
+    shared_starts=False, **of_stage
+) -> Chains:  # fmt: skip
     """Return the chains of these options; ``start(bound, resume)`` gives their positions.
 
-    `more` settings determine the draws of later stages.
+    `more` settings determine the draws of later stages; `shared_starts` tells whether chains knew
+    of each other before they started.
     """
     model = _model(request, arguments)
     bound, _ = request.made_by.make(model, **options).bind_packed(request.data)
@@ -332,7 +335,10 @@ def _chains(
         thinning=(every, most_kept),
         num_samples=request.most_samples,
         start=functools.partial(start, bound),
-        arguments={"exact": options.get("dispersion", "sample") == "sample"},
+        arguments={
+            "exact": options.get("dispersion", "sample") == "sample",
+            "shared_starts": shared_starts,
+        },
         looks=request.looks,
         **of_stage,
     )
@@ -491,7 +497,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     >>> small["update"], len(small["inverse_temperatures"])
     ('collapsed', 4)
     >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
-    [{'moves': ('collapsed',)}, {'moves': ('rebirth', 'collapsed')}, {'moves': ()}]
+    [{'moves': ('collapsed',)}, {'moves': ('rebirth', 'collapsed'), 'block_size': 8}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
     {'moves': ('collapsed',)}
     """
@@ -514,7 +520,9 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
         return {"moves": ("collapsed",)}
     if entries <= DENSE:
         # Rebirths cross between modes, and what is left of a column moves with rows summed out.
-        return {"moves": ("rebirth", "collapsed")}
+        # Where there are few factors their bits depend on each other: most are drawn at once.
+        is_used = rank <= MAX_RANK and "collapsed" in given.get("moves", ("collapsed",))
+        return {"moves": ("rebirth", "collapsed")} | ({"block_size": MAX_JOINT} if is_used else {})
     return {"moves": ("birth",) if entries <= MEDIUM else ()}
 
 

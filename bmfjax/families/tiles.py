@@ -228,6 +228,7 @@ def tile_fit(
         return {"expected_errors": binary.expected_loss} | verdict.of_chains(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(request, chains),
+            shared_starts=chains.arguments.get("shared_starts", False),
             residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
         ) | dict(figures)  # fmt: skip
 

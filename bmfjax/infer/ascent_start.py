@@ -5,16 +5,21 @@ With few factors one factor matrix can be summed out, and the posterior of the o
 
 1. it starts from lines of the data, cools, and evolves on some of the lines;
 2. its best members evolve on more of them, and the highest one is the start of the chain;
-3. if asked for, the highest members of all chains evolve as one population: a chain may take over
-   vectors of others where that brings it higher.
+3. if asked for, the highest members of all chains go on together, round after round: a member may
+   take over vectors of others where that brings it higher, and one that is far below the highest
+   begins again from there. The last round is one after some that brought none of them higher.
 
-Up to step 2 chains are independent of each other. Step 3 is the exchange of
-:mod:`bmfjax.infer.boolean_start`, and what is said there of chains that agree holds here.
+Up to step 2 chains are independent of each other. After step 3 they are not: they agree on the
+highest mode that any of them found, and R-hat cannot speak of modes that were given up. Where the
+posterior weighs thousands of nats, a lower mode has no weight. Where it weighs little, a wide mode
+may have more weight than a higher one: do not ask for step 3 there.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -30,11 +35,15 @@ from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 
 #: Most factors; and lines of the first step.
 MAX_RANK, LINES = 10, (500, 2000)
-#: Lines times states times entries of a line in a step, at first and then.
-WORK, MORE_WORK = 2**27, 2**29
-#: Members, jumps of each, and steps of a climb; and in the second and third step.
+#: Lines times states times entries of a line in a step, at first and then, and the most for `LINES`
+#: that a climb can afford.
+WORK, MORE_WORK, MOST_WORK = 2**26, 2**29, 2**27
+#: Members, jumps of each, and steps of a climb; in the second step, and in a round of the third.
 MEMBERS, JUMPS, STEPS = 12, 50, 5
 BEST, LAST_JUMPS = 4, 20
+#: Of the third step: most rounds, and those without a gain after which it ends; the least gain; how
+#: far below the highest a member begins again from there. In nats.
+ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
 #: Lines of which bits are drawn side by side.
 BLOCK = 256
 
@@ -48,7 +57,7 @@ def can_climb(shape: tuple[int, int], rank: int) -> bool:
     (True, False, True)
     """
     lines = min(max(shape), LINES[0])
-    return rank <= MAX_RANK and lines * min(shape) * 2**rank <= WORK
+    return rank <= MAX_RANK and lines * min(shape) * 2**rank <= MOST_WORK
 
 
 def ascent_starts(
@@ -73,7 +82,7 @@ def ascent_starts(
     num_rates : int
         1 for a single flip rate, 2 for one each of zeros and ones.
     exchange : bool
-        Whether a chain may take over vectors of others; by default starts are independent.
+        Whether chains go on together (step 3); by default starts are independent.
 
     Returns
     -------
@@ -97,10 +106,10 @@ def ascent_starts(
     keys = random.split(key_chains, num_chains)
     # What is all there at first needs no second look.
     left = more if len(more.count) > len(few.count) else None
-    highest = _side_by_side(_highest_member, keys, few, left, rank, num_rates)
+    climb = functools.partial(_highest_member, rank=rank, num_rates=num_rates)
+    highest = _side_by_side(climb, keys, few, left)(keys, few, left)
     if exchange and num_chains > 1:
-        evolve = jax.jit(_evolved, static_argnums=3, compiler_options=chain_options())
-        highest = evolve(key_exchange, highest, more, num_rates)
+        highest = _together(key_exchange, highest, more, num_rates)
     drawn = jit_once(_bits)(random.split(key_bits, num_chains), *_seen(values), highest)
     starts = []
     for bits, vectors in zip(np.asarray(drawn), np.asarray(highest.vectors) > 0.5, strict=True):
@@ -121,14 +130,31 @@ def _lines_of(values, rank: int, work: int, most: int | None = None) -> ascent.L
     return ascent.distinct_lines(values)
 
 
-def _side_by_side(f, keys, few, more, *static) -> ascent.Member:
-    """Call ``f(key, few, more, *static)`` for every key, on all cores; join the results."""
+def _side_by_side(f, each, *common) -> Callable[..., ascent.Member]:
+    """Compile ``f(one, *common)`` for chains that run on all cores.
+
+    Returns a function of arguments like these; the leaves of `each` have a leading axis of chains.
+    """
     # Compiled before there are threads: those know nothing of the settings of this one.
-    jitted = jax.jit(f, static_argnums=(3, 4), compiler_options=chain_options())
-    call = jitted.lower(keys[0], few, more, *static).compile()
-    with ThreadPoolExecutor(min(len(keys), os.cpu_count() or 1)) as threads:
-        found = list(threads.map(lambda k: jax.block_until_ready(call(k, few, more)), keys))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    jitted = jax.jit(f, compiler_options=chain_options())
+    compiled = jitted.lower(_of_chain(each, 0), *common).compile()
+
+    def call(each, *common):
+        number = len(jax.tree.leaves(each)[0])
+        with ThreadPoolExecutor(min(number, os.cpu_count() or 1)) as threads:
+            found = list(
+                threads.map(
+                    lambda n: jax.block_until_ready(compiled(_of_chain(each, n), *common)),
+                    range(number),
+                )
+            )
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+    return call
+
+
+def _of_chain(each, number):
+    return jax.tree.map(lambda leaf: leaf[number], each)
 
 
 def _highest_member(key, few, more, rank, num_rates) -> ascent.Member:
@@ -147,13 +173,58 @@ def _highest_member(key, few, more, rank, num_rates) -> ascent.Member:
     return jax.tree.map(lambda a: a[jnp.argmax(members.value)], members)
 
 
+def _together(key, members, lines, num_rates) -> ascent.Member:
+    """Let the highest members of all chains go on together."""
+    # On lines that are new to them.
+    climb = jax.jit(_climbed, static_argnums=2, compiler_options=chain_options())
+    members = climb(members, lines, num_rates)
+    keys = random.split(key, (ROUNDS, len(members.value)))
+    jump = functools.partial(_jumped, num_rates=num_rates)
+    jump = _side_by_side(jump, (keys[0], members), _vectors(members), lines)
+    heights = [float(jnp.max(members.value))]
+    for round_keys in keys:
+        members = _without_low(jump((round_keys, members), _vectors(members), lines))
+        heights.append(float(jnp.max(members.value)))
+        if len(heights) > PATIENCE and heights[-1] - heights[-1 - PATIENCE] < GAIN:
+            break
+    return members
+
+
+def _without_low(members) -> ascent.Member:
+    """Put the highest member where others are far below it."""
+    low = members.value < jnp.max(members.value) - APART
+    chosen = jnp.where(low, jnp.argmax(members.value), jnp.arange(len(low)))
+    return jax.tree.map(lambda leaf: leaf[chosen], members)
+
+
+def _vectors(members):
+    """Return the vectors of all members: (members x rank, kept)."""
+    return jnp.swapaxes(members.vectors, 1, 2).reshape(-1, members.vectors.shape[1])
+
+
+def _jumped(one, pool, lines, num_rates) -> ascent.Member:
+    """Let a member jump, with the vectors of all at hand."""
+    key, member = one
+    steps = jnp.ones(STEPS, lines.ones.dtype)
+
+    def body(member, key):
+        return ascent.jump(key, lines, member, pool, steps, num_rates), None
+
+    return lax.scan(body, member, random.split(key, LAST_JUMPS))[0]
+
+
 def _evolved(key, members, lines, num_rates) -> ascent.Member:
     """Let members climb and evolve on lines that may be new to them."""
+    members = _climbed(members, lines, num_rates)
+    return ascent.evolve(key, lines, members, LAST_JUMPS, STEPS, num_rates)
+
+
+def _climbed(members, lines, num_rates) -> ascent.Member:
+    """Let members climb on lines that may be new to them."""
     steps = jnp.ones(2 * STEPS, lines.ones.dtype)
-    members = lax.map(
+    return lax.map(
         lambda m: ascent.climb(lines, m, steps, num_rates), members, batch_size=ascent.BLOCK
     )
-    return ascent.evolve(key, lines, members, LAST_JUMPS, STEPS, num_rates)
 
 
 def _bits(keys, ones, zeros, members):

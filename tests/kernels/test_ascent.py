@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import random
 
-from bmfjax.infer.ascent_start import _evolved
+from bmfjax.infer.ascent_start import _together, _without_low
 from bmfjax.kernels.boolean import ascent
 
 RANK = 3
@@ -131,18 +131,26 @@ def test_bits_are_drawn_from_their_conditional(values):
     assert np.abs(seen - exact).max() < 4 * np.sqrt(0.25 / 4000)
 
 
-def test_members_that_lack_a_factor_end_as_high_as_the_one_that_has_all():
+def test_members_that_lack_factors_end_as_high_as_the_one_that_has_all():
     truth = np.kron(np.eye(3), np.ones((9, 4)))
     lines = ascent.distinct_lines(truth)
     blocks = np.kron(np.eye(3), np.ones((4, 1)))
     found = ascent.Member(
-        jnp.asarray(np.stack([blocks, blocks * [1, 1, 0]]), jnp.float32),
-        *[jnp.full((2, 3), 0.3)] * 2, jnp.full((2, 2), 0.05), jnp.full(2, -jnp.inf),
+        jnp.asarray(np.stack([blocks, blocks * [1, 1, 0], blocks * [1, 0, 0]]), jnp.float32),
+        *[jnp.full((3, 3), 0.3)] * 2, jnp.full((3, 2), 0.05), jnp.full(3, -jnp.inf),
     )  # fmt: skip
-    ends = jax.jit(_evolved, static_argnums=3)(random.key(0), found, lines, 2)
+    ends = _together(random.key(0), found, lines, 2)
     for vectors in np.asarray(ends.vectors):
         assert {tuple(v) for v in vectors.T} == {tuple(v) for v in blocks.T}
-    np.testing.assert_allclose(ends.value[0], ends.value[1], rtol=1e-4)
+    np.testing.assert_allclose(ends.value, ends.value[0], rtol=1e-4)
+
+
+def test_a_member_far_below_the_highest_begins_again_from_there():
+    heights = jnp.array([-104.0, -100.0, -115.0, -103.0])
+    found = ascent.Member(*[jnp.arange(4.0)] * 4, heights)
+    left = _without_low(found)
+    np.testing.assert_array_equal(left.value, [-104.0, -100.0, -100.0, -103.0])
+    np.testing.assert_array_equal(left.vectors, [0.0, 1.0, 1.0, 3.0])
 
 
 def test_vectors_of_others_are_proposed_as_they_are():
