@@ -138,8 +138,8 @@ def _add_fit(commands, models) -> None:
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
         "--rank", type=_number_or_auto, default=4, metavar="N",
-        help="number of factors; auto: found, with the probability of every number (the Boolean "
-        "model)",
+        help="number of factors; auto: found, with the probability of every number (all models but "
+        "logistic)",
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",

@@ -57,11 +57,11 @@ class Fit:
         and are indexed like a bool array.
     basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
     other_draws : dict
-        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed model,
-        `flip_rate`, `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"``
-        also `usage_presence`, `bias`, `row_effect`
-        and `column_effect` of the logistic one; of matrix factorisations the sites of
-        `bmfjax.models.pmf`.
+        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed and
+        the nonnegative model, the latter's `rate` with ``rank="auto"`` alone; `flip_rate`,
+        `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"`` also
+        `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one; of matrix
+        factorisations the sites of `bmfjax.models.pmf`.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
@@ -122,6 +122,10 @@ class Fit:
     #: Whether factors are Boolean, and whether real ones have either sign.
     is_boolean: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
+    #: Of a fit that finds the number of factors: which of them count, and what is believed of their
+    #: number beforehand, where {most} are the most.
+    counts_as_factor: ClassVar[str] = ""
+    ranks_beforehand: ClassVar[str] = ""
     #: Whether factors are tiles, sets of rows and of columns.
     has_tiles: ClassVar[bool] = False
     #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
@@ -149,9 +153,18 @@ class Fit:
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
-        Of a fit with ``rank="auto"``, else None. A factor counts where it has ones in both
-        matrices. Beforehand all numbers of factors that are there, up to the most, `max_rank`, are
-        equally probable; a few of these may be empty, and then do not count.
+        Of a fit with ``rank="auto"``, else None.
+
+        Of the Boolean model a factor counts where it has ones in both matrices. Beforehand all
+        numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
+        of these may be empty, and then do not count.
+
+        Of other models every one of `max_rank` factors is there, with a scale that is learned. It
+        counts in a draw where it adds more to the product than a factor that fits noise alone
+        would, noise of the size that the draw has (`bmfjax.kernels.used_factors`). So these are
+        probabilities of how many factors stand out of the noise, under the one model with
+        `max_rank` factors. They are not those of models of different rank, and a factor weaker than
+        the noise does not count, even where it is real.
 
         Examples
         --------

@@ -367,7 +367,9 @@ def of_ratings(
     }
     if cutpoints is not None:
         figures |= _of_cutpoints(cutpoints)
-    doubts = ("rhat_product", "rhat_precision", "rhat_cutpoints")
+    if "rank" in trace:
+        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+    doubts = ("rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank")
     figures["rhat"] = float(np.nanmax([figures.get(name, _NAN) for name in doubts]))
     figures["converged"] = bool(
         chains > 1
@@ -407,6 +409,8 @@ def _sentence_of_ratings(figures, chains, rank) -> str:
     mixed = f"99 % of the fits have {_mixing(figures)}"
     if figures["rhat_precision"] > RHAT_GOOD:
         mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
+    if figures.get("rhat_rank", 0.0) > RHAT_GOOD:
+        mixed += f"; the number of factors has an R-hat of {figures['rhat_rank']:.2f}"
     few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * chains
     if few or figures.get("rhat_cutpoints", 0.0) > RHAT_GOOD:
         mixed += (

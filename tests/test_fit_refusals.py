@@ -21,7 +21,7 @@ def product():
     [
         ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
-        ({"rank": "auto"}, "rank is 'auto', and model 'relaxed' .* give a rank"),
+        ({"rank": "auto", "sampler": "thesis"}, "model 'relaxed' with sampler .* give a rank"),
         ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, relaxed"),
         ({"sampler": "nuts"}, "sampler is 'nuts'; model 'relaxed' has gibbs, iasg, thesis"),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),

@@ -87,7 +87,6 @@ def test_noise_has_no_factors():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "nmf"}, "rank is 'auto', and model 'nmf' .* does not find .* give a rank"),
         ({"sampler": "smc"}, "sampler 'smc' does not find the number"),
         ({"max_rank": 25}, "max_rank is 25"),
         ({"max_rank": 0}, "max_rank is 0"),

@@ -41,8 +41,9 @@ AUTO = "auto"
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
 #: Steps of warm-up before a given number of draws, where they are not given.
 NUM_WARMUP = 1000
-#: The most factors that a fit looks for which finds their number itself.
-MAX_RANK = 20
+#: The most factors that a fit looks for which finds their number itself, and the share of the draws
+#: that use a factor of its result.
+MAX_RANK, LEAST_USED = 20, 0.5
 
 
 # ---- tables ---------------------------------------------------------------------------------
@@ -347,6 +348,8 @@ class Family:
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
+    #: Why none can, to follow the name of the model.
+    no_rank: ClassVar[str] = ""
 
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False
@@ -588,6 +591,21 @@ def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int,
     room = max(12, MAX_KEPT_BYTES // entries)
     every = regular_interval(math.ceil(num_samples / min(most, room)))
     return every, min(most + most // 2, room)
+
+
+def kept_factors(used: np.ndarray) -> np.ndarray:
+    """Return which factors a result has, of what every draw uses (chain, draw, rank): int.
+
+    Those that are more probable than not; one is kept in any case.
+
+    Examples
+    --------
+    >>> kept_factors(np.array([[[True, False], [True, False], [False, True]]])).tolist()
+    [0]
+    """
+    share = used.mean((0, 1))
+    kept = np.flatnonzero(share >= LEAST_USED)
+    return kept if len(kept) else share.argmax()[None]
 
 
 def most_probable(run: ChainRun, trace: Mapping) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from bmfjax.families.base import (
     annealed_options,
     digest,
     highest,
+    kept_factors,
     matched_rows,
     most_probable,
     settings_text,
@@ -68,9 +69,8 @@ MAX_KEPT = 500
 #: Rows and columns by which the factors of all draws are matched.
 MAX_MATCHED = 1000
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
-#: Of a fit that finds the number of factors: the prior of the share of factors that are there, and
-#: the share of the draws that use a factor of the result.
-PRESENCE, LEAST_USED = (1.0, 1.0), 0.5
+#: Of a fit that finds the number of factors: the prior of the share of factors that are there.
+PRESENCE = (1.0, 1.0)
 
 #: Entries up to which the sampler only moves lines with the other factor matrix summed out, up to
 #: which factors are reborn with a matrix of gains, too, and up to which they are born in a sweep.
@@ -124,6 +124,8 @@ class BooleanFit(TileFit):
     page = PAGE
     dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
     is_boolean = True
+    counts_as_factor = "A factor counts where it has ones in both matrices."
+    ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
     noisy_kinds = ("mean", "probability")
     _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
 
@@ -696,8 +698,7 @@ def used_factors(aligned) -> np.ndarray:
 
 def without_unused(aligned: Alignment) -> Alignment:
     """Leave out the factors that are less probable than not; one is kept in any case."""
-    used = used_factors(aligned).mean((0, 1))
-    kept = np.flatnonzero(used >= LEAST_USED) if used.max() >= LEAST_USED else [used.argmax()]
+    kept = kept_factors(used_factors(aligned))
     return aligned._replace(
         usage=aligned.usage.reordered(kept),
         basis=aligned.basis.reordered(kept),

@@ -265,6 +265,11 @@ class Logistic(Family):
         ),
     )  # fmt: skip
 
+    no_rank = (
+        "is fitted by a variational approximation, whose spread is too small to say how probable a "
+        "number of factors is: compare several by compare_ranks (bmfjax rank)"
+    )
+
     def default_sampler(self, data):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
 

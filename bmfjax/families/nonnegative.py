@@ -13,6 +13,7 @@ from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -41,6 +42,7 @@ from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import modes, spread
 from bmfjax.report.factors import POSITIVE, factors, signed_card
+from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
@@ -56,12 +58,14 @@ WARMUP = 500
 PAGE = Page(
     facts=(
         *SAMPLING,
+        number_of_factors,
         functools.partial(facts.mixing, of="fits"),
         facts.found,
         facts.replicas,
         facts.noise,
     ),
     sections=(
+        number_section,
         functools.partial(
             matrix, shown="product", moments=of_product, data=BinaryMatrix | RealMatrix
         ),
@@ -98,7 +102,9 @@ class NonnegativeFit(NumbersFit):
 
     models = ("nmf",)
     page = PAGE
+    dims: ClassVar = {"rate": ["factor"]}
     is_signed = False
+    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     @functools.cached_property
     def spread(self):
@@ -132,9 +138,15 @@ class Nonnegative(Family):
             "`bmfjax.models.priors_by_scale` has it"
         ),
         "basis_rate": Prior("the same of the basis"),
+        "rate": Prior(
+            "with rank='auto' in place of these: the Gamma prior of each factor's own rate, which "
+            "usage and basis share and which is learned; default by the scale of the data, as "
+            "`bmfjax.models.relevance_by_scale` has it"
+        ),
         "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
     }
     ladder = ("walls", "[1000, 30, 2]")
+    finds_rank = ("gibbs",)
     takes_anchors = True
     flags = (
         Flag(
@@ -154,7 +166,10 @@ class Nonnegative(Family):
         arguments = nmf_arguments(request)
         options = request.read_options()
         # Replicas behind walls share one likelihood, which is not annealed.
-        from_prior = options.get("walls") is None and request.init is None
+        # Nor are chains that find the number of factors: weak ones would be lost on the way.
+        from_prior = (
+            options.get("walls") is None and request.init is None and not request.finds_rank
+        )
         warmup = request.warmup(WARMUP)
         options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.nmf, rank=rank, **arguments)
@@ -164,23 +179,29 @@ class Nonnegative(Family):
         copies = request.num_chains * (1 + len(options.get("walls") or ()))
         check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
         start = given_start(request, arguments)
+        if request.finds_rank:
+            start = relevance.random_start(request, arguments["precision"], upper=np.inf)
         bound = kernel.bind(data.dense(), anchors=inner_anchors(request, arguments))
+        algorithm = bound.algorithm
+        if request.finds_rank:
+            noise_sd = relevance.noise_sd(arguments["precision"])
+            algorithm = relevance.counted(algorithm, data, noise_sd)
         every, most_kept = thinning(
             4 * request.num_chains * rank * sum(data.shape), request.most_samples
         )
         learned = () if isinstance(arguments["precision"], float) else ("precision",)
         replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
         return Chains(
-            bound.algorithm,
+            algorithm,
             bound.data,
             request.settings(
                 priors={n: settings_text(p) for n, p in arguments.items()},
-                init="prior" if start is None else digest(start),
+                init="prior" if request.init is None else digest(start),
                 thinning=every,
                 sampler_options={n: str(v) for n, v in options.items()},
             ),
-            sites=(*FACTORS, *learned),
-            trace=(*request.made_by.trace, *learned, *replicas),
+            sites=(*FACTORS, *learned, *["rate"] * request.finds_rank),
+            trace=(*request.made_by.trace, *learned, *replicas, *["rank"] * request.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
             num_samples=request.most_samples,
@@ -191,23 +212,27 @@ class Nonnegative(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
         data, drawn, trace = request.data, run.draws(), run.trace()
-        usage, basis = _own_scale(drawn["usage"], drawn["basis"], request, chains.arguments)
-        usage, basis = _ordered(usage, basis, most_probable(run, trace), request.num_anchors)
-        agreeing = agreement(usage.mean(1), basis.mean(1))
-        prior = chains.arguments["precision"]
+        prior, pivot = chains.arguments["precision"], most_probable(run, trace)
+        if request.finds_rank:
+            drawn = _used(drawn, data, prior, pivot)
+        else:
+            usage, basis = _own_scale(drawn["usage"], drawn["basis"], request, chains.arguments)
+            usage, basis = _ordered(usage, basis, pivot, request.num_anchors)
+            drawn = drawn | {"usage": usage, "basis": basis}
+        agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
         seen = data.num_rows * data.num_columns - data.num_missing
         # A learned precision is bounded by its prior, and by the arithmetic.
         fixed = isinstance(prior, float)
         floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / MAX_PRECISION)
         return make_fit(
             NonnegativeFit, request, chains, run,
-            draws=drawn | {"usage": usage, "basis": basis},
+            draws=drawn,
             trace=trace,
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
                 fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
                 exact=True, residual_floor=floor, tried=what_was_tried(request, chains, run),
-            ),
+            ) | relevance.figures(request, run, trace),
         )  # fmt: skip
 
 
@@ -215,6 +240,7 @@ def nmf_arguments(request: Request) -> dict:
     """Return keyword arguments of `bmfjax.models.nmf`; the data's scale sets what is not given."""
     data, rank = request.data, int(request.rank)
     given = {n: v for n, v in request.read_priors().items() if v is not None}
+    relevance.refuse_relevance(request, "rate")
     values = data.dense(np.float64)
     mean, square = float(np.nanmean(values)), float(np.nanmean(values**2))
     if mean <= 0:
@@ -229,6 +255,14 @@ def nmf_arguments(request: Request) -> dict:
         )
     found = models.priors_by_scale(rank, mean, square) | given
     found["precision"] = models.resolve_precision(found["precision"])
+    if request.finds_rank:
+        relevance.refuse_priors(
+            request, dict.fromkeys(RATES, "is one rate of all factors, none of which would vanish")
+        )
+        return {
+            "precision": found["precision"],
+            "rate": found.get("rate", models.relevance_by_scale(mean)),
+        }
     if len(given.keys() & set(RATES)) == 1:
         # Of one rate that is given the other follows: their product matters.
         one = next(iter(given.keys() & set(RATES)))
@@ -290,6 +324,20 @@ def given_start(request: Request, arguments) -> dict | None:
     return request.every_chain(start)
 
 
+def _used(drawn, data, precision, pivot) -> dict:
+    """Return draws of the factors that are used, matched by their directions."""
+    usage, basis = drawn["usage"], drawn["basis"]
+    used = relevance.used_draws(data, usage, basis, relevance.noise_sd(precision)(drawn))
+    usage, basis = relevance.handed_over(usage, basis, used)
+    order = _matching(usage, basis, pivot)
+    usage, basis = apply_permutation(usage, basis, order)
+    kept = relevance.kept_of(usage)
+    rate = np.take_along_axis(drawn["rate"], order, -1)
+    found = {"usage": usage[..., kept], "basis": basis[..., kept], "rate": rate[..., kept]}
+    order = _by_size(found["usage"], found["basis"])
+    return drawn | {n: v[..., order] for n, v in found.items()}
+
+
 def _ordered(usage, basis, pivot, held: int = 0):
     """Draws with factors matched by their directions, the largest first, after those held."""
     if held:
@@ -297,9 +345,18 @@ def _ordered(usage, basis, pivot, held: int = 0):
         if further[0].shape[-1]:
             further = _ordered(*further, pivot)
         return tuple(np.concatenate(f, axis=-1) for f in zip(known, further, strict=True))
-    units = (f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis))
-    permutation = align(*units, pivot=pivot).permutation
-    usage, basis = apply_permutation(usage, basis, permutation)
-    sizes = (usage.astype(float) ** 2).mean((0, 1, 2)) * (basis.astype(float) ** 2).mean((0, 1, 2))
-    order = np.argsort(-sizes, kind="stable")
+    usage, basis = apply_permutation(usage, basis, _matching(usage, basis, pivot))
+    order = _by_size(usage, basis)
     return usage[..., order], basis[..., order]
+
+
+def _matching(usage, basis, pivot) -> np.ndarray:
+    """Return the permutations that match the factors of all draws by their directions."""
+    units = (f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis))
+    return align(*units, pivot=pivot).permutation
+
+
+def _by_size(usage, basis) -> np.ndarray:
+    """Return the order of the factors of matched draws by their size, the largest first."""
+    sizes = (usage.astype(float) ** 2).mean((0, 1, 2)) * (basis.astype(float) ** 2).mean((0, 1, 2))
+    return np.argsort(-sizes, kind="stable")

@@ -31,6 +31,7 @@ from bmfjax.data import (
 )
 from bmfjax.data.anchors import Anchors, check_weights
 from bmfjax.diagnostics import agreement
+from bmfjax.families import relevance
 from bmfjax.families.base import (
     Chains,
     Family,
@@ -42,6 +43,7 @@ from bmfjax.families.base import (
     after_warmup,
     check_columns,
     data_figures,
+    kept_factors,
     make_fit,
     most_probable,
     positive_prior,
@@ -64,6 +66,7 @@ from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread
 from bmfjax.report.factors import factors, signed_card
+from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.overview import linked, matrix
 from bmfjax.report.plots import traces
 from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, prediction, sd_of_a_bit
@@ -84,6 +87,11 @@ LINKS = {
     "probit": Link("probit", ()),
     "ordered-probit": Link("ordered", ("cut_acceptance",)),
 }
+#: The Normal-Wishart prior of the factors, by its names in `priors`.
+WISHART = ("strength", "degrees", "scale")
+#: Prior of the columns' precisions where the number of factors is found: its shape, and by how much
+#: a column that has its mean is smaller than one that explains all of the values.
+RELEVANCE, SMALL = 0.5, 0.001
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
@@ -103,6 +111,7 @@ def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
     return Page(
         facts=(
             *SAMPLING,
+            number_of_factors,
             functools.partial(facts.mixing, of="fits"),
             facts.found,
             *of_link,
@@ -113,6 +122,7 @@ def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
             ),
         ),
         sections=(
+            number_section,
             *sections,
             functools.partial(
                 factors,
@@ -179,6 +189,7 @@ class RatingsFit(NumbersFit):
         "basis_precision": ["factor", "other_factor"],
     }
     what = "ratings"
+    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     @property
     def link(self) -> str:
@@ -368,6 +379,13 @@ class Factorisation(Family):
         "strength": Prior("of the Normal-Wishart prior", 2.0, positive_prior("number")),
         "degrees": Prior("the same; default the rank", None, positive_prior("number")),
         "scale": Prior("the same", 1.0, positive_prior("number")),
+        "relevance": Prior(
+            "with rank='auto' in place of these: shape and rate of the Gamma prior of the "
+            "precision that each column of either factor matrix has of its own; default 0.5 and "
+            "0.0005 times the standard deviation of the values, 1 behind a probit",
+            None,
+            _pair,
+        ),
         "level": Prior(
             'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '
             'the mean of the values and 10; of the intercept of "probit", 0 and 1; of every cut '
@@ -388,6 +406,7 @@ class Factorisation(Family):
         ),
     )  # fmt: skip
 
+    finds_rank = ("gibbs",)
     takes_anchors = True
 
     def check_anchors(self, anchors, model):
@@ -423,9 +442,12 @@ class Factorisation(Family):
         bytes_a_draw = 4 * request.num_chains * density.width * sum(data.shape)
         every, most_kept = thinning(bytes_a_draw, request.most_samples)
         learned = ("precision",) if density.learns_precision else ()
+        algorithm = request.made_by.make(density)
+        if request.finds_rank:
+            algorithm = relevance.counted(algorithm, data, _noise_sd(density))
         scale = getattr(data, "scale", None)
         return Chains(
-            request.made_by.make(density),
+            algorithm,
             _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors),
             request.settings(
                 priors=priors,
@@ -434,7 +456,7 @@ class Factorisation(Family):
                 thinning=every,
             ),
             sites=tuple(density.sites),
-            trace=(*request.made_by.trace, *traced, *learned),
+            trace=(*request.made_by.trace, *traced, *learned, *["rank"] * request.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
             num_samples=request.most_samples,
@@ -452,8 +474,10 @@ class Factorisation(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
         trace = run.trace()
-        held = request.num_anchors
-        drawn = principal_draws(run.draws(), most_probable(run, trace), held)
+        held, drawn, number = request.num_anchors, run.draws(), None
+        if request.finds_rank:
+            drawn, number = _with_matrices(drawn), _number_kept(request, run, trace)
+        drawn = principal_draws(drawn, most_probable(run, trace), held, number)
         if held:  # bit for bit
             drawn["basis"][..., :held] = request.anchors.values
         agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
@@ -465,7 +489,7 @@ class Factorisation(Family):
             judge=lambda fit: verdict.of_ratings(
                 fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
                 drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
-            ),
+            ) | relevance.figures(request, run, trace),
         )  # fmt: skip
 
 
@@ -479,9 +503,7 @@ def density_of(rank, link, priors, stars) -> PMFDensity:
         effects=priors["effects"],
         precision=priors.get("precision_gamma") if fixed is None else fixed,
         effect_precision=priors["effect_gamma"],
-        strength=priors["strength"],
-        degrees=priors["degrees"],
-        scale=priors["scale"],
+        **{n: priors[n] for n in (*WISHART, "relevance") if n in priors},
         level_mean=mean,
         level_scale=sd,
     )
@@ -499,10 +521,52 @@ def resolve_priors(request: Request, link: str, values) -> dict:
                 f"prior {name!r} has no say where {instead!r} is {found[instead]}; leave one of "
                 "them out"
             )
+    if request.finds_rank:
+        of_all = "is of one precision matrix of all factors, under which none vanishes"
+        relevance.refuse_priors(request, dict.fromkeys(WISHART, of_all))
+        found = {n: v for n, v in found.items() if n not in WISHART}
+        if found["relevance"] is None:
+            spread = float(np.std(values)) if link == "identity" else 1.0
+            found["relevance"] = [RELEVANCE, RELEVANCE * SMALL * spread]
+    else:
+        relevance.refuse_relevance(request, "relevance")
+        del found["relevance"]
     if found["level"] is None:
         mean = float(np.mean(values)) if link == "identity" else 0.0
         found["level"] = [mean, LEVEL_SCALES[link]]
     return found
+
+
+# ---- the number of factors -------------------------------------------------------------------
+
+
+def _noise_sd(density: PMFDensity):
+    """Return the standard deviation of the noise, which a fit's own error is counted in.
+
+    Of ones and zeros it is that of a normal observation that tells as much of a fit of zero as a
+    one or a zero does; stars tell more, at most as much as the latent value.
+    """
+    if density.link == "identity":
+        return relevance.noise_sd(None if density.learns_precision else density.precision)
+    sd = (math.pi / 2.0) ** 0.5 if density.categories == 2 else 1.0
+    return lambda found: sd
+
+
+def _with_matrices(drawn) -> dict:
+    """Return draws whose factors have means and precision matrices, as any other fit's."""
+    found = dict(drawn)
+    for name in FACTORS.values():
+        own = found[f"{name}_precision"]
+        found[f"{name}_mean"] = np.zeros_like(own)
+        found[f"{name}_precision"] = own[..., None] * np.eye(own.shape[-1], dtype=own.dtype)
+    return found
+
+
+def _number_kept(request: Request, run: ChainRun, trace) -> int:
+    """Return how many principal factors a result has: a draw uses as many as it was counted."""
+    every = run.thinning("usage")
+    counted = trace["rank"][:, run.warmup_steps :][:, every - 1 :: every]
+    return len(kept_factors(np.arange(int(request.rank)) < counted[..., None]))
 
 
 # ---- observed cells -------------------------------------------------------------------------
@@ -617,7 +681,8 @@ def _check_other_side(fitted, new, side):
 def _draws_of_new(fit, new, side, sweeps, seed) -> dict:
     """Draws of the new lines' factors and effects, (chain, draw, ...)."""
     settings, link = fit.settings, fit.link
-    density = density_of(fit.rank, link, settings["priors"], settings["stars"])
+    priors = {n: v for n, v in settings["priors"].items() if n != "relevance"}  # matrices, now
+    density = density_of(fit.rank, link, priors, settings["stars"])
     data, own = _blocks_of(new, link, settings["stars"]), FACTORS[side]
     size = new.num_rows if side == "row" else new.num_columns
     known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,9 @@ import jax
 import numpy as np
 
 from bmfjax import models
+from bmfjax.data import InputError
 from bmfjax.diagnostics import agreement, align
+from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -33,6 +36,7 @@ from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import products
 from bmfjax.report import facts, words
+from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.plots import mean_sd
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
@@ -43,6 +47,7 @@ WARMUP = 500
 PAGE = Page(
     facts=(
         *SAMPLING,
+        number_of_factors,
         facts.errors,
         functools.partial(facts.mixing, of="reconstructed entries"),
         facts.found,
@@ -51,7 +56,7 @@ PAGE = Page(
         facts.replicas,
     ),
     # The mean of a bit tells its standard deviation; that of a number in [0, 1] does not.
-    sections=(*TILES, mean_sd, *CHAINS_OF_TILES),
+    sections=(number_section, *TILES, mean_sd, *CHAINS_OF_TILES),
     words=(*WORDS_OF_TILES, words.CLAMPED, *DRAWS),
 )
 
@@ -63,6 +68,7 @@ class RelaxedFit(TileFit):
     models = ("relaxed",)
     page = PAGE
     dims: ClassVar = {"rate": ["factor"]}
+    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     def transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
@@ -97,8 +103,8 @@ class Relaxed(Family):
     }  # fmt: skip
     priors: ClassVar = {
         "usage": Prior(
-            'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" or a '
-            "NumPyro distribution on [0, 1]",
+            'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" (always '
+            "with rank='auto') or a NumPyro distribution on [0, 1]",
             "uniform",
         ),
         "basis": Prior("the same of the basis", "uniform"),
@@ -106,9 +112,13 @@ class Relaxed(Family):
             "a number that fixes the noise precision; default a Gamma(1, 1) prior, and 1 for "
             'sampler "thesis"'
         ),
-        "rate": Prior('Gamma prior of the rates of "ard"'),
+        "rate": Prior(
+            "Gamma prior of the rates of \"ard\"; default Gamma(1, 1), and with rank='auto' "
+            "Gamma(1, 0.01), with which factors may all but vanish"
+        ),
     }
     shares_prior = True
+    finds_rank = ("gibbs",)
     flags = (
         Flag(
             "--prior", "prior of the factors' entries (uniform where not given)",
@@ -137,10 +147,16 @@ class Relaxed(Family):
         sites = sampled_sites(arguments)
         options, warmup = request.read_options(), request.warmup(WARMUP)
         if "num_anneal" in request.made_by.option_names:
-            options = annealed_options(request, options, request.init is None, warmup)
+            # Chains that find the number of factors would lose weak ones on the way.
+            from_prior = request.init is None and not request.finds_rank
+            options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
         bound = request.made_by.make(model, **options).bind(data.dense())
-        start = given_start(request, arguments)
+        start, algorithm = given_start(request, arguments), bound.algorithm
+        if request.finds_rank:
+            start = relevance.random_start(request, arguments["precision"], upper=1.0)
+            noise_sd = relevance.noise_sd(arguments["precision"])
+            algorithm = relevance.counted(algorithm, data, noise_sd)
         every, most_kept = thinning(
             4 * request.num_chains * rank * sum(data.shape), request.most_samples
         )
@@ -150,17 +166,17 @@ class Relaxed(Family):
         if options.get("inverse_temperatures") is not None:
             trace = (*trace, *OBSERVED)
         return Chains(
-            bound.algorithm,
+            algorithm,
             bound.data,
             request.settings(
                 priors={n: settings_text(p) for n, p in arguments.items()},
-                init="prior" if start is None else digest(start),
+                init="prior" if request.init is None else digest(start),
                 thinning=every,
                 window=bound.window,
                 sampler_options={n: str(v) for n, v in options.items()},
             ),
             sites=sites,
-            trace=trace,
+            trace=(*trace, *["rank"] * request.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
             num_samples=request.most_samples,
@@ -171,20 +187,35 @@ class Relaxed(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:
         drawn, trace = _with_prior_draws(request, chains.arguments, run), run.trace()
+        if request.finds_rank:
+            usage, basis = drawn["usage"], drawn["basis"]
+            noise_sd = relevance.noise_sd(chains.arguments["precision"])(drawn)
+            used = relevance.used_draws(request.data, usage, basis, noise_sd)
+            drawn["usage"], drawn["basis"] = relevance.handed_over(usage, basis, used, upper=1.0)
         aligned = align(drawn.pop("usage"), drawn.pop("basis"), pivot=most_probable(run, trace))
+        if request.finds_rank:
+            kept = relevance.kept_of(aligned.usage)
+            aligned = aligned._replace(
+                usage=aligned.usage[..., kept],
+                basis=aligned.basis[..., kept],
+                permutation=aligned.permutation[..., kept],
+            )
         if "rate" in drawn:
             drawn["rate"] = np.take_along_axis(drawn["rate"], aligned.permutation, -1)
         agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
         # Rate of the Gamma prior of a learned precision; a fixed one has none.
         floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
         return tile_fit(
-            RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn, residual_floor=floor
-        )
+            RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn,
+            residual_floor=floor, figures=relevance.figures(request, run, trace),
+        )  # fmt: skip
 
 
 def model_arguments(request: Request) -> dict:
     """Return keyword arguments of `bmfjax.models.relaxed_bmf` from what was given as priors."""
     given = request.read_priors()
+    if request.finds_rank:
+        given = _of_unknown_rank(request, given)
     precision = given["precision"]
     if precision is None and request.sampler == "thesis":
         precision = 1.0
@@ -198,6 +229,22 @@ def model_arguments(request: Request) -> dict:
         "precision": models.resolve_precision(precision),
         "rate": models.resolve_rate(given["rate"], chosen.values()),
     }
+
+
+def _of_unknown_rank(request: Request, given) -> dict:
+    """Return the priors with those under which factors may vanish; refuse others."""
+    asked = request.priors
+    if asked is not None and not isinstance(asked, Mapping):
+        asked = dict.fromkeys(FACTORS, asked)
+    for name in FACTORS:
+        prior = (asked or {}).get(name, "ard")
+        if not (isinstance(prior, str) and prior == "ard"):
+            raise InputError(
+                f"rank is 'auto', and prior {name!r} is {prior!r}, under which no factor vanishes; "
+                "leave it out, which is 'ard', or give a rank"
+            )
+    rate = models.relevance_by_scale(1.0) if given["rate"] is None else given["rate"]
+    return given | dict.fromkeys(FACTORS, "ard") | {"rate": rate}
 
 
 def sampled_sites(arguments) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from bmfjax.models.deep_ormachine import deep_ormachine
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.hamming_machine import hamming_machine
 from bmfjax.models.logistic import logistic
-from bmfjax.models.nmf import nmf, priors_by_scale
+from bmfjax.models.nmf import nmf, priors_by_scale, relevance_by_scale
 from bmfjax.models.one_hot import one_hot_machine
 from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.ormachine import ormachine
@@ -27,6 +27,7 @@ __all__ = [
     "pmf",
     "priors_by_scale",
     "relaxed_bmf",
+    "relevance_by_scale",
     "resolve_bits_prior",
     "resolve_flip_rate",
     "resolve_precision",

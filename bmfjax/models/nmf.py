@@ -14,8 +14,9 @@ def nmf(
     observed=None,
     *,
     rank,
-    usage_rate=1.0,
-    basis_rate=1.0,
+    usage_rate=None,
+    basis_rate=None,
+    rate=None,
     precision=None,
     shape=None,
 ):
@@ -31,6 +32,13 @@ def nmf(
     HMC on the logarithms of the entries:
     ``HMC(functools.partial(nmf, rank=3), num_steps=100)``.
 
+    With `rate` every factor has a rate of its own, which usage and basis share and which is
+    learned: :math:`\lambda_k \sim \mathrm{Gamma}(a, b)` and :math:`y_{ik}, x_{jk} \sim
+    \mathrm{Exp}(\lambda_k)`. Rates of factors that the data do not need become high: automatic
+    relevance determination (Tan, Févotte 2013, "Automatic relevance determination in nonnegative
+    matrix factorization with the beta-divergence", IEEE TPAMI 35(7), with the scale
+    :math:`1/\lambda_k` inverse-Gamma, their :math:`\ell_1` case).
+
     Parameters
     ----------
     data : (rows, columns) array, optional
@@ -39,8 +47,10 @@ def nmf(
         False marks further missing entries.
     rank : int
         Number of factors.
-    usage_rate, basis_rate : float
-        Rates of the exponential priors; only their product matters to the fit.
+    usage_rate, basis_rate : float, optional
+        Rates of the exponential priors; only their product matters to the fit. Default: 1.
+    rate : numpyro.distributions.Gamma, optional
+        Prior of the rates of the factors, in place of `usage_rate` and `basis_rate`.
     precision : float or numpyro.distributions.Distribution, optional
         Noise precision: a number fixes it, a distribution is its prior. Default: Gamma(1, 1).
     shape : (int, int), optional
@@ -49,12 +59,13 @@ def nmf(
     Raises
     ------
     InputError
-        For rates that are not positive numbers, or arguments that `relaxed_bmf` refuses.
+        For rates that are not positive numbers, `rate` beside one of them, or arguments that
+        `relaxed_bmf` refuses.
 
     Notes
     -----
-    Sites: `usage` (rows, rank), `basis` (columns, rank), `precision` () where it is learned,
-    `data` (rows, columns).
+    Sites: `usage` (rows, rank), `basis` (columns, rank), `rate` (rank,) where it is given a
+    prior, `precision` () where it is learned, `data` (rows, columns).
 
     Examples
     --------
@@ -71,7 +82,7 @@ def nmf(
         rank=rank,
         precision=precision,
         shape=shape,
-        **nmf_priors(usage_rate, basis_rate),
+        **nmf_priors(usage_rate, basis_rate, rate),
     )
 
 
@@ -100,11 +111,43 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
     return {"usage_rate": rate, "basis_rate": rate, "precision": precision}
 
 
-def nmf_priors(usage_rate, basis_rate) -> dict:
+def relevance_by_scale(mean: float) -> dist.Gamma:
+    """Prior of the rates of `nmf` with which factors may all but vanish, for data of any unit.
+
+    Parameters
+    ----------
+    mean : float
+        Of the observed entries, positive; 1 suits the rates of "ard" in `relaxed_bmf`.
+
+    Returns
+    -------
+    numpyro.distributions.Gamma
+        With shape 1, and so large a mean that a factor adds a ten-thousandth of the data's mean or
+        so, unless the data ask for more.
+
+    Examples
+    --------
+    >>> float(relevance_by_scale(4.0).mean)
+    50.0
+    """
+    return dist.Gamma(1.0, 0.01 * mean**0.5)
+
+
+def nmf_priors(usage_rate, basis_rate, rate=None) -> dict:
     """Return the arguments of `relaxed_bmf` that make it `nmf`."""
+    given = {"usage_rate": usage_rate, "basis_rate": basis_rate}
+    if rate is not None:
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(
+                    f"{name} is {value!r}, and rate is the prior of rates that usage and basis "
+                    "share; leave one of them out"
+                )
+        return {"upper": jnp.inf, "prior": "ard", "rate": rate}
     priors = {"upper": jnp.inf}
-    for name, rate in (("usage", usage_rate), ("basis", basis_rate)):
-        if isinstance(rate, bool) or jnp.ndim(rate) or not 0 < float(rate) < jnp.inf:
-            raise InputError(f"{name}_rate is {rate!r}; give a positive number")
-        priors[f"{name}_prior"] = dist.Exponential(float(rate))
+    for name, value in given.items():
+        value = 1.0 if value is None else value
+        if isinstance(value, bool) or jnp.ndim(value) or not 0 < float(value) < jnp.inf:
+            raise InputError(f"{name} is {value!r}; give a positive number")
+        priors[f"{name.removesuffix('_rate')}_prior"] = dist.Exponential(float(value))
     return priors

@@ -11,10 +11,11 @@ from jax.scipy.special import log_ndtr, ndtr
 
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.density import LINKS
 from bmfjax.models.missing import split_missing
 from bmfjax.models.ordered_normal import OrderedNormal
-from bmfjax.models.relaxed import resolve_precision
+from bmfjax.models.relaxed import gamma_parameters, resolve_precision
 
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
@@ -30,9 +31,10 @@ def pmf(
     effects=True,
     precision=None,
     effect_precision=None,
-    strength=2.0,
+    strength=None,
     degrees=None,
-    scale=1.0,
+    scale=None,
+    relevance=None,
     level_mean=0.0,
     level_scale=None,
     shape=None,
@@ -53,6 +55,11 @@ def pmf(
     probability :math:`\Phi(c_k - e_{ij}) - \Phi(c_{k-1} - e_{ij})`, with cut points in place of
     :math:`\mu` (Albert, Chib 1993, "Bayesian analysis of binary and polychotomous response data",
     JASA 88).
+
+    With `relevance` every column of either factor matrix has a mean of zero and a precision of its
+    own, :math:`u_{ik} \sim N(0, \alpha_k^{-1})`, :math:`\alpha_k \sim \mathrm{Gamma}(a, b)`, which
+    is high where the data do not need the factor (automatic relevance determination; Bishop 1999,
+    "Variational principal components", ICANN).
 
     For NUTS at small size, simulation and densities; `bmfjax.kernels.ratings.gibbs` samples it at
     any size.
@@ -75,8 +82,10 @@ def pmf(
         Of "identity": noise precision, a number fixes it. Default: Gamma(1, 1).
     effect_precision : numpyro.distributions.Gamma, optional
         Prior of the precision of either kind of effects. Default: Gamma(1, 1).
-    strength, degrees, scale : float
-        :math:`\beta_0`, :math:`\nu_0` (default: the rank) and w.
+    strength, degrees, scale : float, optional
+        :math:`\beta_0` (default: 2), :math:`\nu_0` (the rank) and w (1).
+    relevance : numpyro.distributions.Gamma, optional
+        Prior of the columns' precisions, in place of these and of the means.
     level_mean, level_scale : float
         Mean and standard deviation of the normal prior of the intercept, or of every cut point
         before they are put in order. Default: 0, and 10 for "identity", 1 for "probit" and 2 for
@@ -89,14 +98,16 @@ def pmf(
     InputError
         For a rank below 1, an unknown link, neither data nor shape, values that the link does not
         have (where the data are traced, as by ``jit_model_args=True``, they are not looked at), or
-        "ordered" with neither `categories` nor data that can be counted.
+        "ordered" with neither `categories` nor data that can be counted; for `relevance` beside
+        `strength`, `degrees` or `scale`, or where it is no Gamma distribution.
 
     Notes
     -----
     Sites: `usage` (rows, rank), `usage_mean` (rank,), `usage_precision` (rank, rank), the same of
-    `basis` (columns, rank); `row_effect` (rows,), `row_precision` (), `column_effect` (columns,),
-    `column_precision` () with effects; `intercept` () or `cutpoints` (categories - 1,);
-    `precision` () where it is learned; `data` (rows, columns). Plates: `rows`, `columns`.
+    `basis` (columns, rank), with `relevance` without means and with `usage_precision` (rank,);
+    `row_effect` (rows,), `row_precision` (), `column_effect` (columns,), `column_precision` () with
+    effects; `intercept` () or `cutpoints` (categories - 1,); `precision` () where it is learned;
+    `data` (rows, columns). Plates: `rows`, `columns`.
 
     Examples
     --------
@@ -113,7 +124,7 @@ def pmf(
     rows, columns = shape if data is None else jnp.shape(data)
     categories = resolve_categories(_concrete(data, observed), link, categories)
     values, seen = split_missing(data, observed)
-    degrees = float(rank if degrees is None else degrees)
+    wishart = resolve_wishart(strength, degrees, scale, relevance)
     level_scale = resolve_level_scale(level_scale, link)
     level = dist.Normal(level_mean, level_scale)
     if link == "ordered":
@@ -121,8 +132,8 @@ def pmf(
         intercept = 0.0
     else:
         intercept = numpyro.sample("intercept", level)
-    usage = _factors("usage", "rows", rows, rank, strength, degrees, scale)
-    basis = _factors("basis", "columns", columns, rank, strength, degrees, scale)
+    usage = _factors("usage", "rows", rows, rank, wishart, relevance)
+    basis = _factors("basis", "columns", columns, rank, wishart, relevance)
     row_effect = column_effect = None
     if effects:
         prior = dist.Gamma(1.0, 1.0) if effect_precision is None else effect_precision
@@ -204,9 +215,36 @@ def category_probabilities(fit, cutpoints):
     return jnp.diff(jnp.concatenate([ends[0], below, ends[1]], -1), axis=-1)
 
 
-def _factors(name, plate, size, rank, strength, degrees, scale):
-    wishart = dist.Wishart(degrees, scale_matrix=scale * jnp.eye(rank))
-    precision = numpyro.sample(f"{name}_precision", wishart)
+def resolve_wishart(strength, degrees, scale, relevance=None):
+    """Return the parameters of the Normal-Wishart prior, the degrees None for the rank.
+
+    Raises
+    ------
+    InputError
+        For any of them beside `relevance`, or where that is no scalar Gamma distribution.
+    """
+    if relevance is not None:
+        for name, value in (("strength", strength), ("degrees", degrees), ("scale", scale)):
+            if value is not None:
+                raise InputError(
+                    f"{name} is {value}, of the Normal-Wishart prior, and relevance takes its "
+                    "place; leave one of them out"
+                )
+        gamma_parameters(relevance, "relevance")
+    return NormalWishart(
+        2.0 if strength is None else strength, degrees, 1.0 if scale is None else scale
+    )
+
+
+def _factors(name, plate, size, rank, wishart, relevance):
+    if relevance is not None:
+        own = dist.Gamma(*gamma_parameters(relevance, "relevance"))
+        precision = numpyro.sample(f"{name}_precision", own.expand([rank]).to_event(1))
+        rows = dist.Normal(0.0, precision**-0.5).expand([size, rank]).to_event(2)
+        return numpyro.sample(name, rows, infer={"event_dims": [plate, "factor"]})
+    strength, scale = wishart.strength, wishart.scale
+    prior = dist.Wishart(wishart.degrees_of(rank), scale_matrix=scale * jnp.eye(rank))
+    precision = numpyro.sample(f"{name}_precision", prior)
     mean = numpyro.sample(
         f"{name}_mean",
         dist.MultivariateNormal(jnp.zeros(rank), precision_matrix=strength * precision),

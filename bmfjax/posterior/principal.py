@@ -22,17 +22,21 @@ from bmfjax.diagnostics.align import SignedOrder
 SIDES = ("usage", "basis")
 
 
-def principal_draws(drawn: Mapping, pivot: tuple[int, int], held: int = 0) -> dict[str, np.ndarray]:
+def principal_draws(
+    drawn: Mapping, pivot: tuple[int, int], held: int = 0, number: int | None = None
+) -> dict[str, np.ndarray]:
     """Return kept draws (chain, draw, ...) in this form, with order and signs of draw `pivot`.
 
     Factors, and their `_mean` and `_precision`, are turned; other sites stay. The first `held`
-    columns of the basis are known and stay.
+    columns of the basis are known and stay. A `number` of factors leaves out all but so many of the
+    largest of every draw, where none is known.
     """
     chains, kept = drawn["usage"].shape[:2]
     flat = {
         n: np.asarray(drawn[n], float).reshape(chains * kept, *drawn[n].shape[2:]) for n in SIDES
     }
     maps = [_beside(u, v, held) for u, v in zip(flat["usage"], flat["basis"], strict=True)]
+    maps = [tuple(m[:, :number] for m in both) for both in maps]
     turned = {
         n: np.stack([x @ m[k] for x, m in zip(flat[n], maps, strict=True)])
         for k, n in enumerate(SIDES)
@@ -41,19 +45,26 @@ def principal_draws(drawn: Mapping, pivot: tuple[int, int], held: int = 0) -> di
     found = dict(drawn)
     for k, name in enumerate(SIDES):
         move = order.apply(np.stack([m[k] for m in maps]))  # columns of the maps, as of factors
-        back = np.linalg.inv(move)
         mean, precision = (
             np.asarray(drawn[f"{name}_{what}"], float).reshape(chains * kept, *shape)
-            for what, shape in (("mean", (-1,)), ("precision", move.shape[1:]))
+            for what, shape in (("mean", (-1,)), ("precision", (move.shape[1],) * 2))
         )
         values = {
             name: flat[name] @ move,
             f"{name}_mean": np.einsum("di,dik->dk", mean, move),
-            f"{name}_precision": back @ precision @ back.swapaxes(1, 2),
+            f"{name}_precision": _turned(precision, move),
         }
         for site, value in values.items():
             found[site] = value.reshape(chains, kept, *value.shape[1:]).astype(drawn[site].dtype)
     return found
+
+
+def _turned(precision, move):
+    """Return the precision matrices of x @ move (draw, rank, number) where x has these."""
+    if move.shape[1] == move.shape[2]:
+        back = np.linalg.inv(move)
+        return back @ precision @ back.swapaxes(1, 2)
+    return np.linalg.inv(move.swapaxes(1, 2) @ np.linalg.solve(precision, move))
 
 
 def _order(usage, basis, pivot: int, held: int) -> SignedOrder:

@@ -46,8 +46,8 @@ def number_of_factors(fit) -> Iterator[Fact]:
     yield Fact(
         "Number of factors",
         f"{scalars['rank']}",
-        f"{number_sentence(fit)}; beforehand all numbers of factors that are there, up to "
-        f"{fit.settings['rank']}, are equally probable; {mixed}",
+        f"{number_sentence(fit)}; beforehand "
+        f"{fit.ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
     )
 
 
@@ -57,9 +57,8 @@ def number_section(fit) -> Section | None:
         return None
     return section(
         "How many factors are there?",
-        "Posterior probability of every number of factors, the dots those of each chain. A factor "
-        "counts where it has ones in both matrices. The page shows the factors that at least half "
-        "of the draws use.",
+        "Posterior probability of every number of factors, the dots those of each chain. "
+        f"{fit.counts_as_factor} The page shows the factors that at least half of the draws use.",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
     )
 

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
-from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
-from bmfjax.models.pmf import pmf, resolve_categories, resolve_level_scale
+from bmfjax.models.pmf import (
+    pmf,
+    resolve_categories,
+    resolve_level_scale,
+    resolve_wishart,
+)
 from bmfjax.models.relaxed import gamma_parameters, resolve_precision
 
 
@@ -74,9 +78,10 @@ def pmf_density(
     effects=True,
     precision=None,
     effect_precision=None,
-    strength=2.0,
+    strength=None,
     degrees=None,
-    scale=1.0,
+    scale=None,
+    relevance=None,
     level_mean=0.0,
     level_scale=None,
 ) -> PMFDensity:
@@ -99,6 +104,7 @@ def pmf_density(
         precision=fixed,
         precision_gamma=gamma,
         effect_gamma=gamma_parameters(effect_precision, "effect_precision"),
-        factors=NormalWishart(strength, degrees, scale),
+        factors=resolve_wishart(strength, degrees, scale, relevance),
+        relevance=None if relevance is None else gamma_parameters(relevance, "relevance"),
         level=(level_mean, resolve_level_scale(level_scale, link)),
     )

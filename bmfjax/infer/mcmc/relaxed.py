@@ -41,7 +41,7 @@ def relaxed_arguments(model: Callable, args: tuple, kwargs: dict) -> dict | None
     """Return the arguments of `relaxed_bmf`; None unless `model` is that, `nmf`, or a partial."""
     found = arguments_of(relaxed_bmf, model, args, kwargs)
     if found is None and (given := arguments_of(nmf, model, args, kwargs)) is not None:
-        rates = {n: given.pop(n) for n in ("usage_rate", "basis_rate")}
+        rates = {n: given.pop(n) for n in ("usage_rate", "basis_rate", "rate")}
         found = arguments_of(relaxed_bmf, relaxed_bmf, (), given | nmf_priors(**rates))
     return found
 

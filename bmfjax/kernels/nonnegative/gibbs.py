@@ -44,6 +44,7 @@ from bmfjax.kernels.relaxed.gibbs import (
     truncated_gibbs,
     update_factor,
 )
+from bmfjax.kernels.relaxed.scales import has_scales, move_scales
 
 MOVES = ("basis", "lines")
 
@@ -121,6 +122,8 @@ def soft_constraint_gibbs(density: RelaxedDensity, initial, moves: Sequence[str]
         if density.rate_gamma is not None:
             costs = {n: _cost(position[n], hardness) for n in FACTORS}
             position["rate"] = draw_factor_rate(density, keys[3], position | costs)
+            if has_scales(density, data):
+                position = move_scales(random.fold_in(keys[3], 1), density, position, data)
         position = move(keys[4], density, position, data, weight, basis_alone, hardness)
         return TruncatedGibbsState(position), sweep_info(density, position, data)
 

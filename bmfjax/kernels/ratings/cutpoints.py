@@ -129,7 +129,11 @@ def _scale_terms(position, density):
         shape, own_rate = density.effect_gamma
         linear += 2.0 * shape * len(FACTORS)
         rate += own_rate * sum(position[f"{side}_precision"] for side in FACTORS)
-    if density.rank:
+    if density.relevance:
+        shape, own_rate = density.relevance
+        linear += 2.0 * shape * density.rank
+        rate += own_rate * jnp.sum(position["usage_precision"])
+    elif density.rank:
         degrees = density.rank if density.factors.degrees is None else density.factors.degrees
         linear += density.rank * degrees
         rate += 0.5 * jnp.trace(position["usage_precision"]) / density.factors.scale
@@ -308,16 +312,20 @@ def _translate_mean(key, side, position, density, held=0):
     if held == density.rank:
         return position
     mine, other = FACTORS[side], OTHER[side]
-    mean, precision = position[f"{mine}_mean"], position[f"{mine}_precision"]
+    precision, factors = position[f"{mine}_precision"], position[mine]
     theirs, effect = position[FACTORS[other]], position[f"{other}_effect"]
     weight = position[f"{other}_precision"]
-    system = density.factors.strength * precision + weight * theirs.T @ theirs
-    linear = weight * theirs.T @ effect - density.factors.strength * precision @ mean
+    if density.relevance:  # the factors leave a mean of zero
+        stiffness = factors.shape[0] * jnp.diag(precision)
+        pull, means = precision * jnp.sum(factors, axis=0), {}
+    else:
+        means = {f"{mine}_mean": position[f"{mine}_mean"]}
+        stiffness = density.factors.strength * precision
+        pull = stiffness @ means[f"{mine}_mean"]
+    system = stiffness + weight * theirs.T @ theirs
+    linear = weight * theirs.T @ effect - pull
     solved = cholesky(jnp.c_[system, linear][held:, held:, None], panel=density.rank - held)
-    noise = random.normal(key, (density.rank - held, 1), mean.dtype)
+    noise = random.normal(key, (density.rank - held, 1), factors.dtype)
     d = jnp.pad(back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0], (held, 0))
-    return position | {
-        mine: position[mine] + d,
-        f"{mine}_mean": mean + d,
-        f"{other}_effect": effect - theirs @ d,
-    }
+    moved = {name: mean + d for name, mean in means.items()}
+    return position | moved | {mine: factors + d, f"{other}_effect": effect - theirs @ d}

@@ -110,6 +110,9 @@ class PMFDensity(NamedTuple):
     precision_gamma: tuple[float, float] = (1.0, 1.0)  # shape and rate
     effect_gamma: tuple[float, float] = (1.0, 1.0)
     factors: NormalWishart = NormalWishart()  # prior of mean and precision of either factor matrix
+    #: In its place, with means of zero: shape and rate of the Gamma prior of the precision that
+    #: each column of either factor matrix has of its own.
+    relevance: tuple[float, float] | None = None
     #: Mean and standard deviation of the intercept, or of every cut point before they are ordered.
     level: tuple[float, float] = (0.0, 10.0)
 
@@ -129,7 +132,8 @@ class PMFDensity(NamedTuple):
         found = ["cutpoints" if self.link == "ordered" else "intercept"]
         for side, factors in FACTORS.items():
             if self.rank:
-                found += [factors, f"{factors}_mean", f"{factors}_precision"]
+                mean = [] if self.relevance else [f"{factors}_mean"]
+                found += [factors, *mean, f"{factors}_precision"]
             if self.effects:
                 found += [f"{side}_effect", f"{side}_precision"]
         return tuple(found) + (("precision",) if self.learns_precision else ())
@@ -154,6 +158,7 @@ def check_density(density: PMFDensity) -> None:
         "the standard deviation of level": density.level[1],
         "precision_gamma": min(density.precision_gamma),
         "effect_gamma": min(density.effect_gamma),
+        "relevance": 1.0 if density.relevance is None else min(density.relevance),
     }
     for name, value in scales.items():
         positive(name, value)
@@ -170,7 +175,11 @@ def log_prior(density: PMFDensity, position):
     if density.learns_precision:
         total += _gamma(position["precision"], density.precision_gamma)
     for side, factors in FACTORS.items():
-        if density.rank:
+        if density.rank and density.relevance:
+            precision = position[f"{factors}_precision"]
+            total += jnp.sum(_gamma(precision, density.relevance))
+            total += _normal(position[factors], 0.0, precision**-0.5)
+        elif density.rank:
             shared = position[f"{factors}_mean"], position[f"{factors}_precision"]
             total += normal_wishart.log_prob(*shared, density.factors)
             total += normal_wishart.log_prob_of_vectors(position[factors], *shared)

@@ -27,6 +27,18 @@ A sweep draws, at inverse temperature :math:`\beta` of the likelihood,
     factor matrix and the other side's effects; the noise precision where it is learned; means,
     precision matrices and the effects' precisions.
 
+Relevance of columns
+    In place of the Normal-Wishart priors every column of either factor matrix may have a mean of
+    zero and a precision of its own, :math:`u_{ik} \sim N(0, \alpha_k^{-1})`, with a Gamma prior
+    (`PMFDensity.relevance`). It is drawn from
+
+    .. math::
+
+       \alpha_k \mid u \sim \mathrm{Gamma}\big(a + n/2,\ b + \tfrac12\sum_i u_{ik}^2\big),
+
+    and is high where the data do not need the factor (automatic relevance determination; Bishop
+    1999, "Variational principal components", ICANN, whose prior this is).
+
 Known coordinates
     Of the columns' factors the first may be known (`EntryBlocks.known`):
     :math:`v_j = (a_j, w_j)`. They are data, of the vectors as the entries are of the fits. What is
@@ -176,7 +188,8 @@ def _random_position(key, data: EntryBlocks, density: PMFDensity) -> dict:
                 known = data.known.astype(dtype)
                 position[factors] = position[factors].at[:, : known.shape[1]].set(known)
             position[f"{factors}_mean"] = jnp.zeros(rank, dtype)
-            position[f"{factors}_precision"] = rank * jnp.eye(rank, dtype=dtype)
+            precision = jnp.ones(rank) if density.relevance else jnp.eye(rank)
+            position[f"{factors}_precision"] = rank * precision.astype(dtype)
         if density.effects:
             position[f"{side}_effect"] = jnp.zeros(size, dtype)
             position[f"{side}_precision"] = jnp.ones((), dtype)
@@ -198,10 +211,15 @@ def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperatur
 
     With rate 1: `factors` (2, rank), `effects` (2,) and `noise` ().
     """
-    rank, factors = density.rank, density.factors
+    rank, relevance = density.rank, density.relevance
     entries = inverse_temperature * jnp.sum(data.by_row.count)
     shapes = [
-        *(gamma_shapes(n, rank, factors) for n in data.shape),
+        *(
+            jnp.full(rank, relevance[0] + 0.5 * n)
+            if relevance
+            else gamma_shapes(n, rank, density.factors)
+            for n in data.shape
+        ),
         jnp.array([density.effect_gamma[0] + 0.5 * n for n in data.shape]),
         (density.precision_gamma[0] + 0.5 * entries)[None],
     ]
@@ -213,7 +231,11 @@ def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperatur
 def _draw_shared(key, position, gammas, density: PMFDensity) -> dict:
     """Draw means and precision matrices of the factors, and the effects' precisions."""
     drawn = {}
-    if density.rank:
+    if density.relevance:
+        for factors, gamma in zip(FACTORS.values(), gammas["factors"], strict=True):
+            squares = jnp.sum(position[factors] ** 2, axis=0)
+            drawn[f"{factors}_precision"] = gamma / (density.relevance[1] + 0.5 * squares)
+    elif density.rank:
         both = [moments(position[factors]) for factors in FACTORS.values()]
         draw = functools.partial(draw_normal_wishart, prior=density.factors)
         mean, precision = jax.vmap(lambda k, x, g: draw(k, x, gammas=g))(

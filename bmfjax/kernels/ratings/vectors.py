@@ -133,8 +133,12 @@ def _prior(side, position, density):
     mean, precision = jnp.zeros(width, some.dtype), jnp.zeros((width, width), some.dtype)
     if rank:
         factors = FACTORS[side]
-        mean = mean.at[:rank].set(position[f"{factors}_mean"])
-        precision = precision.at[:rank, :rank].set(position[f"{factors}_precision"])
+        own = position[f"{factors}_precision"]
+        if density.relevance:
+            own = jnp.diag(own)
+        else:
+            mean = mean.at[:rank].set(position[f"{factors}_mean"])
+        precision = precision.at[:rank, :rank].set(own)
     if density.effects:
         precision = precision.at[rank, rank].set(position[f"{side}_precision"])
     return mean, precision

@@ -14,7 +14,8 @@ which follows from Gonsior 2019, equation 3.2, with noise precision :math:`\tau`
 sampler of Schmidt, Winther and Hansen (2009) for non-negative factors is the case
 :math:`u = \infty`. A sweep draws column k of the usage for all rows at once, k in
 turn, then the basis in the same way, then :math:`\tau` from its Gamma conditional and
-learned rates from theirs. All rows share G, so that besides one product with the data
+learned rates from theirs; where both sides share these, factors and rates then move together
+(`bmfjax.kernels.relaxed.scales`). All rows share G, so that besides one product with the data
 per factor matrix, and the residual, nothing in a sweep costs rows times columns.
 
 What it leaves invariant
@@ -63,6 +64,7 @@ from bmfjax.kernels.relaxed.density import (
     log_likelihood,
     log_prior,
 )
+from bmfjax.kernels.relaxed.scales import has_scales, move_scales
 
 #: Below this parameter a Beta density has visible mass where 1 - x rounds to 1 or 0.
 LEAST_BETA = 0.3
@@ -135,13 +137,16 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
                 getattr(density, factor), weight, position.get("rate"),
                 first=density.first_free(factor),
             )  # fmt: skip
+        if density.rate_gamma is not None:
+            position["rate"] = draw_factor_rate(density, keys[3], position)
+            if has_scales(density, data):
+                key_scales = random.fold_in(keys[3], 1)
+                position = move_scales(key_scales, density, position, data, inverse_temperature)
         rss = residual_sum_of_squares(position["usage"], position["basis"], data)
         if density.precision is None:
             position["precision"] = draw_precision(
                 density, keys[2], position, data, inverse_temperature, rss
             )
-        if density.rate_gamma is not None:
-            position["rate"] = draw_factor_rate(density, keys[3], position)
         info = sweep_info(density, position, data, inverse_temperature, rss)
         return TruncatedGibbsState(position), info
 

@@ -1,0 +1,183 @@
+"""Fits that find the number of factors by their relevance: all that sample real factors.
+
+There are as many factors as are allowed, each with a rate or a precision of its own that is
+learned, and shrinks it where the data do not need it. How many are used is counted at every draw
+by `bmfjax.kernels.used_factors`, and so is its posterior, P(rank). The same rule chooses what is
+shown: what a draw does not use is handed to the factors that it uses, and the result has those
+that at least half of the draws use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bmfjax import verdict
+from bmfjax.data import InputError
+from bmfjax.families.base import FACTORS, Data, Request, kept_factors
+from bmfjax.infer import ChainRun
+from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
+
+#: Of the random numbers of a fit, beside those of its chains.
+START_STREAM = 2**31 - 3
+#: What counts as a factor, and what is believed of their number beforehand, for the report.
+COUNTED = (
+    "A factor counts in a draw where it adds more to the product than a factor that fits noise "
+    "alone would. Factors that share their rows or their columns count once. One that is weaker "
+    "than that does not count, even where it is real."
+)
+BEFOREHAND = (
+    "every factor has a scale of its own, whose prior has most of its mass where it adds nothing"
+)
+
+
+class NoiseEdge(NamedTuple):
+    """The noise edge of a data set: what it is multiplied by, and the lines that are looked at."""
+
+    factor: float  # in standard deviations of the noise
+    rows: np.ndarray | None  # those of which some entry is observed; None: all
+    columns: np.ndarray | None
+
+
+def noise_edge(data: Data) -> NoiseEdge:
+    """Return the noise edge of a data set; lines without entries have draws of the prior."""
+    informed = [
+        np.setdiff1d(np.arange(size), empty)
+        for size, empty in zip(data.shape, (data.empty_rows, data.empty_columns), strict=True)
+    ]
+    numbers = [len(lines) for lines in informed]
+    observed = data.num_rows * data.num_columns - data.num_missing
+    some = (
+        None if number == size else lines
+        for lines, number, size in zip(informed, numbers, data.shape, strict=True)
+    )
+    return NoiseEdge(edge_in_noise(*numbers, observed), *some)
+
+
+def counted(algorithm: Algorithm, data: Data, noise_sd: Callable) -> Algorithm:
+    """Return the algorithm that observes `rank`; ``noise_sd(observed)`` is that of the noise."""
+    edge = noise_edge(data)
+    return counting(algorithm, edge.factor, noise_sd, (edge.rows, edge.columns))
+
+
+def noise_sd(precision) -> Callable:
+    """Return ``noise_sd(observed)`` of normal noise with this precision: a number, or a prior."""
+    if isinstance(precision, float):
+        return lambda found: np.float32(precision**-0.5)
+    return lambda found: found["precision"] ** -0.5
+
+
+def random_start(request: Request, precision, upper: float) -> dict:
+    """Return where chains of nonnegative factors start: all of them as large as the data allow.
+
+    From there those that are not needed vanish; one that has vanished seldom comes back.
+    """
+    data, rank = request.data, int(request.rank)
+    values = data.dense(np.float64)
+    mean = float(np.nanmean(values))
+    rate = (rank / mean) ** 0.5
+    keys = jax.random.split(jax.random.fold_in(request.key, START_STREAM))
+    start = {
+        name: np.clip(
+            np.asarray(jax.random.exponential(key, (request.num_chains, size, rank))) / rate,
+            np.finfo(np.float32).tiny, upper,
+        ).astype(np.float32)
+        for key, name, size in zip(keys, FACTORS, data.shape, strict=True)
+    }  # fmt: skip
+    start["rate"] = np.full((request.num_chains, rank), rate, np.float32)
+    if not isinstance(precision, float):
+        spread = max(float(np.nanvar(values)), np.finfo(np.float32).tiny)
+        start["precision"] = np.full(request.num_chains, 1.0 / spread, np.float32)
+    return start
+
+
+def figures(request: Request, run: ChainRun, trace: Mapping) -> dict:
+    """Return what the draws say of the number of factors, where it is found."""
+    return verdict.of_rank(trace["rank"][:, run.warmup_steps :]) if request.finds_rank else {}
+
+
+def used_draws(data: Data, usage, basis, noise_sd) -> np.ndarray:
+    """Tell which factors every kept draw uses, (chain, draw, rank) bool.
+
+    `usage` and `basis` are (chain, draw, lines, rank), `noise_sd` is () or (chain, draw).
+    """
+    edge = noise_edge(data)
+    chains, kept, _, rank = usage.shape
+    edges = np.broadcast_to(edge.factor * np.asarray(noise_sd, np.float32), (chains, kept))
+    of_chain = jax.jit(lambda draws: jax.lax.map(lambda draw: used_factors(*draw), draws))
+    found = np.empty((chains, kept, rank), bool)
+    for c in range(chains):  # one at a time, as memory goes
+        factors = (
+            f[c] if lines is None else f[c][:, lines]
+            for f, lines in ((usage, edge.rows), (basis, edge.columns))
+        )
+        found[c] = of_chain((*factors, edges[c]))
+    return found
+
+
+def handed_over(usage, basis, used, upper: float = np.inf) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return nonnegative draws whose unused factors are empty, and what they had is with others.
+
+    An unused factor goes to the one used factor that it is most like, on the side on which they
+    are alike: where :math:`x_l \approx c\,x_k`, :math:`y_k + c\,y_l` takes the place of
+    :math:`y_k`, at most `upper`.
+
+    Parameters
+    ----------
+    usage, basis : (chain, draw, lines, rank) float
+    used : (chain, draw, rank) bool
+    upper : float
+    """
+    pair = [np.array(f) for f in (usage, basis)]
+    for c in range(len(used)):
+        moved = _hand_over_maps(*(f[c] for f in pair), used[c])
+        for f, maps in zip(pair, moved, strict=True):
+            f[c] = np.minimum(f[c] @ maps.astype(f.dtype), upper)
+    return tuple(pair)
+
+
+def _hand_over_maps(usage, basis, used) -> list[np.ndarray]:
+    """Return what both factor matrices of every draw are multiplied by, (draw, rank, rank) each."""
+    grams = [np.einsum("dik,dil->dkl", f, f, dtype=float) for f in (usage, basis)]
+    squares = [np.maximum(np.einsum("dkk->dk", g), 1e-300) for g in grams]
+    cosines = [
+        g / np.sqrt(s[:, :, None] * s[:, None, :]) for g, s in zip(grams, squares, strict=True)
+    ]
+    alike = np.where(used[:, None, :], np.maximum(*cosines), -1.0)
+    to = alike.argmax(-1)  # (draw, rank)
+    draw, factor = np.nonzero(~used & used.any(-1, keepdims=True))
+    taker = to[draw, factor]
+    shared = cosines[1][draw, factor, taker] >= cosines[0][draw, factor, taker]
+    maps = [used[:, :, None] * np.eye(used.shape[1]) for _ in FACTORS]
+    # Alike in the basis, it adds its usage; alike in the usage, its basis.
+    for side, adds in ((0, shared), (1, ~shared)):
+        at = draw[adds], factor[adds], taker[adds]
+        other = 1 - side
+        share = grams[other][at] / squares[other][at[0], at[2]]
+        maps[side][at] = share
+    return maps
+
+
+def kept_of(usage) -> np.ndarray:
+    """Return the factors (chain, draw, lines, rank) that at least half of the draws use."""
+    return kept_factors((usage != 0).any(2))
+
+
+def refuse_priors(request: Request, names: Mapping[str, str]) -> None:
+    """Refuse priors, `names` of which say why, that a fit of unknown rank has no use for."""
+    for name, why in names.items():
+        if name in (request.priors or {}):
+            raise InputError(f"rank is 'auto', and prior {name!r} {why}; leave it out")
+
+
+def refuse_relevance(request: Request, name: str) -> None:
+    """Refuse the prior of the factors' scales where their number is given."""
+    if not request.finds_rank and name in (request.priors or {}):
+        raise InputError(
+            f"prior {name!r} is of scales by which factors may vanish, and rank is "
+            f"{request.rank}; give rank='auto', or leave it out"
+        )

@@ -1,0 +1,145 @@
+"""Factors that move together with their rates: the conditional, and the posterior."""
+
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+from jax import lax, random
+
+from bmfjax.diagnostics import ess_bulk, geweke_scores
+from bmfjax.infer.mcmc.relaxed import entry_prior
+from bmfjax.kernels.nonnegative.gibbs import nonnegative_gibbs
+from bmfjax.kernels.relaxed import scales
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.density import RelaxedDensity, log_joint
+from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
+from tests.kernels.exactness import fast_jit, new_problem, simulator
+
+INF = float("inf")
+OBSERVED = np.ones((5, 4), bool)
+OBSERVED[[0, 2, 3], [1, 2, 0]] = False
+
+
+def density_of(upper, precision=3.0):
+    prior = entry_prior("ard", upper=upper)
+    return RelaxedDensity(prior, prior, precision, None, None, (1.5, 0.5))
+
+
+@pytest.mark.parametrize("observed", [np.ones_like(OBSERVED), OBSERVED], ids=["complete", "gaps"])
+@pytest.mark.parametrize("upper", [1.0, INF])
+def test_a_factor_is_moved_along_its_density(upper, observed):
+    """Against quadrature of the joint density along the line, and its Jacobian."""
+    rng = np.random.default_rng(0)
+    values = np.where(observed, rng.normal(0.4, 0.5, observed.shape), np.nan)
+    data, density, power = matrix_data(values), density_of(upper), 0.7
+    start = {
+        "usage": jnp.asarray(rng.uniform(0.1, 0.8, (5, 1)), jnp.float32),
+        "basis": jnp.asarray(rng.uniform(0.1, 0.8, (4, 1)), jnp.float32),
+        "rate": jnp.array([0.9], jnp.float32),
+    }
+
+    @fast_jit
+    def many(keys):
+        def chain(key):
+            def step(position, key):
+                return scales.move_scales(key, density, position, data, power), None
+
+            return lax.scan(step, start, random.split(key, 12))[0]["rate"][0]
+
+        return jax.vmap(chain)(keys)
+
+    drawn = -np.log(np.asarray(many(random.split(random.key(1), 1500)), float) / 0.9)
+    most = float(scales._most(density, start["usage"], start["basis"])[0])
+    t = np.linspace(-9.0, min(most, 3.0), 4001)
+
+    def along(t):
+        s = jnp.exp(t)
+        moved = {n: start[n] * s for n in ("usage", "basis")} | {"rate": start["rate"] / s}
+        # s^9 from the nine entries, 1/s from the rate.
+        return log_joint(density, moved, data, power) + 8.0 * t
+
+    logs = np.asarray(fast_jit(jax.vmap(along))(jnp.asarray(t, jnp.float32)), float)
+    mass = np.concatenate([[0.0], np.cumsum(np.exp(logs - logs.max()))])[:-1]
+    scores = np.interp(drawn, t, mass / mass[-1])
+    assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+def test_a_factor_that_explains_nothing_has_a_rate_of_the_prior():
+    data, density = matrix_data(np.zeros((5, 4))), density_of(INF, precision=1e-12)
+    start = {
+        "usage": jnp.full((5, 3), 0.01),
+        "basis": jnp.full((4, 3), 0.01),
+        "rate": jnp.full(3, 1.0),
+    }
+    many = fast_jit(
+        lambda keys: jax.vmap(
+            lambda key: lax.scan(
+                lambda p, k: (scales.move_scales(k, density, p, data), None),
+                start, random.split(key, 12),
+            )[0]["rate"]
+        )(keys)
+    )  # fmt: skip
+    rates = np.asarray(many(random.split(random.key(2), 500))).ravel()
+    assert scipy.stats.kstest(rates, scipy.stats.gamma(1.5, scale=2.0).cdf).pvalue > 1e-3
+
+
+# ---- the posterior -------------------------------------------------------------------------------
+
+
+def statistics(position, data):
+    usage, basis, rate = position["usage"], position["basis"], position["rate"]
+    product = usage @ basis.T
+    return jnp.stack(
+        [
+            usage.sum(), (usage**2).sum(), basis.sum(), (basis[0] * basis[1]).sum(),
+            product[0, 0], (product**2).sum(), jnp.log(position["precision"]),
+            jnp.log(rate).sum(), rate.sum(), jnp.log(usage.sum(0) * rate).sum(),
+            (data.values * product).sum(),
+        ]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["box", "nonnegative"])
+def joint_test(request):
+    box = request.param == "box"
+    observed = OBSERVED if box else np.ones_like(OBSERVED)
+    problem = new_problem(
+        observed, rank=2, prior="ard", upper=1.0 if box else INF,
+        precision=dist.Gamma(5.0, 1.0), rate=dist.Gamma(6.0, 3.0),
+    )  # fmt: skip
+
+    def algorithm(density, power):
+        """Right where `power`, of the Jacobian, is 0."""
+        make, right = truncated_gibbs if box else nonnegative_gibbs, scales._log_prior
+        plain = make(density, None)
+
+        def faulty(density, t, *others):
+            return right(density, t, *others) + power * t
+
+        def step(*arguments):
+            with mock.patch.object(scales, "_log_prior", faulty):
+                return plain.step(*arguments)
+
+        return plain._replace(step=step)
+
+    run = simulator(problem, algorithm, statistics, num_chains=300, num_draws=30, thin=2)
+
+    def scores(power):
+        marginal, successive = run(random.key(3), True, jnp.float32(power))
+        return np.abs(geweke_scores(marginal, successive)), ess_bulk(successive).min()
+
+    return scores
+
+
+def test_factors_and_their_rates_have_the_joint_distribution_of_the_model(joint_test):
+    scores, effective = joint_test(0.0)
+    assert effective > 400
+    assert scores.max() < 4.2
+
+
+def test_a_wrong_jacobian_shows(joint_test):
+    assert joint_test(3.0)[0].max() > 6

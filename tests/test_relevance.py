@@ -1,0 +1,264 @@
+"""Fits that find the number of factors by relevance: all models but the Boolean and logistic."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+
+import bmfjax
+from bmfjax import models, verdict
+from bmfjax.cli import main
+from bmfjax.data import InputError
+from bmfjax.families.relevance import handed_over, noise_edge, used_draws
+from bmfjax.posterior.principal import principal_draws
+from bmfjax.report.page import render
+from tests.test_rank import three_tiles
+
+MAX_RANK = 6
+SIZE = {"max_rank": MAX_RANK, "num_chains": 2, "num_warmup": 200, "num_samples": 100}
+SIZE |= {"progress": False}
+
+
+def parts():
+    """Three nonnegative factors with noise."""
+    r = np.random.default_rng(0)
+    usage, basis = (r.exponential(size=(n, 3)) * (r.random((n, 3)) < 0.6) for n in (30, 24))
+    product = usage @ basis.T
+    return product + product.std() / 4 * r.normal(size=product.shape)
+
+
+def fits(seed=0, rows=40, columns=30):
+    """Three real factors of like size."""
+    r = np.random.default_rng(seed)
+    return np.sqrt(3.0) * r.normal(size=(rows, 3)) @ r.normal(size=(3, columns)) / 1.5
+
+
+def ratings():
+    r = np.random.default_rng(1)
+    values = 3.0 + 0.5 * r.normal(size=(40, 1)) + fits() + 0.5 * r.normal(size=(40, 30))
+    return np.where(r.random(values.shape) < 0.8, values, np.nan)
+
+
+def bits():
+    return (fits(2, 50, 40) + np.random.default_rng(3).normal(size=(50, 40)) > 0).astype(float)
+
+
+def stars():
+    noisy = fits(4) + np.random.default_rng(5).normal(size=(40, 30))
+    return np.digitize(noisy, [-2.0, -0.7, 0.7, 2.0]) + 1.0
+
+
+def noise(kind):
+    r = np.random.default_rng(6)
+    if kind == "bits":
+        return (r.random((40, 30)) < 0.4).astype(float)
+    return 2.0 + 0.3 * r.normal(size=(40, 30))
+
+
+def transposed(matrices):
+    return matrices.swapaxes(-1, -2)
+
+
+PROBLEMS = {
+    "relaxed": three_tiles, "nmf": parts, "pmf": ratings, "probit": bits, "ordered-probit": stars
+}  # fmt: skip
+
+
+@functools.cache
+def fitted(model):
+    return bmfjax.fit(PROBLEMS[model](), "auto", model=model, **SIZE)
+
+
+@pytest.mark.parametrize("model", PROBLEMS)
+def test_the_number_of_factors_is_found(model):
+    fit = fitted(model)
+    found = fit.rank_probabilities
+    assert max(found, key=found.get) == fit.scalars["rank"] == fit.rank == 3
+    assert sum(found.values()) == pytest.approx(1.0)
+    # The same in every draw, or with an R-hat.
+    assert len(found) == 1 or fit.scalars["rhat_rank"] < 1.1
+    assert fit.trace["rank"].shape == fit.trace["log_joint"].shape
+    assert fit.agreement.shape == (3,) and fit.agreement.min() > 0.6
+    assert fit.settings["finds_rank"] and fit.settings["rank"] == MAX_RANK
+
+
+@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
+def test_noise_has_hardly_any_factors(model):
+    """Of nonnegative ones one that is the mean, which a matrix of ratings has in its effects."""
+    fit = bmfjax.fit(noise("bits" if model == "relaxed" else ""), "auto", model=model, **SIZE)
+    most = 0 if model == "pmf" else 1
+    assert sum(p for n, p in fit.rank_probabilities.items() if n <= most) > 0.5
+    assert fit.rank == 1  # a result has a column
+
+
+def test_what_is_kept_is_what_was_counted():
+    """The rule that counts at every step, and that of the draws that are kept, are one."""
+    fit = fitted("nmf")
+    used = (fit.usage_draws != 0).any(2)
+    kept = fit.trace["rank"][:, int(fit.scalars["num_warmup"]) :]
+    kept = kept[:, int(fit.scalars["thinning"]) - 1 :: int(fit.scalars["thinning"])]
+    np.testing.assert_array_equal(used.sum(-1), np.minimum(kept, fit.rank))
+    assert fit.rate_draws.shape == used.shape and (fit.rate_draws < 20).all()
+    product = fit.usage_draws.mean((0, 1)) @ fit.basis_draws.mean((0, 1)).T
+    assert np.corrcoef(product.ravel(), parts().ravel())[0, 1] > 0.95
+
+
+def test_the_verdict_speaks_of_the_number_of_factors():
+    r = np.random.default_rng(0)
+    trace = {"log_joint": r.normal(size=(2, 100)), "rank": np.repeat([[2], [3]], 100, axis=1)}
+    trace["rank"][0, 0] = 3
+    entries = verdict.Mixing(np.ones(5), np.full(5, 1e3))
+    for judged in (
+        verdict.of_chains(entries, 2, np.nan, np.ones(2), trace, exact=True),
+        verdict.of_ratings(entries, 2, np.ones(2), trace),
+    ):
+        assert "number of factors has an R-hat of" in judged["verdict"]
+        assert judged["verdict"].startswith("Do not rely") and judged["rhat_rank"] > 1.2
+
+
+def test_what_a_draw_does_not_use_goes_to_the_factor_it_is_like():
+    r = np.random.default_rng(0)
+    usage, basis = r.exponential(size=(1, 2, 9, 3)), r.exponential(size=(1, 2, 7, 3))
+    basis[0, 0, :, 2] = 0.5 * basis[0, 0, :, 0]  # alike in the basis, in the first draw,
+    usage[0, 1, :, 2] = 2.0 * usage[0, 1, :, 1]  # and in the usage in the second
+    used = np.array([[[True, True, False], [True, True, False]]])
+    new = handed_over(usage, basis, used)
+    np.testing.assert_allclose(new[0] @ transposed(new[1]), usage @ transposed(basis))
+    assert not new[0][..., 2].any() and not new[1][..., 2].any()
+    assert handed_over(usage, basis, used, upper=1.0)[0].max() == 1.0
+    assert not handed_over(usage, basis, np.zeros_like(used))[0].any()
+
+
+def test_lines_without_entries_do_not_count():
+    values = np.where(np.arange(12)[:, None] < 10, parts()[:12, :10], np.nan)
+    data = bmfjax.RealMatrix(values)
+    edge = noise_edge(data)
+    assert len(edge.rows) == 10 and edge.columns is None
+    usage, basis = np.zeros((1, 2, 12, 1), np.float32), np.ones((1, 2, 10, 1), np.float32)
+    usage[..., 10:, 0] = 1e6  # drawn from the prior
+    assert not used_draws(data, usage, basis, 1.0).any()
+    assert used_draws(data, usage + 1e3, basis, np.ones((1, 2))).all()
+
+
+def test_the_largest_principal_factors_keep_their_prior():
+    """Means and precisions of what is left are those of a linear map of the vectors."""
+    r = np.random.default_rng(1)
+    drawn = {n: r.normal(size=(1, 2, s, 4)) for n, s in (("usage", 9), ("basis", 8))}
+    for n in ("usage", "basis"):
+        root = r.normal(size=(1, 2, 4, 4))
+        drawn |= {f"{n}_mean": r.normal(size=(1, 2, 4)), f"{n}_precision": root @ transposed(root)}
+    whole, some = principal_draws(drawn, (0, 0)), principal_draws(drawn, (0, 0), number=2)
+    size = np.linalg.svd(drawn["usage"] @ transposed(drawn["basis"]), compute_uv=False)[..., :2]
+    product = some["usage"] @ transposed(some["basis"])
+    np.testing.assert_allclose(np.linalg.svd(product, compute_uv=False)[..., :2], size)
+    for n in ("usage", "basis"):
+        covariance = np.linalg.inv(whole[f"{n}_precision"])
+        for d in range(2):
+            # Which of the four the two are, up to their signs.
+            cosine = (
+                np.abs(whole[n][0, d].T @ some[n][0, d]) / (whole[n][0, d] ** 2).sum(0)[:, None]
+            )
+            k = cosine.argmax(0)
+            np.testing.assert_allclose(cosine[k, [0, 1]], 1.0)
+            found = np.linalg.inv(some[f"{n}_precision"][0, d])
+            np.testing.assert_allclose(np.abs(found), np.abs(covariance[0, d][np.ix_(k, k)]))
+
+
+def test_ratings_of_new_rows_follow_from_the_factors_that_are_kept():
+    fit = fitted("pmf")
+    assert fit.other_draws["usage_precision"].shape[-2:] == (3, 3)
+    seen = ratings()[:6]
+    found = fit.given_new(seen).predict()
+    ok = ~np.isnan(seen)
+    assert np.corrcoef(found[ok], seen[ok])[0, 1] > 0.9
+    assert fitted("nmf").transform(parts()[:4]).shape == (4, 3)
+
+
+@pytest.mark.parametrize("model", ["nmf", "pmf"])
+def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
+    fit = fitted(model)
+    fit.save(tmp_path / "fit")
+    again = bmfjax.Fit.load(tmp_path / "fit")
+    assert again.rank_probabilities == fit.rank_probabilities and again.rank == 3
+    page = render(again)
+    assert "How many factors are there?" in page and "fits noise alone" in page
+    assert again.idata.posterior["usage"].shape[-1] == 3
+
+
+@pytest.mark.parametrize("model", ["nmf", "pmf"])
+def test_a_run_is_resumed_bit_for_bit(model, tmp_path):
+    options = SIZE | {"num_warmup": 20, "num_samples": 40}
+    whole = bmfjax.fit(PROBLEMS[model](), "auto", model=model, **options)
+    stored = options | {"checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(InputError, match="too few for a result"):
+        bmfjax.fit(PROBLEMS[model](), "auto", model=model, max_time=1e-3, **stored)
+    again = bmfjax.fit(PROBLEMS[model](), "auto", model=model, resume=True, **stored)
+    np.testing.assert_array_equal(again.trace["rank"], whole.trace["rank"])
+    np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
+
+
+def test_a_run_ends_by_itself():
+    options = SIZE | {"num_warmup": "auto", "num_samples": "auto", "max_time": 60.0}
+    fit = bmfjax.fit(ratings(), "auto", model="pmf", **options)
+    assert fit.rank == 3 and fit.scalars["num_draws"] >= 4
+
+
+def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
+    np.savetxt(tmp_path / "parts.csv", parts(), "%.4f", ",")
+    code = main(
+        ["fit", str(tmp_path / "parts.csv"), "--model", "nmf", "--rank", "auto", "--max-rank", "6",
+         "--chains", "2", "--warmup", "200", "--samples", "100", "--quiet",
+         "--output", str(tmp_path / "fit")]
+    )  # fmt: skip
+    assert code == 0
+    assert "3 factors with probability" in capsys.readouterr().out
+    assert "Number of factors" in (tmp_path / "fit" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("logistic", {}, "model 'logistic' is fitted by a variational approximation, whose spread"),
+        ("relaxed", {"sampler": "iasg"}, "sampler 'iasg' does not find the number"),
+        ("relaxed", {"priors": "normal"}, "prior 'usage' is 'normal', under which no factor"),
+        ("relaxed", {"priors": {"basis": "uniform"}}, "prior 'basis' is 'uniform', under which"),
+        ("nmf", {"priors": {"usage_rate": 1.0}}, "prior 'usage_rate' is one rate of all factors"),
+        ("pmf", {"priors": {"strength": 2.0}}, "prior 'strength' is of one precision matrix"),
+        ("nmf", {"anchors": {"one": [1.0] * 24}}, "anchors are factors that are there in any case"),
+        ("pmf", {"rank": 2, "priors": {"relevance": [1, 1]}}, "prior 'relevance' .* rank is 2"),
+        ("nmf", {"rank": 2, "priors": {"rate": dist.Gamma(1.0, 1.0)}}, "prior 'rate' .* rank is 2"),
+    ],
+)
+def test_what_would_have_no_say_is_refused(model, options, message):
+    options = {"rank": "auto", "progress": False} | options
+    data = three_tiles() if model in ("relaxed", "logistic") else parts()
+    with pytest.raises(InputError, match=message):
+        bmfjax.fit(data, model=model, **options)
+
+
+def test_the_nmf_model_has_rates_that_usage_and_basis_share():
+    model = functools.partial(models.nmf, rank=2, rate=dist.Gamma(2.0, 1.0))
+    trace = handlers.trace(handlers.seed(model, random.key(0))).get_trace(shape=(5, 4))
+    position = {n: trace[n]["value"] for n in ("usage", "basis", "rate", "precision")}
+    density = bmfjax.infer.NMFGibbs(model).bind(np.ones((5, 4)))
+    assert set(jax.eval_shape(density.algorithm.init, random.key(0), position, None).position) == {
+        "usage", "basis", "rate", "precision"
+    }  # fmt: skip
+    rate = position["rate"]
+    expected = dist.Gamma(2.0, 1.0).log_prob(rate).sum() + sum(
+        dist.Exponential(rate).log_prob(position[n]).sum() for n in ("usage", "basis")
+    )
+    found = sum(
+        jnp.sum(trace[n]["fn"].log_prob(trace[n]["value"])) for n in ("usage", "basis", "rate")
+    )
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    for name in ("usage_rate", "basis_rate"):
+        with pytest.raises(InputError, match=f"{name} is 2.0, and rate is the prior of rates"):
+            bmfjax.infer.NMFGibbs(functools.partial(model, **{name: 2.0})).bind(np.ones((5, 4)))
+        with pytest.raises(InputError, match=f"{name} is 2.0"):
+            handlers.seed(model, random.key(0))(shape=(5, 4), **{name: 2.0})
