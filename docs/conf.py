@@ -49,8 +49,8 @@ PUBLIC = (
 def link_to_code(app, env, node, contnode):
     """Link a name of the code that has no entry of its own; None for one that does not exist.
 
-    A docstring may name an object by its file. The link goes to its public name, else to the page of
-    its file. What is on no page stays as it is.
+    A docstring may name an object by its file. The link goes to its public name, else to where the
+    site has its file. What is on no page stays as it is.
     """
     name = node.get("reftarget", "")
     if node.get("refdomain") != "py" or not name.startswith("bmfjax."):

@@ -1,9 +1,9 @@
 """The code of the pages: what is printed there, and what it prints.
 
 A block marked ``python`` runs, in the order of its page, in one namespace. A ``text`` block right
-below it is what it printed. Blocks in other languages (``console``, and ``py`` for the code of other
-libraries) do not run. ``python docs/pages.py PAGE.md ...`` runs pages at full size and writes what
-the blocks print below them; without names it runs all pages.
+below it is what it printed. Blocks in other languages (``console``, and ``py`` for the code of
+other libraries) do not run. ``python docs/pages.py PAGE.md ...`` runs pages at full size and writes
+what the blocks print below them; without names it runs all pages.
 """
 
 import contextlib
@@ -55,8 +55,11 @@ def printed_below(page: str) -> list[tuple[Block, Block | None]]:
     return pairs
 
 
-def run(page: str, name: str) -> list[tuple[Block, Block | None, str]]:
-    """Run the blocks of a page in order; return each with its output below and what it printed."""
+def run(page: str, name: str) -> tuple[dict, list[tuple[Block, Block | None, str]]]:
+    """Run the blocks of a page in order.
+
+    Return what they define, and each block with the output below it and what it printed now.
+    """
     names: dict = {"__name__": "__main__"}
     told = []
     for block, below in printed_below(page):
@@ -66,12 +69,12 @@ def run(page: str, name: str) -> list[tuple[Block, Block | None, str]]:
         with contextlib.redirect_stdout(output):
             exec(compile(code, name, "exec"), names)
         told.append((block, below, output.getvalue()))
-    return told
+    return names, told
 
 
 def filled(page: str, name: str) -> str:
     """Return a page with what its blocks print."""
-    for block, below, output in reversed(run(page, name)):
+    for block, below, output in reversed(run(page, name)[1]):
         lines = "\n".join(line.rstrip() for line in output.rstrip().splitlines())
         end = block.end if below is None else below.end
         shown = f"\n\n```text\n{lines}\n```" if lines else ""
