@@ -8,10 +8,12 @@ what the blocks print below them; without names it runs all pages.
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
 import tempfile
+import textwrap
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +45,7 @@ def printed_below(page: str) -> list[tuple[Block, Block | None]]:
     """Return the blocks that run, each with the output that stands below it, if there is one."""
     found = blocks(page)
     pairs = []
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for block, following in itertools.zip_longest(found, found[1:]):
         if block.language != "python":
             continue
         adjacent = (
@@ -72,10 +74,15 @@ def run(page: str, name: str) -> tuple[dict, list[tuple[Block, Block | None, str
     return names, told
 
 
+def wrapped(line: str) -> str:
+    """Wrap a long line, as a terminal does."""
+    return "\n".join(textwrap.wrap(line, 98)) if len(line) > 98 else line.rstrip()
+
+
 def filled(page: str, name: str) -> str:
     """Return a page with what its blocks print."""
     for block, below, output in reversed(run(page, name)[1]):
-        lines = "\n".join(line.rstrip() for line in output.rstrip().splitlines())
+        lines = "\n".join(wrapped(line) for line in output.rstrip().splitlines())
         end = block.end if below is None else below.end
         shown = f"\n\n```text\n{lines}\n```" if lines else ""
         page = page[: block.end] + shown + page[end:]

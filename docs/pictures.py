@@ -55,6 +55,14 @@ def stars(noise: float, precision: float | None):
     return bmfjax.fit(values, rank=2, model="pmf", priors=priors, seed=0, progress=False)
 
 
+def spectra():
+    """Return a fit of nonnegative factors that the data determine."""
+    rng = np.random.default_rng(0)
+    values = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.5, size=(3, 30))
+    values += rng.normal(0, 0.05, values.shape)
+    return bmfjax.fit(values, rank=3, model="nmf", seed=0, progress=False)
+
+
 def main() -> None:
     """Fit and draw."""
     good = bmfjax.fit("house-votes", rank=4, seed=0, progress=False)
@@ -66,7 +74,7 @@ def main() -> None:
     write("traces", plots.trace_figure(good), plots.trace_figure(bad))
     write("rhat", checks.convergence_figure(good), checks.convergence_figure(bad))
     write("agreement", checks.agreement_figure(good), checks.agreement_figure(bad))
-    write("spread", checks.spread_figure(good.spread), checks.spread_figure(bad.spread))
+    write("spread", checks.spread_figure(spectra().spread), checks.spread_figure(bad.spread))
     write(
         "basis",
         factors.basis_figure(good, factors.UNIT),
