@@ -15,7 +15,7 @@ import pytest
 
 import bmfjax
 from bmfjax.cli import build_parser
-from bmfjax.families import FAMILIES
+from bmfjax.families import FAMILIES, ask
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -34,24 +34,28 @@ _FITS = {}
 
 
 def small_fit(data, rank, **options):
-    """Fit with few draws, once for all pages; as `bmfjax.fit` otherwise."""
+    """Check what is asked for, and fit with few draws, once for all pages."""
+    kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
+    ask(data, rank, **{n: v for n, v in kept.items() if n != "progress"})
     options |= {"num_chains": 2, "progress": False}
+    model = options.pop("model", "ormachine")
     if options.get("sampler") == "smc":
         options["sampler_options"] = {"num_particles": 32}
     else:
-        options |= {"num_warmup": 50, "num_samples": 30}
-    if options.get("model") == "logistic":
-        options["num_warmup"] = 5
-    elif options.get("model", "ormachine") == "ormachine" and isinstance(rank, int):
-        # Without temperatures: a program less to compile.
-        options.setdefault("sampler_options", {"update": "collapsed"})
+        options |= {"num_warmup": 5 if model == "logistic" else 50, "num_samples": 30}
+    if rank == "auto":
+        options["max_rank"] = 2
+    elif model == "ormachine" and "sampler" not in options:
+        # One sampler, without temperatures, and one rank of the votes: fewer programs to compile.
+        options["sampler_options"] = {"update": "collapsed"}
+        rank = 4 if isinstance(data, str) and data == "house-votes" else rank
     if "checkpoint" in options:
-        return _WHOLE_FIT(data, rank, **options)
+        return _WHOLE_FIT(data, rank, model=model, **options)
     # A page may hand over the matrix that another names.
     named = isinstance(data, bmfjax.BinaryMatrix) and data.name
-    key = named or (data if isinstance(data, str) else _bytes(data)), rank, repr(options)
+    key = model, rank, repr(options), named or (data if isinstance(data, str) else _bytes(data))
     if key not in _FITS:
-        _FITS[key] = _WHOLE_FIT(data, rank, **options)
+        _FITS[key] = _WHOLE_FIT(data, rank, model=model, **options)
     return _FITS[key]
 
 
@@ -62,10 +66,10 @@ def _bytes(data):
 
 
 def small_ranks(data, ranks, **options):
-    """Compare two ranks by little, without what takes fits of its own."""
+    """Compare two ranks without what takes fits of its own."""
     options |= {"num_chains": 2, "num_warmup": 50, "num_samples": 30, "progress": False}
     options["sampler_options"] = {"update": "collapsed"}
-    return _WHOLE_RANKS(data, "1:2", without=("evidence", "blocks"), **options)
+    return _WHOLE_RANKS(data, "1:2", without=("evidence", "entries", "blocks"), **options)
 
 
 def small_mcmc(kernel, **options):
