@@ -1,9 +1,11 @@
 """Draw the pictures of "Reading the report": each figure of a good fit above that of a bad one.
 
-``python docs/pictures.py`` fits small matrices for some minutes and writes ``docs/pictures/*.png``.
+``python docs/pictures.py [NAME ...]`` fits small matrices and writes ``docs/pictures/NAME.png``.
 """
 
+import functools
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,34 +65,58 @@ def spectra():
     return bmfjax.fit(values, rank=3, model="nmf", seed=0, progress=False)
 
 
-def main() -> None:
-    """Fit and draw."""
+@functools.cache
+def votes():
+    """Return a good fit of the votes, and a bad one."""
     good = bmfjax.fit("house-votes", rank=4, seed=0, progress=False)
     bad = bmfjax.fit(
         "house-votes", rank=6, num_warmup=50, num_samples=100, seed=0, progress=False,
         sampler_options={"update": "gibbs"},
     )  # fmt: skip
-    print(good.verdict, bad.verdict, sep="\n")
-    write("traces", plots.trace_figure(good), plots.trace_figure(bad))
-    write("rhat", checks.convergence_figure(good), checks.convergence_figure(bad))
-    write("agreement", checks.agreement_figure(good), checks.agreement_figure(bad))
-    write("spread", checks.spread_figure(spectra().spread), checks.spread_figure(bad.spread))
-    write(
-        "basis",
-        factors.basis_figure(good, factors.UNIT),
-        factors.basis_figure(bad, factors.UNIT),
-        beside=True,
-    )
-    found, unsure = (
-        bmfjax.fit("davis", rank="auto", num_warmup=w, num_samples=n, seed=0, progress=False)
-        for w, n in ((1000, 2000), (5, 30))
-    )
-    write("number", number.number_figure(found), number.number_figure(unsure), beside=True)
-    right, wrong = (
-        ratings.calibration_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
-    )
-    write("calibration", right, wrong, beside=True)
+    return good, bad
+
+
+def number_of_factors(warmup: int, draws: int):
+    """Return a fit that finds the number of factors."""
+    return bmfjax.fit(
+        "davis", rank="auto", max_rank=5, num_warmup=warmup, num_samples=draws, seed=0,
+        progress=False,
+    )  # fmt: skip
+
+
+def _of_votes(draw):
+    return lambda: [draw(fit) for fit in votes()]
+
+
+#: Figures of a good and of a bad fit, and whether they stand beside each other.
+PICTURES = {
+    "traces": (_of_votes(plots.trace_figure), False),
+    "rhat": (_of_votes(checks.convergence_figure), False),
+    "agreement": (_of_votes(checks.agreement_figure), False),
+    "basis": (_of_votes(lambda fit: factors.basis_figure(fit, factors.UNIT)), True),
+    "spread": (
+        lambda: [checks.spread_figure(fit.spread) for fit in (spectra(), votes()[1])],
+        False,
+    ),
+    "number": (
+        lambda: [number.number_figure(number_of_factors(*n)) for n in ((500, 500), (5, 30))],
+        True,
+    ),
+    "calibration": (
+        lambda: [
+            ratings.calibration_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
+        ],
+        True,
+    ),
+}
+
+
+def main(names) -> None:
+    """Draw the pictures that are named, or all."""
+    for name in names or PICTURES:
+        draw, beside = PICTURES[name]
+        write(name, *draw(), beside=beside)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
