@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import bmfjax
-from bmfjax.report import checks, factors, number, plots, ratings, style
+from bmfjax.report import checks, factors, plots, ratings, style
 
 FOLDER = Path(__file__).parent / "pictures"
 DPI = 72
@@ -76,14 +76,6 @@ def votes():
     return good, bad
 
 
-def number_of_factors(warmup: int, draws: int):
-    """Return a fit that finds the number of factors."""
-    return bmfjax.fit(
-        "davis", rank="auto", max_rank=5, num_warmup=warmup, num_samples=draws, seed=0,
-        progress=False,
-    )  # fmt: skip
-
-
 def _of_votes(draw):
     return lambda: [draw(fit) for fit in votes()]
 
@@ -97,10 +89,6 @@ PICTURES = {
     "spread": (
         lambda: [checks.spread_figure(fit.spread) for fit in (spectra(), votes()[1])],
         False,
-    ),
-    "number": (
-        lambda: [number.number_figure(number_of_factors(*n)) for n in ((500, 500), (5, 30))],
-        True,
     ),
     "calibration": (
         lambda: [
