@@ -56,9 +56,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Attributes
     ----------
-    components_ : (n_components_, n_features) float64
+    components_ : ``(n_components_, n_features)`` float64
         Posterior means of the basis, largest component first.
-    components_binary_ : (n_components_, n_features) bool
+    components_binary_ : ``(n_components_, n_features)`` bool
         The most probable components.
     n_components_ : int
     n_features_in_ : int
@@ -157,7 +157,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Returns
         -------
-        (n_samples, n_components_) float64
+        ``(n_samples, n_components_)`` float64
             Posterior means of the usage; see `Fit.transform`.
         """
         check_is_fitted(self)
@@ -171,7 +171,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        X : (n_samples, n_components_) array
+        X : ``(n_samples, n_components_)`` array
             Usages in [0, 1], as `transform` returns them.
 
         Returns

@@ -59,7 +59,7 @@ monitoring.register_event_duration_secs_listener(_listen)
 #: Files that take longest. Workers take files in order: were these last, one would wait for the
 #: other. First what compiles programs that other files run too.
 _LONGEST = (
-    "test_boolean_moves", "test_documents", "test_logistic", "test_nmf",
+    "test_boolean_moves", "test_documents", "test_site", "test_logistic", "test_nmf",
     "test_pmf_fit", "test_cli", "test_fit", "test_boolean_fit", "test_pmf", "test_ormachine",
     "test_deep_ormachine", "test_effects", "test_nmf_fit", "test_truncated_gibbs",
     "test_interrupt", "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",

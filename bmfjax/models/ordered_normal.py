@@ -34,7 +34,7 @@ class OrderedNormal(Distribution):
         super().__init__(event_shape=(size,), validate_args=validate_args)
 
     def sample(self, key, sample_shape=()):
-        """Draws of shape (*sample_shape, size)."""
+        """Return draws of shape ``(*sample_shape, size)``."""
         return self.loc + self.scale * jnp.sort(random.normal(key, (*sample_shape, self.size)))
 
     def log_prob(self, value):

@@ -1,0 +1,110 @@
+"""Draw the pictures of "Reading the report": each figure of a good fit above that of a bad one.
+
+``python docs/pictures.py [NAME ...]`` fits small matrices and writes ``docs/pictures/NAME.png``.
+"""
+
+import functools
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+import bmfjax
+from bmfjax.report import checks, factors, plots, ratings, style
+
+FOLDER = Path(__file__).parent / "pictures"
+DPI = 72
+INK = (29, 36, 51)
+
+
+def image(figure) -> Image.Image:
+    """Return a figure as an image."""
+    return Image.open(io.BytesIO(style.png(figure, DPI))).convert("RGB")
+
+
+def under(text: str, picture: Image.Image) -> Image.Image:
+    """Return a picture with a line of text above it."""
+    page = Image.new("RGB", (picture.width, picture.height + 26), "white")
+    page.paste(picture, (0, 26))
+    ImageDraw.Draw(page).text((6, 4), text, fill=INK, font=ImageFont.load_default(15))
+    return page
+
+
+def write(name: str, good, bad, *, beside: bool = False) -> None:
+    """Write two figures with few colours, the good one first."""
+    pictures = [under("good", image(good)), under("bad", image(bad))]
+    width, height = (max(sizes) for sizes in zip(*(p.size for p in pictures), strict=True))
+    size = (sum(p.width for p in pictures), height)
+    if not beside:
+        size = (width, sum(p.height for p in pictures))
+    page, at = Image.new("RGB", size, "white"), 0
+    for picture in pictures:
+        page.paste(picture, (at, 0) if beside else (0, at))
+        at += picture.width if beside else picture.height
+    FOLDER.mkdir(exist_ok=True)
+    page.quantize(64, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
+
+
+def stars(noise: float, precision: float | None):
+    """Return a fit of simulated ratings; a precision that is given may be wrong."""
+    rng = np.random.default_rng(0)
+    taste = 3.5 + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 40))
+    values = taste + rng.normal(0, noise, taste.shape)
+    values[rng.random(taste.shape) > 0.5] = np.nan
+    priors = None if precision is None else {"precision": precision}
+    return bmfjax.fit(values, rank=2, model="pmf", priors=priors, seed=0, progress=False)
+
+
+def spectra():
+    """Return a fit of nonnegative factors that the data determine."""
+    rng = np.random.default_rng(0)
+    values = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.5, size=(3, 30))
+    values += rng.normal(0, 0.05, values.shape)
+    return bmfjax.fit(values, rank=3, model="nmf", seed=0, progress=False)
+
+
+@functools.cache
+def votes():
+    """Return a good fit of the votes, and a bad one."""
+    good = bmfjax.fit("house-votes", rank=4, seed=0, progress=False)
+    bad = bmfjax.fit(
+        "house-votes", rank=6, num_warmup=50, num_samples=100, seed=0, progress=False,
+        sampler_options={"update": "gibbs"},
+    )  # fmt: skip
+    return good, bad
+
+
+def _of_votes(draw):
+    return lambda: [draw(fit) for fit in votes()]
+
+
+#: Figures of a good and of a bad fit, and whether they stand beside each other.
+PICTURES = {
+    "traces": (_of_votes(plots.trace_figure), False),
+    "rhat": (_of_votes(checks.convergence_figure), False),
+    "agreement": (_of_votes(checks.agreement_figure), False),
+    "basis": (_of_votes(lambda fit: factors.basis_figure(fit, factors.UNIT)), True),
+    "spread": (
+        lambda: [checks.spread_figure(fit.spread) for fit in (spectra(), votes()[1])],
+        False,
+    ),
+    "calibration": (
+        lambda: [
+            ratings.calibration_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
+        ],
+        True,
+    ),
+}
+
+
+def main(names) -> None:
+    """Draw the pictures that are named, or all."""
+    for name in names or PICTURES:
+        draw, beside = PICTURES[name]
+        write(name, *draw(), beside=beside)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

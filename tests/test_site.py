@@ -1,0 +1,223 @@
+"""The pages of the site: their code runs, their links lead somewhere, and nothing is left out."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import numpyro.infer
+import pytest
+
+import bmfjax
+from bmfjax.cli import build_parser
+from bmfjax.families import FAMILIES, ask
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+_SPEC = importlib.util.spec_from_file_location("pages", DOCS / "pages.py")
+pages = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(pages)
+
+README = ROOT / "README.md"
+PAGES = [README, *pages.pages()]
+RUN = [path for path in PAGES if pages.printed_below(path.read_text())]
+PACKAGES = ("models", "infer", "kernels", "diagnostics", "optimize")
+
+_WHOLE_FIT, _WHOLE_RANKS = bmfjax.fit, bmfjax.compare_ranks
+_WHOLE_MCMC = numpyro.infer.MCMC
+_FITS = {}
+
+
+def small_fit(data, rank, **options):
+    """Check what is asked for, and fit with few draws, once for all pages."""
+    kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
+    ask(data, rank, **{n: v for n, v in kept.items() if n != "progress"})
+    options |= {"num_chains": 2, "progress": False}
+    model = options.pop("model", "ormachine")
+    if options.get("sampler") == "smc":
+        options["sampler_options"] = {"num_particles": 32}
+    else:
+        options |= {"num_warmup": 5 if model == "logistic" else 50, "num_samples": 30}
+    if rank == "auto":
+        options["max_rank"] = 2
+    elif model == "ormachine" and "sampler" not in options:
+        # One sampler, without temperatures, and one rank of the votes: fewer programs to compile.
+        options["sampler_options"] = {"update": "collapsed"}
+        rank = 4 if isinstance(data, str) and data == "house-votes" else rank
+    if "checkpoint" in options:
+        return _WHOLE_FIT(data, rank, model=model, **options)
+    # A page may hand over the matrix that another names.
+    named = isinstance(data, bmfjax.BinaryMatrix) and data.name
+    key = model, rank, repr(options), named or (data if isinstance(data, str) else _bytes(data))
+    if key not in _FITS:
+        _FITS[key] = _WHOLE_FIT(data, rank, model=model, **options)
+    return _FITS[key]
+
+
+def _bytes(data):
+    if isinstance(data, np.ndarray):
+        return data.tobytes(), data.shape
+    return data.fingerprint() if hasattr(data, "fingerprint") else id(data)
+
+
+def small_ranks(data, ranks, **options):
+    """Compare two ranks without what takes fits of its own."""
+    options |= {"num_chains": 2, "num_warmup": 50, "num_samples": 30, "progress": False}
+    options["sampler_options"] = {"update": "collapsed"}
+    return _WHOLE_RANKS(data, "1:2", without=("evidence", "entries", "blocks"), **options)
+
+
+def small_mcmc(kernel, **options):
+    """Run the Boolean kernel for little; IASG is quick."""
+    if not isinstance(kernel, bmfjax.IASG):
+        options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
+    return _WHOLE_MCMC(kernel, **options)
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path, quick_page):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bmfjax, "fit", small_fit)
+    monkeypatch.setattr(bmfjax, "compare_ranks", small_ranks)
+    monkeypatch.setattr(importlib.import_module("bmfjax.sklearn"), "fit", small_fit)
+    monkeypatch.setattr(numpyro.infer, "MCMC", small_mcmc)
+    monkeypatch.setattr(bmfjax, "use_compilation_cache", lambda: tmp_path)
+
+
+@pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
+@pytest.mark.parametrize("path", RUN, ids=lambda p: p.stem)
+def test_the_code_of_a_page_runs(path, small):
+    names, told = pages.run(path.read_text(), str(path))
+    for block, below, output in told:
+        printed = bool(output.strip())
+        assert printed == (below is not None), f"{path.name}: output and code differ\n{block.text}"
+    check = CHECKS.get(path.stem)
+    if check is not None:
+        check(names)
+
+
+def _votes_are_fitted(names):
+    assert names["fit"].usage.shape == (435, 4)
+
+
+def _regression_is_right(names):
+    assert names["idata"]["posterior"]["basis"].shape == (2, 8, 16, 4)
+    beta = np.asarray(names["mcmc"].get_samples()["beta"]).mean(0)
+    assert np.abs(beta - [1.0, -2.0]).max() < 0.15
+
+
+def _held_out_votes_are_predicted(names):
+    right = (names["chance"] > 0.5) == names["truth"]
+    assert right.mean() > 0.7
+
+
+def _hidden_ratings_are_predicted(names):
+    assert np.sqrt(np.mean((names["mean"] - names["truth"]) ** 2)) < 0.8 * names["truth"].std()
+
+
+#: What must hold of what a page made, also at small size.
+CHECKS = {
+    "README": _votes_are_fitted,
+    "numpyro": _regression_is_right,
+    "missing": _held_out_votes_are_predicted,
+    "ratings": _hidden_ratings_are_predicted,
+}
+
+
+def test_code_of_the_pages_is_marked_by_what_is_done_with_it():
+    """`py` is the code of other libraries, on the one page that shows it."""
+    for path in PAGES:
+        found = {block.language for block in pages.blocks(path.read_text())}
+        allowed = {"python", "text", "console"} | ({"py"} if path.stem == "coming-from" else set())
+        assert found <= allowed, path.name
+
+
+def commands():
+    """Every line of a page that calls bmfjax from a shell."""
+    for path in PAGES:
+        text = path.read_text()
+        lines = [b.text for b in pages.blocks(text) if b.language == "console"]
+        lines += re.findall(r"^    (\S.*)$", text, flags=re.MULTILINE) if path == README else []
+        lines += re.findall(r"`(bmfjax [a-z][^`]*)`", text)
+        for line in "\n".join(lines).splitlines():
+            for command in line.split("&&"):
+                words = shlex.split(command)
+                if words and Path(words[0]).name == "bmfjax" and "COMMAND" not in words:
+                    yield path.name, words[1:]
+
+
+def test_commands_of_the_pages_are_commands(capsys):
+    parser, seen = build_parser(), 0
+    for page, words in commands():
+        if words == ["--version"]:
+            continue
+        try:
+            parser.parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{page}: bmfjax {' '.join(words)}: {capsys.readouterr().err}")
+        seen += 1
+    assert seen > 20
+
+
+@functools.cache
+def anchors(path):
+    """Names of the headings of a page, as MyST makes them."""
+    text = path.read_text()
+    if included := re.search(r"```\{include\} (\S+)", text):
+        return anchors((path.parent / included[1]).resolve())
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#{1,3} (.+)$", text, flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower().replace("'", "-")) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_links_of_a_page_lead_somewhere(path):
+    text = path.read_text()
+    targets = re.findall(r"\]\((?!http)([^)\s]+)\)", text)
+    targets += re.findall(r"\{download\}`[^<`]*<([^>]+)>`", text)
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        assert there.exists(), f"{path.name}: {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{path.name}: {target}"
+
+
+def test_every_page_is_in_the_contents():
+    listed = set(re.findall(r"^[a-z][\w/-]*$", (DOCS / "index.md").read_text(), re.MULTILINE))
+    assert {path.stem for path in pages.pages()} - {"index"} <= listed
+
+
+@pytest.mark.parametrize("package", ["bmfjax", *(f"bmfjax.{name}" for name in PACKAGES)])
+def test_every_public_name_is_on_its_page(package):
+    page = (DOCS / "api" / f"{package.rpartition('.')[2]}.rst").read_text()
+    listed = set(re.findall(r"^   (\w+)$", page, re.MULTILINE))
+    listed |= set(re.findall(r"`bmfjax\.(\w+)`", page))
+    module = importlib.import_module(package)
+    names = {n for n in module.__all__ if not inspect.ismodule(getattr(module, n))}
+    assert names <= listed
+    assert listed <= set(dir(bmfjax)) | set(module.__all__)
+
+
+def test_every_sampler_is_on_a_page():
+    """Modules of kernels are listed, but for helpers and for what only gathers names."""
+    listed = "\n".join(path.read_text() for path in (DOCS / "samplers").glob("*.rst"))
+    listed = set(re.findall(r"automodule:: (\S+)", listed))
+    kernels = importlib.import_module("bmfjax.kernels")
+    modules = pkgutil.walk_packages(kernels.__path__, "bmfjax.kernels.")
+    found = {m.name for m in modules if not m.ispkg and ".numerics." not in m.name}
+    assert found <= listed
+
+
+def test_the_page_on_models_has_every_model_and_sampler():
+    text = (DOCS / "models.md").read_text()
+    for model, family in FAMILIES.items():
+        assert f"`{model}`" in text
+        for sampler in family.samplers:
+            assert f"`{sampler}`" in text
