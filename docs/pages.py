@@ -75,8 +75,10 @@ def run(page: str, name: str) -> tuple[dict, list[tuple[Block, Block | None, str
 
 
 def wrapped(line: str) -> str:
-    """Wrap a long line, as a terminal does."""
-    return "\n".join(textwrap.wrap(line, 98)) if len(line) > 98 else line.rstrip()
+    """Wrap a long sentence, as a terminal does; a line of a table stays."""
+    if len(line) <= 98 or "  " in line.strip():
+        return line.rstrip()
+    return "\n".join(textwrap.wrap(line, 98))
 
 
 def filled(page: str, name: str) -> str:
