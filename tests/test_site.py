@@ -40,7 +40,7 @@ def small_fit(data, rank, **options):
     options |= {"num_chains": 2, "progress": False}
     model = options.pop("model", "ormachine")
     if options.get("sampler") == "smc":
-        options["sampler_options"] = {"num_particles": 16}
+        options["sampler_options"] = {"num_particles": 32}
     else:
         options |= {"num_warmup": 5 if model == "logistic" else 50, "num_samples": 30}
     if rank == "auto":  # `test_rank.py` has it whole
