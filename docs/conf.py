@@ -24,6 +24,9 @@ exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "bmfjax"
+# Printed sentences are as wide as a terminal.
+_NARROW = {"code-font-size": "0.72rem"}
+html_theme_options = {"light_css_variables": _NARROW, "dark_css_variables": _NARROW}
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
