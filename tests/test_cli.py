@@ -25,7 +25,7 @@ from bmfjax.store import FILES, LOCK
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "command-line.md"
 RELAXED = ["fit", "davis", "--model", "relaxed"]
 #: More draws than are kept, and as many as the device holds at once; of the model that is
 #: compiled and loaded the fastest.
@@ -62,10 +62,10 @@ def test_command_line_and_python_give_the_same_draws(fitted):
     np.testing.assert_array_equal(bmfjax.Fit.load(fitted).usage_draws, same.usage_draws)
 
 
-def test_ratings_are_read_line_by_line_as_the_readme_has_them(
+def test_ratings_are_read_line_by_line_as_the_page_has_them(
     tmp_path, capsys, monkeypatch, quick_page
 ):
-    lines = [line.strip() for line in README.read_text().splitlines()]
+    lines = [line.strip() for line in PAGE.read_text().splitlines()]
     write = next(line for line in lines if line.startswith("printf"))
     fit = next(line for line in lines if line.startswith("bmfjax fit films.csv"))
     monkeypatch.chdir(tmp_path)
