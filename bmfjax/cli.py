@@ -345,7 +345,7 @@ def _fit(options) -> int:
     from bmfjax.data.anchors import load_anchors
     from bmfjax.families import ask
     from bmfjax.families.sampling import finish
-    from bmfjax.predictions import check_place, write_table
+    from bmfjax.predictions import check_export, check_place, remove_exported, write_table
     from bmfjax.store import (
         CHECKPOINT,
         FILES,
@@ -385,7 +385,9 @@ def _fit(options) -> int:
     # replaces it.
     with hold(output):
         check_files(output, replace, names, options.data)
-        exported = options.export and output / f"factors.{options.export}"
+        exported = output / f"factors.{options.export}" if options.export else None
+        if exported:
+            check_export(exported, replace, options.tiles)
         for table in filter(None, (options.tiles, exported)):
             check_place(table, replace, options.data)  # only now: it may be for this directory
         options.checkpoint, options.stage = checkpoint, BEFORE
@@ -399,6 +401,8 @@ def _fit(options) -> int:
         )
         options.stage = AFTER
         _store(result, output, replace, options.probability)
+        if replace:
+            remove_exported(output, exported)
         if options.tiles is not None:
             table = result.tiles(_level(options), members=True)
             write_table(table, options.tiles, replace)

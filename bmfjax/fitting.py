@@ -98,6 +98,7 @@ def fit(
     max_time : float, optional
         Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
         where `num_samples` is "auto", and none where it is a number; ``float("inf")`` is none.
+        Looking for starts comes before and is not counted: minutes, of large Boolean matrices.
         Sampler "smc" has no result before its runs end, and no limit by default.
         The verdict says if the chains do not agree. To go on, fit with `checkpoint`, and then again
         with `resume`. The logistic model draws from what its optimisation has reached then, and the

@@ -55,8 +55,8 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
     if not isinstance(key, str) or not key:
         raise InputError(f"key is {key!r}; give a text that is not empty, such as 'bmf'")
     adata = _new_anndata(fit.data) if adata is None else adata
-    taken = [] if overwrite else _taken(fit, adata, key)
-    if taken:
+    taken = _taken(adata, key)
+    if taken and not overwrite:
         raise InputError(
             f"the AnnData object has {', '.join(taken)} already; give another key, or "
             "overwrite=True"
@@ -68,7 +68,11 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
         (adata.obsm, rows, adata.n_obs, OF_ROWS),
         (adata.varm, columns, adata.n_vars, OF_COLUMNS),
     ):
-        for what, name in _there(fit, names).items():
+        for what, name in names.items():
+            # Real factors have no Boolean ones; those of an older fit go.
+            group.pop(name.format(key), None)
+            if fit.is_real and "binary" in what:
+                continue
             values = np.asarray(getattr(fit, what))
             # Lines that were not fitted are in no factor, as far as is known.
             nothing = False if values.dtype == bool else np.nan
@@ -79,18 +83,13 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
     return adata
 
 
-def _there(fit, names) -> dict:
-    """Return the names of what the fit has: real factors have no Boolean ones."""
-    return {what: name for what, name in names.items() if not (fit.is_real and "binary" in what)}
-
-
-def _taken(fit, adata, key) -> list[str]:
+def _taken(adata, key) -> list[str]:
     """Return the places in the object that are taken."""
     groups = (("obsm", adata.obsm, OF_ROWS), ("varm", adata.varm, OF_COLUMNS))
     wanted = [
         (f"{where}[{name.format(key)!r}]", name.format(key) in group)
         for where, group, names in groups
-        for name in _there(fit, names).values()
+        for name in names.values()
     ]
     return [place for place, is_there in (*wanted, (f"uns[{key!r}]", key in adata.uns)) if is_there]
 

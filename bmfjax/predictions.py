@@ -167,26 +167,44 @@ def _check_there(path, overwrite):
         return
     if path.is_dir():
         raise InputError(f"{path} is a directory; give a file")
-    if not overwrite:
-        raise InputError(f"{path} already exists; give another file, or --overwrite")
     if not _is_table(path):
         raise InputError(f"{path} is no table of bmfjax; move it away, or give another file")
+    if not overwrite:
+        raise InputError(f"{path} already exists; give another file, or --overwrite")
 
 
-def _is_table(path):
+def check_export(path: Path, overwrite: bool, tiles) -> None:
+    """Refuse a table of factors beside a fit where something else is, or will be."""
+    if tiles is not None and Path(tiles).resolve() == path.resolve():
+        raise InputError(f"--tiles is {tiles}, where --export writes; give another file to --tiles")
+    if os.path.lexists(path) and not (overwrite and _is_table(path)):
+        raise InputError(
+            f"{path} is there already, and --export writes it; move it away, give another "
+            "--output, or leave --export out"
+        )
+
+
+def remove_exported(folder: Path, but: Path | None) -> None:
+    """Delete the tables of factors of an older fit in its folder."""
+    for path in (folder / f"factors{ending}" for ending in ENDINGS):
+        if path != but and _is_table(path, re.compile(interop.HEADER)):
+            path.unlink()
+
+
+def _is_table(path, header=HEADER):
     """Whether a file has the columns of a table that is written here."""
     if path.is_symlink() or not path.is_file():
         return False
     if path.suffix.lower() == ".csv":
         with open(path, encoding="utf-8", errors="replace") as stream:
-            return bool(HEADER.fullmatch(stream.readline(1_000_000).rstrip("\n")))
-    from pyarrow import parquet
-
+            return bool(header.fullmatch(stream.readline(1_000_000).rstrip("\n")))
     try:
+        from pyarrow import parquet
+
         names = parquet.read_schema(path).names
-    except (OSError, ValueError):  # no .parquet, or a broken one
+    except (ImportError, OSError, ValueError):  # no .parquet, or a broken one
         return False
-    return bool(HEADER.fullmatch(",".join(names)))
+    return bool(header.fullmatch(",".join(names)))
 
 
 def write_table(table: pd.DataFrame, path, overwrite: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 import bmfjax
 from bmfjax import interop
 from bmfjax.data import InputError
+from bmfjax.predictions import check_export, remove_exported, write_table
 from tests.small_fits import ones
 
 QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
@@ -100,3 +101,32 @@ def test_a_notebook_shows_the_verdict_and_a_line_for_each_factor(fit, monkeypatc
     assert fit.verdict.split(",")[0] in shown and "more factors" not in shown
     monkeypatch.setattr(interop, "SHOWN", 1)
     assert "1 more factors" in fit._repr_html_()
+
+
+def test_a_real_fit_leaves_no_boolean_factors_of_an_older_one(fit):
+    adata = fit.to_anndata()
+    real = bmfjax.fit("davis", 1, model="logistic", num_chains=2, num_samples=30, progress=False)
+    with pytest.raises(InputError, match=r"obsm\['bmf_usage_binary'\]"):
+        real.to_anndata(adata)
+    real.to_anndata(adata, overwrite=True)
+    assert adata.obsm["X_bmf"].shape[1] == 1
+    assert not {"bmf_usage_binary"} & set(adata.obsm) | {"bmf_basis_binary"} & set(adata.varm)
+
+
+def test_an_exported_table_goes_with_its_fit_and_nothing_else_does(fit, tmp_path):
+    path = tmp_path / "factors.csv"
+    write_table(fit.to_frame(), path, False)
+    for name in ("other.csv", "factors.parquet"):
+        (tmp_path / name).write_text("side,mine\n")
+    check_export(path, True, tmp_path / "other.csv")
+    with pytest.raises(InputError, match="is there already, and --export writes it"):
+        check_export(path, False, None)
+    with pytest.raises(InputError, match="give another file to --tiles"):
+        check_export(path, True, path)
+    remove_exported(tmp_path, path)
+    assert path.exists()
+    remove_exported(tmp_path, None)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["factors.parquet", "other.csv"]
+    path.write_text("mine\n")
+    with pytest.raises(InputError, match="move it away"):
+        check_export(path, True, None)

@@ -161,7 +161,7 @@ def test_output_is_checked_before_anything_is_read(stored, cells, tmp_path, caps
     ask("has the ending '.txt'; give .csv or .parquet", tmp_path / "out.txt")
     ask("is not a directory; make it", tmp_path / "none" / "out.csv")
     out.write_text("mine")
-    ask("already exists; give another file, or --overwrite", out)
+    ask("is no table of bmfjax; move it away, or give another file", out)
     ask("is what is read; give another file for the output", cells, "--overwrite")
     ask("is no table of bmfjax; move it away, or give another file", out, "--overwrite")
     out.unlink()

@@ -10,9 +10,10 @@ With few factors one factor matrix can be summed out, and the posterior of the o
    begins again from there. The last round is one after some that brought none of them higher.
 
 Up to step 2 chains are independent of each other. After step 3 they are not: they agree on the
-highest mode that any of them found, and R-hat cannot speak of modes that were given up. Where the
-posterior weighs thousands of nats, a lower mode has no weight. Where it weighs little, a wide mode
-may have more weight than a higher one: do not ask for step 3 there.
+highest point that any of them found, and R-hat cannot speak of modes that were given up. The height
+is that of a point, on the lines that were looked at, and not the weight of a mode: a wide mode may
+weigh more than a higher one. In large matrices modes are hundreds of nats apart, and few bits are
+uncertain; in small ones do not ask for step 3.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WORK, MORE_WORK, MOST_WORK = 2**26, 2**29, 2**27
 MEMBERS, JUMPS, STEPS = 12, 50, 5
 BEST, LAST_JUMPS = 4, 20
 #: Of the third step: most rounds, and those without a gain after which it ends; the least gain; how
-#: far below the highest a member begins again from there. In nats.
+#: far below the highest a member begins again from there. In nats, on the lines looked at.
 ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
 #: Lines of which bits are drawn side by side.
 BLOCK = 256
