@@ -345,7 +345,6 @@ def _fit(options) -> int:
     from bmfjax.data.anchors import load_anchors
     from bmfjax.families import ask
     from bmfjax.families.sampling import finish
-    from bmfjax.predictions import check_export, check_place, remove_exported, write_table
     from bmfjax.store import (
         CHECKPOINT,
         FILES,
@@ -385,11 +384,7 @@ def _fit(options) -> int:
     # replaces it.
     with hold(output):
         check_files(output, replace, names, options.data)
-        exported = output / f"factors.{options.export}" if options.export else None
-        if exported:
-            check_export(exported, replace, options.tiles)
-        for table in filter(None, (options.tiles, exported)):
-            check_place(table, replace, options.data)  # only now: it may be for this directory
+        _check_tables(options, output, replace)  # only now: they may be for this directory
         options.checkpoint, options.stage = checkpoint, BEFORE
         result = finish(
             request,
@@ -401,14 +396,38 @@ def _fit(options) -> int:
         )
         options.stage = AFTER
         _store(result, output, replace, options.probability)
-        if replace:
-            remove_exported(output, exported)
-        if options.tiles is not None:
-            table = result.tiles(_level(options), members=True)
-            write_table(table, options.tiles, replace)
-        if exported:
-            write_table(result.to_frame(), exported, replace)
+        _write_tables(result, options, output, replace)
     return _tell(result, output, options.again)
+
+
+def _exported(options, output) -> Path | None:
+    """Where the table of factors goes."""
+    return output / f"factors.{options.export}" if options.export else None
+
+
+def _check_tables(options, output, replace) -> None:
+    """Refuse tables that cannot be written, before any work is done."""
+    from bmfjax.predictions import check_export, check_place
+
+    exported = _exported(options, output)
+    if exported is not None:
+        check_export(exported, replace, options.tiles)
+    for table in filter(None, (options.tiles, exported)):
+        check_place(table, replace, options.data)
+
+
+def _write_tables(result, options, output, replace) -> None:
+    """Write the tables that were asked for; one of factors of an older fit goes with it."""
+    from bmfjax.predictions import remove_exported, write_table
+
+    exported = _exported(options, output)
+    if replace:
+        remove_exported(output, exported)
+    if options.tiles is not None:
+        table = result.tiles(_level(options), members=True)
+        write_table(table, options.tiles, replace)
+    if exported is not None:
+        write_table(result.to_frame(), exported, replace)
 
 
 def _level(options) -> float:

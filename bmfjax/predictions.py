@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bmfjax import interop
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.io.triples import is_id_name, read_lines
 from bmfjax.posterior import cells, trust
 from bmfjax.posterior.selection import found_names, positions
+from bmfjax.report import interop
 
 ENDINGS = (".csv", ".parquet")
 #: Numbers in a .csv: as many digits as float32 has.

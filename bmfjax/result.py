@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bmfjax import interop, store, verdict
+from bmfjax import store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.blocks import spaced
@@ -28,7 +28,7 @@ from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.modes import Modes, modes_of
 from bmfjax.posterior.packed import chosen_draws
 from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
-from bmfjax.report import write_report
+from bmfjax.report import interop, write_report
 from bmfjax.report.section import Page
 from bmfjax.verdict import Mixing, mixing, spread
 

@@ -26,7 +26,7 @@ ORDER = (
     {"infer"},
     {"posterior"},
     {"verdict", "store"},
-    {"report", "interop"},
+    {"report"},
     {"result"},
     {"families"},
     {"fitting"},
@@ -49,7 +49,7 @@ LATE = {"matplotlib", "anndata", "h5py", "pyarrow", "arviz"}  # ArviZ 0.x brings
 #: Files that import what a command needs where the command is run.
 LATE_FILES = {"cli.py"}
 NUMPYRO = {"models", "infer/mcmc"}
-MOST_ROOT_MODULES = 11
+MOST_ROOT_MODULES = 10
 
 
 def relative(path):

@@ -500,6 +500,8 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     [{'moves': ('collapsed',)}, {'moves': ('rebirth', 'collapsed'), 'block_size': 8}, {'moves': ()}]
     >>> default_options(435, 16, 4, {"update": "joint"})
     {'moves': ('collapsed',)}
+    >>> default_options(512, 512, 8, {"moves": ("birth",)})
+    {'moves': ('rebirth', 'collapsed')}
     """
     if given.get("update") == "collapsed":
         return {}
@@ -521,7 +523,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     if entries <= DENSE:
         # Rebirths cross between modes, and what is left of a column moves with rows summed out.
         # Where there are few factors their bits depend on each other: most are drawn at once.
-        is_used = rank <= MAX_RANK and "collapsed" in given.get("moves", ("collapsed",))
+        is_used = rank <= MAX_RANK and ("moves" not in given or "collapsed" in moves)
         return {"moves": ("rebirth", "collapsed")} | ({"block_size": MAX_JOINT} if is_used else {})
     return {"moves": ("birth",) if entries <= MEDIUM else ()}
 

@@ -1,4 +1,7 @@
-"""One self-contained HTML page about a fit. The only folder that imports matplotlib."""
+"""One self-contained HTML page about a fit, and a fit for other programs.
+
+The only folder that imports matplotlib.
+"""
 
 from bmfjax.report.page import write_report
 

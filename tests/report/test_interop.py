@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import bmfjax
-from bmfjax import interop
 from bmfjax.data import InputError
 from bmfjax.predictions import check_export, remove_exported, write_table
+from bmfjax.report import interop
 from tests.small_fits import ones
 
 QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
