@@ -98,10 +98,12 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=10)
     parser.add_argument("--warmup", type=int, help="default: that of the fit")
     parser.add_argument("--samples", type=int, help="default: that of the fit")
+    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     steps = {"num_warmup": options.warmup, "num_samples": options.samples}
+    steps["max_time"] = options.max_time
     steps = {n: v for n, v in steps.items() if v is not None}
     found = one_case(bmfjax.load(options.data), options.rank, options.seed, **steps)
     print(found)

@@ -28,6 +28,7 @@ PRIORS = {"Beta(1, 1)": None, "1/2": {"usage": 0.5, "basis": 0.5}}
 def one_fit(data, prior: str, options, init=None):
     """Fit under a prior; returns the figures and the factors of the best chain's last draw."""
     chosen = {"num_warmup": options.warmup, "num_samples": options.samples}
+    chosen["max_time"] = options.max_time
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         data, options.rank, seed=options.seed, progress=False, priors=PRIORS[prior], init=init,
@@ -72,11 +73,12 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--warmup", type=int, help="default: that of the fit")
     parser.add_argument("--samples", type=int, help="default: that of the fit")
+    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     data = bmfjax.load(options.data)
-    names = ("rank", "chains", "warmup", "samples", "seed")
+    names = ("rank", "chains", "warmup", "samples", "max_time", "seed")
     figures = {n: getattr(options, n) for n in names}
     figures["thresholded NMF"] = thresholded(data, options.rank)
     best = {}

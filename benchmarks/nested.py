@@ -127,6 +127,7 @@ def one_matrix(seed: int, options) -> dict:
     """Fit one matrix, and compare with how it was made."""
     made = make(seed)
     chosen = {"num_warmup": options.warmup, "num_samples": options.samples}
+    chosen["max_time"] = options.max_time
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         np.where(made.hidden, np.nan, made.values), RANK, seed=seed, progress=False,
@@ -160,13 +161,14 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--warmup", type=int, help="default: that of the fit")
     parser.add_argument("--samples", type=int, help="default: that of the fit")
+    parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     table = {}
     for seed in range(options.seeds):
         table[f"seed {seed}"] = figures = one_matrix(seed, options)
         print(seed, figures, flush=True)
-        settings = {n: getattr(options, n) for n in ("chains", "warmup", "samples")}
+        settings = {n: getattr(options, n) for n in ("chains", "warmup", "samples", "max_time")}
         path = write_record("nested", {**settings, "matrices": table}, options.output)
     print(path)
 
