@@ -142,8 +142,8 @@ def one_matrix(seed: int, options) -> dict:
     truth = np.where(made.structure, SEEN, BACKGROUND)[made.hidden]
     hidden = made.values[made.hidden]
     return {
-        "exclusive_found": sum(there[: len(GROUPS)]),
-        "overlapping_found": sum(there[len(GROUPS) :]),
+        "exclusive_found": int(sum(there[: len(GROUPS)])),
+        "overlapping_found": int(sum(there[len(GROUPS) :])),
         "missed": [k for k, is_there in enumerate(there) if not is_there],
         "rhat_log_joint": round(float(split_rhat(joint)), 3),
         "ess_log_joint": round(float(ess_bulk(joint)), 1),
