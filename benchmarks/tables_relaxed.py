@@ -270,16 +270,21 @@ def nmf_coverage(records: Records):
         "depends on one draw of that noise: log likelihoods are off by a few units, by a like "
         "amount in all rows. Nor does the paper say where its restarts stop; ours stop at a "
         "relative projected gradient of 0.005. It does not mention the Jacobian of the logarithm "
-        "of its HMC either: `HMC without Jacobian` leaves it out. Its large sets embed the small "
-        "ones by random nonnegative matrices so that the number of solutions stays. It does not "
-        "stay: no entry of the factors is zero any more, and a change of basis has room."
+        "of its HMC either: `HMC without Jacobian` leaves it out. HMC on logarithms fits too well, "
+        "there and here, because it has not arrived: entries that are zero at the start come back "
+        "slowly. The starts on the line of solutions are drawn along it. Its large sets embed the "
+        "small ones by random nonnegative matrices so that the number of solutions stays. It does "
+        "not stay: no entry of the factors is zero any more, and a change of basis has room."
     )
     for name, record in records.items():
         found = record["figures"]
         yield f"## {name}"
+        exact = "--exact" in record.get("command", "")
         yield (
-            f"Noise {found['noise']}, {found['repetitions']} repetitions of {found['draws']:,} "
-            f"draws, of which {found['compared']:,} are compared."
+            f"The likelihood has a noise of {found['noise']}"
+            f"{', and the data have none' if exact else ', as the data have'}. "
+            f"{found['repetitions']} repetitions of {found['draws']:,} draws, of which "
+            f"{found['compared']:,} are compared."
         )
         if not name.endswith("_exact"):
             yield f"![Covering numbers of the sets, figures 5 to 10 of the paper]({name}.png)"
