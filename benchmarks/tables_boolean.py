@@ -516,7 +516,10 @@ def nested(records: Records):
         "The benchmark of siddC/boolmf, drawn anew from its description: eight exclusive and "
         "twelve overlapping components, a tenth of the entries hidden. A component is found "
         "where a factor has its carriers with a Jaccard index of at least 0.8 and its features "
-        "with at least 0.5. `log score` is the mean log probability of the hidden entries."
+        "with at least 0.5. `log score` is the mean log probability of the hidden entries. "
+        "boolmf, in its repository, finds 10 to 11 of 12 and 8 of 8 in 460 to 480 s with eight "
+        "chains, at an R-hat of the log likelihood up to 1.8; it learns the number of components, "
+        "which is given here."
     )
     yield _settings(found)
     yield table(
@@ -648,32 +651,37 @@ def _polished(cells: dict, columns: tuple[str, ...]) -> str:
 @page("rank_recovery", "Is the number of factors found, and is its probability calibrated?",
       "rank_recovery*")  # fmt: skip
 def rank_recovery(records: Records):
+    yield (
+        '`bmfjax.fit(data, "auto")`. The grid is that of Rukat and Yau (2019), 81 fits. As '
+        "published, their program finds the rank of 64 of them and boolmf of 54."
+    )
     for name, record in records.items():
         found = record["figures"]
         yield f"## {name}"
-        for study, title in (("grid", "Random products"), ("real", "Matrices of known rank")):
-            if study in found:
-                yield from _recovered(found[study], title)
-        if "prior" in found:
-            yield from _prior_ranks(found["prior"])
-        if "evidence" in found:
-            yield from _evidence_ranks(found["evidence"])
+        yield _settings({n: v for n, v in found.items() if not isinstance(v, list)})
+        if "cases" in found:
+            yield from _recovered(found)
+        if "told" in found:
+            yield from _prior_ranks(found)
+        if "from_evidence" in found:
+            yield from _evidence_ranks(found)
 
 
-def _recovered(study: dict, title: str):
-    yield (
-        f"{title}: the most probable number is the true one in {study['exact']} of"
-        f" {study['fits']} fits, and within one of it in {study['within_one']}. The mean error is"
-        f" {number(study['mean_error'], 2)}; the longest fit took"
-        f" {number(study['longest_seconds'], 0)} s."
-    )
+def _recovered(study: dict):
+    """Write every fit of a study; where the true number is known, how often it is found."""
+    if "exact" in study:
+        yield (
+            f"The most probable number is the true one in {study['exact']} of {study['fits']} "
+            f"fits, and within one of it in {study['within_one']}."
+        )
     yield table(
-        ["matrix", "true", "found", "its probability", "R-hat rank", "R-hat", "draws", "seconds"],
+        ["matrix", "true", "found", "its probability", "R-hat rank", "R-hat", "draws", "seconds",
+         "verdict"],
         [
             [
-                name, case["truth"], case["rank"], number(case["rank_probability"], 3),
+                name, case.get("truth"), case["rank"], number(case["rank_probability"], 3),
                 number(case["rhat_rank"], 3), number(case["rhat"], 3), case["num_draws"],
-                number(case["seconds"], 1),
+                number(case["seconds"], 1), case["verdict"],
             ]
             for name, case in study["cases"].items()
         ],
