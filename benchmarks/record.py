@@ -1,4 +1,7 @@
-"""One form for all benchmark records: figures, device, versions, commit, date."""
+"""One form for all benchmark records: figures, device, versions, commit, date.
+
+The page of a record, a table of its figures, is made with it: see `tables`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ import sys
 from pathlib import Path
 
 import jax
+from tables import RESULTS, write_pages
 
-RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
 
 
@@ -50,7 +53,7 @@ def _versions() -> dict[str, str]:
 
 
 def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
-    """Write ``<name>.json`` with the figures and where they come from.
+    """Write ``<name>.json`` with the figures and where they come from, and the page that shows it.
 
     Parameters
     ----------
@@ -85,4 +88,5 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
     }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
+    write_pages(folder, of_record=name)
     return path

@@ -3,7 +3,9 @@
 import importlib
 import os
 import pkgutil
+import shutil
 from importlib.metadata import version as version_of
+from pathlib import Path
 
 from sphinx.util.nodes import make_refnode
 
@@ -12,6 +14,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the build computes nothing
 project = "bmfjax"
 author = "The bmfjax authors"
 release = version_of("bmfjax")
+
+# The tables of the benchmarks stand beside their records, and Sphinx reads its own folder only.
+_TABLES = Path(__file__).parent / "results"
+shutil.rmtree(_TABLES, ignore_errors=True)
+shutil.copytree(Path(__file__).parents[1] / "benchmarks" / "results", _TABLES)
 
 extensions = [
     "sphinx.ext.autodoc",

@@ -1,0 +1,138 @@
+"""Write the long tables of the benchmarks: a page for each question, from the records.
+
+Every `results/NAME.md` is made here from the JSON records beside it, and nothing on it is written
+by hand. `record.write_record` refreshes the page of a record that it writes. A page without any
+record is not written.
+
+    python benchmarks/tables.py [--folder FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from pathlib import Path
+
+import tables_boolean
+import tables_ratings
+import tables_relaxed
+from tables_form import PAGES, Page, Records, table
+
+RESULTS = Path(__file__).parent / "results"
+BODIES = (tables_boolean, tables_ratings, tables_relaxed)  # each registers its pages
+
+_CLIMBED = "each chain starts where its own population has climbed to; other work ran beside it"
+_SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
+_RELAXED = "earlier starts, from an annealed relaxed model; other work ran beside it"
+_OLD_BIAS = "before the bias was updated together with rows and columns; the machine was shared"
+#: What must be known of one record, by its name and its commit: a newer record loses the note.
+NOTES = {
+    ("after_draws", "ff84bb0"): "run with OPENBLAS_NUM_THREADS=1",
+    ("evidence", "e5683f1"): "other work ran beside ranks 5 to 7: their seconds are upper bounds",
+    ("evidence_1024_particles", "d892af5"): "one core, and shared: seconds are upper bounds",
+    ("first_answer_slower_machine", "e5683f1"): "a machine that was slower in every phase",
+    ("logistic_defaults", "b1ae58e"): "the machine was shared: compare processor seconds",
+    ("logistic_recall_retail", "353dde8"): _OLD_BIAS,
+    ("logistic_recall_synthetic", "353dde8"): _OLD_BIAS,
+    ("ormachine_calibration", "37127ed"): "the fit of then, without moves of whole factors",
+    ("ormachine_starts", "b6308ea"): "earlier: half the draws, births, no exchange of factors",
+    **{
+        (f"ormachine_convergence{name}", commit): note
+        for name, commit, note in (
+            ("", "6c03e19", "earlier sampler, ladders set by hand; the machine was shared"),
+            ("_bob-ross_rank_6", "e1b411a", "other work ran beside it"),
+            ("_house-votes_rank_8", "e5683f1", "a ladder of five temperatures after 1,750 steps"),
+            ("_house-votes_rank_8_no_ladder", "5a1a58a", "earlier default, no ladder"),
+            ("_mushroom_rank_10", "a2f5846", _CLIMBED),
+            ("_mushroom_rank_10_relaxed_starts", "e1b411a", _RELAXED),
+            ("_mushroom_rank_10_shared_starts", "8b0ba21", _SHARED),
+            ("_pancan-pathways_rank_4", "a2f5846", _CLIMBED),
+            ("_pancan-pathways_rank_4_ladder", "b6308ea", "earlier sampler, ladder set by hand"),
+            ("_pancan-pathways_rank_4_relaxed_starts", "e1b411a", _RELAXED),
+            ("_pancan-pathways_rank_4_shared_starts", "fe743be", _SHARED),
+            ("_pancan-pathways_rank_8", "b6308ea", "earlier sampler, no ladder"),
+            ("_pancan-pathways_rank_8_climbed", "a2f5846", _CLIMBED),
+            ("_pancan-pathways_rank_8_shared_starts", "fe743be", _SHARED),
+            ("_zoo_rank_8", "5a1a58a", "moves that replace whole factors; other work ran"),
+            ("_zoo_rank_8_300_s", "6762e86", "earlier: a ladder alone, at most 300 s"),
+        )
+    },
+}
+
+
+def read_records(folder: Path) -> Records:
+    """Return the records of a folder, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def text_of(page: Page, records: Records) -> str | None:
+    """Return the text of a page, or None where it has no record."""
+    own = {name: record for name, record in records.items() if page.shows(name)}
+    if not own:
+        return None
+    made = (
+        "Made by `benchmarks/tables.py` from the records below. Do not change it by hand: run "
+        "`python benchmarks/tables.py`. `benchmarks/README.md` has the answer in short."
+    )
+    body = page.body({name: record for name, record in own.items() if "figures" in record})
+    blocks = [f"# {page.question}", made, sources(own), *body]
+    return "\n\n".join(map(_wrapped, blocks)) + "\n"
+
+
+def _wrapped(block: str) -> str:
+    """Break the lines of a paragraph; headings, lists, tables and pictures stay."""
+    if block.startswith(("#", "* ", "|", "!")):
+        return block
+    return textwrap.fill(" ".join(block.split()), 100, break_on_hyphens=False)
+
+
+def sources(records: Records) -> str:
+    """Write where the figures come from: commands, commits, dates and devices."""
+    rows = []
+    for name, record in records.items():
+        device = record.get("device", {})
+        where = f"{device.get('kind')}, {device.get('cores')} cores, {device.get('machine')}"
+        commit = record.get("commit", "unknown")
+        note = NOTES.get((name, commit.split()[0]), "")
+        command = f"`{record.get('command')}`"
+        rows.append([f"[{name}]({name}.json)", command, commit, record.get("date"), where, note])
+    return table(["record", "command", "commit", "date", "device", "note"], rows)
+
+
+def write_pages(folder: Path = RESULTS, of_record: str | None = None) -> list[Path]:
+    """Write the pages of a folder from its records.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the records are, and the pages go.
+    of_record : str, optional
+        Name of a record: write its page only.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    """
+    records, written = read_records(folder), []
+    for page in PAGES.values():
+        if of_record is not None and not page.shows(of_record):
+            continue
+        text = text_of(page, records)
+        if text is not None:
+            path = folder / f"{page.name}.md"
+            path.write_text(text)
+            written.append(path)
+    return written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    for path in write_pages(parser.parse_args().folder):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

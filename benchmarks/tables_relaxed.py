@@ -1,0 +1,326 @@
+"""The pages on the relaxed and the nonnegative model: rows of figures for each question."""
+
+from __future__ import annotations
+
+import statistics
+
+from tables_form import Records, figures, number, page, table
+
+
+@page("iasg_speed", "What does a step of IASG cost beside its matrix products?")
+def iasg_speed(records: Records):
+    yield (
+        "Microseconds of one step of both factor matrices. `products` are its bare matrix "
+        "products; `with curvature` is the default step. The aim was a ratio of at most 1.5."
+    )
+    yield table(
+        ["batch", "products", "as published", "ratio", "with curvature", "ratio"],
+        [
+            [
+                row["batch"], *(number(row[n], 0) for n in ("products_us", "thesis_us")),
+                number(row["thesis_over_products"], 2), number(row["newton_us"], 0),
+                number(row["newton_over_products"], 2),
+            ]
+            for row in figures(records, "iasg_speed").get("rows", ())
+        ],
+    )  # fmt: skip
+
+
+@page("iasg_memory", "Is the memory of a long run of IASG flat in its length?")
+def iasg_memory(records: Records):
+    found = figures(records, "iasg_memory")
+    yield f"Rank {found.get('rank')}, batch {found.get('batch')}, histograms of all marginals."
+    yield table(
+        ["draws", "peak memory, MB", "seconds"],
+        [
+            [row["samples"], number(row["peak_mb"], 1), number(row["seconds"], 1)]
+            for row in found.get("rows", ())
+        ],
+    )
+
+
+@page("iasg_vs_nuts", "How far is IASG's answer from the posterior?")
+def iasg_vs_nuts(records: Records):
+    found = figures(records, "iasg_vs_nuts")
+    yield (
+        f"Matrix `{found.get('data')}`, rank {found.get('rank')}: IASG beside NUTS. Differences of "
+        "means are in posterior standard deviations, and ratios are of standard deviations."
+    )
+    columns = {
+        "mean_difference_in_sd_median": "difference, median", "ratio_of_sd_median": "ratio, median",
+        "mean_difference_in_sd_90_percent": "difference, 90 %",
+        "ratio_of_sd_10_percent": "ratio, 10 %", "ratio_of_sd_90_percent": "ratio, 90 %",
+    }  # fmt: skip
+    yield table(
+        ["entries of", *columns.values()],
+        [
+            [part, *(number(found[part][n], 3) for n in columns)]
+            for part in ("usage", "basis", "reconstruction")
+            if part in found
+        ],
+    )
+    samplers = {n: found[n] for n in ("iasg", "nuts") if n in found}
+    yield table(
+        ["sampler", "mean precision", "its standard deviation", "seconds", "divergences",
+         "R-hat of 99 % of the product", "share of entries clamped"],
+        [
+            [
+                name, number(run["precision_mean"], 3), number(run["precision_sd"], 3),
+                number(run["seconds"], 1), run.get("divergences"),
+                number(run.get("rhat_product_99_percent"), 3), number(run.get("clamped"), 3),
+            ]
+            for name, run in samplers.items()
+        ],
+    )  # fmt: skip
+
+
+@page("gibbs_speed", "What does a sweep of the exact relaxed sampler cost, beside NUTS?")
+def gibbs_speed(records: Records):
+    found = figures(records, "gibbs_speed")
+    yield "A sweep beside its bare matrix products:"
+    yield table(
+        ["size", "rank", "ms a sweep", "quickest", "ms of the products", "ratio"],
+        [[found.get(n) for n in
+          ("size", "rank", "sweep_ms", "sweep_ms_quickest", "products_ms", "ratio")]],
+    )  # fmt: skip
+    beside = found.get("against_nuts", {})
+    if beside:
+        yield (
+            f"Effective draws of the log joint a second at size {beside['size']}: the ratio is"
+            f" {beside['ratio']}."
+        )
+        yield table(
+            ["sampler", "draws", "seconds", "effective draws", "a second", "divergences"],
+            [
+                [
+                    name, run.get("sweeps", run.get("samples")), run["seconds"],
+                    run["ess_log_joint"], number(run["ess_per_second"], 1), run.get("divergences"),
+                ]
+                for name, run in beside.items()
+                if isinstance(run, dict)
+            ],
+        )  # fmt: skip
+
+
+_BIAS = ("mean", "sd", "ratio", "ks_near_0", "ks_inside", "ks_near_1", "ess_per_second", "seconds")
+
+
+@page("bias_table", "How far is every sampler of the relaxed model from its posterior?")
+def bias_table(records: Records):
+    yield (
+        "Uniform priors, learned precision; a long run of the exact sampler is the reference. All "
+        "start at the same draw of the posterior. Over up to 300 entries of the factors:"
+    )
+    yield (
+        "* `mean`: root mean square of the differences of means, in posterior standard\n"
+        "  deviations. `sd`: the same of the relative differences of standard deviations. Both\n"
+        "  have the Monte Carlo variance subtracted. `ratio`: median ratio of standard\n"
+        "  deviations.\n"
+        "* `KS`: median Kolmogorov-Smirnov distance of marginals with a mean below 0.1, between,\n"
+        '  and above 0.9. What "Gibbs, again" shows is Monte Carlo error.\n'
+        "* `ESS/s`: median effective draws of an entry per second of sampling. Other runs used\n"
+        "  the cores as well: compare within a table."
+    )
+    yield (
+        "`Gibbs`, `MALA` and `truncate, all data` are exact, and NUTS is as far as it does not "
+        "diverge. `h` is the step in units of the block's own covariance. A draw of SGLD is ten "
+        "steps with block-Newton preconditioning (`bmfjax.kernels.langevin`). `truncate` is the "
+        "auxiliary-variable step of `bmfjax.kernels.sgmcmc.boundary`."
+    )
+    for size, case in figures(records, "bias_table").get("tables", {}).items():
+        yield f"## {size}, rank {case['rank']}"
+        yield (
+            f"{case['entries']} entries, {case['near_0']} near 0 and {case['near_1']} near 1. The "
+            f"exact run has {case['exact']['ess']:,} effective draws."
+        )
+        yield table(
+            ["sampler", "mean", "sd", "ratio", "KS near 0", "inside", "near 1", "ESS/s", "seconds"],
+            [[name, *(row[n] for n in _BIAS)] for name, row in case["rows"].items()],
+        )
+
+
+@page("relaxed_starts", "Do exact relaxed chains from random starts agree, and find the truth?")
+def relaxed_starts(records: Records):
+    found = figures(records, "relaxed_starts")
+    settings = ("size", "chains", "warmup", "anneal", "samples")
+    yield (
+        "Matrices of Gonsior (2019), algorithm 3.3. Wrong entries are against the noise-free "
+        "matrix. `all chains`: the library's own Boolean factors, which never see it. `each "
+        "chain`: the same from the means of one chain. `best threshold` and `0.5`: one threshold "
+        "for both factors, the best chosen on the noise-free matrix."
+    )
+    yield "Settings: " + ", ".join(f"{n} {found.get(n)}" for n in settings) + "."
+    rows = []
+    for name, case in found.get("matrices", {}).items():
+        joint, errors = case["log_joint_of_chains"], case["errors_of_chains"]
+        rows.append([
+            name, *(number(case[f"rhat_{n}"], 3)
+                    for n in ("log_joint", "precision", "entries_largest")),
+            number(case["errors"]), _middle_and_worst(errors),
+            number(statistics.median(case["errors_at_best_threshold_of_chains"]), 0),
+            number(statistics.median(case["errors_at_half_of_chains"]), 0),
+            f"{min(joint):,} to {max(joint):,}", number(case["errors_of_the_data"]),
+            number(case["seconds"], 0),
+        ])  # fmt: skip
+    yield table(
+        ["matrix", "R-hat log joint", "precision", "largest of the entries", "all chains",
+         "each chain: median, worst", "best threshold (median)", "0.5 (median)",
+         "log joint of the chains", "wrong in the data", "seconds"], rows,
+    )  # fmt: skip
+
+
+def _middle_and_worst(errors: list) -> str:
+    return f"{number(statistics.median(errors), 0)}, {max(errors)}"
+
+
+@page("ambiguity", "Does a standard deviation say more than a mean between 0 and 1?")
+def ambiguity(records: Records):
+    found = figures(records, "ambiguity")
+    yield (
+        "Posterior means and standard deviations of the factor entries, from exact draws, on the "
+        "dense noisy matrix of 30 tiles. `half to all`: ratio of the standard deviation over half "
+        "of the draws to that over all. `explained`: share of the variance of the logarithm of "
+        "the standard deviation that the mean explains. `area`: under the ROC curve, in telling "
+        "the entries that are wrong at threshold one half from the rest."
+    )
+    yield (
+        "![Posterior standard deviation against mean of the factor entries, at rank 20, 30 and"
+        " 40](ambiguity.png)"
+    )
+    rows = {n: row for n, row in found.get("rows", {}).items() if "explained" in row}
+    columns = {
+        "sd_half_to_all": "half to all", "explained": "explained",
+        "wrong_entries": "wrong entries", "area_ambiguity": "area, ambiguity",
+        "area_sd": "area, sd", "area_sd_given_mean": "area, sd given the mean",
+    }  # fmt: skip
+    yield table(
+        ["chains", *columns.values()], [[n, *(row[c] for c in columns)] for n, row in rows.items()]
+    )
+    rows = {n: row for n, row in found.get("rows", {}).items() if "log_joint" in row}
+    yield table(
+        ["", "log joint", "precision", "largest of the entries"],
+        [
+            [n, *(number(row[c], 4) for c in ("log_joint", "precision", "entries_largest"))]
+            for n, row in rows.items()
+        ],
+    )
+
+
+@page("thesis_tables", "Do the tables of Gonsior (2019) come out of `IASG.thesis`?")
+def thesis_tables(records: Records):
+    found = figures(records, "thesis_tables")
+    yield (
+        f"Runs of {number(found.get('samples'))} draws at rank {found.get('rank')}, precision fixed"
+        " at 1, on matrices of 8 x 8 tiles with"
+        f" {number(found.get('ones_in_the_noise_free_matrix'))} ones. Wrong entries are against "
+        "the noise-free matrix, with the threshold chosen on that truth as in the thesis. The "
+        "thesis's own matrices are not available: ours have the same parameters and other random "
+        "numbers, and one matrix and one seed a row, as there."
+    )
+    for start, title in (("random", "From a random start (thesis table 4.1)"),
+                         ("optimum", "From the optimum (thesis table 4.2)")):  # fmt: skip
+        yield f"## {title}"
+        rows = [row for row in found.get("rows", ()) if (row["start"] == "random") == (
+            start == "random")]  # fmt: skip
+        yield table(
+            ["data", "model", "batch", "error at 0.5", "lowest error (thresholds)",
+             "thesis: at 0.5", "thesis: lowest (thresholds)", "log joint, first and last",
+             "seconds"],
+            [
+                [
+                    row["data"], row["model"], row["batch"], row["error_at_half"], _lowest(row, ""),
+                    row["thesis_error_at_half"], _lowest(row, "thesis_"),
+                    f"{number(row['log_joint_first'], 0)}, {number(row['log_joint_last'], 0)}",
+                    number(row["seconds"], 0),
+                ]
+                for row in rows
+            ],
+        )  # fmt: skip
+
+
+def _lowest(row: dict, of: str) -> str:
+    low, high = (row[f"{of}tau_{end}"] for end in ("min", "max"))
+    return f"{number(row[f'{of}error'])} ({low:.2f}-{high:.2f})"
+
+
+_COVERAGE = {
+    "log_likelihood": "log likelihood", "iat": "IAT", "angle_max": "largest angle",
+    "angle_mean": "mean angle", "l1_max": "largest l1", "l1_mean": "mean l1",
+}  # fmt: skip
+
+
+@page(
+    "nmf_coverage", "Which factorisations of a nonnegative matrix does a chain see?",
+    "nmf_coverage*",
+)  # fmt: skip
+def nmf_coverage(records: Records):
+    yield (
+        "The study of Masood, Pan and Doshi-Velez (2016) on nonnegative matrices whose solutions "
+        "are known: Laurberg's with one solution and with two, and one with a line of them. "
+        "Figures are means over the repetitions, in brackets the paper's (its tables 1 to 8); "
+        "quartiles are in the records. Log likelihoods are without their constant, in units of "
+        "the noise. IAT is the integrated autocorrelation time, averaged over the entries of the "
+        "usage (the paper's basis A). Angles in degrees and l1 distances are between pairs of "
+        "draws. `first solution` is the share of the draws at the first of two solutions, in each "
+        "repetition."
+    )
+    yield (
+        "The paper does not state its noise. With the standard deviation of 0.001 used here, the "
+        "angles of its Gibbs and HMC chains and their autocorrelation times come out. Each figure "
+        "depends on one draw of that noise: log likelihoods are off by a few units, by a like "
+        "amount in all rows. Nor does the paper say where its restarts stop; ours stop at a "
+        "relative projected gradient of 0.005. It does not mention the Jacobian of the logarithm "
+        "of its HMC either: `HMC without Jacobian` leaves it out. HMC on logarithms fits too well, "
+        "there and here, because it has not arrived: entries that are zero at the start come back "
+        "slowly. The starts on the line of solutions are drawn along it. Its large sets embed the "
+        "small ones by random nonnegative matrices so that the number of solutions stays. It does "
+        "not stay: no entry of the factors is zero any more, and a change of basis has room."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        yield f"## {name}"
+        exact = "--exact" in record.get("command", "")
+        yield (
+            f"The likelihood has a noise of {found['noise']}"
+            f"{', and the data have none' if exact else ', as the data have'}. "
+            f"{found['repetitions']} repetitions of {found['draws']:,} draws, of which "
+            f"{found['compared']:,} are compared."
+        )
+        if not name.endswith("_exact"):
+            yield f"![Covering numbers of the sets, figures 5 to 10 of the paper]({name}.png)"
+        for name_of_set, rows in found["sets"].items():
+            yield f"### {name_of_set}"
+            yield _covered(rows)
+
+
+def _covered(rows: dict) -> str:
+    paper = rows.get("paper") or {}
+    shares = any("share_of_the_first_solution" in row for row in rows.values())
+    lines = []
+    for name, row in rows.items():
+        if name == "paper":
+            continue
+        theirs = paper.get(name, {})
+        line = [name, *(_beside(c, row[c][0], theirs.get(c)) for c in _COVERAGE)]
+        if shares:
+            of_first = row.get("share_of_the_first_solution", ())
+            line.append("; ".join(f"{share:.3g}" for share in of_first))
+        lines.append([*line, number(row.get("seconds"), 0)])
+    header = ["sampler", *_COVERAGE.values(), *(["first solution"] if shares else []), "seconds"]
+    return table(header, lines)
+
+
+def _beside(column: str, ours, theirs) -> str:
+    """Write a figure, and the paper's in brackets."""
+    shown = "none" if ours is None else _rounded(column, ours)
+    return shown if theirs is None else f"{shown} ({_rounded(column, theirs)})"
+
+
+def _rounded(column: str, value: float) -> str:
+    if column == "log_likelihood":
+        if abs(value) >= 1e5:
+            return f"{value:.3g}"
+        return number(value, 0 if abs(value) >= 1000 else 2)
+    if column == "iat":
+        return f"{value:.3g}" if value < 1000 else number(value, 0)
+    return number(value, 3 if abs(value) < 1 or column.startswith("l1") else 2)

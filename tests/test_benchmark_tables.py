@@ -1,0 +1,93 @@
+"""The pages in `benchmarks/results` are what the records say."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+README = BENCHMARKS / "README.md"
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("tables")
+
+
+def made(tables, folder):
+    """Return the pages of a folder's records, by name."""
+    records = tables.read_records(folder)
+    pages = {name: tables.text_of(page, records) for name, page in tables.PAGES.items()}
+    return {name: text for name, text in pages.items() if text is not None}
+
+
+def test_every_page_is_what_the_records_make(tables):
+    committed = {path.stem: path.read_text() for path in RESULTS.glob("*.md")}
+    pages = made(tables, RESULTS)
+    assert sorted(committed) == sorted(pages)
+    for name, text in pages.items():
+        assert committed[name] == text, f"{name}.md: run python benchmarks/tables.py"
+
+
+def test_every_record_has_a_page(tables):
+    for path in RESULTS.glob("*.json"):
+        pages = [page for page in tables.PAGES.values() if page.shows(path.stem)]
+        assert len(pages) == 1, path.name
+        assert f"]({path.name})" in (RESULTS / f"{pages[0].name}.md").read_text()
+
+
+def test_a_changed_figure_changes_the_page(tables, tmp_path):
+    for path in RESULTS.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    before = made(tables, tmp_path)
+    record = json.loads((tmp_path / "evidence.json").read_text())
+    record["figures"]["ranks"]["8"]["log_evidence"] += 1.0
+    (tmp_path / "evidence.json").write_text(json.dumps(record))
+    after = made(tables, tmp_path)
+    assert {name for name in before if before[name] != after[name]} == {"evidence"}
+
+
+def test_a_script_refreshes_the_page_of_its_record(tables, tmp_path, monkeypatch):
+    write_record = importlib.import_module("record").write_record
+    monkeypatch.setattr(sys, "argv", ["iasg_memory.py", "--output", str(tmp_path)])
+    rows = [{"samples": 6000, "peak_mb": 12.3, "seconds": 4.5}]
+    write_record("iasg_memory", {"rank": 3, "batch": 7, "rows": rows}, tmp_path)
+    page = (tmp_path / "iasg_memory.md").read_text()
+    assert "| 6,000 | 12.3 | 4.5 |" in page
+    assert "`python benchmarks/iasg_memory.py`" in page
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["iasg_memory.json", "iasg_memory.md"]
+
+
+def test_links_lead_somewhere():
+    for path in (README, *RESULTS.glob("*.md")):
+        for target in re.findall(r"\]\((?!http|#)([^)\s]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1.0065, 3, "1.007"), (-4057.0894, 1, "-4,057.1"), (12000, None, "12,000"),
+        (None, 2, ""), (float("nan"), 2, "none"), ("inf", 3, "infinite"), (True, None, "yes"),
+        (4, 2, "4.00"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written(tables, value, digits, text):
+    number = importlib.import_module("tables_form").number
+    assert number(value, digits) == text
+
+
+def test_the_readme_names_every_script_and_page(tables):
+    text = README.read_text()
+    tools = {"record", "boolean_runs", "cell_moments", "nmf_samplers", "pmf_runs"}
+    for path in BENCHMARKS.glob("*.py"):
+        if path.stem not in tools and not path.stem.startswith("tables_"):
+            assert f"`{path.name}`" in text, path.name
+    for path in RESULTS.glob("*.md"):
+        assert f"](results/{path.name})" in text, path.name
