@@ -114,6 +114,8 @@ def run_case(options) -> dict:
         bmfjax.use_compilation_cache(options.cache)
     watch.listen()
     data, rank, given, held_out = make_case(options)
+    if held_out is None:
+        given["max_time"] = options.max_time
     inner, started = sampling._sample, []
 
     def sample(*arguments, **more):
@@ -181,6 +183,7 @@ def in_a_process(options, case, cache, steps=0) -> dict:
     """Fit a case in a process of its own."""
     words = [sys.executable, __file__, "--case", case, "--steps", str(steps)]
     words += ["--cache", str(cache)] if cache else []
+    words += ["--max-time", str(options.max_time)] if options.max_time else []
     words += ["--movielens", str(options.movielens)] if options.movielens else []
     # The cache is the one given: JAX's own settings are left out, and where ours would be.
     # Byte code is kept, as of an installed package.
@@ -225,6 +228,9 @@ def main() -> None:
     parser.add_argument(
         "--movielens", type=Path, help="the publisher's folder, with its five folds"
     )
+    parser.add_argument(
+        "--max-time", type=float, help="seconds of sampling of a matrix; default: those of the fit"
+    )
     parser.add_argument("--output", type=Path)
     for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
@@ -234,7 +240,7 @@ def main() -> None:
         return
     from record import write_record
 
-    figures = {"threads": os.cpu_count(), "cases": {}}
+    figures = {"threads": os.cpu_count(), "max_time": options.max_time, "cases": {}}
     for case in cases(options):
         if options.only and not case.startswith(tuple(options.only)):
             continue
