@@ -81,8 +81,15 @@ def _starts_of_kind(kind: str, matrices: dict) -> list:
 def _settings(found: dict, *without: str) -> str:
     """Write the settings of a run: what is neither a table nor left out."""
     plain = {n: v for n, v in found.items() if n not in without and not isinstance(v, dict)}
-    named = (f"{n} {'default' if v is None else v}" for n, v in plain.items())
+    named = (f"{n} {_plainly(v)}" for n, v in plain.items())
     return "Settings: " + ", ".join(named) + "."
+
+
+def _plainly(value) -> str:
+    """Write a setting, of numbers four digits."""
+    if value is None:
+        return "default"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @page(
