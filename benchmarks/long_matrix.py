@@ -71,7 +71,7 @@ def one_case(data, rank: int, seed: int = 0, **chosen) -> dict:
     kept = fit.usage_draws.shape[1]
     joint, dispersion = (fit.trace[n][:, -kept:] for n in ("log_joint", "dispersion"))
     entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
-    rhat = np.sort(split_rhat(entries))
+    rhat = np.sort(split_rhat(entries)) if entries.size else np.array([np.nan])
     ours = fit.predict_cells(*np.nonzero(hidden), "probability", noisy=True)
     filled = np.where(missing, 0.0, values)
     found = {
@@ -88,8 +88,12 @@ def one_case(data, rank: int, seed: int = 0, **chosen) -> dict:
         "seconds": seconds,
         "cpu_seconds": cpu,
     }
-    figures = {n: round(float(v), 5) for n, v in found.items()}
-    return figures | {"log_joint": [round(float(v), 1) for v in joint.mean(1)]}
+    figures = {n: round(float(v), 5) if np.isfinite(v) else None for n, v in found.items()}
+    return (
+        figures
+        | {"entries": int(entries.shape[-1])}
+        | {"log_joint": [round(float(v), 1) for v in joint.mean(1)]}
+    )
 
 
 def main() -> None:
