@@ -125,7 +125,7 @@ def posterior_draws(key, posterior: LogisticPosterior, prior: LogisticPrior, num
         keys = random.split(key, 3)
         usage, basis, bias = (
             q.mean + jnp.sqrt(q.variance) * random.normal(k, q.mean.shape, q.mean.dtype)
-            for k, q in zip(keys, posterior, strict=True)
+            for k, q in zip(keys, posterior.normals, strict=True)
         )
         rank = prior.rank
         drawn = {"usage": usage[:, :rank], "basis": basis[:, :rank], "bias": bias}
