@@ -81,7 +81,7 @@ def test_the_divergence_is_that_from_the_prior_of_the_model():
         "row_effects": True, "column_effects": True, "relevance": PRIOR.relevance,
     }  # fmt: skip
     # Of a middle size and with a spread, for the terms of the precisions to be seen.
-    shape, mean = jnp.array([4.0, 8.0, 20.0, 20.0]), jnp.array([0.5, 1.0, 1.5, 2.0])
+    shape, mean = jnp.array([4.0, 8.0, 20.0, 20.0]), jnp.array([0.1, 0.2, 1.0, 3.0])
     q = q._replace(relevance=lp.Gamma(shape, shape / mean))
 
     def one(key):
