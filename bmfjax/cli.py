@@ -138,8 +138,7 @@ def _add_fit(commands, models) -> None:
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
         "--rank", type=_number_or_auto, default=4, metavar="N",
-        help="number of factors; auto: found, with the probability of every number (all models but "
-        "logistic)",
+        help="number of factors; auto: found, with the probability of every number",
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",
@@ -583,6 +582,8 @@ def _tell(result, output, again) -> int:
         from bmfjax.report.number import number_sentence
 
         what = "The posterior has" if result.scalars["converged"] else "These draws have"
+        if result.approximation:
+            what = "The approximation of the posterior has"
         print(f"{what} {number_sentence(result)}.")
     if result.doubts:
         print(result.doubts)

@@ -45,20 +45,23 @@ def fit(
         single cells, a path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where
         missing.
     rank : int or "auto"
-        Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs": the
-        number is found, at most `max_rank`. `Fit.rank_probabilities` is the posterior, with an
-        R-hat that counts in the verdict. The result has the factors that at least half of the
-        draws use. Of the Boolean model all numbers of factors that are there are equally probable
-        beforehand, and one that is there has the prior that it has in a fit of given rank. There is
-        no ladder of temperatures unless one is given, and entries of the result leave out what
-        other factors covered. Of "relaxed", "nmf" and the models of ratings there are `max_rank`
-        factors, each with a scale that is learned and vanishes where the data do not need it
-        (automatic relevance determination: `rate`, or `relevance`, in `priors`). A factor counts in
-        a draw where it adds more to the product than the noise alone could; what other factors
-        add is left out of the result, or added to factors that share a direction with them. Chains
-        start with all factors and are not annealed. One that has vanished seldom comes back, so
-        that a factor near the edge of the noise may keep the chains apart, and the verdict says so.
-        Not of "logistic": the spread of its variational approximation is too small for it.
+        Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs", or
+        "batch" or "svi" of the logistic model: the number is found, at most `max_rank`.
+        `Fit.rank_probabilities` is the posterior, with an R-hat that counts in the verdict. The
+        result has the factors that at least half of the draws use. Of the Boolean model all numbers
+        of factors that are there are equally probable beforehand, and one that is there has the
+        prior that it has in a fit of given rank. There is no ladder of temperatures unless one is
+        given, and entries of the result leave out what other factors covered. Of "relaxed", "nmf"
+        and the models of ratings there are `max_rank` factors, each with a scale that is learned
+        and vanishes where the data do not need it (automatic relevance determination: `rate`, or
+        `relevance`, in `priors`). A factor counts in a draw where it adds more to the product than
+        the noise alone could; what other factors add is left out of the result, or added to factors
+        that share a direction with them. Chains start with all factors and are not annealed. One
+        that has vanished seldom comes back, so that a factor near the edge of the noise may keep
+        the chains apart, and the verdict says so.
+        Of "logistic" the same holds of the draws of each start from its variational approximation,
+        which is too narrow: so are the probabilities, which mix the starts in equal parts. The
+        verdict says how many starts agree on the number.
     model : str
         {models}
     sampler : str, optional

@@ -60,8 +60,9 @@ class Fit:
         (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed and
         the nonnegative model, the latter's `rate` with ``rank="auto"`` alone; `flip_rate`,
         `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"`` also
-        `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one; of matrix
-        factorisations the sites of `bmfjax.models.pmf`.
+        `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one, and
+        with ``rank="auto"`` the number of factors, `rank`; of matrix factorisations the sites of
+        `bmfjax.models.pmf`.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
@@ -150,6 +151,18 @@ class Fit:
         return self.other_draws.get("rate")
 
     @property
+    def rank_draws(self) -> np.ndarray | None:
+        """Draws of the number of factors, (chain, draw) int, of a fit with ``rank="auto"``.
+
+        Of the logistic model a chain is a start. Other fits count at every step after the warm-up.
+        """
+        if "rank" in self.other_draws:
+            return self.other_draws["rank"]
+        if "rank" not in self.trace:
+            return None
+        return self.trace["rank"][:, int(self.scalars["num_warmup"]) :]
+
+    @property
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
@@ -166,6 +179,10 @@ class Fit:
         `max_rank` factors. They are not those of models of different rank, and a factor weaker than
         the noise does not count, even where it is real.
 
+        Of the logistic model the draws are of a variational approximation, and of every start as
+        many. It is too narrow, and these probabilities are nearer to zero and one than those of the
+        posterior: see whether the starts agree (`rank_draws`).
+
         Examples
         --------
         >>> import bmfjax
@@ -177,9 +194,9 @@ class Fit:
         >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
         2
         """
-        if "rank" not in self.trace:
+        drawn = self.rank_draws
+        if drawn is None:
             return None
-        drawn = self.trace["rank"][:, int(self.scalars["num_warmup"]) :]
         numbers, counts = np.unique(drawn, return_counts=True)
         return {int(n): float(c / counts.sum()) for n, c in zip(numbers, counts, strict=True)}
 

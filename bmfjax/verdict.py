@@ -120,14 +120,20 @@ def mixing_of_starts(data, approximation) -> Mixing:
 
 def of_rank(drawn) -> dict:
     """Say what draws (chain, draw) of the number of factors tell of it."""
-    numbers, counts = np.unique(drawn, return_counts=True)
+    most = _mode(drawn)
     return {
-        "rank": int(numbers[counts.argmax()]),
-        "rank_probability": float(counts.max() / counts.sum()),
+        "rank": most,
+        "rank_probability": float(np.mean(drawn == most)),
         "rank_mean": float(np.mean(drawn)),
         "rhat_rank": float(split_rhat(drawn)),
         "ess_rank": float(ess_bulk(drawn)),
     }
+
+
+def _mode(drawn) -> int:
+    """Return the most frequent number, the smallest of several."""
+    numbers, counts = np.unique(drawn, return_counts=True)
+    return int(numbers[counts.argmax()])
 
 
 # ---- what a run has tried ------------------------------------------------------------------------
@@ -438,7 +444,7 @@ def _sentence_of_ratings(figures, chains, rank) -> str:
 
 
 def of_starts(
-    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool
+    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None
 ) -> dict:
     """Judge a variational fit of the logistic model by its starts.
 
@@ -450,7 +456,9 @@ def of_starts(
     `elbo` of the result is the best start's, `elbo_spread` the distance to the worst; `complete`:
     no start was stopped before its bound settled; `elbo_rise`: by what share of its size the mean
     bound of the last steps differs from that of as many before, in the start that changed most.
-    R-hat is that of the normals, not of draws.
+    R-hat is that of the normals, not of draws. `ranks` (start, draw) is the number of factors,
+    where it is found; `rank_agreeing` is the share of starts in which that of the fit is the most
+    probable, and another number in any of them keeps the fit from having converged.
     """
     starts, last = len(elbo), elbo[:, -1].astype(np.float64)
     changes = np.array([_change(e[:n]) for e, n in zip(elbo, steps, strict=True)])
@@ -469,7 +477,15 @@ def of_starts(
     }
     figures["rhat"] = figures["rhat_product"]
     # NaN, of one start, is not small.
-    figures["converged"] = bool(everywhere and not sampled and figures["rhat"] <= RHAT_USABLE)
+    if ranks is not None:
+        figures |= of_rank(ranks)
+        figures["rank_agreeing"] = float(np.mean([_mode(r) == figures["rank"] for r in ranks]))
+    figures["converged"] = bool(
+        everywhere
+        and not sampled
+        and figures["rhat"] <= RHAT_USABLE
+        and figures.get("rank_agreeing", 1.0) == 1.0
+    )
     return figures | {"verdict": sentence_of_starts(figures, starts, len(agreeing))}
 
 
@@ -496,13 +512,15 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
     too_small = "standard deviations of a mean-field approximation are too small as a rule"
     if starts == 1:
         return (
-            f"Not checked: one start cannot show whether another finds the same; and {too_small}. "
-            f"Next, {_FOUR_CHAINS}."
+            f"Not checked: one start cannot show whether another finds the same; and {too_small}"
+            f"{_number(figures, starts)}. Next, {_FOUR_CHAINS}."
         )
-    all_found = round(figures["factors_agreeing"] * rank) == rank
+    none = figures.get("rank") == 0
+    all_found = none or round(figures["factors_agreeing"] * rank) == rank
+    found = f"{_found(figures, rank)} {_everyone(starts, 'starts')}"
     mixed = (
-        f"{_found(figures, rank)} {_everyone(starts, 'starts')}, and 99 % of the log odds have an "
-        f"R-hat across starts of at most {figures['rhat_product']:.2f}"
+        f"{'no factor stands out of the noise' if none else found}, and 99 % of the log odds have "
+        f"an R-hat across starts of at most {figures['rhat_product']:.2f}{_number(figures, starts)}"
     )
     if figures["converged"]:
         what = "Usable" if all_found else "Use the probabilities, but not the factors"
@@ -518,9 +536,23 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
         )
     if not all_found:
         doubtful = "factors or standard deviations: the starts reached different solutions"
+    if figures.get("rank_agreeing", 1.0) < 1.0:
+        doubtful = "the number of factors, the factors or standard deviations: the starts disagree"
     return (
         "Use the probabilities, which average over the starts, but do not rely on "
         f"{doubtful}; {mixed}."
+    )
+
+
+def _number(figures, starts) -> str:
+    """Say what the starts tell of the number of factors, where it is found."""
+    if "rank_agreeing" not in figures:
+        return ""
+    agreeing = round(figures["rank_agreeing"] * starts)
+    return (
+        f"; {figures['rank']} is the most probable number of factors in {agreeing} of {starts} "
+        f"start{'s' * (starts > 1)}, and P(rank) is that of a variational approximation, which is "
+        "too narrow"
     )
 
 

@@ -1,4 +1,4 @@
-"""Fits that find the number of factors by relevance: all models but the Boolean and logistic."""
+"""Fits that find the number of factors by relevance: all models but the Boolean one."""
 
 import functools
 
@@ -223,7 +223,13 @@ def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("logistic", {}, "model 'logistic' is fitted by a variational approximation, whose spread"),
+        ("logistic", {"priors": {"scale": 2.0}}, "prior 'scale' is of all factors alike"),
+        (
+            "logistic",
+            {"rank": 2, "priors": {"relevance": [1, 1]}},
+            "prior 'relevance' .* rank is 2",
+        ),
+        ("logistic", {"priors": {"relevance": [1, 0]}}, "give a positive shape and rate"),
         ("relaxed", {"sampler": "iasg"}, "sampler 'iasg' does not find the number"),
         ("relaxed", {"priors": "normal"}, "prior 'usage' is 'normal', under which no factor"),
         ("relaxed", {"priors": {"basis": "uniform"}}, "prior 'basis' is 'uniform', under which"),

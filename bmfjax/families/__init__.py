@@ -76,8 +76,6 @@ def _known_factors(family, data, model, given):
 
 def _most_factors(family, data, model, sampler, init, max_rank) -> int:
     """Return the most factors of a fit that finds their number, or refuse it."""
-    if family.no_rank:
-        raise InputError(f"rank is 'auto', and model {model!r} {family.no_rank}; give a rank")
     if sampler not in family.finds_rank:
         able = {m: f.finds_rank for m, f in FAMILIES.items() if f.finds_rank}
         which = "; ".join(f"model {m!r} with sampler {' or '.join(s)}" for m, s in able.items())

@@ -97,6 +97,17 @@ def switch(name: str, value: Any) -> bool:
     return value
 
 
+def gamma_pair(name: str, value: Any) -> list[float]:
+    """Return shape and rate of a Gamma prior, checked."""
+    try:
+        shape, rate = map(float, value)
+    except (TypeError, ValueError):
+        raise InputError(f"prior {name!r} is {value!r}; give shape and rate") from None
+    if not (0 < shape < math.inf and 0 < rate < math.inf):
+        raise InputError(f"prior {name!r} is {value!r}; give a positive shape and rate")
+    return [shape, rate]
+
+
 # ---- a fit that is asked for ----------------------------------------------------------------
 
 
@@ -348,8 +359,6 @@ class Family:
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
-    #: Why none can, to follow the name of the model.
-    no_rank: ClassVar[str] = ""
 
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False

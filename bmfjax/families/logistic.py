@@ -1,13 +1,15 @@
 """The logistic model, "logistic": real factors whose product is the log odds of a one.
 
 Variational inference runs as chains of optimisation steps, one a start. The fit is a mixture of the
-normals that the starts reached; its draws are drawn from these.
+normals that the starts reached; its draws are drawn from these. The number of factors is found by
+precisions of the factors, which are learned (`bmfjax.variational.relevance`).
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +22,7 @@ from bmfjax import verdict
 from bmfjax.data import InputError, checks
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import agreement, align_signed
+from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     NUM_WARMUP,
@@ -30,6 +33,8 @@ from bmfjax.families.base import (
     Request,
     Sampler,
     digest,
+    gamma_pair,
+    kept_factors,
     make_fit,
     matched_rows,
     positive_prior,
@@ -38,10 +43,12 @@ from bmfjax.families.base import (
 )
 from bmfjax.infer import ChainRun
 from bmfjax.posterior import cells, mixture, scores
+from bmfjax.posterior.selection import informed, sampled_positions
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import spread, starts_figure
 from bmfjax.report.factors import SIGNED, factors, signed_card
+from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.overview import linked, matrix
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
@@ -55,7 +62,7 @@ from bmfjax.variational.chains import (
     sampled_entries,
     stochastic,
 )
-from bmfjax.variational.posterior import Gaussian
+from bmfjax.variational.posterior import Gamma, Gaussian
 from bmfjax.variational.stochastic import CHUNK
 
 #: Draws from the posterior of each start, where no number is given.
@@ -70,12 +77,17 @@ BYTES_AN_ENTRY = 3
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Entries of new rows that are looked at in one go.
 BLOCK = 4_000_000
+#: Shape and rate of the prior of a factor's precision, where their number is found.
+RELEVANCE = (0.5, 0.0005)
+#: Entries from which the noise of log odds is told.
+NOISE_ENTRIES = 10_000
 
 
 PAGE = Page(
     facts=(
         facts.data,
         facts.starts,
+        number_of_factors,
         functools.partial(facts.seconds, of="optimisation"),
         facts.bound,
         facts.rhat_of_starts,
@@ -84,6 +96,7 @@ PAGE = Page(
         functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
     ),
     sections=(
+        number_section,
         functools.partial(
             matrix, shown="probability of a one", moments=functools.partial(linked, link=expit)
         ),
@@ -135,6 +148,11 @@ class LogisticFit(Fit):
     dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
     noisy_kinds = ()
     observed_kinds = ("probability",)
+    counts_as_factor = (
+        f"{relevance.COUNTED} The draws are of a variational approximation, which is too narrow: "
+        "starts may differ by more than the draws of each."
+    )
+    ranks_beforehand = relevance.BEFOREHAND
     _no_flips = "probability() is that of an observation already"
     _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
 
@@ -189,7 +207,7 @@ class LogisticFit(Fit):
 
     def _usage_of_new(self, new) -> tuple[np.ndarray, np.ndarray]:
         """Return means and variances (start, rows, width) of the vectors of new rows."""
-        prior = LogisticPrior(self.rank, **self.settings["priors"])
+        prior = prior_of(self.rank, self.settings["priors"])
         at, step = self.approximation, max(1, BLOCK // new.num_columns)
         solve = jax.jit(usage_given_basis, static_argnames="prior")
         ones, missing = new.ones(), new.missing()
@@ -202,9 +220,12 @@ class LogisticFit(Fit):
                 )
                 for n in ("basis", "bias")
             )
+            learned = None
+            if prior.relevance is not None:
+                learned = Gamma(*(jnp.asarray(at[f"relevance_{n}"][start]) for n in Gamma._fields))
             for i in range(0, new.num_rows, step):
                 values, hidden = (m[i : i + step].toarray().astype(bool) for m in (ones, missing))
-                solved = solve(basis, bias, prior, values, ~hidden)
+                solved = solve(basis, bias, prior, values, ~hidden, learned)
                 for moments, of_block in zip(found, solved, strict=True):
                     moments[start, i : i + step] = np.asarray(of_block)
         return tuple(found)
@@ -246,10 +267,18 @@ class Logistic(Family):
     }  # fmt: skip
     priors: ClassVar = {
         "scale": Prior(
-            "standard deviation of factors and effects", 1.0, positive_prior("standard deviation")
+            "standard deviation of factors and effects, with rank='auto' of effects alone",
+            1.0,
+            positive_prior("standard deviation"),
         ),
         "bias_scale": Prior(
             "standard deviation of the bias", 5.0, positive_prior("standard deviation")
+        ),
+        "relevance": Prior(
+            "with rank='auto': shape and rate of the Gamma prior of the precision that each factor "
+            "has of its own; default 0.5 and 0.0005",
+            None,
+            gamma_pair,
         ),
         "row_effects": Prior("whether rows have biases of their own", False, switch),
         "column_effects": Prior("whether columns have", False, switch),
@@ -265,10 +294,7 @@ class Logistic(Family):
         ),
     )  # fmt: skip
 
-    no_rank = (
-        "is fitted by a variational approximation, whose spread is too small to say how probable a "
-        "number of factors is: compare several by compare_ranks (bmfjax rank)"
-    )
+    finds_rank = ("batch", "svi")
 
     def default_sampler(self, data):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
@@ -280,8 +306,8 @@ class Logistic(Family):
                 f"num_warmup is {steps}; of the logistic model these are the most "
                 "steps of optimisation: give at least 2"
             )
-        priors, options = request.read_priors(), sampler_options(request)
-        prior = LogisticPrior(int(request.rank), **priors)
+        priors, options = resolve_priors(request), sampler_options(request)
+        prior = prior_of(int(request.rank), priors)
         share = np.clip(data.density, 1e-6, 1 - 1e-6)
         log_odds = float(np.log(share / (1 - share)))
         make, arguments = request.made_by.make, (prior, data.shape, log_odds)
@@ -322,30 +348,56 @@ class Logistic(Family):
         )
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> LogisticFit:
-        trace, rank = run.trace(), int(request.rank)
+        trace = run.trace()
         settled = trace["settled"][:, -1]
         # The run may have gone on after the last start had settled, as far as its chunk went.
         steps = np.where(settled, trace["settled"].argmax(1) + 1, run.steps_done)
         elbo = trace["elbo"][:, : steps.max()]
         approximation, order, drawn = _matched(request, run.state, int(np.argmax(elbo[:, -1])))
-        factors = {n: order.apply(drawn[n]) for n in FACTORS}
+        drawn |= {n: order.apply(drawn[n]) for n in FACTORS}
+        if request.finds_rank:
+            approximation, drawn = without_unused(request.data, approximation, drawn)
+        rank = drawn["usage"].shape[-1]
         agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
 
         def judge(fit):
             shown = {"num_warmup": run.num_steps, "num_draws": drawn["bias"].shape[1]}
             return shown | verdict.of_starts(
                 fit.mixing, agreeing, elbo, steps, settled, run.num_steps,
-                sampled=request.sampler == "svi",
+                sampled=request.sampler == "svi", ranks=drawn.get("rank"),
             )  # fmt: skip
 
         return make_fit(
             LogisticFit, request, chains, run,
-            draws=drawn | factors,
+            draws=drawn,
             trace={"elbo": elbo},
             agreement=agreeing,
             judge=judge,
             approximation=approximation,
         )  # fmt: skip
+
+
+def prior_of(rank: int, priors: Mapping) -> LogisticPrior:
+    """Return the prior of a fit, of its priors by name as they are stored."""
+    shared = priors.get("relevance")
+    of_factors = {} if shared is None else {"relevance": tuple(shared)}
+    return LogisticPrior(rank, **dict(priors) | of_factors)
+
+
+def resolve_priors(request: Request) -> dict:
+    """Return all priors by name; `relevance` where the number of factors is found, and only there.
+
+    The precision of a column that has the mean of its default prior makes log odds of a thousandth,
+    as for the fits of "probit" (`bmfjax.families.ratings`).
+    """
+    found = request.read_priors()
+    if not request.finds_rank:
+        relevance.refuse_relevance(request, "relevance")
+        return {n: v for n, v in found.items() if n != "relevance"}
+    if not (found["row_effects"] or found["column_effects"]):
+        of_all = "is of all factors alike, under which none vanishes, or of effects, of which there"
+        relevance.refuse_priors(request, {"scale": f"{of_all} are none"})
+    return found | {"relevance": list(RELEVANCE if (r := found["relevance"]) is None else r)}
 
 
 def sampler_options(request: Request) -> dict:
@@ -382,7 +434,12 @@ def _matched(request, state, best: int):
         for name in (*FACTORS, "bias")
         for moment in mixture.MOMENTS
     }
-    prior = LogisticPrior(rank, **request.read_priors())
+    prior = prior_of(rank, resolve_priors(request))
+    if posterior.relevance is not None:
+        approximation |= {
+            f"relevance_{n}": order.apply(np.asarray(a), signed=False)
+            for n, a in posterior.relevance._asdict().items()
+        }
     lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
     asked = NUM_SAMPLES if request.is_auto else request.num_samples
     # As many draws of each start as were asked for, or as there is room for.
@@ -390,6 +447,46 @@ def _matched(request, state, best: int):
     key = jax.random.fold_in(request.key, DRAW_STREAM)
     drawn = posterior_draws(key, posterior, prior, asked // every)
     return approximation, order, drawn
+
+
+def noise_sd(data, approximation) -> np.ndarray:
+    r"""Return the standard deviation of a log odds as one entry tells of it, for each start.
+
+    A normal observation of the log odds with variance :math:`1 / w` tells of them as much as a one
+    or a zero with probability p does where w is its Fisher information, :math:`w = p (1 - p)`,
+    which is also the weight of the entry in iteratively reweighted least squares (McCullagh, Nelder
+    1989, "Generalized linear models", 2nd edition, sections 2.5 and 4.4). Sums over entries add
+    information, so that the noise of all is that of its mean, :math:`\bar w^{-1/2}`: 2 where ones
+    and zeros are equally probable, and 7 where 2 % are ones, where as large a factor is far harder
+    to tell from noise.
+
+    The bound of the fit gives entries the weight :math:`2 \Lambda(\xi) \ge p (1 - p)`
+    (`bmfjax.variational.posterior`). Its fixed point has the means of the likelihood all the same,
+    which scatter by w, and only its draws are narrower. So the noise edge
+    (`bmfjax.kernels.used_factors`) is not too low. It is the mean of up to `NOISE_ENTRIES` entries
+    of lines of which some entry is observed; where the information differs much between lines, a
+    spurious factor of few lines that tell little may pass.
+    """
+    at = sampled_positions(*informed(data).values(), NOISE_ENTRIES)
+    chance = mixture.probability_of_a_one(*mixture.cell_log_odds(approximation, *at))
+    return (chance * (1.0 - chance)).mean(-1) ** -0.5
+
+
+def without_unused(data, approximation: Mapping, drawn: Mapping) -> tuple[dict, dict]:
+    """Return both without the factors that most draws do not use, and `rank`, the number used."""
+    used = relevance.used_draws(
+        data, drawn["usage"], drawn["basis"], noise_sd(data, approximation)[:, None]
+    )
+    kept, rank = kept_factors(used), used.shape[-1]
+    found = {n: a[..., kept] if n in FACTORS else a for n, a in drawn.items()}
+    width = approximation["usage_mean"].shape[-1]
+    columns = {"usage": np.append(kept, np.arange(rank, width)), "relevance": kept}
+    columns["basis"] = columns["usage"]
+    left = {
+        name: a[..., columns[side]] if (side := name.split("_")[0]) in columns else a
+        for name, a in approximation.items()
+    }
+    return left, found | {"rank": used.sum(-1)}
 
 
 def _ordered(values, order, rank, moment):

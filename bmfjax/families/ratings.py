@@ -43,6 +43,7 @@ from bmfjax.families.base import (
     after_warmup,
     check_columns,
     data_figures,
+    gamma_pair,
     kept_factors,
     make_fit,
     most_probable,
@@ -312,17 +313,6 @@ class OrderedProbitFit(RatingsFit):
 # ---- the family -----------------------------------------------------------------------------
 
 
-def _pair(name, value):
-    """Check shape and rate of a Gamma prior."""
-    try:
-        shape, rate = map(float, value)
-    except (TypeError, ValueError):
-        raise InputError(f"prior {name!r} is {value!r}; give shape and rate") from None
-    if not (0 < shape < math.inf and 0 < rate < math.inf):
-        raise InputError(f"prior {name!r} is {value!r}; give a positive shape and rate")
-    return [shape, rate]
-
-
 def _level(name, value):
     """Check mean and standard deviation of a normal prior."""
     try:
@@ -370,11 +360,11 @@ class Factorisation(Family):
             'of "pmf": fixes the noise precision (2 in the paper)', None, positive_prior("number")
         ),
         "precision_gamma": Prior(
-            'of "pmf": shape and rate of the prior of the noise precision', (1.0, 1.0), _pair
+            'of "pmf": shape and rate of the prior of the noise precision', (1.0, 1.0), gamma_pair
         ),
         "effects": Prior("whether rows and columns have effects", True, switch),
         "effect_gamma": Prior(
-            "shape and rate of the prior of the effects' precisions", (1.0, 1.0), _pair
+            "shape and rate of the prior of the effects' precisions", (1.0, 1.0), gamma_pair
         ),
         "strength": Prior("of the Normal-Wishart prior", 2.0, positive_prior("number")),
         "degrees": Prior("the same; default the rank", None, positive_prior("number")),
@@ -384,7 +374,7 @@ class Factorisation(Family):
             "precision that each column of either factor matrix has of its own; default 0.5 and "
             "0.0005 times the standard deviation of the values, 1 behind a probit",
             None,
-            _pair,
+            gamma_pair,
         ),
         "level": Prior(
             'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '

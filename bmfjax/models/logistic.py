@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 
 from bmfjax.data.checks import positive, whole
 from bmfjax.models.binary_data import binary_data, sample_data
+from bmfjax.models.relaxed import gamma_parameters
 
 
 def logistic(
@@ -18,6 +19,7 @@ def logistic(
     bias_scale=5.0,
     row_effects=False,
     column_effects=False,
+    relevance=None,
     shape=None,
 ):
     r"""Real factors, whose inner product is the log odds of a one.
@@ -31,6 +33,11 @@ def logistic(
     zero. Without effects and with `bias_scale` 1 this is the model of Hernandez-Lobato, Houlsby,
     Ghahramani (2014), "Stochastic inference for scalable probabilistic modeling of binary
     matrices", ICML, section 2.
+
+    With `relevance` every factor k has a precision of its own,
+    :math:`u_{ik}, v_{jk} \sim N(0, \alpha_k^{-1})`, :math:`\alpha_k \sim \mathrm{Gamma}(a, b)`,
+    which is high where the data do not need the factor (automatic relevance determination;
+    Bishop 1999, "Variational principal components", ICANN).
 
     For NUTS at small size, NumPyro's SVI, simulation and densities;
     `bmfjax.variational.stochastic` infers it at any size.
@@ -47,6 +54,8 @@ def logistic(
         Standard deviations of the priors.
     row_effects, column_effects : bool
         Whether rows and columns have biases of their own, :math:`a_i` and :math:`b_j`.
+    relevance : numpyro.distributions.Gamma, optional
+        Prior of the factors' precisions, in place of `prior_scale`, which the effects keep.
     shape : (int, int), optional
         Rows and columns where `data` is None.
 
@@ -54,13 +63,13 @@ def logistic(
     ------
     InputError
         For a rank below 1, a scale that is not positive, an observed entry other than 0
-        and 1, or neither data nor shape.
+        and 1, neither data nor shape, or a `relevance` that is no scalar Gamma distribution.
 
     Notes
     -----
     Sites: `usage` (rows, rank), `basis` (columns, rank), `bias` (), `row_effect` (rows,)
-    and `column_effect` (columns,) where asked for; `data` (rows, columns). Plates:
-    `rows`, `columns`.
+    and `column_effect` (columns,) where asked for, `factor_precision` (rank,) with `relevance`;
+    `data` (rows, columns). Plates: `rows`, `columns`.
 
     Examples
     --------
@@ -77,8 +86,13 @@ def logistic(
     (rows, columns), values, seen = binary_data(data, observed, shape, "logistic")
     normal = dist.Normal(0.0, prior_scale)
     bias = numpyro.sample("bias", dist.Normal(0.0, bias_scale))
-    usage = numpyro.sample("usage", normal.expand([rows, rank]).to_event(2))
-    basis = numpyro.sample("basis", normal.expand([columns, rank]).to_event(2))
+    of_factors = normal
+    if relevance is not None:
+        own = dist.Gamma(*gamma_parameters(relevance, "relevance"))
+        precision = numpyro.sample("factor_precision", own.expand([rank]).to_event(1))
+        of_factors = dist.Normal(0.0, precision**-0.5)
+    usage = numpyro.sample("usage", of_factors.expand([rows, rank]).to_event(2))
+    basis = numpyro.sample("basis", of_factors.expand([columns, rank]).to_event(2))
     if row_effects:
         row_effect = numpyro.sample("row_effect", normal.expand([rows]).to_event(1))
     if column_effects:

@@ -57,15 +57,16 @@ def number_section(fit) -> Section | None:
         return None
     return section(
         "How many factors are there?",
-        "Posterior probability of every number of factors, the dots those of each chain. "
-        f"{fit.counts_as_factor} The page shows the factors that at least half of the draws use.",
+        "Posterior probability of every number of factors, the dots those of each "
+        f"{'start' if fit.approximation else 'chain'}. {fit.counts_as_factor} The page shows the "
+        "factors that at least half of the draws use.",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
     )
 
 
 def number_figure(fit) -> Figure:
     """Draw P(rank) as bars, and that of every chain as a dot."""
-    drawn = fit.trace["rank"][:, int(fit.scalars["num_warmup"]) :]
+    drawn = fit.rank_draws
     most = min(drawn.max() + 1, fit.settings["rank"])
     numbers = np.arange(max(0, drawn.min() - 1), most + 1)
     figure = new_figure(5.2, 2.6)

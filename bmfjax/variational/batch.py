@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from bmfjax.variational import posterior as lp
-from bmfjax.variational.statistics import Statistics, mean_field, of_prior, second_moment
+from bmfjax.variational.statistics import (
+    Statistics,
+    mean_field,
+    nothing_seen,
+    second_moment,
+    with_prior,
+)
 
 
 def elbo(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior, values, observed) -> jax.Array:
@@ -32,6 +38,7 @@ def usage_given_basis(
     prior: lp.LogisticPrior,
     values,
     observed,
+    relevance: lp.Gamma | None = None,
     num_updates: int = 50,
 ) -> lp.Gaussian:
     """Fit the vectors of rows, given the posterior of columns and bias, by coordinate ascent.
@@ -42,6 +49,8 @@ def usage_given_basis(
     bias : Gaussian of ()
     prior : LogisticPrior
     values, observed : (rows, columns) bool
+    relevance : Gamma of (rank,), optional
+        Precisions of the factors, where the prior lets them be learned.
     num_updates : int
 
     Returns
@@ -49,10 +58,12 @@ def usage_given_basis(
     Gaussian of (rows, width)
         The prior's for a row of which nothing is observed.
     """
-    start = of_prior(values.shape[0], prior, basis.mean.dtype)
+    kind = basis.mean.dtype
+    precision = lp.prior_precision(prior, relevance, kind)
+    start = with_prior(nothing_seen(values.shape[0], prior.width, kind), precision)
 
     def update(_, usage):
-        posterior = lp.LogisticPosterior(usage, basis, bias)
+        posterior = lp.LogisticPosterior(usage, basis, bias, relevance)
         weight, half = _weights(posterior, values, observed)
         return mean_field(full_statistics("usage", posterior, prior, weight, half), free)
 
@@ -71,9 +82,12 @@ def full_statistics(site, posterior, prior, weight, half) -> Statistics:
         weight, half = weight.T, half.T
     lines, width = weight.shape[0], prior.width
     moment = second_moment(other).reshape(-1, width * width)
-    start = of_prior(lines, prior, moment.dtype)
-    precision = start.precision + 2.0 * (weight @ moment).reshape(lines, width, width)
-    return Statistics(precision, (half - 2.0 * weight * posterior.bias.mean) @ other.mean)
+    of_prior = lp.prior_precision(prior, posterior.relevance, moment.dtype)
+    found = Statistics(
+        2.0 * (weight @ moment).reshape(lines, width, width),
+        (half - 2.0 * weight * posterior.bias.mean) @ other.mean,
+    )
+    return with_prior(found, of_prior)
 
 
 def _weights(posterior, values, observed):

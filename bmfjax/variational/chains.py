@@ -17,6 +17,7 @@ from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_start, ba
 from bmfjax.variational import posterior as lp
 from bmfjax.variational import stochastic as logistic
 from bmfjax.variational.entry_sampling import Entries, EntrySampler, draw_entries
+from bmfjax.variational.relevance import LEARN_AFTER
 from bmfjax.variational.settling import has_settled, no_values, with_value
 
 #: Entries from which the bound is estimated after every step.
@@ -24,6 +25,9 @@ BOUND_ENTRIES = 4 * logistic.CHUNK
 #: Share of its size by which a settled bound changes in 20 steps (`bmfjax.variational.settling`).
 #: Steps of sampled entries shrink, and far from the end they change it little already.
 TOLERANCE_OF_BATCH, TOLERANCE_OF_SVI = 2e-4, 5e-5
+#: Minibatches before which a bound does not settle where precisions are learned. One of them may
+#: take many steps; of rounds, the windows hold as many.
+LEARNED = 2 * LEARN_AFTER
 
 
 class SampledEntries(NamedTuple):
@@ -64,7 +68,9 @@ def stochastic(prior: LogisticPrior, shape, log_odds: float, chunks: int) -> Alg
     def optimise(key, state, data):
         target = (state.steps + 1) * jnp.int32(chunks)
         optimiser = logistic.run(key, state.optimiser, data.sampler, prior, target)
-        return optimiser, logistic.estimated_elbo(optimiser.posterior, data.of_bound, prior)
+        bound = logistic.estimated_elbo(optimiser.posterior, data.of_bound, prior)
+        learned = prior.relevance is None or optimiser.updates >= LEARNED
+        return optimiser, bound, learned
 
     return _algorithm(prior, shape, log_odds, TOLERANCE_OF_SVI, begin, optimise)
 
@@ -76,7 +82,7 @@ def batch(prior: LogisticPrior, shape, log_odds: float) -> Algorithm:
     """
 
     def optimise(key, state, data):
-        return batch_update(state.optimiser, prior, data)
+        return *batch_update(state.optimiser, prior, data), True
 
     return _algorithm(prior, shape, log_odds, TOLERANCE_OF_BATCH, batch_start, optimise)
 
@@ -96,9 +102,9 @@ def _algorithm(
     @sequential_vmap
     def advance(key, state, data):
         def move():
-            optimiser, bound = optimise(key, state, data)
+            optimiser, bound, may_settle = optimise(key, state, data)
             recent = with_value(state.recent, bound)
-            settled = has_settled(recent, tolerance)
+            settled = has_settled(recent, tolerance) & may_settle
             return OptimiserState(optimiser, recent, state.steps + 1, settled)
 
         return lax.cond(state.settled, lambda: state, move)
@@ -125,7 +131,7 @@ def posterior_draws(key, posterior: LogisticPosterior, prior: LogisticPrior, num
         keys = random.split(key, 3)
         usage, basis, bias = (
             q.mean + jnp.sqrt(q.variance) * random.normal(k, q.mean.shape, q.mean.dtype)
-            for k, q in zip(keys, posterior, strict=True)
+            for k, q in zip(keys, posterior.normals, strict=True)
         )
         rank = prior.rank
         drawn = {"usage": usage[:, :rank], "basis": basis[:, :rank], "bias": bias}

@@ -20,6 +20,9 @@ estimation via variational methods", Statistics and Computing 10): with :math:`y
    \Lambda(\xi) = \tanh(\xi / 2) / (4 \xi),
 
 best at :math:`\xi^2 = \mu^2 + s^2`.
+
+Where the number of factors is found, the precisions of their priors are learned
+(`bmfjax.variational.relevance`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ import jax.numpy as jnp
 from jax import random
 
 from bmfjax.data.checks import whole
+from bmfjax.variational import relevance as ard
+from bmfjax.variational.relevance import Gamma
 
 #: Standard deviation of the bias at a start.
 BIAS_SPREAD = 0.1
@@ -45,6 +50,9 @@ class LogisticPrior(NamedTuple):
     scale, bias_scale : float
         Of factors and effects, and of the bias; their means are zero.
     row_effects, column_effects : bool
+    relevance : (float, float) or None
+        Shape and rate of the gamma prior of the precision that each factor has of its own, which
+        is learned, from `scale` on; None: all factors have `scale`.
     """
 
     rank: int
@@ -52,6 +60,7 @@ class LogisticPrior(NamedTuple):
     bias_scale: float = 5.0
     row_effects: bool = False
     column_effects: bool = False
+    relevance: tuple[float, float] | None = None
 
     @property
     def width(self) -> int:
@@ -82,11 +91,19 @@ class LogisticPosterior(NamedTuple):
     basis : Gaussian of (columns, width)
         Factors, then a one where there are row effects, then the column effect.
     bias : Gaussian of ()
+    relevance : Gamma of (rank,) or None
+        Precisions of the factors, where they are learned.
     """
 
     usage: Gaussian
     basis: Gaussian
     bias: Gaussian
+    relevance: Gamma | None = None
+
+    @property
+    def normals(self) -> tuple[Gaussian, Gaussian, Gaussian]:
+        """What the log odds are made of: usage, basis and bias."""
+        return self.usage, self.basis, self.bias
 
 
 def start(key, shape, prior: LogisticPrior, log_odds: float, spread: float = 0.1):
@@ -107,7 +124,28 @@ def start(key, shape, prior: LogisticPrior, log_odds: float, spread: float = 0.1
         sides.append(Gaussian(mean, jnp.broadcast_to(variance, mean.shape)))
     variance = min(prior.bias_scale, BIAS_SPREAD) ** 2
     bias = Gaussian(jnp.asarray(log_odds, kind), jnp.asarray(variance, kind))
-    return LogisticPosterior(*sides, bias)
+    precisions = None
+    if prior.relevance is not None:
+        precisions = ard.around(prior.scale**-2, prior.rank, sum(shape), prior.relevance, kind)
+    return LogisticPosterior(*sides, bias, precisions)
+
+
+def prior_precision(prior: LogisticPrior, relevance: Gamma | None, kind) -> jax.Array:
+    """Return the expected prior precision of the coordinates of a vector, (width,)."""
+    same = jnp.full(prior.width, prior.scale**-2, kind)
+    return same if relevance is None else same.at[: prior.rank].set(relevance.mean)
+
+
+def with_best_relevance(posterior: LogisticPosterior, prior: LogisticPrior, learn):
+    """Return the posterior with the best precisions given the factors, where `learn` is true."""
+    if prior.relevance is None:
+        return posterior
+    sides = posterior.usage, posterior.basis
+    squares = sum(jnp.sum((q.mean**2 + q.variance)[:, : prior.rank], axis=0) for q in sides)
+    new = ard.best(squares, sum(len(q.mean) for q in sides), prior.relevance)
+    old = posterior.relevance
+    chosen = jax.tree.map(lambda a, b: jnp.where(learn, a, b), new, old)
+    return posterior._replace(relevance=chosen)
 
 
 def curvature(xi) -> jax.Array:
@@ -129,7 +167,7 @@ def moments(usage: Gaussian, basis: Gaussian, bias: Gaussian) -> tuple[jax.Array
 
 def all_moments(posterior: LogisticPosterior) -> tuple[jax.Array, jax.Array]:
     """Return mean and variance of the log odds of all entries, (rows, columns) each."""
-    u, v, z = posterior
+    u, v, z = posterior.normals
     mean = u.mean @ v.mean.T + z.mean
     variance = u.mean**2 @ v.variance.T + u.variance @ (v.mean**2 + v.variance).T + z.variance
     return mean, variance
@@ -144,15 +182,24 @@ def entry_bound(value, mean, variance) -> jax.Array:
 
 def divergence(posterior: LogisticPosterior, prior: LogisticPrior) -> jax.Array:
     """Return the Kullback-Leibler divergence from the prior, () float."""
-    total = jnp.zeros((), posterior.bias.mean.dtype)
-    for site in ("usage", "basis", "bias"):
-        q = getattr(posterior, site)
-        free = True if site == "bias" else jnp.asarray(prior.free(site))
-        scale = prior.bias_scale if site == "bias" else prior.scale
-        ratio = jnp.where(free, q.variance / scale**2, 1.0)
-        each = 0.5 * (ratio + (q.mean / scale) ** 2 - 1.0 - jnp.log(ratio))
-        total += jnp.sum(jnp.where(free, each, 0.0))
-    return total
+    kind = posterior.bias.mean.dtype
+    precision = prior_precision(prior, posterior.relevance, kind)
+    total = _of_normals(posterior.bias, jnp.asarray(prior.bias_scale**-2, kind), True)
+    for site in ("usage", "basis"):
+        total += _of_normals(getattr(posterior, site), precision, jnp.asarray(prior.free(site)))
+    if posterior.relevance is None:
+        return total
+    # Of a learned precision the log of its mean is not the mean of its log.
+    missed = jnp.sum(jnp.log(posterior.relevance.mean) - posterior.relevance.log_mean)
+    lines = len(posterior.usage.mean) + len(posterior.basis.mean)
+    return total + 0.5 * lines * missed + ard.divergence(posterior.relevance, prior.relevance)
+
+
+def _of_normals(q: Gaussian, precision, free) -> jax.Array:
+    """Return the divergence of the free ones from normals with mean zero and these precisions."""
+    ratio = jnp.where(free, q.variance * precision, 1.0)
+    each = 0.5 * (ratio + q.mean**2 * precision - 1.0 - jnp.log(ratio))
+    return jnp.sum(jnp.where(free, each, 0.0))
 
 
 def probability(mean, variance) -> jax.Array:

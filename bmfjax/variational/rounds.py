@@ -25,7 +25,7 @@ from jax import lax
 from bmfjax.data import BinaryMatrix
 from bmfjax.kernels.numerics.linalg import solve_many
 from bmfjax.variational import posterior as lp
-from bmfjax.variational.statistics import of_prior
+from bmfjax.variational.relevance import LEARN_AFTER
 
 #: Entries of a block of rows, and the least rows of one: what is in memory at once.
 BLOCK, LEAST_ROWS = 2**16, 8
@@ -117,8 +117,9 @@ def batch_start(posterior: lp.LogisticPosterior) -> BatchState:
 def batch_update(state: BatchState, prior: lp.LogisticPrior, signs) -> tuple[BatchState, jax.Array]:
     """Take one round of coordinate ascent: the columns with the bias, then the rows with it.
 
-    The bound does not fall, beyond rounding. The first round leaves the columns, of which nothing
-    is known yet.
+    Where precisions of the factors are learned they come last, after the first `LEARN_AFTER`
+    rounds. The bound does not fall, beyond rounding. The first round leaves the columns, of which
+    nothing is known yet.
 
     Parameters
     ----------
@@ -143,17 +144,19 @@ def batch_update(state: BatchState, prior: lp.LogisticPrior, signs) -> tuple[Bat
     >>> bool(second > first)
     True
     """
-    usage, *old = state.posterior
-    lines, terms = _lines(state.columns, prior, "basis")
+    usage, *old = state.posterior.normals
+    precision = lp.prior_precision(prior, state.posterior.relevance, usage.mean.dtype)
+    lines, terms = _lines(state.columns, prior, precision, "basis")
     bias = _bias(terms, state.columns.total, prior)
     new = lines.given(bias.mean), bias
     basis, bias = jax.tree.map(lambda a, b: jnp.where(state.rounds > 0, a, b), new, tuple(old))
     blocks = _in_blocks(usage, signs)
-    lines, bias = _rows(blocks, basis, bias, prior, signs)
+    lines, bias = _rows(blocks, basis, bias, prior, precision, signs)
     blocks = lines.given(bias.mean)
     columns, bounds = _columns(blocks, basis, bias, signs, state.columns)
     usage = lp.Gaussian(*(a.reshape(-1, prior.width)[: len(usage.mean)] for a in blocks))
-    posterior = lp.LogisticPosterior(usage, basis, bias)
+    posterior = state.posterior._replace(usage=usage, basis=basis, bias=bias)
+    posterior = lp.with_best_relevance(posterior, prior, state.rounds >= LEARN_AFTER)
     bound = jnp.sum(bounds) - lp.divergence(posterior, prior)
     return BatchState(posterior, columns, state.rounds + 1), bound
 
@@ -186,14 +189,14 @@ def batch_fit(posterior, values, observed, *, prior: lp.LogisticPrior, num_updat
     return state.posterior, elbos
 
 
-def _rows(blocks, basis, bias, prior, signs):
+def _rows(blocks, basis, bias, prior, precision, signs):
     """Return the lines of all rows, in blocks, and the bias that goes with them."""
     features, curved = _features(basis), _curved_given(basis, bias)
 
     def one(terms, block):
         signs, _, _, weight = curved(*block)
         evidence = Evidence(weight @ features, 0.5 * (signs @ basis.mean), 0.5 * jnp.sum(signs))
-        lines, new = _lines(evidence, prior, "usage")
+        lines, new = _lines(evidence, prior, precision, "usage")
         return jax.tree.map(jnp.add, terms, new), lines
 
     nothing = jnp.zeros((), basis.mean.dtype)
@@ -219,14 +222,14 @@ def _columns(blocks, basis, bias, signs, like: Evidence):
     return lax.scan(one, jax.tree.map(jnp.zeros_like, like), (blocks, signs))
 
 
-def _lines(evidence: Evidence, prior, site) -> tuple[_Lines, _BiasTerms]:
+def _lines(evidence: Evidence, prior, precision, site) -> tuple[_Lines, _BiasTerms]:
     """Return the best means and variances of all lines as functions of the bias."""
     width, free = prior.width, jnp.asarray(prior.free(site))
     first, second = np.triu_indices(width)
     place = np.zeros((width, width), int)
     place[first, second] = place[second, first] = np.arange(len(first))
     moment, cross, weight = jnp.split(2.0 * evidence.weighted, [len(first), len(first) + width], 1)
-    precision = of_prior(len(moment), prior, moment.dtype).precision + moment[:, place]
+    precision = jnp.diag(precision) + moment[:, place]
     # Coordinates that are fixed to one stay there, whatever the bias.
     system = jnp.where(free[:, None], precision, jnp.eye(width))
     right = jnp.stack([jnp.where(free, evidence.half, 1.0), jnp.where(free, cross, 0.0)], -1)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bmfjax.kernels.numerics.linalg import solve
-from bmfjax.variational.posterior import Gaussian, LogisticPrior
+from bmfjax.variational.posterior import Gaussian
 
 
 class Statistics(NamedTuple):
@@ -18,11 +18,14 @@ class Statistics(NamedTuple):
     shift: jax.Array  # (..., width): precision times mean
 
 
-def of_prior(size: int, prior: LogisticPrior, kind) -> Statistics:
-    """Return the statistics of so many vectors before the data."""
-    eye = jnp.eye(prior.width, dtype=kind) / prior.scale**2
-    precision = jnp.broadcast_to(eye, (size, prior.width, prior.width))
-    return Statistics(precision, jnp.zeros((size, prior.width), kind))
+def nothing_seen(size: int, width: int, kind) -> Statistics:
+    """Return the statistics of so many vectors of which no entry has been seen."""
+    return Statistics(jnp.zeros((size, width, width), kind), jnp.zeros((size, width), kind))
+
+
+def with_prior(statistics: Statistics, precision) -> Statistics:
+    """Add what the prior says: precisions of the coordinates, (width,), and means of zero."""
+    return statistics._replace(precision=statistics.precision + jnp.diag(precision))
 
 
 def second_moment(vectors: Gaussian) -> jax.Array:

@@ -5,13 +5,13 @@ What the entries of row i say of them is summed up by a precision matrix and a s
 
 .. math::
 
-   P_i = \frac{I}{\tau^2} + \sum_j 2 \Lambda(\xi_{ij})\, E[v_j v_j^T], \qquad
+   P_i = \sum_j 2 \Lambda(\xi_{ij})\, E[v_j v_j^T], \qquad
    h_i = \sum_j \big[ y_{ij} / 2 - 2 \Lambda(\xi_{ij}) \bar z \big] \bar v_j,
 
-and the best mean field given the rest has the means :math:`\bar u_i = P_i^{-1} h_i`, jointly, and
-the variances :math:`1 / P_{i, dd}`. A minibatch of entries drawn with probabilities p gives
-estimates of P and h without bias, each entry divided by :math:`p(j \mid i)`; averages of them over
-the minibatches,
+and the best mean field given the rest has the means :math:`\bar u_i = (P_i + A)^{-1} h_i`, jointly,
+and the variances :math:`1 / (P_i + A)_{dd}`, with the diagonal matrix A of the prior's precisions.
+A minibatch of entries drawn with probabilities p gives estimates of P and h without bias, each
+entry divided by :math:`p(j \mid i)`; averages of them over the minibatches,
 
 .. math:: P_i \leftarrow (1 - \rho) P_i + \rho\, \frac{1}{n(i)} \sum_s P_i^{(s)}, \qquad
    \rho = (1 + t_i)^{-0.7},
@@ -34,7 +34,14 @@ from jax import lax, random
 from bmfjax.data.checks import whole
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import Entries, EntrySampler, draw_entries
-from bmfjax.variational.statistics import Statistics, mean_field, of_prior, second_moment
+from bmfjax.variational.relevance import LEARN_AFTER
+from bmfjax.variational.statistics import (
+    Statistics,
+    mean_field,
+    nothing_seen,
+    second_moment,
+    with_prior,
+)
 
 #: Entries of a chunk: what is in memory at once.
 CHUNK = 4096
@@ -82,7 +89,8 @@ def init(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior) -> SVIState:
 
     def side(size):
         zeros = jnp.zeros((size, 2 * prior.width), kind)
-        return Side(of_prior(size, prior, kind), jnp.zeros(size, jnp.int32), zeros, zeros)
+        seen = nothing_seen(size, prior.width, kind)
+        return Side(seen, jnp.zeros(size, jnp.int32), zeros, zeros)
 
     rows, columns = posterior.usage.mean.shape[0], posterior.basis.mean.shape[0]
     nothing = jnp.zeros((), jnp.int32)
@@ -94,24 +102,31 @@ def init(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior) -> SVIState:
 
 
 def step(key, state: SVIState, sampler: EntrySampler, prior: lp.LogisticPrior) -> SVIState:
-    """Draw a minibatch of entries, average what they ask for, and step towards it."""
+    """Draw a minibatch of entries, average what they ask for, and step towards it.
+
+    Precisions of the factors that are learned follow from the lines after it, but for the first
+    `LEARN_AFTER` minibatches.
+    """
     chunks = jnp.maximum(jnp.ceil(state.size / CHUNK), 1.0).astype(jnp.int32)
     sums = minibatch_sums(key, state.posterior, sampler, prior, chunks)
     drawn = (chunks * CHUNK).astype(state.size.dtype)
+    precision = lp.prior_precision(prior, state.posterior.relevance, drawn.dtype)
     sides, posterior, wanted = {}, {}, []
     for site, log_line in (("usage", sampler.log_row), ("basis", sampler.log_column)):
         side, size = _stepped(getattr(state, site), sums[site], jnp.exp(log_line))
         sides[site] = side
         wanted.append(size)
-        posterior[site] = mean_field(side.statistics, prior.free(site))
+        posterior[site] = mean_field(with_prior(side.statistics, precision), prior.free(site))
     rate = (1.0 + state.updates).astype(drawn.dtype) ** DECAY
     target = Statistics(sums["bias"].precision / drawn, sums["bias"].shift / drawn)
     bias = jax.tree.map(lambda old, new: old + rate * (new - old), state.bias, target)
     posterior["bias"] = lp.Gaussian(bias.shift / bias.precision, 1.0 / bias.precision)
     rows, columns = (log.shape[0] for log in (sampler.log_row, sampler.log_column))
     size = jnp.clip(sum(wanted) / (rows + columns), max(rows, columns), 2.0**24)
+    new = state.posterior._replace(**posterior)
     return SVIState(
-        lp.LogisticPosterior(**posterior), sides["usage"], sides["basis"], bias,
+        lp.with_best_relevance(new, prior, state.updates >= LEARN_AFTER),
+        sides["usage"], sides["basis"], bias,
         state.updates + 1, state.chunks + chunks, size,
     )  # fmt: skip
 
@@ -142,7 +157,8 @@ def _stepped(side: Side, sums: _Sums, chance):
 def minibatch_sums(key, posterior, sampler: EntrySampler, prior, chunks) -> dict:
     """Return sums of what each entry of a minibatch asks for, in expectation those of all entries.
 
-    `usage` and `basis` hold sums per line, with the prior in each term; `bias` holds `Statistics`.
+    `usage` and `basis` hold sums per line, and `asked` of them has the prior in each term; `bias`
+    holds `Statistics`, with the prior in each term.
     """
     kind, width = posterior.bias.mean.dtype, prior.width
 
@@ -182,6 +198,7 @@ def _add_chunk(key, sums, posterior, sampler, prior):
     curved = 2.0 * lp.curvature(jnp.sqrt(mean**2 + variance))
     half = jnp.where(entries.value, 0.5, -0.5)
     free_of_bias = mean - posterior.bias.mean
+    of_prior = lp.prior_precision(prior, posterior.relevance, mean.dtype)
     new = {}
     for site, line, log_line, own, other in (
         ("usage", entries.row, sampler.log_row, u, v),
@@ -189,11 +206,11 @@ def _add_chunk(key, sums, posterior, sampler, prior):
     ):
         weight = jnp.exp(log_line[line] - entries.log_probability)
         precision = (weight * curved)[:, None, None] * second_moment(other)
-        precision += jnp.eye(prior.width) / prior.scale**2
         shift = (weight * (half - curved * posterior.bias.mean))[:, None] * other.mean
         diagonal = jnp.diagonal(precision, axis1=-2, axis2=-1)
         # What coordinate d alone would go to, the others as they are.
         alone = shift - jnp.einsum("sde,se->sd", precision, own.mean) + diagonal * own.mean
+        diagonal = diagonal + of_prior
         asked = jnp.concatenate([alone, diagonal], axis=-1)
         terms = _Sums(precision, shift, asked, asked**2, jnp.ones_like(weight))
         new[site] = sums[site].at[line].add(_packed(terms))

@@ -129,7 +129,7 @@ def test_moments_are_those_of_the_mean_field(name):
     rng = np.random.default_rng(3)
     one = [
         lp.Gaussian(*(np.asarray(a[i], float) for a in g))
-        for g, i in zip(q, (3, 5, ()), strict=True)
+        for g, i in zip(q.normals, (3, 5, ()), strict=True)
     ]
     u, v, z = (g.mean + np.sqrt(g.variance) * rng.normal(size=(20_000, *g.mean.shape)) for g in one)
     logits = (u * v).sum(-1) + z
@@ -198,6 +198,9 @@ def test_statistics_of_minibatches_are_those_of_all_entries_on_average(strategy)
     full, found = (jax.tree.map(np.asarray, x) for x in (full, found))
     for site in ("usage", "basis"):
         expected, part = full[site], found[site]
+        # The prior is added to their averages.
+        of_entries = expected.precision - np.eye(prior.width) / prior.scale**2
+        expected = expected._replace(precision=of_entries)
         for total, each in ((part.precision, expected.precision), (part.shift, expected.shift)):
             count = part.count.reshape(part.count.shape + (1,) * (total.ndim - 2))
             difference = np.asarray(total - count * each, float)
