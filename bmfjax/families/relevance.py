@@ -4,7 +4,8 @@ There are as many factors as are allowed, each with a rate or a precision of its
 learned, and shrinks it where the data do not need it. How many are used is counted at every draw
 by `bmfjax.kernels.used_factors`, and so is its posterior, P(rank). The same rule chooses what is
 shown: what a draw does not use is handed to the factors that it uses, and the result has those
-that at least half of the draws use.
+that at least half of the draws use. The logistic model draws from an approximation of the
+posterior, and leaves out what is not shown.
 """
 
 from __future__ import annotations

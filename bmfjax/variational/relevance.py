@@ -31,7 +31,9 @@ import jax.numpy as jnp
 from jax.scipy.special import digamma, gammaln
 
 #: Rounds, or minibatches, before the precisions are learned. Factors that have not found anything
-#: yet look like factors that are not needed.
+#: yet look like factors that are not needed. Learned from the first round on, precisions lost one
+#: or two of three real factors of a 300 x 200 matrix with 8 % ones, and the bound ended hundreds of
+#: nats lower.
 LEARN_AFTER = 20
 
 
