@@ -3,10 +3,14 @@
 import importlib
 import os
 import pkgutil
+import re
 import shutil
 from importlib.metadata import version as version_of
 from pathlib import Path
 
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the build computes nothing
@@ -23,7 +27,6 @@ shutil.copytree(Path(__file__).parents[1] / "benchmarks" / "results", _TABLES)
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
 ]
@@ -34,6 +37,9 @@ html_title = "bmfjax"
 # Printed sentences are as wide as a terminal.
 _NARROW = {"code-font-size": "0.72rem"}
 html_theme_options = {"light_css_variables": _NARROW, "dark_css_variables": _NARROW}
+
+# Formulas are MathML, which browsers show by themselves: pages load nothing from another host.
+html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -54,6 +60,9 @@ PUBLIC = (
     "bmfjax", "bmfjax.models", "bmfjax.infer", "bmfjax.kernels", "bmfjax.diagnostics",
     "bmfjax.optimize", "bmfjax.data", "bmfjax.comparison", "bmfjax.variational",
 )  # fmt: skip
+
+#: A tag by which a browser fetches something from another host by itself.
+_FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.(?:https?:)?//[^>]*>")
 
 
 def link_to_code(app, env, node, contnode):
@@ -84,6 +93,29 @@ def _is_at(name, found) -> bool:
     return getattr(importlib.import_module(package), last, None) is found
 
 
+def write_formula(writer, node):
+    """Write a formula as MathML; warn of a command that latex2mathml does not know."""
+    block = isinstance(node, nodes.math_block)
+    formula = convert(node.astext(), display="block" if block else "inline")
+    if "\\" in formula:  # it writes a command that it does not know as it stands
+        text = "formula with a command that cannot be shown: %s"
+        logging.getLogger(__name__).warning(text, node.astext(), location=node)
+    writer.body.append(f'<div class="math">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
+
+
+def check_nothing_is_fetched(app, error):
+    """Warn of pages that load something from another host."""
+    if error is not None or app.builder.format != "html":
+        return
+    for page in Path(app.outdir).rglob("*.html"):
+        found = _FETCHED.findall(page.read_text(encoding="utf-8"))
+        if found:
+            logging.getLogger(__name__).warning("%s loads %s", page.name, ", ".join(found))
+
+
 def setup(app):
     """Register what Sphinx calls."""
     app.connect("missing-reference", link_to_code)
+    app.connect("build-finished", check_nothing_is_fetched)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))

@@ -1,4 +1,4 @@
-"""Draw the pictures of "Reading the report": each figure of a good fit above that of a bad one.
+"""Draw the pictures of "Reading the report": each figure of a good fit beside those of bad ones.
 
 ``python docs/pictures.py [NAME ...]`` fits small matrices and writes ``docs/pictures/NAME.png``.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import bmfjax
-from bmfjax.report import checks, factors, plots, ratings, style
+from bmfjax.report import checks, factors, number, overview, plots, ratings, style
 
 FOLDER = Path(__file__).parent / "pictures"
 DPI = 72
@@ -32,9 +32,9 @@ def under(text: str, picture: Image.Image) -> Image.Image:
     return page
 
 
-def write(name: str, good, bad, *, beside: bool = False) -> None:
-    """Write two figures with few colours, the good one first."""
-    pictures = [under("good", image(good)), under("bad", image(bad))]
+def write(name: str, good, *bad, beside: bool = False) -> None:
+    """Write figures with few colours, the good one first."""
+    pictures = [under("good", image(good)), *(under("bad", image(figure)) for figure in bad)]
     width, height = (max(sizes) for sizes in zip(*(p.size for p in pictures), strict=True))
     size = (sum(p.width for p in pictures), height)
     if not beside:
@@ -44,7 +44,7 @@ def write(name: str, good, bad, *, beside: bool = False) -> None:
         page.paste(picture, (at, 0) if beside else (0, at))
         at += picture.width if beside else picture.height
     FOLDER.mkdir(exist_ok=True)
-    page.quantize(64, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
+    page.quantize(128, dither=Image.Dither.NONE).save(FOLDER / f"{name}.png", optimize=True)
 
 
 def stars(noise: float, precision: float | None):
@@ -76,12 +76,76 @@ def votes():
     return good, bad
 
 
+@functools.cache
+def tiles(flips: float = 0.08, missing: float = 0.03):
+    """Return a matrix of four tiles, of which two overlap, with flips and missing entries."""
+    rng = np.random.default_rng(1)
+    values = np.zeros((90, 64), bool)
+    for rows, columns in (
+        (slice(0, 38), slice(0, 22)),
+        (slice(27, 56), slice(14, 34)),
+        (slice(54, 74), slice(34, 50)),
+        (slice(72, 90), slice(48, 64)),
+    ):
+        values[rows, columns] = True
+    values ^= rng.random(values.shape) < flips
+    values = np.where(rng.random(values.shape) < missing, np.nan, values)
+    return values[rng.permutation(90)][:, rng.permutation(64)]
+
+
+def matrices():
+    """Draw the matrix of a good fit, of one with too few factors, and of one with little data."""
+    fits = [bmfjax.fit(tiles(), rank=rank, seed=0, progress=False) for rank in (4, 2)]
+    little = bmfjax.fit(
+        tiles(flips=0.3, missing=0.75), rank=4, num_warmup=300, num_samples=300, seed=0,
+        progress=False, sampler_options={"update": "gibbs"},
+    )  # fmt: skip
+    fits.append(little)
+    figures = [overview.overview_figure(fit, overview.picture(fit), width=9.0) for fit in fits]
+    for figure in figures:
+        figure.set_size_inches(9.0, 4.6)
+    return figures
+
+
+def numbers():
+    """Draw the number of factors from chains that agree, and from chains that are too short."""
+    short = {"num_warmup": 10, "num_samples": 25}
+    fits = [
+        bmfjax.fit("davis", rank="auto", max_rank=7, seed=0, progress=False, **length)
+        for length in ({}, short)
+    ]
+    return [number.number_figure(fit) for fit in fits]
+
+
+def bounds():
+    """Draw the bound of an optimisation that has settled, and of one that was cut off."""
+    rng = np.random.default_rng(0)
+    likes = rng.random((60, 5)) @ rng.random((5, 40)) > 1.6
+    drawn = []
+    for steps in ({}, {"num_warmup": 80}):
+        fit = bmfjax.fit(likes, rank=3, model="logistic", seed=0, progress=False, **steps)
+        drawn.append(plots.trace_figure(fit, "start", "optimisation"))
+    return drawn
+
+
+def moments():
+    """Draw means and standard deviations of relaxed fits with as many and with spare factors."""
+    fits = [
+        bmfjax.fit(tiles(), rank=rank, model="relaxed", seed=0, progress=False) for rank in (4, 8)
+    ]
+    return [plots.mean_sd_figure(fit) for fit in fits]
+
+
 def _of_votes(draw):
     return lambda: [draw(fit) for fit in votes()]
 
 
 #: Figures of a good and of a bad fit, and whether they stand beside each other.
 PICTURES = {
+    "matrix": (matrices, False),
+    "number": (numbers, True),
+    "bound": (bounds, False),
+    "moments": (moments, False),
     "traces": (_of_votes(plots.trace_figure), False),
     "rhat": (_of_votes(checks.convergence_figure), False),
     "agreement": (_of_votes(checks.agreement_figure), False),

@@ -2,7 +2,7 @@ r"""Penalties that pull the entries of factors to 0 and 1, and their proximal op
 
 The proximal operator of a penalty :math:`\phi` at a point x is
 
-.. math:: \operatorname{prox}_\phi(x) = \arg\min_z \tfrac12 (z - x)^2 + \phi(z).
+.. math:: \operatorname{prox}_\phi(x) = \operatorname{argmin}_z \tfrac12 (z - x)^2 + \phi(z).
 
 Both penalties here are sums over the entries, so that the operators act entry by entry.
 """
