@@ -16,6 +16,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.families import FAMILIES, ask
+from tests.printed import difference
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -97,6 +98,8 @@ def test_the_code_of_a_page_runs(path, small):
     for block, below, output in told:
         printed = bool(output.strip())
         assert printed == (below is not None), f"{path.name}: output and code differ\n{block.text}"
+        wrong = printed and difference(block.text, below.text, output)
+        assert not wrong, f"{path.name}: {wrong}\n{block.text}"
     check = CHECKS.get(path.stem)
     if check is not None:
         check(names)
@@ -128,6 +131,23 @@ CHECKS = {
     "missing": _held_out_votes_are_predicted,
     "ratings": _hidden_ratings_are_predicted,
 }
+
+
+@pytest.mark.parametrize(
+    "code, page, now, seen",
+    [
+        ("print(x.shape)", "(20, 3)", "(20, 3)", False),
+        ("print(x.shape)", "(20, 4)", "(20, 3)", True),
+        ("print(x)", "error: 0.55\n", "error: 1.2\n", False),
+        ("print(x)", "errors: 0.55\n", "error: 1.2\n", True),
+        ("print(x)", "[7 6]", "[ 7 10]", False),
+        ("print(x)", "a 1\nb 2\n", "a 1\n", True),
+        ("print(fit.verdict)", "Reliable: an exact sampler.", "Do not rely on this run.", False),
+        ("print(fit.verdict)", "Dependable: an exact sampler.", "Do not rely on this run.", True),
+    ],
+)
+def test_a_changed_word_of_a_printed_text_is_seen(code, page, now, seen):
+    assert bool(difference(code, page, now)) == seen
 
 
 def test_code_of_the_pages_is_marked_by_what_is_done_with_it():
