@@ -31,6 +31,8 @@ def test_packing_and_unpacking_gives_the_bits_back(lines, seed):
     [
         (0,),
         (1, 2),
+        (0, -1),
+        (-2, -3, np.array([3, 44, 3])),
         (slice(None), slice(None), np.array([3, 44, 3])),
         (slice(None), slice(None), np.arange(45) > 40),
         (slice(1, None), slice(None, 2), np.array([7])),

@@ -87,6 +87,10 @@ class PackedDraws:
         if not all(isinstance(i, slice | int | np.integer) for i in lead):
             return np.asarray(self)[index]
         # Unpack the chains, draws and lines that are asked for, and no others.
+        lead = [
+            i if isinstance(i, slice) else range(number)[i]  # from the end, too
+            for i, number in zip(lead, self.shape, strict=False)
+        ]
         words = self.words[tuple(i if isinstance(i, slice) else slice(i, i + 1) for i in lead)]
         rest = index[2:]
         bits = PackedDraws(words, self.size)

@@ -18,10 +18,10 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import gibbs as kernel
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
-from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_unused
 from bmfjax.kernels.boolean.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
-from bmfjax.kernels.boolean.gibbs import ormachine
-from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.gibbs import ormachine, start_from
+from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.models.ormachine import ormachine as ormachine_model
 from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
 from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores, simulator
@@ -340,6 +340,71 @@ def test_the_joint_distribution_shows_a_fault(faults, statistic, moment, least):
 def test_the_ranks_show_a_fault():
     """Rates that shrink before each sweep."""
     assert calibration_p_values(1, RATE)[STATISTICS.index("errors")] < 1e-6
+
+
+# ---- factors that nothing is known of ----------------------------------------------------------
+
+
+@functools.partial(fast_jit, static_argnums=1)
+def redrawn(keys, density, position, data):
+    return jax.vmap(lambda k: draw_unused(k, "basis", "usage", density, position, data))(keys)
+
+
+@pytest.mark.parametrize("case", ["learned", "known factors", "unknown number"])
+def test_unused_factors_are_drawn_from_the_prior(case):
+    """Density and bits together, where the usage is empty; all else stays."""
+    _, density, data = of_case(case)
+    a, b = (2.0, 3.0) if density.basis.beta == (2.0, 3.0) else (1.0, 1.0)
+    bits = np.random.default_rng(1).random((RANK, COLUMNS)) < 0.5
+    if case == "known factors":
+        bits = np.where(np.isnan(data.basis_log_odds), bits, np.asarray(data.basis_log_odds) > 0)
+    density = density._replace(basis=BitPrior((a, b), presence=density.usage.presence))
+    position = {
+        "usage": pack_last_axis(jnp.zeros((RANK, ROWS), bool).at[0, 3].set(True)),
+        "basis": pack_last_axis(jnp.asarray(bits)),
+        "basis_density": jnp.array([0.3, 0.4, 0.5]),
+    }
+    if case == "unknown number":  # the second is not there
+        position["basis_density"] = jnp.array([0.3, 0.0, 0.5])
+        position["basis"] = position["basis"].at[1].set(0)
+    found = redrawn(random.split(random.key(2), 4000), density, position, data)
+    drawn = np.asarray(unpack_last_axis(found["basis"], COLUMNS))
+    chance = np.asarray(found["basis_density"], float)
+    stays = (0, 1) if case == "unknown number" else (0,)
+    for k in stays:
+        assert (chance[:, k] == float(position["basis_density"][k])).all()
+        assert (found["basis"][:, k] == position["basis"][k]).all()
+    assert (found["usage"] == position["usage"]).all()
+    for k in set(range(RANK)) - set(stays):
+        assert scipy.stats.kstest(chance[:, k], scipy.stats.beta(a, b).cdf).pvalue > 1e-3
+        free = np.ones(COLUMNS, bool)
+        if case == "known factors":
+            free = np.isnan(np.asarray(data.basis_log_odds)[k])
+            assert (drawn[:, k, ~free] == bits[k, ~free]).all()
+        number = scipy.stats.betabinom(int(free.sum()), a, b)
+        ones = drawn[:, k, free].sum(-1)
+        # Spread over the steps of the distribution function, counts are uniform.
+        within = np.random.default_rng(3).random(len(ones))
+        scores = number.cdf(ones - 1) + within * number.pmf(ones)
+        assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+def test_the_joint_density_of_spare_factors_is_soon_forgotten():
+    """A tile and two factors too many: their densities are not a slow walk."""
+    rng = np.random.default_rng(0)
+    values = np.zeros((20, 300))
+    values[:10, :150] = 1
+    values = np.where(rng.random(values.shape) < 0.02, 1 - values, values)
+    density, data = BooleanDensity(values.shape, 3), packed_data(BinaryMatrix(values))
+    factors = {"usage": np.zeros((20, 3), bool), "basis": rng.random((300, 3)) < [1, 0.1, 0.6]}
+    factors["usage"][:10, 0], factors["basis"][150:, 0] = True, False
+    start = start_from(density, data, factors)
+    run = ChainRun(
+        ormachine(density), random.key(0), data, num_chains=2, num_samples=600,
+        position=jax.tree.map(lambda a: np.stack([a, a]), start), trace={"log_joint": 1},
+    )  # fmt: skip
+    run.finish()
+    assert ess_bulk(run.trace()["log_joint"]) > 100
 
 
 # ---- structure ---------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from bmfjax.kernels.boolean.density import (
     draw_density,
     draw_independent,
     draw_prior,
+    draw_unused,
 )
 from bmfjax.kernels.boolean.gibbs import (
     OrMachineInfo,
@@ -219,6 +220,8 @@ def _given_bits(key, density, sides, position, data):
     new = dict(position)
     for k, site in zip(keys, (sides.kept, sides.summed), strict=False):
         new |= draw_density(k, site, density, position, data)
+    key_unused = random.fold_in(key, 0)
+    new = draw_unused(key_unused, sides.summed, sides.kept, density, new, data)
     counts, _ = product_errors(density, position, data)
     new["flip_rate"] = flip_rates.draw_flip_rate(
         keys[2], position["flip_rate"], counts, density.flip_rate, 1.0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 from jax.scipy.special import betaln
 
 from bmfjax.data.errors import InputError
@@ -14,6 +14,7 @@ from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
 from bmfjax.kernels.numerics.beta import draw_beta, draw_same_beta
+from bmfjax.kernels.numerics.control import run_if
 
 #: Said by what takes all factors to be there.
 _NO_PRESENCE = (
@@ -128,6 +129,42 @@ def draw_density(key, site, density, position, data) -> dict:
         return {name: drawn}
     there, share = _draw_presence(random.fold_in(key, 1), site, prior, position, ones, bits)
     return {name: jnp.where(there, drawn, 0.0), f"{site}_presence": share}
+
+
+def draw_unused(key, site, other, density, position, data) -> dict:
+    """Draw factors that the other matrix leaves empty: bits and density together, from the prior.
+
+    The likelihood does not know them. Bits given a density and the density given bits would take
+    thousands of sweeps to get from one density to another, and the joint density follows them.
+    Returns the position. Factors that are not there stay so.
+    """
+    prior, name = getattr(density, site), f"{site}_density"
+    if prior.beta is None:  # their bits are drawn from the prior in every sweep
+        return position
+    unused = ~jnp.any(position[other] != 0, axis=-1)
+    if prior.presence is not None:
+        unused &= position[name] > 0
+    key_density, key_bits = random.split(key)
+    size = density.shape[0 if site == "usage" else 1]
+
+    def redraw(position):
+        kind = position[name].dtype
+        tiny = jnp.finfo(kind)
+        chance = draw_same_beta(key_density, *prior.beta, unused.shape, kind)
+        chance = jnp.where(unused, jnp.clip(chance, tiny.tiny, 1.0 - tiny.epsneg), position[name])
+        position = position | {name: chance}
+        odds = log_odds(site, density, position, data)
+
+        def factor(k, bits):
+            def drawn(bits):
+                noise = random.logistic(random.fold_in(key_bits, k), (size,), kind)
+                return bits.at[k].set(pack_last_axis(noise < odds[k]))
+
+            return run_if(unused[k], drawn, bits)
+
+        return position | {site: lax.fori_loop(0, density.rank, factor, position[site])}
+
+    return run_if(jnp.any(unused), redraw, position)
 
 
 def _draw_presence(key, site, prior, position, ones, bits):

@@ -11,7 +11,8 @@ probability,
 with :math:`f_0 = f_1 = \sigma(-\lambda)` as published (Rukat, Holmes, Titsias, Yau 2017, "Bayesian
 Boolean Matrix Factorisation", ICML) or a rate for each direction. Every factor has a density of
 its own in either matrix, with a Beta prior: a factor that the data do not need empties itself. A
-sweep draws the usage, the basis, the densities and the flip rates.
+sweep draws the usage, the basis, the densities, what the other matrix leaves empty anew from the
+prior, and the flip rates.
 
 Where the number of factors is unknown (`BitPrior.presence`) a factor is there with probability
 :math:`w`, which has a Beta prior, and has density zero otherwise. With :math:`w \sim U(0, 1)` all
@@ -51,6 +52,7 @@ from bmfjax.kernels.boolean.density import (
     draw_density,
     draw_independent,
     draw_prior,
+    draw_unused,
     log_odds,
     log_prior,
     orientations,
@@ -181,6 +183,8 @@ def sweep(key, density, position, data: PackedData, inverse_temperature, update)
         )
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
         position |= draw_density(k, site, density, position, data)
+    for n, (site, other, *_) in enumerate(orientations(density, data)):
+        position = draw_unused(random.fold_in(key, n), site, other, density, position, data)
     counts, errors = error_counts(seen, data, density.shape)
     position["flip_rate"] = flip_rates.draw_flip_rate(
         keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
