@@ -4,17 +4,18 @@ From random bits the Boolean sampler ends in poor modes: single flips cannot mov
 ones lie in two tiles. In [0, 1] factors can slide. The start of every chain is therefore
 
 1. the relaxed model (`bmfjax.kernels.truncated_gibbs`), annealed from the prior, with a third more
-   factors than asked for: a tile that two factors share, or that none has found, is rare then;
+   factors than asked for: a tile that two factors share, or that none has found, is rare then.
+   A few missing entries are filled in here;
 2. its means cut at one half, and some sweeps of the Boolean sampler from there;
 3. without the factors whose loss costs the likelihood least, one after the other;
 4. if asked for, after some sweeps with rebirths (`bmfjax.kernels.boolean.moves.rebirth`), to which
    the factors that all chains had in step 2 are known: a chain may take over what another has
-   found.
+   found. A chain that then explains the data far worse than the best starts from the best: of the
+   chains, and of what is left when the factors of all of them are pruned together.
 
-Up to step 3 chains are independent of each other. In step 4 a chain moves only to what its own
-posterior accepts, but the starts are less spread than independent ones: chains that agree later
-have all found the best of what any of them found, and R-hat cannot speak of modes that were given
-up here.
+Up to step 3 chains are independent of each other. After step 4 they are not: chains that agree
+later have all found the best of what any of them found, and R-hat cannot speak of modes that were
+given up here.
 
 A matrix with more than a few million entries is represented by rows and columns drawn at random;
 bits of the others are zero at first, and the first sweeps of the chain find them.
@@ -48,8 +49,11 @@ from bmfjax.models.relaxed import relaxed_bmf
 MAX_ENTRIES, LEAST_SIDE = 2**21, 256
 #: Sweeps of the relaxed sampler: annealed, then settling, then averaged; and of the Boolean one.
 ANNEAL, SETTLE, AVERAGE, POLISH = 750, 50, 200, 100
-#: Sweeps in which chains may take over factors of others, and rebirths in each.
-EXCHANGE, REBIRTHS = 50, 2
+#: Share of missing entries up to which they are filled in for the relaxed sampler.
+MOST_FILLED = 0.2
+#: Sweeps in which chains may take over factors of others, and rebirths in each; how far below the
+#: highest, in nats, a chain begins again from there.
+EXCHANGE, REBIRTHS, APART = 50, 2, 20.0
 
 
 def boolean_starts(
@@ -115,7 +119,9 @@ def boolean_starts(
     usage, basis = map(np.stack, zip(*pruned, strict=True))
     if num_exchange and num_chains > 1:
         known = dict(zip(("usage", "basis"), polished, strict=True))
+        best = _filled(prune(*_all_factors(polished, number), values, rank, number), rank)
         usage, basis = _exchanged(key_exchange, part, usage, basis, known, num_exchange, of_part)
+        usage, basis = _without_low(usage, basis, best, values)
     starts = []
     for used, items in zip(usage, basis, strict=True):
         whole = {
@@ -160,6 +166,32 @@ def _exchanged(key, data, usage, basis, known, num_sweeps, anchors=None):
     return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves, anchors)
 
 
+def _all_factors(chains, held: int) -> tuple[np.ndarray, ...]:
+    """Return the factors of all chains beside each other; the first `held` are those of one."""
+    return tuple(
+        np.concatenate([side[0], *(of_chain[:, held:] for of_chain in side[1:])], axis=1)
+        for side in chains
+    )
+
+
+def _without_low(usage, basis, best, values) -> tuple[np.ndarray, np.ndarray]:
+    """Put the best of all where chains explain the data far worse; `best` is one more to choose."""
+    each = [*zip(usage, basis, strict=True), best]
+    heights = np.array([_log_likelihood(*factors, values) for factors in each])
+    highest = int(heights.argmax())
+    chosen = np.where(heights < heights[highest] - APART, highest, np.arange(len(each)))[:-1]
+    return tuple(np.stack([each[c][side] for c in chosen]) for side in (0, 1))
+
+
+def _log_likelihood(usage, basis, values) -> float:
+    """Return the log likelihood of the observed entries at the product's flip rates."""
+    covered = usage.astype(np.float32) @ basis.astype(np.float32).T > 0.5
+    covers, ones, zeros = _gain(values, covered), values == 1, values == 0
+    nothing = _rates(ones, zeros, covered)[0]
+    base = np.sum(ones) * math.log(nothing) + np.sum(zeros) * math.log1p(-nothing)
+    return float(base + np.sum(covers, where=covered, dtype=float))
+
+
 def prune(usage, basis, values, rank: int, held: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Drop factors down to `rank`, each time the one whose loss costs the likelihood least.
 
@@ -191,14 +223,19 @@ def _alone(gain, covers, used, items):
 def _gain(values, covered):
     """Return what covering each entry adds to the log likelihood, at the product's flip rates."""
     ones, zeros = values == 1, values == 0
-
-    def rate(wrong, among):
-        return np.clip((wrong.sum() + 1.0) / (among.sum() + 2.0), 1e-6, 0.5)
-
-    f0 = rate(ones & ~covered, (ones | zeros) & ~covered)
-    f1 = rate(zeros & covered, (ones | zeros) & covered)
+    f0, f1 = _rates(ones, zeros, covered)
     for_one, for_zero = math.log((1 - f1) / f0), math.log(f1 / (1 - f0))
     return np.where(ones, for_one, np.where(zeros, for_zero, 0.0)).astype(np.float32)
+
+
+def _rates(ones, zeros, covered) -> tuple[float, float]:
+    """Return the flip rates of zeros and of ones of a product, under uniform priors."""
+
+    def rate(wrong, among):
+        return float(np.clip((wrong.sum() + 1.0) / (among.sum() + 2.0), 1e-6, 0.5))
+
+    seen = ones | zeros
+    return rate(ones & ~covered, seen & ~covered), rate(zeros & covered, seen & covered)
 
 
 def representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
@@ -227,9 +264,40 @@ def part_of(data, rows, columns) -> BinaryMatrix:
 
 
 def _relaxed_means(key, data, rank, num_chains, num_anneal):
-    """Return posterior means of the annealed relaxed model, with a leading axis of chains."""
+    """Return posterior means of the annealed relaxed model, with a leading axis of chains.
+
+    Where few entries are missing they are filled in, with guesses and then with what the chains
+    make of these: where all is there, rows share one Gram matrix, and a sweep is many times
+    faster. This is a start: the Boolean sweeps that follow see what is missing.
+    """
+    values = data.dense()
+    missing = np.isnan(values)
+    if not 0 < missing.mean() <= MOST_FILLED:
+        return _annealed_means(key, values, rank, num_chains, num_anneal)
+    key_guess, key = random.split(key)
+    guess = _product_of_means(values, ~missing)
+    means = _annealed_means(
+        key_guess, np.where(missing, guess, values), rank, num_chains, num_anneal
+    )
+    products = np.mean([np.minimum(u @ v.T, 1.0) for u, v in zip(*means, strict=True)], axis=0)
+    filled = np.where(missing, products, values).astype(values.dtype)
+    return _annealed_means(key, filled, rank, num_chains, num_anneal)
+
+
+def _product_of_means(values, observed) -> np.ndarray:
+    """Return the product of the means of rows and columns, as independence would have it."""
+    rows, columns = (
+        np.sum(values, axis=axis, where=observed, dtype=float, keepdims=True)
+        / np.maximum(np.sum(observed, axis=axis, keepdims=True), 1)
+        for axis in (1, 0)
+    )
+    whole = np.mean(values, where=observed, dtype=float)
+    return np.minimum(rows * columns / max(whole, 1e-12), 1.0).astype(values.dtype)
+
+
+def _annealed_means(key, values, rank, num_chains, num_anneal):
     model = functools.partial(relaxed_bmf, rank=rank, prior="laplace")
-    bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(data.dense())
+    bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(values)
     scale = num_anneal / ANNEAL
     run = ChainRun(
         bound.algorithm,

@@ -83,3 +83,42 @@ def test_a_part_of_which_nothing_is_observed_is_not_refused():
     values[5, 5] = 1
     part = boolean_start.part_of(BinaryMatrix(values), np.arange(3), np.arange(3))
     assert part.shape == (3, 3)
+
+
+def test_the_likelihood_is_that_of_the_entries():
+    rng = np.random.default_rng(0)
+    usage, basis = rng.random((9, 3)) < 0.4, rng.random((7, 3)) < 0.4
+    values = (rng.random((9, 7)) < 0.5).astype(float)
+    values[rng.random((9, 7)) < 0.2] = np.nan
+    product = (usage.astype(int) @ basis.T.astype(int)) > 0
+    total = 0.0
+    for covered in (False, True):
+        entries = values[(product == covered) & ~np.isnan(values)]
+        wrong = (entries != covered).sum()
+        rate = min((wrong + 1) / (len(entries) + 2), 0.5)
+        total += wrong * np.log(rate) + (len(entries) - wrong) * np.log1p(-rate)
+    assert boolean_start._log_likelihood(usage, basis, values) == pytest.approx(total, rel=1e-5)
+
+
+def test_a_chain_far_below_the_best_starts_from_there():
+    truth = np.kron(np.eye(2, dtype=bool), np.ones((20, 15), bool))
+    used, items = (np.kron(np.eye(2, dtype=bool), np.ones((n, 1), bool)) for n in (20, 15))
+    values = truth.astype(float)
+    poor = np.zeros_like(used), np.zeros_like(items)
+    near = used.copy(), items.copy()
+    near[0][0, 1] = True  # fifteen wrong entries of 1,200 are more than 20 nats
+    usage, basis = (np.stack(side) for side in zip(poor, (used, items), near, strict=True))
+    found = boolean_start._without_low(usage, basis, poor, values)
+    for chain in range(3):
+        assert (found[0][chain] @ found[1][chain].T == truth).all()
+    # And the best may be what was made of all.
+    found = boolean_start._without_low(usage[:1], basis[:1], (used, items), values)
+    assert (found[0][0] @ found[1][0].T == truth).all()
+
+
+def test_a_few_missing_entries_do_not_keep_the_starts_from_the_truth():
+    truth = np.kron(np.eye(4, dtype=bool), np.ones((11, 11), bool))
+    hidden = np.random.default_rng(0).random(truth.shape) < 0.15
+    data = BinaryMatrix(np.where(hidden, np.nan, truth))
+    for start in boolean_starts(random.key(0), data, 4, 2, num_anneal=300):
+        assert (start["usage"] @ start["basis"].T == truth).all()
