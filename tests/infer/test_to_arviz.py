@@ -8,6 +8,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax import random
+from numpyro.infer import MCMC, NUTS
 
 from bmfjax.infer.mcmc.to_arviz import to_arviz
 from bmfjax.models import relaxed_bmf
@@ -147,3 +149,18 @@ def test_a_scalar_site_needs_no_dimension(chains):
     model = functools.partial(numpyro.sample, "a", dist.Normal())
     idata = to_arviz(finished(model, {"a": np.zeros((chains, 5))}, {}, ()))
     assert idata["posterior"]["a"].dims == ("chain", "draw")
+
+
+def test_a_model_may_pick_numpy_arrays_by_its_plates():
+    x = np.arange(6.0, dtype=np.float32)
+
+    def model(x):
+        slope = numpyro.sample("slope", dist.Normal())
+        with numpyro.plate("rows", len(x)) as i:
+            numpyro.sample("y", dist.Normal(slope * x[i]), obs=x[i])
+
+    mcmc = MCMC(NUTS(model), num_warmup=5, num_samples=5, progress_bar=False)
+    mcmc.run(random.key(0), x)
+    idata = to_arviz(mcmc)
+    assert idata["observed_data"]["y"].dims == ("rows",)
+    np.testing.assert_array_equal(idata["observed_data"]["y"].values, x)

@@ -78,7 +78,6 @@ def _sites(model, args, kwargs):
     """Return names of the sites' dimensions, and what is observed with masked entries NaN."""
     dims, given = {}, {}
 
-    @jax.jit  # one program; run as it stands, every operation of the model compiles alone
     def computed():
         trace = model_trace(model, jax.random.key(0), args, kwargs)
         dims.update({n: d for n, s in trace.items() if (d := _dims(n, s))})
@@ -91,7 +90,10 @@ def _sites(model, args, kwargs):
         given.update({n: {k: v for k, v in p.items() if not _traced(v)} for n, p in parts.items()})
         return {n: {k: v for k, v in p.items() if _traced(v)} for n, p in parts.items()}
 
-    found = jax.device_get(computed())
+    try:  # in one program; run as it stands, every operation of the model compiles alone
+        found = jax.device_get(jax.jit(computed)())
+    except jax.errors.TracerArrayConversionError:  # the model picks NumPy arrays by its plates
+        found = computed()
     return dims, {n: _observed(**given[n], **found[n]) for n in found}
 
 
