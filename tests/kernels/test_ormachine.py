@@ -18,7 +18,14 @@ from bmfjax.infer import ChainRun
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import gibbs as kernel
 from bmfjax.kernels.boolean.bits import gibbs, joint, metropolis
-from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_unused
+from bmfjax.kernels.boolean.density import (
+    BitPrior,
+    BooleanDensity,
+    _redraw_unused,
+    draw_unused,
+    is_empty,
+    log_empty,
+)
 from bmfjax.kernels.boolean.flip_rates import ErrorCounts, FlipRatePrior, draw_flip_rate
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
@@ -347,7 +354,7 @@ def test_the_ranks_show_a_fault():
 
 @functools.partial(fast_jit, static_argnums=1)
 def redrawn(keys, density, position, data):
-    return jax.vmap(lambda k: draw_unused(k, "basis", "usage", density, position, data))(keys)
+    return jax.vmap(lambda k: _redraw_unused(k, "basis", "usage", density, position, data))(keys)
 
 
 @pytest.mark.parametrize("case", ["learned", "known factors", "unknown number"])
@@ -387,6 +394,50 @@ def test_unused_factors_are_drawn_from_the_prior(case):
         within = np.random.default_rng(3).random(len(ones))
         scores = number.cdf(ones - 1) + within * number.pmf(ones)
         assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+@functools.partial(fast_jit, static_argnums=1)
+def drawn_unused(key, density, position, data):
+    def again(position, key):
+        position = draw_unused(key, density, position, data)
+        empty = is_empty(position["usage"]), is_empty(position["basis"])
+        return position, (*empty, position["usage_density"], position["basis_density"])
+
+    return lax.scan(again, position, random.split(key, 20_000))[1]
+
+
+@pytest.mark.parametrize("case", ["learned", "known factors"])
+def test_spare_factors_have_their_prior_given_that_the_product_is_empty(case):
+    """Which matrix is empty, and the densities then, by the probabilities of the prior."""
+    _, density, data = of_case(case)
+    density = density._replace(usage=BitPrior((1.0, 4.0)))
+    bits = np.zeros((RANK, COLUMNS), bool)
+    if case == "known factors":
+        bits |= np.asarray(data.basis_log_odds) > 0
+    usage = np.zeros((RANK, ROWS), bool)
+    position = {
+        "usage": pack_last_axis(jnp.asarray(usage)),
+        "basis": pack_last_axis(jnp.asarray(bits)),
+        "usage_density": jnp.full(RANK, 0.5),
+        "basis_density": jnp.full(RANK, 0.5),
+    }
+    found = drawn_unused(random.key(3), density, position, data)
+    no_usage, no_basis, of_usage = (np.asarray(a) for a in found[:3])
+    assert (no_usage | no_basis).all()
+    e_u, e_v = (np.exp(np.asarray(log_empty(n, density, data), float)) for n in ("usage", "basis"))
+    by_hand = np.exp(scipy.special.betaln(1, 4 + ROWS) - scipy.special.betaln(1, 4))
+    assert e_u[2] == pytest.approx(by_hand, rel=1e-5)
+    for k in range(RANK):
+        if case == "known factors" and bits[k].any():
+            assert e_v[k] == 0 and not no_basis[:, k].any()
+            continue
+        expected = e_v[k] / (e_u[k] + e_v[k] - e_u[k] * e_v[k])
+        apart = no_basis[:, k].mean() - expected
+        error = (expected * (1 - expected) / ess_bulk(no_basis[None, :, k].astype(float))) ** 0.5
+        assert abs(apart) < 4 * error and error < 0.02
+        # Given that it is empty a usage has few ones to expect, and else its prior.
+        some = of_usage[no_usage[:, k] & ~no_basis[:, k], k]
+        assert some.mean() == pytest.approx(1 / (5 + ROWS), abs=0.01)
 
 
 def test_the_joint_density_of_spare_factors_is_soon_forgotten():

@@ -47,9 +47,10 @@ from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.density import (
     BooleanDensity,
     draw_density,
+    draw_from_prior,
     draw_independent,
     draw_prior,
-    draw_unused,
+    is_empty,
 )
 from bmfjax.kernels.boolean.gibbs import (
     OrMachineInfo,
@@ -220,8 +221,11 @@ def _given_bits(key, density, sides, position, data):
     new = dict(position)
     for k, site in zip(keys, (sides.kept, sides.summed), strict=False):
         new |= draw_density(k, site, density, position, data)
-    key_unused = random.fold_in(key, 0)
-    new = draw_unused(key_unused, sides.summed, sides.kept, density, new, data)
+    # Below temperature one the empty bits that are summed out do tell of the kept ones.
+    key_unused, prior = random.fold_in(key, len(keys)), getattr(density, sides.summed)
+    if prior.beta is not None:
+        unused = is_empty(new[sides.kept])
+        new = draw_from_prior(key_unused, sides.summed, unused, density, new, data)
     counts, _ = product_errors(density, position, data)
     new["flip_rate"] = flip_rates.draw_flip_rate(
         keys[2], position["flip_rate"], counts, density.flip_rate, 1.0

@@ -122,49 +122,127 @@ def draw_density(key, site, density, position, data) -> dict:
     kind = position[name].dtype
     a, b = prior.beta
     drawn = draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind))
-    # One is the nearest number to a draw very close to it, and its log odds are infinite.
-    tiny = jnp.finfo(kind)
-    drawn = jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)
+    # One is the nearest number to a draw very close to it.
+    drawn = _inside(drawn)
     if prior.presence is None:
         return {name: drawn}
     there, share = _draw_presence(random.fold_in(key, 1), site, prior, position, ones, bits)
     return {name: jnp.where(there, drawn, 0.0), f"{site}_presence": share}
 
 
-def draw_unused(key, site, other, density, position, data) -> dict:
-    """Draw factors that the other matrix leaves empty: bits and density together, from the prior.
+def draw_unused(key, density, position, data) -> dict:
+    """Draw what the likelihood does not know: factors of which a matrix is empty.
 
-    The likelihood does not know them. Bits given a density and the density given bits would take
-    thousands of sweeps to get from one density to another, and the joint density follows them.
-    Returns the position. Factors that are not there stay so.
+    The bits of the other matrix are drawn from the prior, together with their density: one after
+    the other they would take thousands of sweeps to get from one density to another, and the joint
+    density follows them. Then it may become the other matrix that is empty. Returns the position.
+    Factors that are not there stay so.
     """
-    prior, name = getattr(density, site), f"{site}_density"
+    for n, sites in enumerate((("usage", "basis"), ("basis", "usage"))):
+        position = _redraw_unused(random.fold_in(key, n), *sites, density, position, data)
+    if density.usage.presence is None and density.basis.presence is None:
+        position = _turn_unused(random.fold_in(key, 2), density, position, data)
+    return position
+
+
+def _redraw_unused(key, site, other, density, position, data) -> dict:
+    """Draw the factors of one matrix that the other leaves empty: a Gibbs step."""
+    prior = getattr(density, site)
     if prior.beta is None:  # their bits are drawn from the prior in every sweep
         return position
-    unused = ~jnp.any(position[other] != 0, axis=-1)
+    unused = is_empty(position[other])
     if prior.presence is not None:
-        unused &= position[name] > 0
+        unused &= position[f"{site}_density"] > 0
+    return draw_from_prior(key, site, unused, density, position, data)
+
+
+def _turn_unused(key, density, position, data) -> dict:
+    r"""Let the other matrix be the one that is empty.
+
+    A usage from the prior and an empty basis are proposed for an empty usage and its basis, with
+    densities, and the other way round. All but the probabilities :math:`e` that the prior has no
+    ones cancels: the first is accepted with probability :math:`\min\{1, e_v / e_u\}`. A proposal
+    without any ones is refused, and both being empty stays.
+    """
+    usage, basis = is_empty(position["usage"]), is_empty(position["basis"])
+    gain = log_empty("basis", density, data) - log_empty("usage", density, data)
+    gain = jnp.where(usage, gain, -gain)
+    turned = (usage ^ basis) & (-random.exponential(key, usage.shape, gain.dtype) < gain)
+
+    def turn(position):
+        new = position
+        for n, (site, was_empty) in enumerate((("usage", usage), ("basis", basis))):
+            key_filled, key_emptied = random.split(random.fold_in(key, n))
+            new = draw_from_prior(key_filled, site, turned & was_empty, density, new, data)
+            new = _emptied(key_emptied, site, turned & ~was_empty, density, new, data)
+        # Of a factor of which both are empty now, what came from the prior had no ones.
+        refused = is_empty(new["usage"]) & is_empty(new["basis"]) & turned
+        changed = {n for n in new if new[n] is not position[n]}
+        return new | {
+            n: jnp.where(jnp.expand_dims(refused, range(1, new[n].ndim)), position[n], new[n])
+            for n in changed
+        }
+
+    return run_if(jnp.any(turned), turn, position)
+
+
+def is_empty(words) -> jax.Array:
+    """Tell which factors have no ones in a matrix: (rank,) bool."""
+    return ~jnp.any(words != 0, axis=-1)
+
+
+def log_empty(site, density, data) -> jax.Array:
+    """Return the log probability, beforehand, of a factor without ones in a matrix: (rank,)."""
+    prior, given = getattr(density, site), getattr(data, f"{site}_log_odds")
+    kind = jnp.result_type(float)
+    free = jnp.full(density.rank, density.shape[0 if site == "usage" else 1], kind)
+    known = jnp.zeros(density.rank, kind)
+    if given is not None:
+        free = jnp.sum(jnp.isnan(given), -1).astype(kind)
+        known = jnp.sum(jnp.where(jnp.isnan(given), 0.0, jax.nn.log_sigmoid(-given)), -1)
+    if prior.beta is None:
+        return free * jnp.log1p(-prior.chance) + known
+    a, b = prior.beta
+    return betaln(a, b + free) - betaln(a, b) + known
+
+
+def draw_from_prior(key, site, chosen, density, position, data) -> dict:
+    """Draw density and bits of the chosen factors (rank,) of a matrix from the prior."""
+    prior, name = getattr(density, site), f"{site}_density"
     key_density, key_bits = random.split(key)
     size = density.shape[0 if site == "usage" else 1]
 
     def redraw(position):
-        kind = position[name].dtype
-        tiny = jnp.finfo(kind)
-        chance = draw_same_beta(key_density, *prior.beta, unused.shape, kind)
-        chance = jnp.where(unused, jnp.clip(chance, tiny.tiny, 1.0 - tiny.epsneg), position[name])
-        position = position | {name: chance}
+        if prior.beta is not None:
+            kind = position[name].dtype
+            chance = draw_same_beta(key_density, *prior.beta, chosen.shape, kind)
+            position = position | {name: jnp.where(chosen, _inside(chance), position[name])}
         odds = log_odds(site, density, position, data)
 
         def factor(k, bits):
             def drawn(bits):
-                noise = random.logistic(random.fold_in(key_bits, k), (size,), kind)
+                noise = random.logistic(random.fold_in(key_bits, k), (size,), odds.dtype)
                 return bits.at[k].set(pack_last_axis(noise < odds[k]))
 
-            return run_if(unused[k], drawn, bits)
+            return run_if(chosen[k], drawn, bits)
 
         return position | {site: lax.fori_loop(0, density.rank, factor, position[site])}
 
-    return run_if(jnp.any(unused), redraw, position)
+    return run_if(jnp.any(chosen), redraw, position)
+
+
+def _emptied(key, site, chosen, density, position, data) -> dict:
+    """Take the ones of the chosen factors (rank,) of a matrix, and draw their density then."""
+    empty = jnp.where(chosen[:, None], 0, position[site]).astype(position[site].dtype)
+    position = position | {site: empty}
+    drawn = draw_density(key, site, density, position, data)
+    return position | {n: jnp.where(chosen, new, position[n]) for n, new in drawn.items()}
+
+
+def _inside(chance) -> jax.Array:
+    """Keep densities off zero and one, where log odds are infinite."""
+    tiny = jnp.finfo(chance.dtype)
+    return jnp.clip(chance, tiny.tiny, 1.0 - tiny.epsneg)
 
 
 def _draw_presence(key, site, prior, position, ones, bits):

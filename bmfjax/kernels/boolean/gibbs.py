@@ -183,8 +183,7 @@ def sweep(key, density, position, data: PackedData, inverse_temperature, update)
         )
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
         position |= draw_density(k, site, density, position, data)
-    for n, (site, other, *_) in enumerate(orientations(density, data)):
-        position = draw_unused(random.fold_in(key, n), site, other, density, position, data)
+    position = draw_unused(random.fold_in(key, len(keys)), density, position, data)
     counts, errors = error_counts(seen, data, density.shape)
     position["flip_rate"] = flip_rates.draw_flip_rate(
         keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
