@@ -34,6 +34,7 @@ from record import write_record
 import bmfjax
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
+MOST_REAL = 30
 KNOWN = {"healthcare": 14, "firewall2": 10, "domino": 20}
 PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
 EVIDENCE_SHAPE, EVIDENCE_RANK, EVIDENCE_FLIPS = (24, 14), 5, 0.18
@@ -66,7 +67,7 @@ def one_fit(data, options, **more) -> dict:
 
 def shipped(options) -> dict:
     """Fit every shipped matrix."""
-    found, defaults = {}, {"max_rank": None, "chains": 4}
+    found, given = {}, {"max_rank": None, "chains": 4, "max_time": options.max_time}
     for dataset in bmfjax.datasets():
         data = bmfjax.load(dataset.name)
         found[dataset.name] = {"shape": list(data.shape)} | one_fit(
@@ -74,7 +75,7 @@ def shipped(options) -> dict:
         )  # fmt: skip
         print(dataset.name, found[dataset.name]["rank"], found[dataset.name]["seconds"], flush=True)
     slowest = max(case["seconds"] for case in found.values())
-    return {**defaults, "longest_seconds": slowest, "cases": found}
+    return {**given, "longest_seconds": slowest, "cases": found}
 
 
 def grid(options) -> dict:
@@ -87,7 +88,12 @@ def grid(options) -> dict:
                 name = f"rank {rank}, flips {flips:.0%}, {repeat}"
                 found[name] = {"truth": rank} | one_fit(data, options)
                 print(name, found[name]["rank"], found[name]["seconds"], flush=True)
-    return summary(found)
+    return settings(options) | summary(found)
+
+
+def settings(options) -> dict:
+    """Return what `one_fit` gives to a fit that is not given it otherwise."""
+    return {n: getattr(options, n) for n in ("max_rank", "chains", "max_time")}
 
 
 def real(options) -> dict:
@@ -95,10 +101,10 @@ def real(options) -> dict:
     found = {}
     for name, truth in KNOWN.items():
         data = stored(options.files / "role-mining" / f"{name}.npz")
-        more = {"max_rank": min(30, *data.shape)}
+        more = {"max_rank": min(MOST_REAL, *data.shape)}
         found[name] = {"truth": truth, "shape": list(data.shape)} | one_fit(data, options, **more)
         print(name, found[name]["rank"], found[name]["seconds"], flush=True)
-    return summary(found)
+    return settings(options) | {"max_rank": MOST_REAL} | summary(found)
 
 
 def summary(found: dict) -> dict:
@@ -139,6 +145,9 @@ def prior(options) -> dict:
     bins = [place == b for b in range(BINS)]
     return {
         "matrices": len(used),
+        "max_rank": PRIOR_RANK,
+        "chains": 2,
+        "draws": options.draws,
         "told": [float(told[b].mean()) if b.any() else None for b in bins],
         "frequency": [float(is_true[b].mean()) if b.any() else None for b in bins],
         "numbers": [int(b.sum()) for b in bins],
@@ -166,6 +175,8 @@ def evidence(options) -> dict:
         data, options, max_rank=EVIDENCE_RANK, num_chains=4, num_warmup=500, num_samples=10_000
     )
     return {
+        "max_rank": EVIDENCE_RANK,
+        "chains": 4,
         "log_evidence": logs,
         "standard_error": errors,
         "from_evidence": [float(p) for p in told],
@@ -199,8 +210,8 @@ def main() -> None:
             continue
         found = STUDIES[name](options)
         print(name, {n: v for n, v in found.items() if n != "cases"}, flush=True)
-        settings = {n: getattr(options, n) for n in ("max_rank", "chains", "max_time", "seed")}
-        print(write_record(f"rank_recovery_{name}", settings | found, options.output))
+        found = {"seed": options.seed, **found}
+        print(write_record(f"rank_recovery_{name}", found, options.output))
 
 
 if __name__ == "__main__":

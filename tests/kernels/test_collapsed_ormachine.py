@@ -5,12 +5,13 @@ import functools
 import jax
 import numpy as np
 import pytest
+from jax import lax, random
 from jax import numpy as jnp
-from jax import random
 from scipy.special import logsumexp
 from scipy.stats import binom, chisquare
 
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import ess_bulk
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import collapsed
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
@@ -275,3 +276,24 @@ def test_bits_that_are_fixed_stay():
 def test_bad_options_are_refused(density, options, message):
     with pytest.raises(InputError, match=message):
         collapsed_ormachine(density, **options)
+
+
+def test_densities_of_a_factor_are_independent_without_data():
+    """Which fails if a step has the random numbers of another."""
+    values = np.full((12, 4), np.nan)
+    values[0, 0] = 1.0
+    data = packed_data(BinaryMatrix(values))
+    density = BooleanDensity(values.shape, 2, flip_rate=FlipRatePrior(value=0.4999999))
+    algorithm = collapsed_ormachine(density)
+    start = algorithm.init(random.key(0), None, data)
+
+    def step(state, key):
+        state, _ = algorithm.step(key, state, data)
+        return state, [state.position[f"{n}_density"][0] for n in ("usage", "basis")]
+
+    keys = random.split(random.key(1), 10_000)
+    usage, basis = map(np.asarray, jax.jit(lambda: lax.scan(step, start, keys)[1])())
+    products = ((usage - 0.5) * (basis - 0.5))[None].astype(float)
+    error = products.std() / ess_bulk(products) ** 0.5
+    assert abs(products.mean()) < 4 * error and error < 0.003
+    assert abs(usage.mean() - 0.5) < 0.03 and abs(basis.mean() - 0.5) < 0.03

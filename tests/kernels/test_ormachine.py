@@ -440,6 +440,30 @@ def test_spare_factors_have_their_prior_given_that_the_product_is_empty(case):
         assert some.mean() == pytest.approx(1 / (5 + ROWS), abs=0.01)
 
 
+@pytest.mark.parametrize("update", [metropolis, gibbs], ids=["flips", "gibbs"])
+def test_steps_of_a_sweep_have_random_numbers_of_their_own(update):
+    """Without data a density knows nothing of the bits of another factor."""
+    values = np.full((8, 6), np.nan)
+    values[0, 0] = 1.0
+    odds = np.tile([np.inf, -np.inf], (6, 1))
+    data = packed_data(BinaryMatrix(values), np.tile([-1.0, np.nan], (8, 1)), odds)
+    density = BooleanDensity(values.shape, 2, flip_rate=FlipRatePrior(value=0.4999999))
+    algorithm = ormachine(density, update=update)
+    start = algorithm.init(random.key(0), None, data)
+
+    def step(state, key):
+        state, _ = algorithm.step(key, state, data)
+        return state, (state.position["usage"], state.position["usage_density"])
+
+    keys = random.split(random.key(1), 8000)
+    words, drawn = jax.jit(lambda: lax.scan(step, start, keys)[1])()
+    first = np.asarray(unpack_last_axis(words, 8))[:, 0]
+    for row in range(3):
+        for value in (False, True):
+            some = np.asarray(drawn)[first[:, row] == value, 1]
+            assert some.mean() == pytest.approx(0.5, abs=5 * 12**-0.5 / len(some) ** 0.5)
+
+
 def test_the_joint_density_of_spare_factors_is_soon_forgotten():
     """A tile and two factors too many: their densities are not a slow walk."""
     rng = np.random.default_rng(0)

@@ -20,11 +20,13 @@ Tempering
 
 What it leaves invariant
     :math:`p(V) p(\theta) m(V, \theta)^\beta p(Z \mid V, \theta, X)`, at :math:`\beta = 1` the
-    posterior. For :math:`\theta` a draw from its conditional given V and Z is a proposal,
-    accepted with probability :math:`\min\{1, [m(V, \theta') / m(V, \theta)]^{\beta - 1}\}`, hence
-    always at :math:`\beta = 1`: the factor :math:`m^{\beta - 1}` is all that the target has more
-    than the posterior. Below one a random walk on the logits of :math:`\theta` follows, of random
-    scale, with Z summed out, for wide distributions that the conditionals would cross slowly.
+    posterior. For :math:`\theta` a draw from its conditional given V and Z is a proposal, accepted
+    with probability :math:`\min\{1, [m(V, \theta') / m(V, \theta)]^{\beta - 1}\}`, hence always at
+    :math:`\beta = 1`. (Where V leaves a factor empty, its bits in Z and their density come from the
+    prior instead: neither m nor the rest knows them.) The factor :math:`m^{\beta - 1}` is all that
+    the target has more than the posterior. Below one a random walk on the logits of :math:`\theta`
+    follows, of random scale, with Z summed out, for wide distributions that the conditionals would
+    cross slowly.
     At :math:`\beta = 0` a step starts from a draw of the prior, and ends in one that does not
     depend on where the chain has been (but Z is always drawn given the data, and a learned flip
     rate stays where none of eight draws from a lopsided Beta prior is in [0, 1/2]).
@@ -217,13 +219,13 @@ def _draw_summed(key, density, sides, position, data):
 
 def _given_bits(key, density, sides, position, data):
     """Draw densities and flip rates from their conditionals; returns the position."""
-    keys = random.split(key, 3)
+    *keys, key_unused = random.split(key, 4)
     new = dict(position)
     for k, site in zip(keys, (sides.kept, sides.summed), strict=False):
         new |= draw_density(k, site, density, position, data)
-    # Below temperature one the empty bits that are summed out do tell of the kept ones.
-    key_unused, prior = random.fold_in(key, len(keys)), getattr(density, sides.summed)
-    if prior.beta is not None:
+    # What the kept bits leave empty. Not the other way round: below temperature one, empty bits
+    # that are summed out do tell of the kept ones.
+    if getattr(density, sides.summed).beta is not None:
         unused = is_empty(new[sides.kept])
         new = draw_from_prior(key_unused, sides.summed, unused, density, new, data)
     counts, _ = product_errors(density, position, data)

@@ -138,10 +138,11 @@ def draw_unused(key, density, position, data) -> dict:
     density follows them. Then it may become the other matrix that is empty. Returns the position.
     Factors that are not there stay so.
     """
-    for n, sites in enumerate((("usage", "basis"), ("basis", "usage"))):
-        position = _redraw_unused(random.fold_in(key, n), *sites, density, position, data)
+    key_usage, key_basis, key_turn = random.split(key, 3)
+    position = _redraw_unused(key_usage, "usage", "basis", density, position, data)
+    position = _redraw_unused(key_basis, "basis", "usage", density, position, data)
     if density.usage.presence is None and density.basis.presence is None:
-        position = _turn_unused(random.fold_in(key, 2), density, position, data)
+        position = _turn_unused(key_turn, density, position, data)
     return position
 
 
@@ -167,21 +168,22 @@ def _turn_unused(key, density, position, data) -> dict:
     usage, basis = is_empty(position["usage"]), is_empty(position["basis"])
     gain = log_empty("basis", density, data) - log_empty("usage", density, data)
     gain = jnp.where(usage, gain, -gain)
-    turned = (usage ^ basis) & (-random.exponential(key, usage.shape, gain.dtype) < gain)
+    key_accept, *keys = random.split(key, 3)
+    turned = (usage ^ basis) & (-random.exponential(key_accept, usage.shape, gain.dtype) < gain)
 
     def turn(position):
         new = position
-        for n, (site, was_empty) in enumerate((("usage", usage), ("basis", basis))):
-            key_filled, key_emptied = random.split(random.fold_in(key, n))
+        for key, site, was_empty in zip(keys, ("usage", "basis"), (usage, basis), strict=True):
+            key_filled, key_emptied = random.split(key)
             new = draw_from_prior(key_filled, site, turned & was_empty, density, new, data)
             new = _emptied(key_emptied, site, turned & ~was_empty, density, new, data)
         # Of a factor of which both are empty now, what came from the prior had no ones.
         refused = is_empty(new["usage"]) & is_empty(new["basis"]) & turned
-        changed = {n for n in new if new[n] is not position[n]}
-        return new | {
-            n: jnp.where(jnp.expand_dims(refused, range(1, new[n].ndim)), position[n], new[n])
-            for n in changed
-        }
+        for name in ("usage", "basis", "usage_density", "basis_density"):
+            if name in new:
+                of_factor = jnp.expand_dims(refused, range(1, new[name].ndim))
+                new = new | {name: jnp.where(of_factor, position[name], new[name])}
+        return new
 
     return run_if(jnp.any(turned), turn, position)
 
@@ -219,9 +221,11 @@ def draw_from_prior(key, site, chosen, density, position, data) -> dict:
             position = position | {name: jnp.where(chosen, _inside(chance), position[name])}
         odds = log_odds(site, density, position, data)
 
+        keys = random.split(key_bits, density.rank)
+
         def factor(k, bits):
             def drawn(bits):
-                noise = random.logistic(random.fold_in(key_bits, k), (size,), odds.dtype)
+                noise = random.logistic(keys[k], (size,), odds.dtype)
                 return bits.at[k].set(pack_last_axis(noise < odds[k]))
 
             return run_if(chosen[k], drawn, bits)

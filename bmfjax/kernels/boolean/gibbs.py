@@ -12,7 +12,7 @@ with :math:`f_0 = f_1 = \sigma(-\lambda)` as published (Rukat, Holmes, Titsias, 
 Boolean Matrix Factorisation", ICML) or a rate for each direction. Every factor has a density of
 its own in either matrix, with a Beta prior: a factor that the data do not need empties itself. A
 sweep draws the usage, the basis, the densities, what the other matrix leaves empty anew from the
-prior, and the flip rates.
+prior, which of the two is the empty one, and the flip rates.
 
 Where the number of factors is unknown (`BitPrior.presence`) a factor is there with probability
 :math:`w`, which has a Beta prior, and has density zero otherwise. With :math:`w \sim U(0, 1)` all
@@ -172,7 +172,7 @@ def used_rank(position) -> jax.Array:
 
 def sweep(key, density, position, data: PackedData, inverse_temperature, update):
     """Draw everything once: the new position, its `ErrorCounts`, and its number of errors."""
-    keys = random.split(key, 5)
+    *keys, key_unused = random.split(key, 6)
     position = dict(position)
     weights = flip_rates.weights(position["flip_rate"], inverse_temperature)
     sides = orientations(density, data)
@@ -183,7 +183,7 @@ def sweep(key, density, position, data: PackedData, inverse_temperature, update)
         )
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
         position |= draw_density(k, site, density, position, data)
-    position = draw_unused(random.fold_in(key, len(keys)), density, position, data)
+    position = draw_unused(key_unused, density, position, data)
     counts, errors = error_counts(seen, data, density.shape)
     position["flip_rate"] = flip_rates.draw_flip_rate(
         keys[4], position["flip_rate"], counts, density.flip_rate, inverse_temperature
