@@ -47,7 +47,8 @@ def fit(
     rank : int or "auto"
         Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs", or
         "batch" or "svi" of the logistic model: the number is found, at most `max_rank`.
-        `Fit.rank_probabilities` is the posterior, with an R-hat that counts in the verdict. The
+        `Fit.rank_probabilities` is the posterior, with an R-hat that counts in the verdict (of the
+        logistic model, whether the starts agree on the most probable number). The
         result has the factors that at least half of the draws use. Of the Boolean model all numbers
         of factors that are there are equally probable beforehand, and one that is there has the
         prior that it has in a fit of given rank. There is no ladder of temperatures unless one is
