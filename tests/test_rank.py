@@ -53,9 +53,11 @@ def test_the_result_has_the_factors_that_are_used():
     density = fit.other_draws["usage_density"]
     empty = ~(fit.usage_draws.words != 0).any(-1)
     assert (density[~empty] > 0).all() and (density[empty] == 0).any() == empty.any()
-    # The number of factors in the draws that are kept is the one that was traced.
+    # The number of factors in the draws that are kept is the one that was traced, but for those
+    # that the result has not.
     kept = fit.trace["rank"][:, fit.scalars["num_warmup"] :]
-    assert (used.sum(-1) <= kept).all() and (used.sum(-1) == kept).mean() > 0.8
+    assert (used.sum(-1) <= kept).all()
+    assert (used.sum(-1) == np.minimum(kept, fit.rank)).mean() > 0.9
 
 
 def test_a_fit_of_unknown_rank_is_saved_and_loaded(tmp_path):
