@@ -80,8 +80,8 @@ def boolean_starts(
     extra : int, optional
         Further factors, to be pruned; default a third, at least 2.
     num_exchange : int
-        Sweeps in which a chain may take over factors that others have found; by default none, and
-        starts are independent.
+        Sweeps in which a chain may take over factors that others have found, and after which one
+        far below the best starts from there; by default none, and starts are independent.
     anchors : (columns, number) array, optional
         The basis of known factors, 0 or 1, NaN where it is not known: these are the first. They
         join in step 2 and are never pruned.

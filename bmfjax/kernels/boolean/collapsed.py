@@ -49,10 +49,10 @@ from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.density import (
     BooleanDensity,
     draw_density,
-    draw_from_prior,
     draw_independent,
     draw_prior,
     is_empty,
+    redraw_factors,
 )
 from bmfjax.kernels.boolean.gibbs import (
     OrMachineInfo,
@@ -227,7 +227,7 @@ def _given_bits(key, density, sides, position, data):
     # that are summed out do tell of the kept ones.
     if getattr(density, sides.summed).beta is not None:
         unused = is_empty(new[sides.kept])
-        new = draw_from_prior(key_unused, sides.summed, unused, density, new, data)
+        new = redraw_factors(key_unused, sides.summed, unused, density, new, data)
     counts, _ = product_errors(density, position, data)
     new["flip_rate"] = flip_rates.draw_flip_rate(
         keys[2], position["flip_rate"], counts, density.flip_rate, 1.0

@@ -121,9 +121,7 @@ def draw_density(key, site, density, position, data) -> dict:
     name = f"{site}_density"
     kind = position[name].dtype
     a, b = prior.beta
-    drawn = draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind))
-    # One is the nearest number to a draw very close to it.
-    drawn = _inside(drawn)
+    drawn = _inside(draw_beta(key, a + ones.astype(kind), b + jnp.asarray(bits - ones, kind)))
     if prior.presence is None:
         return {name: drawn}
     there, share = _draw_presence(random.fold_in(key, 1), site, prior, position, ones, bits)
@@ -154,7 +152,7 @@ def _redraw_unused(key, site, other, density, position, data) -> dict:
     unused = is_empty(position[other])
     if prior.presence is not None:
         unused &= position[f"{site}_density"] > 0
-    return draw_from_prior(key, site, unused, density, position, data)
+    return redraw_factors(key, site, unused, density, position, data)
 
 
 def _turn_unused(key, density, position, data) -> dict:
@@ -173,9 +171,9 @@ def _turn_unused(key, density, position, data) -> dict:
 
     def turn(position):
         new = position
-        for key, site, was_empty in zip(keys, ("usage", "basis"), (usage, basis), strict=True):
-            key_filled, key_emptied = random.split(key)
-            new = draw_from_prior(key_filled, site, turned & was_empty, density, new, data)
+        for of_site, site, was_empty in zip(keys, ("usage", "basis"), (usage, basis), strict=True):
+            key_filled, key_emptied = random.split(of_site)
+            new = redraw_factors(key_filled, site, turned & was_empty, density, new, data)
             new = _emptied(key_emptied, site, turned & ~was_empty, density, new, data)
         # Of a factor of which both are empty now, what came from the prior had no ones.
         refused = is_empty(new["usage"]) & is_empty(new["basis"]) & turned
@@ -208,7 +206,7 @@ def log_empty(site, density, data) -> jax.Array:
     return betaln(a, b + free) - betaln(a, b) + known
 
 
-def draw_from_prior(key, site, chosen, density, position, data) -> dict:
+def redraw_factors(key, site, chosen, density, position, data) -> dict:
     """Draw density and bits of the chosen factors (rank,) of a matrix from the prior."""
     prior, name = getattr(density, site), f"{site}_density"
     key_density, key_bits = random.split(key)
@@ -220,7 +218,6 @@ def draw_from_prior(key, site, chosen, density, position, data) -> dict:
             chance = draw_same_beta(key_density, *prior.beta, chosen.shape, kind)
             position = position | {name: jnp.where(chosen, _inside(chance), position[name])}
         odds = log_odds(site, density, position, data)
-
         keys = random.split(key_bits, density.rank)
 
         def factor(k, bits):
@@ -244,7 +241,10 @@ def _emptied(key, site, chosen, density, position, data) -> dict:
 
 
 def _inside(chance) -> jax.Array:
-    """Keep densities off zero and one, where log odds are infinite."""
+    """Keep densities off zero and one, the nearest numbers to draws very close to these.
+
+    Log odds are infinite there.
+    """
     tiny = jnp.finfo(chance.dtype)
     return jnp.clip(chance, tiny.tiny, 1.0 - tiny.epsneg)
 
@@ -262,8 +262,7 @@ def _draw_presence(key, site, prior, position, ones, bits):
     number = jnp.sum(there).astype(share.dtype)
     a, b = prior.presence
     drawn = draw_beta(key_share, a + number[None], b + (len(ones) - number)[None])[0]
-    tiny = jnp.finfo(share.dtype)
-    return there, jnp.clip(drawn, tiny.tiny, 1.0 - tiny.epsneg)
+    return there, _inside(drawn)
 
 
 def _free_ones(site, density, position, data):
