@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import sys
 from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
@@ -64,7 +65,8 @@ def number(value, digits: int | None = None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     value = float(value) if isinstance(value, str) else value  # "inf" stands in some records
-    if not math.isfinite(value):
+    # In records the largest float stands for infinity.
+    if not abs(value) < sys.float_info.max:
         return "none" if math.isnan(value) else "infinite"
     if isinstance(value, int) and not digits:
         return f"{value:,}"

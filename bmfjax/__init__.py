@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         save,
     )
     from bmfjax.errors import InputError
-    from bmfjax.fitting import Fit, fit
+    from bmfjax.fitting import Fit, fit, merge
     from bmfjax.infer import (
         IASG,
         NMFGibbs,
@@ -55,6 +55,7 @@ __all__ = [
     "generate_tiles",
     "load",
     "load_ratings",
+    "merge",
     "models",
     "save",
     "to_arviz",
@@ -77,7 +78,7 @@ _HOMES = {
     ),
     "bmfjax.errors": ("InputError",),
     # With the families, by whose names `Fit.load` finds its classes.
-    "bmfjax.fitting": ("Fit", "fit"),
+    "bmfjax.fitting": ("Fit", "fit", "merge"),
     "bmfjax.infer": (
         "IASG",
         "NMFGibbs",

@@ -1,4 +1,4 @@
-"""The command line: fit, rank, predict, transform, compare, generate, report, datasets."""
+"""The command line: fit, merge, rank, predict, transform, compare, generate, report, datasets."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands, models)
+    _add_merge(commands)
     _add_rank(commands, models)
     _add_predict(commands)
     _add_transform(commands)
@@ -55,7 +56,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated.
+    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated (138 by SIGUSR1).
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
@@ -157,37 +158,59 @@ def _add_fit(commands, models) -> None:
         "with --sampler smc)",
     )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
+    fit.add_argument(
+        "--chain", type=_chains_of, metavar="C/N",
+        help="run chain C of N alone, or chains C to D by C-D/N, such as 3/8 or 3-4/8; when all "
+        "are done, on whatever machines, bmfjax merge makes the fit (--samples auto is 1000)",
+    )  # fmt: skip
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
     existing.add_argument(
         "--overwrite", action="store_true", help="replace a fit that is there; files of others stay"
     )
     existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
-    fit.add_argument(
-        "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
-    )
-    fit.add_argument(
-        "--tiles", type=Path, metavar="FILE",
-        help="write the tiles with their probabilities and members to a .csv or .parquet "
-        "(ormachine, relaxed); --overwrite replaces such a table, never another file",
-    )  # fmt: skip
-    fit.add_argument(
-        "--fdr",
-        type=float,
-        metavar="Q",
-        help="false discovery rate at which --tiles says which are kept (0.05 where not given)",
-    )
-    fit.add_argument(
-        "--export", choices=("csv", "parquet"),
-        help="write the factors as a table too, factors.csv or factors.parquet beside the fit: a "
-        "line for each name and factor",
-    )  # fmt: skip
+    _add_written(fit)
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
     if models:
         _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
+
+
+def _add_written(parser) -> None:
+    """Add what a fit writes beside its own files."""
+    parser.add_argument(
+        "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
+    )
+    parser.add_argument(
+        "--tiles", type=Path, metavar="FILE",
+        help="write the tiles with their probabilities and members to a .csv or .parquet "
+        "(ormachine, relaxed); --overwrite replaces such a table, never another file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fdr",
+        type=float,
+        metavar="Q",
+        help="false discovery rate at which --tiles says which are kept (0.05 where not given)",
+    )
+    parser.add_argument(
+        "--export", choices=("csv", "parquet"),
+        help="write the factors as a table too, factors.csv or factors.parquet beside the fit: a "
+        "line for each name and factor",
+    )  # fmt: skip
+
+
+def _chains_of(text):
+    """Read "3/8" or "3-4/8": the numbers of the chains, and how many there are in all."""
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?/(\d+)", text)
+    first, last, number = (int(n or 0) for n in found.groups()) if found else (0, 0, 0)
+    last = last or first
+    if not 1 <= first <= last <= number:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names no chain; give C/N, such as 3/8 for the third of eight, or C-D/N"
+        )
+    return range(first, last + 1), number
 
 
 def _add_sampling(parser) -> None:
@@ -341,8 +364,6 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
-    from bmfjax.data.anchors import load_anchors
-    from bmfjax.families import ask
     from bmfjax.families.sampling import finish
     from bmfjax.store import (
         CHECKPOINT,
@@ -355,6 +376,8 @@ def _fit(options) -> int:
     )
 
     _check_tiles(options)
+    if options.chain is not None:
+        return _fit_apart(options)
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
@@ -363,21 +386,7 @@ def _fit(options) -> int:
     check_output(output, replace, names, options.data)
     if options.resume and not holds_checkpoint(checkpoint):
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
-    priors, sampler_options = of_model(options)
-    request = ask(
-        data,
-        options.rank,
-        model=options.model,
-        sampler=options.sampler,
-        priors=priors,
-        num_chains=options.chains,
-        num_warmup=options.warmup,
-        num_samples=options.samples,
-        seed=options.seed,
-        sampler_options=sampler_options,
-        max_rank=options.max_rank,
-        anchors=None if options.anchors is None else load_anchors(options.anchors),
-    )
+    request = _asked(options, data)
     chains = request.chains()
     # Only now: everything given has been checked. A fit that is there stays until the new one
     # replaces it.
@@ -397,6 +406,71 @@ def _fit(options) -> int:
         _store(result, output, replace, options.probability)
         _write_tables(result, options, output, replace)
     return _tell(result, output, options.again)
+
+
+def _asked(options, data, **more):
+    """Return the fit that was asked for."""
+    from bmfjax.data.anchors import load_anchors
+    from bmfjax.families import ask
+
+    priors, sampler_options = of_model(options)
+    return ask(
+        data,
+        options.rank,
+        model=options.model,
+        sampler=options.sampler,
+        priors=priors,
+        num_warmup=options.warmup,
+        num_samples=options.samples,
+        seed=options.seed,
+        sampler_options=sampler_options,
+        max_rank=options.max_rank,
+        anchors=None if options.anchors is None else load_anchors(options.anchors),
+        **({"num_chains": options.chains} | more),
+    )
+
+
+def _fit_apart(options) -> int:
+    """Run some of the chains, and leave them where `bmfjax merge` finds them."""
+    from bmfjax.families.apart import place_of
+    from bmfjax.families.sampling import sampled
+    from bmfjax.store import holds_checkpoint, remove_checkpoint
+
+    for name in ("tiles", "fdr", "export", "probability"):
+        if getattr(options, name):
+            raise InputError(f"--{name} is written by bmfjax merge; leave it out here")
+    numbers, number = options.chain
+    data = _read(options)
+    output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
+    request = _asked(options, data, num_chains=number, chains=numbers)
+    chains = request.chains()
+    place = place_of(request, chains, output)
+    if holds_checkpoint(place) and not (options.resume or options.overwrite):
+        raise InputError(
+            f"{place} already holds chains; go on with them by --resume, or begin anew by "
+            "--overwrite"
+        )
+    if options.resume and not holds_checkpoint(place):
+        raise InputError(f"{place} holds no chains to resume; run without --resume")
+    if options.overwrite and place.is_dir():
+        remove_checkpoint(place)
+    options.checkpoint, options.stage = place, BEFORE
+    with sampled(
+        request, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
+        resume=options.resume,
+    ) as stage:  # fmt: skip
+        run = stage.run
+    which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"
+    if run.is_complete:
+        print(f"{which}: {run.num_draws:,} draws; when all are there: bmfjax merge {output}")
+        return 0
+    why = "the time was up (--max-time)" if run.timed_out else "interrupted"
+    print(
+        f"bmfjax: {which}: {why} after {run.num_draws:,} of {run.num_samples:,} draws a chain; "
+        f"to continue: {options.again}",
+        file=sys.stderr,
+    )
+    return 0 if run.timed_out else INTERRUPTED
 
 
 def _exported(options, output) -> Path | None:
@@ -438,8 +512,19 @@ def _level(options) -> float:
 
 def _check_tiles(options) -> None:
     """Refuse a table of tiles that there cannot be."""
-    from bmfjax.diagnostics.trust import check_level
     from bmfjax.fitting import Fit
+
+    _check_level(options)
+    if options.tiles is not None and not Fit.of_model(options.model).has_tiles:
+        raise InputError(
+            f"--tiles is for models ormachine and relaxed, and the model is {options.model}; leave "
+            "it out"
+        )
+
+
+def _check_level(options) -> None:
+    """Refuse a false discovery rate that there cannot be."""
+    from bmfjax.diagnostics.trust import check_level
 
     if options.tiles is None:
         if options.fdr is not None:
@@ -448,11 +533,6 @@ def _check_tiles(options) -> None:
             )
         return
     check_level(_level(options))
-    if not Fit.of_model(options.model).has_tiles:
-        raise InputError(
-            f"--tiles is for models ormachine and relaxed, and the model is {options.model}; leave "
-            "it out"
-        )
 
 
 def _store(result, output, replace, probability) -> None:
@@ -627,6 +707,57 @@ def _print_table(frame, title) -> None:
     for row in frame.itertuples(index=False):
         table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
     Console().print(table)
+
+
+# ---- merge -----------------------------------------------------------------------------------
+
+
+def _add_merge(commands) -> None:
+    merge = commands.add_parser(
+        "merge",
+        help="make one fit of chains that ran apart",
+        formatter_class=_Help,
+        description="Merge chains of bmfjax fit --chain: align them, judge whether they agree, and "
+        "write what bmfjax fit writes. The draws are those of one run with all chains.",
+    )
+    merge.add_argument(
+        "directory", type=Path, metavar="DIR", help="the --output of bmfjax fit --chain"
+    )
+    merge.add_argument(
+        "--missing", action="store_true",
+        help="leave out chains that are not there or not complete (else they are an error)",
+    )  # fmt: skip
+    merge.add_argument("--output", type=Path, help="directory (DIR where not given)")
+    merge.add_argument(
+        "--overwrite", action="store_true", help="replace a fit that is there; files of others stay"
+    )
+    _add_written(merge)
+    merge.set_defaults(run=_merge)
+
+
+def _merge(options) -> int:
+    from bmfjax.families.apart import data_of
+    from bmfjax.fitting import merge
+    from bmfjax.report.page import write_page
+    from bmfjax.store import FILES, PAGE, check_files, check_output, hold, write
+
+    _check_level(options)
+    output, names = options.output or options.directory, (*FILES, PAGE)
+    check_output(output, options.overwrite, names)
+    result = merge(options.directory, missing=options.missing)
+    options.data = data_of(options.directory)
+    if options.tiles is not None and not result.has_tiles:
+        raise InputError(
+            f"--tiles is for models ormachine and relaxed, and the model is {result.model}; leave "
+            "it out"
+        )
+    with hold(output):
+        check_files(output, options.overwrite, names)
+        _check_tables(options, output, options.overwrite)
+        write(result.record(probability=options.probability), output)
+        write_page(result, output / PAGE)
+        _write_tables(result, options, output, options.overwrite)
+    return _tell(result, output, "")
 
 
 # ---- rank ------------------------------------------------------------------------------------

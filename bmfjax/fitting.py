@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bmfjax.families import FAMILIES, ask
+from bmfjax.families.apart import merge, place_of
 from bmfjax.families.base import AUTO
 from bmfjax.families.sampling import finish
 from bmfjax.result import Fit
+
+__all__ = ["Fit", "fit", "merge"]
 
 
 def fit(
@@ -31,6 +34,7 @@ def fit(
     sampler_options: Mapping | None = None,
     max_rank: int | None = None,
     anchors: Any = None,
+    chains: Sequence[int] | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -141,9 +145,18 @@ def fit(
         as another factor does; with `usage_rate` that prior is as given. Of ratings known numbers
         inform the mean and precision of the columns' factors, as learned ones do, and further
         factors are shown orthogonal to the known ones, which the data cannot tell from others.
+    chains : sequence of int, optional
+        Run only these of the `num_chains` chains, by their numbers from 1, such as ``[3]``: one
+        part of a fit whose parts run in processes or on machines that do not talk to each other.
+        With `checkpoint`, a folder that is the same for all of them, `bmfjax.merge` then makes one
+        fit of all chains, whose draws are those of a run with all of them, bit for bit. Chains
+        that run apart cannot look at each other: `num_samples` "auto" is 1,000. A single chain
+        costs nearly as much as two side by side, since it is run twice to have the same sums:
+        give a process two or more where there are few. Not for the logistic model and sampler
+        "smc", whose runs end together.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
-        before that.
+        before that. With `chains` each part has a folder of its own inside.
     resume : bool
         Continue from `checkpoint`: the draws are those of an unbroken run. If the newest
         checkpoint is damaged, a warning says so and the run continues from the one before it.
@@ -169,10 +182,11 @@ def fit(
     result. With fewer than four of each chain, KeyboardInterrupt is raised, after the checkpoint
     is written.
 
-    SIGTERM, by which clusters end a job, stops likewise while chains run in the main thread. The
-    checkpoint is written, no result is made, and SystemExit(143) is raised. A handler of your own
-    is called instead; if it returns, the fit ends as after Ctrl-C. Before and after the sampling,
-    and in other threads, SIGTERM does what it does without `fit`.
+    SIGTERM, by which clusters end a job, and SIGUSR1, by which they can warn it, stop likewise
+    while chains run in the main thread. The checkpoint is written, no result is made, and
+    SystemExit(143) is raised (138 for SIGUSR1 on Linux). A handler of your own is called instead;
+    if it returns, the fit ends as after Ctrl-C. Before and after the sampling, and in other
+    threads, these signals do what they do without `fit`.
 
     A complete run keeps up to 250 evenly spaced draws of each chain (500 of Boolean factors), fewer
     if they are large. Until then draws are kept at smaller intervals, so that a run that was
@@ -206,10 +220,14 @@ def fit(
         sampler_options=sampler_options,
         max_rank=max_rank,
         anchors=anchors,
+        chains=chains,
     )
+    made = request.chains()
+    if chains is not None and checkpoint is not None:
+        checkpoint = place_of(request, made, checkpoint)
     return finish(
         request,
-        request.chains(),
+        made,
         max_time=max_time,
         progress=progress,
         checkpoint=checkpoint,

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
-from bmfjax.families.base import AUTO, MAX_RANK, Family, Request, check_structure
+from bmfjax.families.base import (
+    AUTO,
+    MAX_RANK,
+    NUM_SAMPLES,
+    Family,
+    Request,
+    check_structure,
+)
 from bmfjax.families.boolean import Boolean
 from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
@@ -32,6 +41,7 @@ def ask(
     sampler_options=None,
     max_rank=None,
     anchors=None,
+    chains=None,
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
@@ -56,10 +66,24 @@ def ask(
         rank = _most_factors(family, data, model, sampler, init, max_rank)
     elif max_rank is not None:
         raise InputError(f"max_rank is {max_rank}, and rank is {rank}; max_rank is for rank='auto'")
+    own = None if chains is None else _chain_numbers(chains, num_chains)
+    if own is not None and num_samples == AUTO:
+        num_samples = NUM_SAMPLES
     return Request(
         family, data, rank, model, sampler, priors, init,
-        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, anchors,
+        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, anchors, own,
     )  # fmt: skip
+
+
+def _chain_numbers(given, num_chains) -> tuple[int, ...]:
+    """Return the chains that are to run, in order, or refuse numbers that are none of a chain."""
+    most = checks.whole("num_chains", num_chains, 1)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"chains is {given!r}; give a list of their numbers, such as [3]")
+    numbers = [checks.whole("a number in chains", c, 1, most) for c in given]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(f"chains is {numbers}; give numbers from 1 to {most}, each once")
+    return tuple(sorted(numbers))
 
 
 def _known_factors(family, data, model, given):

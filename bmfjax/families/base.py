@@ -13,7 +13,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -41,9 +41,16 @@ AUTO = "auto"
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
 #: Steps of warm-up before a given number of draws, where they are not given.
 NUM_WARMUP = 1000
+#: Draws of chains that run apart, where no number is given: they cannot look at each other.
+NUM_SAMPLES = 1000
 #: The most factors that a fit looks for which finds their number itself, and the share of the draws
 #: that use a factor of its result.
 MAX_RANK, LEAST_USED = 20, 0.5
+#: What is left to do where some of the chains ran.
+OTHER_CHAINS = (
+    "run the other chains and merge them, bmfjax.merge(FOLDER) (bmfjax merge FOLDER), which tells "
+    "whether all agree"
+)
 
 
 # ---- tables ---------------------------------------------------------------------------------
@@ -131,6 +138,8 @@ class Request:
     finds_rank: bool = False
     #: Known factors: the first of all.
     anchors: Anchors | None = None
+    #: The chains that run here, by their numbers from 1 to `num_chains`; None for all.
+    chain_numbers: tuple[int, ...] | None = None
 
     def __post_init__(self):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
@@ -156,6 +165,13 @@ class Request:
                     raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
                 continue
             checks.whole(name, value, least)
+
+    @property
+    def of_result(self) -> Request:
+        """The request as what is made of the draws sees it: with the chains that ran here."""
+        if self.chain_numbers is None:
+            return self
+        return replace(self, num_chains=len(self.chain_numbers))
 
     @property
     def num_anchors(self) -> int:
@@ -209,6 +225,8 @@ class Request:
         if self.anchors is not None:
             known = digest({"values": self.anchors.values})
             found["anchors"] = {"names": list(self.anchors.names), "values": known}
+        if self.chain_numbers is not None:
+            found["chains"] = list(self.chain_numbers)
         return {"rank": int(self.rank)} | found | {n: getattr(self, n) for n in names} | more
 
     def chains(self) -> Chains:
@@ -321,6 +339,8 @@ class Chains:
     sooner: str = "a smaller num_warmup"
     #: Whether a run that is to end by itself is stopped after some time, where none is given.
     limited: bool = True
+    #: Whether each chain ends by itself, and its draws do not depend on when others end.
+    apart: bool = True
     #: Whether a run needs no more steps, and whether a stopped one has enough for a result.
     finished: Callable[[ChainRun], bool] = lambda run: False
     enough: Callable[[ChainRun], bool] = lambda run: (
@@ -339,6 +359,7 @@ class Chains:
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
             position=self.start(resume),
+            chains=None if (own := request.chain_numbers) is None else [c - 1 for c in own],
             draws=dict.fromkeys(self.sites, every),
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
@@ -645,6 +666,7 @@ def what_was_tried(request: Request, chains: Chains, run: ChainRun) -> Tried:
         ladder_option=family.ladder,
         other_sampler=family.other_sampler(request),
         particles=_particles(request),
+        remedy="" if request.chain_numbers is None else OTHER_CHAINS,
     )
 
 

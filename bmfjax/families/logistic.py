@@ -343,6 +343,7 @@ class Logistic(Family):
             start=lambda resume: start,
             objective="elbo",
             counted="steps of optimisation",
+            apart=False,
             finished=lambda run: bool(run.last_trace("settled").all()),
             enough=lambda run: run.steps_done > 0,
         )

@@ -38,6 +38,7 @@ def chains_of_particles(request: Request, bound: Any, settings: Mapping) -> Chai
         reached=_reached,
         sooner="fewer particles (num_particles)",
         limited=False,
+        apart=False,
         phase="tempering",
         arguments={"particles": bound.particles},
     )

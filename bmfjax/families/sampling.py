@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,28 @@ def finish(
 
     A `patient` run goes on beyond `max_time` until there are draws enough for a result.
     """
+    with sampled(
+        request, chains, max_time=max_time, progress=progress, checkpoint=checkpoint,
+        resume=resume, patient=patient,
+    ) as stage:  # fmt: skip
+        return request.family.result(request.of_result, stage.chains, stage.run)
+
+
+@contextlib.contextmanager
+def sampled(
+    request: Request,
+    chains: Chains,
+    *,
+    max_time: float | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike | None = None,
+    resume: bool = False,
+    patient: bool = False,
+) -> Iterator[Stage]:
+    """Sample, and yield the last stage; its checkpoint is held until the work with it is done.
+
+    The options are those of `finish`.
+    """
     if max_time is not None and not max_time > 0:
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
     if resume and checkpoint is None:
@@ -55,37 +78,45 @@ def finish(
     clock = _Clock(max_time, told=max_time is not None and not patient)
     if max_time is None and request.is_auto and chains.limited:
         clock = _Clock(MAX_TIME, told=False)
-    identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
-    store = None if checkpoint is None else Checkpoint(checkpoint, identity)
-    began = time.monotonic()
+    store = None if checkpoint is None else Checkpoint(checkpoint, identity(request, chains))
     with contextlib.nullcontext() if store is None else held_checkpoint(checkpoint):
-        stage = _stored(request, chains, store) if resume else _Stage(chains, chains.run(request))
+        began = time.monotonic()
+        stage = _stored(request, chains, store) if resume else Stage(chains, chains.run(request))
+        stage.run.seconds += time.monotonic() - began
+        if store is not None:
+            store.check_room(stage.run)
         try:
             over = False
             while not over:
                 stage, over = _sample(request, stage, store, clock, progress)
-            run = stage.run
-            run.seconds = time.monotonic() - began
-            return request.family.result(request, stage.chains, run)
-        except (KeyboardInterrupt, Terminated) as stop:
-            raise type(stop)(str(stop) or _so_far(stage, store)) from None
+            yield stage
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
+        except Terminated as stop:
+            raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
-class _Stage(NamedTuple):
+def identity(request: Request, chains: Chains) -> dict:
+    """Return what must be the same for the draws to be the same."""
+    return {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
+
+
+class Stage(NamedTuple):
     """Chains that run, and those that ran before them."""
 
     chains: Chains
     run: ChainRun
     earlier: tuple[int, ...] = ()  # steps of the stages before
-    before: _Stage | None = None  # where its draws are known
+    before: Stage | None = None  # where its draws are known
 
-    def next(self, request: Request, steps: int | None = None) -> _Stage:
+    def next(self, request: Request, steps: int | None = None) -> Stage:
         """Return the stage that follows, at its start; of a run that is resumed after `steps`."""
         chains = self.chains.next_stage(self.run)
         run = chains.run(request, resume=steps is not None)
         earlier = (*self.earlier, self.run.steps_done if steps is None else steps)
         run.earlier_steps = sum(earlier)
-        return _Stage(chains, run, earlier, self if steps is None else None)
+        run.seconds = self.run.seconds
+        return Stage(chains, run, earlier, self if steps is None else None)
 
 
 class _Clock:
@@ -113,12 +144,12 @@ class _Clock:
         return self.left is not None and self.left <= 0
 
 
-def _stored(request, chains, store) -> _Stage:
+def _stored(request, chains, store) -> Stage:
     """Return the stage of a checkpoint, where it stopped."""
     found = {}
 
     def run_of(earlier):
-        stage = _Stage(chains, chains.run(request, resume=True))
+        stage = Stage(chains, chains.run(request, resume=True))
         for steps in earlier:
             stage = stage.next(request, steps)
         found[earlier] = stage
@@ -128,7 +159,7 @@ def _stored(request, chains, store) -> _Stage:
     return found[store.earlier]
 
 
-def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
+def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
     """Run a stage to its end, storing now and then; return the stage to go on with, or the last.
 
     The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
@@ -136,6 +167,7 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
     chains, run = stage.chains, stage.run
     watch, objective = Watch(request, chains, run), chains.objective
     stored, first = time.monotonic(), None
+    began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
         def is_over():
@@ -155,6 +187,7 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
             if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
                 store_on_the_way(run, store, stage.earlier)
                 stored = time.monotonic()
+            run.seconds = time.monotonic() - began
             late = not clock.told and clock.ends(first) and chains.enough(run)
             run.timed_out = run.timed_out or late
             return interrupt.requested or is_over() or late
@@ -167,11 +200,12 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
                 run.finish(max_time=most, on_chunk=on_chunk, ends=watch.steps)
         if first is not None:
             clock.spend(time.monotonic() - first)
+            run.seconds = time.monotonic() - began
         if store is not None:
             store.write(run, stage.earlier)
     if interrupt.terminated:
         # Whoever sent it will not wait for a result.
-        pass_on_termination(_so_far(stage, store))
+        pass_on_termination(interrupt.signum, _so_far(stage, store))
     if not chains.enough(run):
         if stage.before is not None:  # which has draws
             stage.before.run.timed_out = run.timed_out
@@ -193,12 +227,12 @@ def _sample(request, stage, store, clock, progress) -> tuple[_Stage, bool]:
     return stage, True
 
 
-def _next_stage(request, stage, store) -> tuple[_Stage, bool]:
+def _next_stage(request, stage, store) -> tuple[Stage, bool]:
     """Return the stage that follows, or the one before where its start was interrupted."""
     with interrupt_requests() as interrupt:
         following = stage.next(request)
     if interrupt.terminated:
-        pass_on_termination(_so_far(stage, store))
+        pass_on_termination(interrupt.signum, _so_far(stage, store))
     return (stage, True) if interrupt.requested else (following, False)
 
 

@@ -13,17 +13,19 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import DRAFT, flush, flush_names, written
+from bmfjax.data.memory import size_text
 from bmfjax.infer.run import ChainRun
 
 NEWEST, PREVIOUS = "state.npz", "previous.npz"
@@ -38,6 +40,16 @@ class _Part(NamedTuple):
     first: int
     last: int
     checksum: str
+
+
+class Stored(NamedTuple):
+    """What a checkpoint holds of its run."""
+
+    steps_done: int
+    earlier: tuple[int, ...]  # steps of each run before it
+    seconds: float
+    leaves: list[np.ndarray]  # of the snapshot, each with a leading axis of chains
+    recorded: dict[str, dict[str, np.ndarray]]  # (chain, record, ...), as `ChainRun.restore` takes
 
 
 class _Damaged(Exception):
@@ -65,6 +77,18 @@ class Checkpoint:
         """Whether there is a state to continue from."""
         return any((self.folder / name).is_file() for name in (NEWEST, PREVIOUS))
 
+    def check_room(self, run: ChainRun) -> None:
+        """Refuse a disk without room for the checkpoints of a run: before any work is done."""
+        state, draws = run.stored_bytes
+        # The two states and the one that is being written; and the draws, which are never less.
+        needed = 3 * state + draws
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise InputError(
+                f"the checkpoints need {size_text(needed)}, and the disk of {self.folder} has "
+                f"{size_text(free)} left; free some of it, or give another folder"
+            )
+
     def write(self, run: ChainRun, earlier: Sequence[int] = ()) -> None:
         """Store what was recorded since the last write, then the state; keep the one before."""
         earlier = tuple(earlier)
@@ -89,7 +113,7 @@ class Checkpoint:
             parts = [*parts, _Part(number, first, run.steps_done, checksum)]
         leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(run.snapshot()))}
         about = {"identity": self.identity, "parts": parts, "steps_done": run.steps_done}
-        about["earlier"] = earlier
+        about |= {"earlier": earlier, "seconds": run.seconds}
         newest, previous = self.folder / NEWEST, self.folder / PREVIOUS
         replaces = previous if NEWEST in self._whole else None
         _put(newest, {"about": np.array(json.dumps(about)), **leaves}, replaces)
@@ -103,38 +127,41 @@ class Checkpoint:
         Where the newest state is damaged, to where the state before it was stored, with a warning.
         ``run_of(earlier)`` makes the fresh run.
         """
+        return self._first_whole(lambda name: self._restore(name, run_of))
+
+    def contents(self) -> Stored:
+        """Return what is stored; where the newest state is damaged, that of the state before it."""
+        return self._first_whole(lambda name: self._stored(name)[0])
+
+    def _first_whole(self, take: Callable[[str], Any]) -> Any:
+        """Return what `take` makes of the newest state that is whole, with a warning if need be."""
         if not self.exists():
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
         try:
-            run = self._restore(NEWEST, run_of)
+            found = take(NEWEST)
             self._whole = {NEWEST}
         except _Damaged as newest:
             try:
-                run = self._restore(PREVIOUS, run_of)
+                found = take(PREVIOUS)
             except _Damaged as previous:
                 raise self._lost(newest, previous) from previous
             self._whole = {PREVIOUS}
             self.steps_done = None  # as if nothing were stored: it is written again
             warnings.warn(
                 f"{newest} is missing or damaged; the fit goes on from the checkpoint before it, "
-                f"{run.steps_done} of {run.num_steps} steps, with the same draws",
-                stacklevel=2,
+                f"{found.steps_done} steps, with the same draws",
+                stacklevel=3,
             )
-        return run
+        return found
 
-    def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
-        """Return a run that is brought to one of the states."""
+    def _stored(self, name: str) -> tuple[Stored, list[_Part]]:
+        """Return what one of the states holds."""
         state = _load(self.folder / name)
         if "about" not in state:
             raise _Damaged(self.folder / name)
         about = json.loads(str(state["about"]))
         self._compare(about["identity"])
-        earlier = tuple(about.get("earlier", ()))
-        run = run_of(earlier)
-        leaves, structure = jax.tree.flatten(run.snapshot())
-        stored = [state.get(f"leaf-{i}") for i in range(len(leaves))]
-        if [np.shape(a) for a in stored] != [np.shape(a) for a in leaves]:
-            raise _Damaged(self.folder / name)
+        leaves = [state[f"leaf-{i}"] for i in range(sum(n.startswith("leaf-") for n in state))]
         parts = [_Part(*part) for part in about["parts"]]
         recorded: dict[str, dict[str, list]] = {"draws": {}, "trace": {}}
         for part in parts:
@@ -146,8 +173,20 @@ class Checkpoint:
             kind: {site: np.concatenate(arrays, axis=1) for site, arrays in named.items()}
             for kind, named in recorded.items()
         }
-        run.restore(jax.tree.unflatten(structure, stored), about["steps_done"], joined)
-        self._parts, self.earlier, self.steps_done = parts, earlier, run.steps_done
+        earlier, seconds = tuple(about.get("earlier", ())), about.get("seconds", 0.0)
+        return Stored(about["steps_done"], earlier, seconds, leaves, joined), parts
+
+    def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
+        """Return a run that is brought to one of the states."""
+        stored, parts = self._stored(name)
+        run = run_of(stored.earlier)
+        leaves, structure = jax.tree.flatten(run.snapshot())
+        if [np.shape(a) for a in stored.leaves] != [np.shape(a) for a in leaves]:
+            raise _Damaged(self.folder / name)
+        snapshot = jax.tree.unflatten(structure, stored.leaves)
+        run.restore(snapshot, stored.steps_done, stored.recorded)
+        run.seconds = stored.seconds
+        self._parts, self.earlier, self.steps_done = parts, stored.earlier, run.steps_done
         return run
 
     def _lost(self, newest: _Damaged, previous: _Damaged) -> InputError:

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM as requests: the chunk that runs is finished, and what was drawn is kept."""
+"""Ctrl-C, SIGTERM and SIGUSR1 as requests: the chunk that runs is finished, and draws are kept.
+
+SIGTERM is what clusters end a job with, and SIGUSR1 what they can warn it with before.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,40 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
+#: Signals that end the work with a checkpoint and without a result. Not all systems have SIGUSR1.
+ENDING = tuple(getattr(signal, n) for n in ("SIGTERM", "SIGUSR1") if hasattr(signal, n))
+
 
 class Terminated(SystemExit):
-    """SIGTERM ended the work; exit code 143, as shells have it."""
+    """A signal ended the work; the exit code is as shells have it: 143 of SIGTERM."""
 
-    def __init__(self, message: str = ""):
+    def __init__(self, message: str = "", signum: int = signal.SIGTERM):
         super().__init__(message)
-        self.code = 128 + signal.SIGTERM
+        self.signum = signum
+        self.code = 128 + signum
 
 
 class Interrupt:
-    """What was asked for: `requested` turns true at the first Ctrl-C or SIGTERM.
+    """What was asked for: `requested` turns true at the first Ctrl-C, SIGTERM or SIGUSR1.
 
-    A second Ctrl-C interrupts at once; a second SIGTERM says nothing new.
+    A second Ctrl-C interrupts at once; a second of the others says nothing new. `signum` is that
+    of the first of the others, None before.
     """
 
-    requested = terminated = False
+    requested = False
+    signum: int | None = None
+
+    @property
+    def terminated(self) -> bool:
+        """Whether whoever sent the signal will not wait for a result."""
+        return self.signum is not None
 
 
 @contextlib.contextmanager
 def interrupt_requests() -> Iterator[Interrupt]:
-    """Catch the first Ctrl-C (SIGINT) and any SIGTERM of the main thread as requests to stop.
+    """Catch the first Ctrl-C (SIGINT) and any signal of `ENDING` in the main thread as requests.
 
-    SIGTERM is left alone where it is ignored.
+    A signal of `ENDING` is left alone where it is ignored.
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
@@ -42,42 +56,46 @@ def interrupt_requests() -> Iterator[Interrupt]:
         interrupt.requested = True
 
     def terminated(signum, frame):
-        interrupt.requested = interrupt.terminated = True
+        interrupt.requested = True
+        interrupt.signum = interrupt.signum or signum
 
-    with _handled(signal.SIGINT, interrupted), _handled(signal.SIGTERM, terminated):
+    with contextlib.ExitStack() as handlers:
+        handlers.enter_context(_handled(signal.SIGINT, interrupted))
+        for signum in ENDING:
+            handlers.enter_context(_handled(signum, terminated))
         yield interrupt
 
 
 @contextlib.contextmanager
 def exit_when_terminated() -> Iterator[None]:
-    """Raise `Terminated` at a SIGTERM that would end the process without a word."""
+    """Raise `Terminated` at a signal of `ENDING` that would end the process without a word."""
 
     def terminated(signum, frame):
-        raise Terminated
+        raise Terminated(signum=signum)
 
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    with _handled(signal.SIGTERM, terminated):
+    with contextlib.ExitStack() as handlers:
+        for signum in ENDING if main else ():
+            if signal.getsignal(signum) is signal.SIG_DFL:
+                handlers.enter_context(_handled(signum, terminated))
         yield
 
 
-def pass_on_termination(message: str) -> None:
-    """Do what SIGTERM does here: raise `Terminated`, or call the handler that is installed."""
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        raise Terminated(message)
+def pass_on_termination(signum: int, message: str) -> None:
+    """Do what a signal does here: raise `Terminated`, or call the handler that is installed."""
+    if signal.getsignal(signum) is signal.SIG_DFL:
+        raise Terminated(message, signum)
     try:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signum)
     except Terminated:  # of `exit_when_terminated`, which does not know of the draws
-        raise Terminated(message) from None
+        raise Terminated(message, signum) from None
 
 
 @contextlib.contextmanager
 def _handled(signum: signal.Signals, handler: Callable) -> Iterator[None]:
     """Install a handler, unless the signal is ignored or its handler cannot be put back."""
     before = signal.getsignal(signum)
-    if before is None or (signum == signal.SIGTERM and before is signal.SIG_IGN):
+    if before is None or (signum in ENDING and before is signal.SIG_IGN):
         yield
         return
     signal.signal(signum, handler)

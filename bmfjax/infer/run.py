@@ -66,6 +66,9 @@ class ChainRun:
         ``{name: Reducer}``, updated with every draw after the warm-up.
     position : pytree, optional
         Start of each chain, with a leading axis of length `num_chains`.
+    chains : sequence of int, optional
+        Run only these of the chains, by their numbers from 0 to `num_chains` - 1: their draws are
+        those which they have beside all others. `num_chains` of the run is then their number.
     chunk_size : int
         Most steps between two returns to the host. Changes no result.
 
@@ -103,6 +106,7 @@ class ChainRun:
         trace: Mapping[str, int] | None = None,
         reducers: Mapping[str, Reducer] | None = None,
         position: Any = None,
+        chains: Sequence[int] | None = None,
         chunk_size: int = 512,
     ):
         for name, value, least in (
@@ -113,7 +117,11 @@ class ChainRun:
             ("most_kept", 1 if most_kept is None else most_kept, 1),
         ):
             whole(name, value, least)
-        self.num_chains, self.num_warmup, self.num_samples = num_chains, num_warmup, num_samples
+        numbers = _chosen(chains, num_chains)
+        self.num_chains, self.num_warmup, self.num_samples = len(numbers), num_warmup, num_samples
+        # A single chain would be compiled to other sums than chains side by side: it runs twice.
+        self._twice = len(numbers) == 1 and num_chains > 1
+        numbers = np.repeat(numbers, 2) if self._twice else numbers
         self.num_steps = num_warmup + num_samples
         self.steps_done = 0
         self.timed_out = False
@@ -125,7 +133,7 @@ class ChainRun:
         self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        self._groups = _groups(num_chains)
+        self._groups = _groups(len(numbers))
         # What is jitted is traced once and its trace reused, here for the shapes and below: of a
         # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
@@ -133,16 +141,19 @@ class ChainRun:
         self._observe = jax.vmap(algorithm.observe)
 
         def init(key, position, data):
-            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.arange(num_chains))
+            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.asarray(numbers))
             start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
             return jax.vmap(begin, in_axes=axes)(start_keys, position, data), keys
+
+        if chains is not None and position is not None:
+            position = jax.tree.map(lambda leaf: leaf[numbers], position)
 
         def observe(*given):
             state, keys = jax.tree.map(lambda a: a[self._groups[0]], init(*given))
             return self._observe(*self._step(keys, state, given[2]))
 
         observed = {
-            n: jax.ShapeDtypeStruct((num_chains, *s.shape[1:]), s.dtype)
+            n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in jax.eval_shape(observe, key, position, data).items()
         }
         self._check_names(observed)
@@ -172,7 +183,7 @@ class ChainRun:
         first = one_chain(observed)
         reducers = {
             name: jax.tree.map(
-                lambda a: jnp.broadcast_to(a, (self.num_chains, *a.shape)), r.init(first)
+                lambda a: jnp.broadcast_to(a, (self._num_run, *a.shape)), r.init(first)
             )
             for name, r in self._reducers.items()
         }
@@ -185,6 +196,10 @@ class ChainRun:
             for kind, slots in self._slots.items()
         }
         return _Carry(state, reducers, buffers["draws"], buffers["trace"])
+
+    @property
+    def _num_run(self) -> int:
+        return self.num_chains + self._twice
 
     def _device_slots(self, observed) -> dict[str, dict[str, int]]:
         """Return how many records of every site the device holds, {kind: {name: number}}."""
@@ -217,7 +232,7 @@ class ChainRun:
     def _joined(self, take: Callable[[_Carry], Any]) -> Any:
         """Join a part of the carry that has the chains as its first axis, on the host."""
         parts = jax.device_get([take(c) for c in self._carries])
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_chains], *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
         # Arguments too, so that other intervals are not compiled again.
@@ -457,6 +472,13 @@ class ChainRun:
 
     # ---- what a checkpoint stores ------------------------------------------------------
 
+    @property
+    def stored_bytes(self) -> tuple[int, int]:
+        """Bytes of a snapshot, and of the draws that a complete run keeps."""
+        state = jax.tree.leaves([(c.state, c.reducers) for c in self._carries])
+        draws = self._host["draws"].values()
+        return sum(leaf.nbytes for leaf in state), sum(kept.nbytes for kept in draws)
+
     def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
         """Return what steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``.
 
@@ -466,7 +488,8 @@ class ChainRun:
         return {
             kind: {
                 n: self._host[kind][n][
-                    :, self._kept(kind, every, first) : self._kept(kind, every, last)
+                    : self.num_chains,
+                    self._kept(kind, every, first) : self._kept(kind, every, last),
                 ]
                 for n, every in named.items()
             }
@@ -488,6 +511,8 @@ class ChainRun:
         recorded : mapping
             ``{"draws": {name: array}, "trace": ...}``, what was kept then.
         """
+        if self._twice:
+            snapshot = jax.tree.map(lambda a: np.repeat(a, 2, axis=0), snapshot)
         for i, group in enumerate(self._groups):
             own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)
             self._carries[i] = self._carries[i]._replace(state=own[0], reducers=own[1])
@@ -495,6 +520,18 @@ class ChainRun:
         for kind, arrays in recorded.items():
             for name, values in arrays.items():
                 self._grown(kind, name, values.shape[1])[:, : values.shape[1]] = values
+
+
+def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:
+    """Return the numbers of the chains that run, or refuse those that are none."""
+    if chains is None:
+        return np.arange(num_chains)
+    numbers = [whole("a number in chains", c, 0, num_chains - 1) for c in chains]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError(
+            f"chains is {list(chains)}; give numbers from 0 to {num_chains - 1}, each once"
+        )
+    return np.array(numbers)
 
 
 def _groups(num_chains: int) -> list[slice]:

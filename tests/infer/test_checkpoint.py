@@ -113,6 +113,39 @@ def test_a_finished_run_is_read_back(tmp_path):
     assert_same(run, unbroken())
 
 
+def test_contents_are_those_of_the_newest_state_that_is_whole(folder):
+    store = Checkpoint(folder, IDENTITY)
+    found = store.contents()
+    run, _ = resumed(folder)
+    jax.tree.map(np.testing.assert_array_equal, found.leaves, jax.tree.leaves(run.snapshot()))
+    jax.tree.map(np.testing.assert_array_equal, found.recorded, run.recorded_between(0, 16))
+    (folder / "state.npz").write_bytes(b"")
+    with pytest.warns(UserWarning, match="from the checkpoint before it, 7 steps"):
+        assert store.contents().steps_done == 7
+
+
+def test_seconds_are_those_of_all_parts(tmp_path):
+    run, store = new(), Checkpoint(tmp_path, IDENTITY)
+    run.advance(7)
+    run.seconds = 2.5
+    store.write(run)
+    assert resumed(tmp_path)[0].seconds == 2.5
+
+
+def test_a_disk_that_is_too_full_is_refused(tmp_path, monkeypatch):
+    run, store = new(), Checkpoint(tmp_path, IDENTITY)
+    state = sum(leaf.nbytes for leaf in jax.tree.leaves(run.snapshot()))
+    needed = 3 * state + 2 * 15 * 2 * 4  # chains, draws, numbers, bytes
+    usage = shutil.disk_usage(tmp_path)
+    for free in (needed, needed - 1):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, f=free: usage._replace(free=f))
+        if free == needed:
+            store.check_room(run)
+            continue
+        with pytest.raises(InputError, match=f"the disk of {tmp_path} has .* left"):
+            store.check_room(run)
+
+
 @pytest.mark.parametrize("steps", [(), (3,)], ids=["nothing", "warmup"])
 def test_a_run_without_a_draw_is_resumed_too(tmp_path, steps):
     written(tmp_path, *steps) if steps else Checkpoint(tmp_path, IDENTITY).write(new())
@@ -208,7 +241,7 @@ def test_resumed_anywhere_the_draws_are_those_of_an_unbroken_run(tmp_path):
         jax.tree.map(np.testing.assert_array_equal, again.recorded_between(0, run.steps_done), kept)
         if run.steps_done in (9, 15, 30):  # one, three and six draws apart
             (tmp_path / "state.npz").write_bytes(b"")
-            with pytest.warns(UserWarning, match=f"{run.steps_done - 3} of 34 steps"):
+            with pytest.warns(UserWarning, match=f" {run.steps_done - 3} steps"):
                 run, store = resumed(tmp_path, CLOSE)
             assert run.advance(3) == 3
             store.write(run)
@@ -244,7 +277,7 @@ def damaged(path, damage):
 
 
 def fallen_back(folder, name):
-    with pytest.warns(UserWarning, match=rf"{name} is missing or damaged; the fit goes on .* 7 of"):
+    with pytest.warns(UserWarning, match=rf"{name} is missing or damaged; the fit goes on .* 7 steps"):
         return resumed(folder)
 
 

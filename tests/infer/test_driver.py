@@ -71,6 +71,35 @@ def test_chunk_size_changes_nothing(chunk_size):
     assert_same(run, finished())
 
 
+@pytest.mark.parametrize("chains", [[1], [3, 0], [0, 1, 2, 3]])
+def test_chosen_chains_are_those_of_the_whole_run(chains):
+    given = {"num_chains": 4, "position": np.arange(8.0).reshape(4, 2)}
+    whole, own = start(**given), start(chains=chains, **given)
+    for run in (whole, own):
+        run.finish()
+    assert own.num_chains == len(chains)
+    for of in (ChainRun.draws, ChainRun.trace, ChainRun.snapshot):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_array_equal(a, np.asarray(b)[chains]), of(own), of(whole)
+        )
+    np.testing.assert_array_equal(own.last_trace("x"), whole.last_trace("x")[chains])
+
+
+def test_a_chosen_chain_goes_on_from_its_snapshot():
+    one, again = start(chains=[1]), start(chains=[1])
+    one.advance(20)
+    again.restore(one.snapshot(), 20, one.recorded_between(0, 20))
+    for run in (one, again):
+        run.finish()
+    assert_same(one, again)
+
+
+@pytest.mark.parametrize("chains", [[], [0, 0], [2], [-1]])
+def test_chosen_chains_that_are_none_are_refused(chains):
+    with pytest.raises(InputError, match="from 0 to 1"):
+        start(chains=chains)
+
+
 def test_a_chain_does_not_depend_on_those_beside_it():
     one, two = start(num_chains=1), finished()
     one.finish()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first is a request, a second Ctrl-C not; outside nothing is changed."""
+"""Ctrl-C, SIGTERM and SIGUSR1: the first is a request, a second Ctrl-C not; outside nothing is changed."""
 
 import signal
 import threading
@@ -13,12 +13,18 @@ from bmfjax.infer.interrupt import (
 )
 
 
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGUSR1])
+def signum(request):
+    """A signal that ends the work."""
+    return request.param
+
+
 @pytest.fixture
-def handler():
-    """Install a handler of SIGTERM until the end of the test."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield lambda new: signal.signal(signal.SIGTERM, new)
-    signal.signal(signal.SIGTERM, before)
+def handler(signum):
+    """Install a handler of the signal until the end of the test."""
+    before = signal.getsignal(signum)
+    yield lambda new: signal.signal(signum, new)
+    signal.signal(signum, before)
 
 
 def test_the_first_is_a_request_and_the_second_interrupts():
@@ -60,39 +66,39 @@ def test_in_another_thread_nothing_is_caught():
     assert seen == [(False, True)]
 
 
-# ---- SIGTERM -----------------------------------------------------------------------------------
+# ---- SIGTERM and SIGUSR1 -----------------------------------------------------------------------
 
 
-def test_termination_is_a_request_however_often_it_comes():
-    before = signal.getsignal(signal.SIGTERM)
+def test_termination_is_a_request_however_often_it_comes(signum):
+    before = signal.getsignal(signum)
     with interrupt_requests() as interrupt:
         for _ in range(2):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signum)
             assert interrupt.requested and interrupt.terminated
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signum) is before
 
 
-def test_termination_that_is_ignored_stays_ignored(handler):
+def test_termination_that_is_ignored_stays_ignored(handler, signum):
     handler(signal.SIG_IGN)
     with exit_when_terminated(), interrupt_requests() as interrupt:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signum)
         assert not interrupt.requested
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    assert signal.getsignal(signum) is signal.SIG_IGN
 
 
-def test_termination_is_passed_on_to_what_was_there(handler):
+def test_termination_is_passed_on_to_what_was_there(handler, signum):
     handler(signal.SIG_DFL)
     with pytest.raises(Terminated, match="after 3 draws") as exit:
-        pass_on_termination("after 3 draws")
-    assert exit.value.code == 143 and isinstance(exit.value, SystemExit)
+        pass_on_termination(signum, "after 3 draws")
+    assert exit.value.code == 128 + signum and isinstance(exit.value, SystemExit)
     with exit_when_terminated():
         with pytest.raises(Terminated, match=r"^$"):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signum)
         with pytest.raises(Terminated, match="after 3 draws"):
-            pass_on_termination("after 3 draws")
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            pass_on_termination(signum, "after 3 draws")
+    assert signal.getsignal(signum) is signal.SIG_DFL
     seen = []
     handler(lambda signum, frame: seen.append(signum))
     with exit_when_terminated():  # leaves a handler of the user's own alone
-        pass_on_termination("after 3 draws")
-    assert seen == [signal.SIGTERM]
+        pass_on_termination(signum, "after 3 draws")
+    assert seen == [signum]

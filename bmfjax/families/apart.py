@@ -1,0 +1,294 @@
+"""Chains that run apart, in processes that do not talk to each other, and are merged afterwards.
+
+A folder `chains` holds what was asked for, `request.json` with its arrays and the data beside it,
+and for each process a folder with the checkpoint of its chains, such as `3` or `3-4`. What was
+asked for is the same for all of them: whoever comes first writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bmfjax.data import InputError
+from bmfjax.data.anchors import Anchors
+from bmfjax.data.io.files import replacing_all
+from bmfjax.data.io.npz import matrix_fields, read_saved
+from bmfjax.families import FAMILIES
+from bmfjax.families.base import Chains, Request
+from bmfjax.families.sampling import identity
+from bmfjax.infer.checkpoint import Checkpoint, Stored
+from bmfjax.models.by_name import from_name, named
+from bmfjax.result import Fit
+from bmfjax.store import MARK, hold, holds_checkpoint, refuse_in_use
+
+CHAINS = "chains"
+REQUEST, DATA, ARRAYS = "request.json", "data.npz", "arrays.npz"
+#: A folder of chains: their numbers.
+PLACE = re.compile(r"\d+(-\d+)*")
+#: Fields of a `Request` that are plain values.
+PLAIN = (
+    "model",
+    "sampler",
+    "rank",
+    "num_chains",
+    "num_warmup",
+    "num_samples",
+    "seed",
+    "finds_rank",
+)
+GIVEN = ("priors", "init", "sampler_options")
+
+
+def place_of(request: Request, chains: Chains, folder: str | os.PathLike) -> Path:
+    """Return where the chains of a request go, and write there what was asked for.
+
+    Raises
+    ------
+    InputError
+        Where the chains need to know of each other while they run; where the folder holds chains of
+        another fit; where a prior or an option cannot be written.
+    """
+    if not chains.apart:
+        raise InputError(
+            f"sampler {request.sampler!r} of model {request.model!r} ends when all chains are "
+            "done, and chains that run apart do not know of each other; leave chains (--chain) out"
+        )
+    top = Path(folder) / CHAINS
+    whole = _shared(request, chains)
+    with hold(top):
+        if (top / REQUEST).is_file():
+            _compare(top, whole)
+        else:
+            _write(top, request, whole)
+    return top / "-".join(str(c) for c in request.chain_numbers)
+
+
+def data_of(folder: str | os.PathLike) -> Path:
+    """Return the file in which chains that ran apart keep their data."""
+    return Path(folder) / CHAINS / DATA
+
+
+def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
+    """Merge chains that ran apart into the fit that they would have been in one run.
+
+    Parameters
+    ----------
+    folder : path
+        The `checkpoint` of ``bmfjax.fit(..., chains=[...])``, or the ``--output`` of
+        ``bmfjax fit --chain``: a folder that all processes could write to, or into which theirs
+        were copied.
+    missing : bool
+        Leave out chains that are not there or not complete. Otherwise they are an error, which
+        names them.
+
+    Returns
+    -------
+    Fit
+        With the draws, figures and verdict of one run with as many chains, bit for bit. Its
+        `seconds` are those of the slowest process.
+
+    Raises
+    ------
+    InputError
+        Where the folder holds no chains, where chains are missing, not complete, or still running,
+        where a chain is there twice, and where files are damaged or of other versions.
+
+    Examples
+    --------
+    >>> import bmfjax, numpy as np, tempfile
+    >>> data = np.kron(np.eye(2), np.ones((8, 5)))
+    >>> folder = tempfile.mkdtemp()
+    >>> for chain in (1, 2):  # in processes of their own
+    ...     part = bmfjax.fit(
+    ...         data, rank=2, chains=[chain], num_chains=2, num_warmup=300, num_samples=200,
+    ...         checkpoint=folder, progress=False,
+    ...     )
+    >>> fit = bmfjax.merge(folder)
+    >>> fit.num_chains, fit.summary()[["rows", "columns"]].to_numpy().tolist()
+    (2, [[8, 5], [8, 5]])
+    """
+    top = Path(folder) / CHAINS
+    request = _read(top)
+    chains = request.chains()
+    found, lacking = _complete(top, request, chains)
+    if lacking and not missing:
+        raise InputError(
+            f"{top} lacks {'; '.join(lacking)}. Run or resume these, or leave them out with "
+            "missing=True (--missing)"
+        )
+    if not found:
+        raise InputError(f"no chain in {top} is complete: {'; '.join(lacking)}")
+    numbers = tuple(sorted(found))
+    if len(numbers) < request.num_chains:
+        request = replace(request, chain_numbers=numbers)
+        chains = request.chains()
+    run = chains.run(request, resume=True)
+    _restore(run, [found[c] for c in numbers])
+    return request.family.result(request.of_result, chains, run)
+
+
+def _restore(run, stored) -> None:
+    """Bring a run of all chains to where each of them ended; `stored` has (chain's place, its)."""
+    structure = jax.tree.structure(run.snapshot())
+    leaves = [
+        np.concatenate([part.leaves[n][at : at + 1] for at, part in stored])
+        for n in range(structure.num_leaves)
+    ]
+    recorded = {
+        kind: {
+            name: np.concatenate([part.recorded[kind][name][at : at + 1] for at, part in stored])
+            for name in named_arrays
+        }
+        for kind, named_arrays in stored[0][1].recorded.items()
+    }
+    run.restore(jax.tree.unflatten(structure, leaves), stored[0][1].steps_done, recorded)
+    run.seconds = max(part.seconds for _, part in stored)
+
+
+# ---- the chains that are there --------------------------------------------------------------
+
+
+def _complete(top: Path, request: Request, chains: Chains) -> tuple[dict, list[str]]:
+    """Return the complete chains, {number: (place in its part, part)}, and what else there is."""
+    steps = chains.num_warmup + chains.num_samples
+    found: dict[int, tuple[int, Stored]] = {}
+    unfinished: dict[int, str] = {}
+    for place in sorted(p for p in top.iterdir() if p.is_dir() and PLACE.fullmatch(p.name)):
+        numbers = [int(c) for c in place.name.split("-")]
+        said, part = _part(place, numbers, request, chains)
+        for at, c in enumerate(numbers):
+            if c in found and part is not None:
+                raise InputError(
+                    f"chain {c} is in two folders of {top}; delete the one that is not wanted"
+                )
+            if part is not None and part.steps_done == steps:
+                found[c] = (at, part)
+            else:
+                unfinished[c] = said or f"{part.steps_done:,} of {steps:,} steps are done"
+    lacking = [
+        f"chain {c} ({unfinished.get(c, 'not there')})"
+        for c in range(1, request.num_chains + 1)
+        if c not in found
+    ]
+    return found, lacking
+
+
+def _part(place, numbers, request, chains) -> tuple[str, Stored | None]:
+    """Return what a process has stored; if nothing can be read, why."""
+    try:
+        refuse_in_use(place)
+    except InputError:
+        return "it is still running", None
+    if not holds_checkpoint(place):
+        return "no step is stored", None
+    return "", Checkpoint(place, identity(request, chains) | {"chains": numbers}).contents()
+
+
+# ---- what was asked for ---------------------------------------------------------------------
+
+
+def _shared(request: Request, chains: Chains) -> dict:
+    """Return what must be the same of all chains, as it is written."""
+    whole = {n: v for n, v in identity(request, chains).items() if n != "chains"}
+    return json.loads(json.dumps(whole))
+
+
+def _compare(top, whole) -> None:
+    there = _read_json(top)["identity"]
+    for name in sorted(there.keys() | whole.keys()):
+        if there.get(name) != whole.get(name):
+            raise InputError(
+                f"{top} holds chains of another fit: {name} is {there.get(name)} there and "
+                f"{whole.get(name)} here; give the same data and options, or another folder"
+            )
+
+
+def _write(top, request: Request, whole: dict) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    about = {"identity": whole, **{n: getattr(request, n) for n in PLAIN}}
+    about |= {n: _plain(n, getattr(request, n), arrays) for n in GIVEN}
+    if request.anchors is not None:
+        about["anchors"] = _plain("anchors", tuple(request.anchors), arrays)
+    with replacing_all([top / n for n in (DATA, ARRAYS, REQUEST)]) as (data, kept, text):
+        np.savez_compressed(data, **MARK, **matrix_fields(request.data))
+        np.savez_compressed(kept, **MARK, **arrays)
+        text.write_text(json.dumps(about, indent=1, default=lambda value: value.item()) + "\n")
+
+
+def _read_json(top) -> dict:
+    try:
+        return json.loads((top / REQUEST).read_text())
+    except FileNotFoundError:
+        raise InputError(
+            f"{top.parent} holds no chains that ran apart; give the folder of bmfjax fit --chain, "
+            "or the checkpoint of bmfjax.fit(..., chains=[...])"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{top / REQUEST} is damaged; run the chains again") from error
+
+
+def _read(top) -> Request:
+    """Return the request of all chains."""
+    about = _read_json(top)
+    try:
+        with open(top / ARRAYS, "rb") as file, np.load(file) as stored:
+            arrays = {n: stored[n] for n in stored}
+        given = {n: _value(about[n], arrays) for n in GIVEN}
+        anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
+        plain = {n: about[n] for n in PLAIN}
+        return Request(
+            FAMILIES[about["model"]], read_saved(top / DATA), **plain, **given, anchors=anchors
+        )
+    except InputError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"what was asked for in {top} is incomplete or damaged; run the chains again"
+        ) from error
+
+
+def _plain(name: str, value: Any, arrays: dict) -> Any:
+    """Return a value as JSON has it; arrays go to `arrays`."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {"mapping": {str(n): _plain(f"{name} {n!r}", v, arrays) for n, v in value.items()}}
+    if isinstance(value, tuple | list):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_plain(name, v, arrays) for v in value]}
+    if hasattr(value, "arg_constraints"):
+        kind, arguments = named(value)
+        return {"distribution": kind, "arguments": _plain(name, arguments, arrays)}
+    if isinstance(value, np.ndarray | np.generic | jax.Array) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.dtype.kind in "biufUS":
+            arrays[key := f"array-{len(arrays)}"] = array
+            return {"array": key}
+    raise InputError(
+        f"{name} is a {type(value).__name__}, which cannot be written to a file; chains that run "
+        "apart take numbers, texts, arrays and distributions of NumPyro"
+    )
+
+
+def _value(plain: Any, arrays: Mapping) -> Any:
+    """Return the value that `_plain` wrote."""
+    if not isinstance(plain, Mapping):
+        return plain
+    if "mapping" in plain:
+        return {n: _value(v, arrays) for n, v in plain["mapping"].items()}
+    if "array" in plain:
+        return arrays[plain["array"]]
+    if "distribution" in plain:
+        return from_name(plain["distribution"], _value(plain["arguments"], arrays))
+    kind = tuple if "tuple" in plain else list
+    return kind(_value(v, arrays) for v in plain["tuple" if kind is tuple else "list"])

@@ -1,0 +1,256 @@
+"""Chains that run apart: merged, they are the chains of one run, bit for bit."""
+
+import functools
+import json
+import os
+import signal
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.data import InputError
+from bmfjax.families import apart, ask, sampling
+from bmfjax.families.apart import _plain, _value
+from bmfjax.families.base import settings_text
+from bmfjax.models.by_name import from_name, named
+from bmfjax.models.spiked_beta import SpikedBeta
+from bmfjax.models.truncated_beta import TruncatedBeta
+from bmfjax.store import hold
+from tests import small_fits
+
+JOINT = {"update": "joint"}
+OF_MODEL = {
+    "ormachine": (small_fits.ones, {"sampler_options": JOINT}),
+    "relaxed": (small_fits.ones, {}),
+    "nmf": (small_fits.real, {}),
+    "pmf": (small_fits.stars, {}),
+}
+SIZES = small_fits.SIZES | {"num_chains": 4}
+PARTS = ([1], [2, 4], [3])
+
+
+def part(folder, chains, model="ormachine", **more):
+    data, options = OF_MODEL[model]
+    settings = SIZES | options | more
+    return bmfjax.fit(
+        data(), small_fits.RANK, model=model, chains=chains, checkpoint=folder, **settings
+    )
+
+
+@functools.cache
+def whole(model="ormachine"):
+    """One run with all chains, not to be changed."""
+    data, options = OF_MODEL[model]
+    return bmfjax.fit(data(), small_fits.RANK, model=model, **SIZES, **options)
+
+
+def assert_same(merged, one):
+    """Every draw, trace and figure, and the verdict; only the seconds differ."""
+    pairs = [(merged.usage_draws, one.usage_draws), (merged.basis_draws, one.basis_draws)]
+    pairs += [(merged.other_draws[n], one.other_draws[n]) for n in one.other_draws]
+    pairs += [(merged.trace[n], one.trace[n]) for n in one.trace]
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(np.asarray(ours[:, :]), np.asarray(theirs[:, :]))
+    different = {
+        n: (merged.scalars[n], v)
+        for n, v in one.scalars.items()
+        if n != "seconds" and not (merged.scalars[n] == v or merged.scalars[n] != v != v)
+    }
+    assert not different
+    assert merged.settings == one.settings
+
+
+@pytest.mark.parametrize("model", OF_MODEL)
+def test_merged_chains_are_those_of_one_run(model, tmp_path):
+    for chains in PARTS:
+        part(tmp_path, chains, model)
+    assert_same(bmfjax.merge(tmp_path), whole(model))
+
+
+def test_a_part_is_a_fit_of_its_own_chain_and_names_what_is_left_to_do(tmp_path):
+    found = part(tmp_path, [3])
+    one = whole()
+    assert found.num_chains == 1 and found.settings["chains"] == [3]
+    np.testing.assert_array_equal(found.trace["log_joint"][0], one.trace["log_joint"][2])
+    assert "bmfjax merge" in found.verdict
+
+
+def test_chains_that_are_missing_or_running_are_named_or_left_out(tmp_path):
+    part(tmp_path, [1])
+    part(tmp_path, [2, 4])
+    with pytest.raises(InputError, match=r"lacks chain 3 \(not there\)"):
+        bmfjax.merge(tmp_path)
+    with hold(tmp_path / "chains" / "3"), pytest.raises(InputError, match="3 .it is still running"):
+        bmfjax.merge(tmp_path)
+    found, one = bmfjax.merge(tmp_path, missing=True), whole()
+    assert found.num_chains == 3 and found.settings["chains"] == [1, 2, 4]
+    np.testing.assert_array_equal(found.trace["errors"], one.trace["errors"][[0, 1, 3]])
+
+
+def test_a_part_that_was_stopped_is_named_and_goes_on_with_the_same_draws(tmp_path, monkeypatch):
+    looks = []
+
+    def stopping(run, *rest):
+        looks.append(run.steps_done)
+        if len(looks) == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(sampling, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(sampling, "store_on_the_way", stopping)
+    with pytest.raises(SystemExit) as stopped:
+        part(tmp_path, [3])
+    assert stopped.value.code == 128 + signal.SIGUSR1
+    for chains in ([1], [2, 4]):
+        part(tmp_path, chains)
+    with pytest.raises(InputError, match=r"chain 3 \(\d+ of 70 steps are done\)"):
+        bmfjax.merge(tmp_path)
+    part(tmp_path, [3], resume=True)
+    assert_same(bmfjax.merge(tmp_path), whole())
+
+
+def test_chains_of_another_fit_do_not_mix(tmp_path):
+    part(tmp_path, [1])
+    with pytest.raises(InputError, match="chains of another fit: seed is 0 there and 1 here"):
+        part(tmp_path, [2], seed=1)
+    part(tmp_path, [1, 2])
+    with pytest.raises(InputError, match="chain 1 is in two folders"):
+        bmfjax.merge(tmp_path)
+    request = tmp_path / "chains" / "request.json"
+    request.write_text(request.read_text()[:50])
+    with pytest.raises(InputError, match="request.json is damaged"):
+        bmfjax.merge(tmp_path)
+    with pytest.raises(InputError, match="holds no chains that ran apart"):
+        bmfjax.merge(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"chains": [0]}, "from 1 to 4"),
+        ({"chains": [5]}, "from 1 to 4"),
+        ({"chains": []}, "each once"),
+        ({"chains": [2, 2]}, "each once"),
+        ({"chains": 3}, r"give a list of their numbers, such as \[3\]"),
+    ],
+)
+def test_chains_that_are_none_are_refused(more, message):
+    with pytest.raises(InputError, match=message):
+        ask(small_fits.ones(), small_fits.RANK, num_chains=4, **more)
+
+
+@pytest.mark.parametrize("model, sampler", [("ormachine", "smc"), ("logistic", "batch")])
+def test_runs_that_end_together_are_refused(model, sampler, tmp_path):
+    with pytest.raises(InputError, match="ends when all chains are done"):
+        bmfjax.fit(
+            small_fits.ones(), small_fits.RANK, model=model, sampler=sampler, chains=[1],
+            checkpoint=tmp_path,
+        )  # fmt: skip
+    assert not any(tmp_path.iterdir())
+
+
+# ---- what was asked for, as a file -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.Beta(2.0, 3.0),
+        dist.Gamma(1.0, 2.0),
+        dist.HalfNormal(0.5),
+        dist.Uniform(0.0, 1.0),
+        dist.Exponential(0.3),
+        dist.TruncatedNormal(0.1, 1.5, low=0.0, high=1.0),
+        dist.TruncatedDistribution(dist.Laplace(0.0, 2.0), low=0.0, high=1.0),
+        TruncatedBeta(1.0, 2.0, 0.5),
+        SpikedBeta(0.3, 2.0, 2.0),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_a_prior_is_read_as_it_was_written(prior):
+    arrays = {}
+    written = json.loads(json.dumps(_plain("prior", prior, arrays)))
+    again = _value(written, arrays)
+    assert type(again) is type(prior)
+    assert settings_text(again) == settings_text(prior)
+    at = np.linspace(0.01, 0.49, 7)
+    np.testing.assert_array_equal(again.log_prob(at), prior.log_prob(at))
+
+
+def test_a_prior_of_another_package_is_refused():
+    class Own(dist.Beta):
+        pass
+
+    with pytest.raises(InputError, match="Own is no distribution of NumPyro"):
+        named(Own(1.0, 1.0))
+    with pytest.raises(InputError, match="'cell' is no distribution"):
+        from_name("cell", {})
+
+
+def test_values_are_read_as_they_were_written():
+    given = {"moves": ("birth", "xor"), "walls": [1, [2.5, None]], "at": np.arange(3), "is": True}
+    arrays = {}
+    again = _value(json.loads(json.dumps(_plain("given", given, arrays))), arrays)
+    np.testing.assert_array_equal(again.pop("at"), given.pop("at"))
+    assert again == given and type(again["moves"]) is tuple
+    with pytest.raises(InputError, match="conditionals' is a function, which cannot be written"):
+        _plain("given", {"conditionals": lambda: None}, {})
+
+
+def test_start_and_known_factors_come_back(tmp_path):
+    data, start = small_fits.ones(), small_fits.start()
+    names = [str(j) for j in range(small_fits.COLUMNS)]
+    known = {"known": [n for n, bit in zip(names, start["basis"][:, 0], strict=True) if bit]}
+    data = bmfjax.BinaryMatrix(data, column_names=names)
+    request = ask(
+        data, 2, init=start, anchors=known, num_chains=2, chains=[2], sampler_options=JOINT,
+        priors={"usage": dist.Beta(1.0, 3.0)},
+    )  # fmt: skip
+    chains = request.chains()
+    assert request.num_samples == 1000  # "auto" needs to look at all chains
+    assert apart.place_of(request, chains, tmp_path) == tmp_path / "chains" / "2"
+    again = apart._read(tmp_path / "chains")
+    assert again.chains().settings == {n: v for n, v in chains.settings.items() if n != "chains"}
+    assert again.data.fingerprint() == request.data.fingerprint()
+
+
+# ---- the command line --------------------------------------------------------------------------
+
+
+def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
+    data = bmfjax.save(tmp_path / "table.npz", bmfjax.BinaryMatrix(small_fits.ones()))
+    sizes = ["--warmup", "40", "--samples", "30", "--option", "update=joint", "--quiet"]
+    run = ["fit", str(data), "--rank", "2", "--output", str(tmp_path), *sizes]
+    assert main([*run, "--chain", "1/4"]) == 0
+    assert f"chain 1 of 4: 30 draws; when all are there: bmfjax merge {tmp_path}" in (
+        capsys.readouterr().out
+    )
+    assert main([*run, "--chain", "1/4"]) == 2
+    assert "already holds chains; go on with them by --resume" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path)]) == 2
+    assert "lacks chain 2 (not there); chain 3 (not there)" in capsys.readouterr().err
+    assert main([*run, "--chain", "2-3/4"]) == 0
+    assert main([*run, "--chain", "4/4"]) == 0
+    assert main(["merge", str(tmp_path), "--export", "csv"]) == 0
+    assert "open" in capsys.readouterr().out
+    written = {p.name for p in tmp_path.iterdir()}
+    assert {"summary.json", "posterior.nc", "report.html", "factors.csv", "chains"} <= written
+    merged, one = bmfjax.Fit.load(tmp_path), whole()
+    np.testing.assert_array_equal(merged.usage_draws[:, :], one.usage_draws[:, :])
+    assert merged.verdict == one.verdict
+    assert main(["merge", str(tmp_path)]) == 2
+    assert "already holds a fit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "2-1/3", "1,2/3", "a/b"])
+def test_a_chain_that_is_none_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", "davis", "--chain", text])
+    assert "names no chain; give C/N" in capsys.readouterr().err
+
+
+def test_tables_are_for_the_merged_fit(tmp_path, capsys):
+    assert main(["fit", "davis", "--chain", "1/2", "--tiles", str(tmp_path / "t.csv")]) == 2
+    assert "--tiles is written by bmfjax merge" in capsys.readouterr().err
