@@ -336,6 +336,29 @@ def after_draws(records: Records):
     )  # fmt: skip
 
 
+@page("kills", "Does a fit that is killed lose more than the interval of its checkpoints?")
+def kills(records: Records):
+    found = figures(records, "kills")
+    yield (
+        f"A fit of the zoo was killed {found['kills']} times in {found['runs']} runs and resumed "
+        f"each time. It stores a checkpoint every {number(found['interval'])} seconds. Damaged "
+        f"files: {found['damaged']}. Runs that ended with the draws and traces of a run that "
+        f"nobody killed, bit for bit: {found['runs_with_the_draws_of_the_unbroken']} of "
+        f"{found['runs']}. The last column counts from the start where there was none since."
+    )
+    yield table(
+        ["killed after, seconds", "steps stored before", "steps stored after",
+         "seconds since the last checkpoint"],
+        [
+            [
+                number(case["after_seconds"], 1), case["steps_before"], case["steps_after"],
+                number(case["seconds_since_checkpoint"], 1),
+            ]
+            for case in found["cases"]
+        ],
+    )  # fmt: skip
+
+
 @page(
     "ormachine_completion", "Does the Boolean model fill in missing entries as well as can be?",
     "ormachine_completion*",

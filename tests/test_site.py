@@ -151,10 +151,12 @@ def test_a_changed_word_of_a_printed_text_is_seen(code, page, now, seen):
 
 
 def test_code_of_the_pages_is_marked_by_what_is_done_with_it():
-    """`py` is the code of other libraries, on the one page that shows it."""
+    """`py` is the code of other libraries, on the two pages that show it."""
     for path in PAGES:
         found = {block.language for block in pages.blocks(path.read_text())}
-        allowed = {"python", "text", "console"} | ({"py"} if path.stem == "coming-from" else set())
+        allowed = {"python", "text", "console"} | (
+            {"py"} if path.stem in ("coming-from", "large") else set()
+        )
         assert found <= allowed, path.name
 
 

@@ -277,7 +277,9 @@ def damaged(path, damage):
 
 
 def fallen_back(folder, name):
-    with pytest.warns(UserWarning, match=rf"{name} is missing or damaged; the fit goes on .* 7 steps"):
+    with pytest.warns(
+        UserWarning, match=rf"{name} is missing or damaged; the fit goes on .* 7 steps"
+    ):
         return resumed(folder)
 
 

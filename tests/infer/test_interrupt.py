@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGUSR1: the first is a request, a second Ctrl-C not; outside nothing is changed."""
+"""Ctrl-C, SIGTERM, SIGUSR1: the first is a request, a second Ctrl-C not; all is put back."""
 
 import signal
 import threading
