@@ -1,11 +1,13 @@
 """Run chains of any algorithm in constant memory: one compiled loop, fed in chunks.
 
-Chains run side by side by ``vmap``. On a CPU they run in equal groups of at least two, at most one
-group for each core, in threads of their own, since XLA runs small programs on one core. The state
-is donated from chunk to chunk. Summaries are reduced inside the loop; only thinned draws and traces
+Chains run side by side by ``vmap``: on a CPU in pairs, as many at a time as there are cores, in
+threads of their own, since XLA runs small programs on one core; elsewhere all at once. The state is
+donated from chunk to chunk. Summaries are reduced inside the loop; only thinned draws and traces
 leave the device. The number of steps of a chunk is an argument of the compiled loop, so that one
 compilation serves all chunks. Every random number depends on the seed, the chain and the step
-alone: the draws do not depend on the chunk size, on other chains, or on a resume.
+alone, and on a CPU every pair runs the same program: the draws do not depend on the chunk size, on
+other chains, on the number of cores, or on a resume. (XLA may sum in another order for another
+number of chains side by side; a run of a single chain is compiled for one.)
 """
 
 from __future__ import annotations
@@ -119,9 +121,9 @@ class ChainRun:
             whole(name, value, least)
         numbers = _chosen(chains, num_chains)
         self.num_chains, self.num_warmup, self.num_samples = len(numbers), num_warmup, num_samples
-        # A single chain would be compiled to other sums than chains side by side: it runs twice.
-        self._twice = len(numbers) == 1 and num_chains > 1
-        numbers = np.repeat(numbers, 2) if self._twice else numbers
+        # The last chain runs twice where it has no partner.
+        self._padded = num_chains > 1 and len(numbers) % 2 == 1 and jax.default_backend() == "cpu"
+        numbers = np.append(numbers, numbers[-1:]) if self._padded else numbers
         self.num_steps = num_warmup + num_samples
         self.steps_done = 0
         self.timed_out = False
@@ -133,28 +135,31 @@ class ChainRun:
         self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        self._groups = _groups(len(numbers))
+        self._groups = groups = _groups(len(numbers))
         # What is jitted is traced once and its trace reused, here for the shapes and below: of a
         # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
         self._step = jax.jit(jax.vmap(algorithm.step, in_axes=(0, 0, None)))
         self._observe = jax.vmap(algorithm.observe)
 
-        def init(key, position, data):
-            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(jnp.asarray(numbers))
+        def init(key, numbers, position, data):
+            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(numbers)
             start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
             return jax.vmap(begin, in_axes=axes)(start_keys, position, data), keys
 
-        if chains is not None and position is not None:
-            position = jax.tree.map(lambda leaf: leaf[numbers], position)
+        def of_group(group):
+            own = numbers[group]
+            there = jax.tree.map(lambda leaf: leaf[own], position)
+            return key, own.astype(np.int32), there, data
 
         def observe(*given):
-            state, keys = jax.tree.map(lambda a: a[self._groups[0]], init(*given))
-            return self._observe(*self._step(keys, state, given[2]))
+            state, keys = init(*given)
+            return self._observe(*self._step(keys, state, given[-1]))
 
+        of_first = jax.eval_shape(observe, *of_group(groups[0]))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
-            for n, s in jax.eval_shape(observe, key, position, data).items()
+            for n, s in of_first.items()
         }
         self._check_names(observed)
         self._host = {
@@ -166,25 +171,23 @@ class ChainRun:
 
         def start(*given):
             state, keys = init(*given)
-            carries = self._split(self._initial_carry(state, observed))
-            return carries, [keys[group] for group in self._groups]
+            return self._initial_carry(state, of_first), keys
 
         # One program for all of it: each takes a while to compile, however small. What a program
         # returns can be donated, which leaves that share a buffer cannot.
-        self._carries, self._keys = jit_once(start)(key, position, data)
+        start = jit_once(start)
+        started = [start(*of_group(group)) for group in groups]
+        self._carries, self._keys = map(list, zip(*started, strict=True))
         self._advance = None
 
     # ---- the compiled loop -------------------------------------------------------------
 
     def _initial_carry(self, state, observed):
-        def one_chain(shapes):
-            return {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in shapes.items()}
-
-        first = one_chain(observed)
+        """Return what a group of chains carries; `observed` are shapes, with the chains first."""
+        size = len(range(*self._groups[0].indices(self._num_run)))
+        first = {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in observed.items()}
         reducers = {
-            name: jax.tree.map(
-                lambda a: jnp.broadcast_to(a, (self._num_run, *a.shape)), r.init(first)
-            )
+            name: jax.tree.map(lambda a: jnp.broadcast_to(a, (size, *a.shape)), r.init(first))
             for name, r in self._reducers.items()
         }
         buffers = {
@@ -199,7 +202,7 @@ class ChainRun:
 
     @property
     def _num_run(self) -> int:
-        return self.num_chains + self._twice
+        return self.num_chains + self._padded
 
     def _device_slots(self, observed) -> dict[str, dict[str, int]]:
         """Return how many records of every site the device holds, {kind: {name: number}}."""
@@ -217,17 +220,6 @@ class ChainRun:
         )
         most = max(1, DEVICE_BYTES // max(size, 1))
         return slots | {"draws": {n: min(number, most) for n, number in slots["draws"].items()}}
-
-    def _split(self, carry):
-        """Part the chains into their groups: their axis is the first, in buffers the second."""
-        if len(self._groups) == 1:
-            return [carry]
-        parts = []
-        for group in self._groups:
-            first = jax.tree.map(lambda a, g=group: a[g], (carry.state, carry.reducers))
-            second = jax.tree.map(lambda a, g=group: a[:, g], (carry.draws, carry.trace))
-            parts.append(_Carry(*first, *second))
-        return parts
 
     def _joined(self, take: Callable[[_Carry], Any]) -> Any:
         """Join a part of the carry that has the chains as its first axis, on the host."""
@@ -254,7 +246,7 @@ class ChainRun:
         if len(keys) == 1:
             one(0)
         else:
-            with ThreadPoolExecutor(len(keys)) as threads:
+            with ThreadPoolExecutor(min(len(keys), _cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
     def _run_chunk(self, carry, first, last, apart, chain_keys, data):
@@ -511,15 +503,16 @@ class ChainRun:
         recorded : mapping
             ``{"draws": {name: array}, "trace": ...}``, what was kept then.
         """
-        if self._twice:
-            snapshot = jax.tree.map(lambda a: np.repeat(a, 2, axis=0), snapshot)
+        if self._padded:
+            snapshot = jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), snapshot)
         for i, group in enumerate(self._groups):
             own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)
             self._carries[i] = self._carries[i]._replace(state=own[0], reducers=own[1])
         self.steps_done = steps_done
         for kind, arrays in recorded.items():
             for name, values in arrays.items():
-                self._grown(kind, name, values.shape[1])[:, : values.shape[1]] = values
+                kept = self._grown(kind, name, values.shape[1])
+                kept[: self.num_chains, : values.shape[1]] = values
 
 
 def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:
@@ -535,14 +528,14 @@ def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:
 
 
 def _groups(num_chains: int) -> list[slice]:
-    """Part the chains into equal groups, as many as there are cores, two or more in each.
-
-    A single chain would be compiled to other sums than chains side by side.
-    """
-    if jax.default_backend() != "cpu":
+    """Part the chains that run into those that run side by side: pairs on a CPU."""
+    if jax.default_backend() != "cpu" or num_chains == 1:
         return [slice(0, num_chains)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    most = max(1, min(cores or 1, num_chains // 2))
-    number = max(n for n in range(1, most + 1) if num_chains % n == 0)
-    size = num_chains // number
-    return [slice(g * size, (g + 1) * size) for g in range(number)]
+    return [slice(first, first + 2) for first in range(0, num_chains, 2)]
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
