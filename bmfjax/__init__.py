@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from bmfjax.infer.mcmc.to_arviz import to_arviz
     from bmfjax.kernels.numerics.compiling import use_compilation_cache
+    from bmfjax.posterior.pointwise import log_likelihood_fn
 
     __version__: str
 
@@ -55,6 +56,7 @@ __all__ = [
     "generate_tiles",
     "load",
     "load_ratings",
+    "log_likelihood_fn",
     "merge",
     "models",
     "save",
@@ -89,6 +91,7 @@ _HOMES = {
     ),
     "bmfjax.infer.mcmc.to_arviz": ("to_arviz",),
     "bmfjax.kernels.numerics.compiling": ("use_compilation_cache",),
+    "bmfjax.posterior.pointwise": ("log_likelihood_fn",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = {
