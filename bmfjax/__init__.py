@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bmfjax import models
-    from bmfjax.comparison import compare, compare_ranks
+    from bmfjax.comparison import compare, compare_ranks, sampling_wrapper
     from bmfjax.data import (
         BinaryMatrix,
         Ratings,
@@ -59,6 +59,7 @@ __all__ = [
     "log_likelihood_fn",
     "merge",
     "models",
+    "sampling_wrapper",
     "save",
     "to_arviz",
     "use_compilation_cache",
@@ -66,7 +67,7 @@ __all__ = [
 
 #: Where each public name comes from, as above for type checkers.
 _HOMES = {
-    "bmfjax.comparison": ("compare", "compare_ranks"),
+    "bmfjax.comparison": ("compare", "compare_ranks", "sampling_wrapper"),
     "bmfjax.data": (
         "BinaryMatrix",
         "Ratings",

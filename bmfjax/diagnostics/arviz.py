@@ -364,6 +364,11 @@ def _import_arviz():
     return arviz
 
 
+def sampling_wrapper_class() -> type:
+    """Return the class that ArviZ wants functions which fit again to be derived from."""
+    return _import_arviz().SamplingWrapper
+
+
 def container(groups):
     """Wrap named datasets in the container of the installed ArviZ."""
     if is_legacy():
