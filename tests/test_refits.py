@@ -1,5 +1,7 @@
 """ArviZ fits again through the wrapper: without the entries held out, which the refit scores."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -47,6 +49,32 @@ def test_what_is_no_refit_is_refused():
     wrapper = bmfjax.sampling_wrapper(fit, lambda data: "fit", entries=4)
     with pytest.raises(InputError, match="refit returned a str; return a fit"):
         wrapper.sample(fit.data)
+
+
+def test_doubtful_entries_are_fitted_again():
+    """Draws are any numbers, so that most entries are in doubt; others keep their score."""
+    fit = fit_of("pmf")
+    wrapper = bmfjax.sampling_wrapper(fit, lambda data: fit_of("pmf", data, draws=21), entries=10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = az.loo(wrapper.idata_orig, pointwise=True, reff=1.0)
+        limit = float(np.median(before.pareto_k))
+        options = (
+            {"k_thresh": limit, "verbose": False}
+            if is_legacy()
+            else {"k_threshold": limit, "pointwise": True}
+        )
+        doubtful = before.pareto_k.values > limit
+        scores = "loo_i" if is_legacy() else "elpd_i"
+        expected = getattr(before, scores).values.copy()
+        found = az.reloo(wrapper, loo_orig=before, **options)
+    listed = group(wrapper.idata_orig, "observed_data")["data"]
+    cells = (listed[n].values for n in ("row", "column"))
+    density = fit_of("pmf", draws=21).log_density(*cells, listed.values)
+    again = logsumexp(density, 0) - np.log(len(density))
+    assert doubtful.sum() == 5
+    expected[doubtful] = again[doubtful]
+    np.testing.assert_allclose(getattr(found, scores), expected, rtol=1e-5)
 
 
 @pytest.mark.skipif(is_legacy(), reason="ArviZ 1.x has it")

@@ -27,7 +27,7 @@ SAMPLED = ("ormachine", "relaxed", "nmf", "logistic")
 
 @functools.cache
 def fitted(model, rank=small_fits.RANK):
-    data = small_fits.real() if model == "nmf" else small_fits.ones()
+    data = small_fits.real() if model in ("nmf", "pmf") else small_fits.ones()
     options = (
         {"priors": {"row_effects": True, "column_effects": True}} if model == "logistic" else {}
     )
@@ -227,6 +227,17 @@ def test_the_log_prior_is_that_of_numpyro(model):
         np.testing.assert_allclose(
             group(idata, "sample_stats")["log_p"].values.ravel(), joint.ravel()
         )
+
+
+def test_turned_factors_have_the_likelihood_that_the_sampler_had():
+    """Of a matrix factorisation the prior is that of the draws before they are turned."""
+    fit = fitted("pmf")
+    precision = fit.other_draws["precision"].astype(float)
+    seen = fit.data.num_rows * fit.data.num_columns - fit.data.num_missing
+    squares = fit.kept_trace("residual")
+    expected = 0.5 * seen * np.log(precision / (2 * np.pi)) - 0.5 * precision * squares
+    joint = fit.kept_trace("log_joint")
+    np.testing.assert_allclose(fit.log_prior(), joint - expected, rtol=1e-3, atol=1e-2)
 
 
 def test_power_scaling_takes_the_groups():

@@ -49,7 +49,8 @@ def log_likelihood_fn(source) -> Callable[[xarray.DataArray, Any], xarray.DataAr
     ----------
     source : Fit or numpyro.infer.MCMC
         A fit of any model; or a finished run of a NumPyro model whose data are picked by the
-        indices of its plates, as `IASG` takes it.
+        indices of its plates, as `IASG` takes it. Observations that such a model masks have a log
+        density of zero, which adds nothing to a sum.
 
     Returns
     -------

@@ -78,6 +78,12 @@ def test_statistics_go_by_arvizs_names():
     assert set(stats.data_vars) == {"lp", "clamped"}
 
 
+def test_a_container_says_what_made_it():
+    attrs = posterior_dataset(to_arviz(finished(), sampling_time=2.5)).attrs
+    assert attrs["inference_library"] == "numpyro" and attrs["sampling_time"] == 2.5
+    assert attrs["inference_library_version"] == numpyro.__version__ and attrs["created_at"]
+
+
 def test_nuts_statistics_are_renamed():
     fields = {"accept_prob": jnp.ones((1, 3)), "num_steps": jnp.ones((1, 3), int), "diverging": 0}
     mcmc = finished(None, {"a": np.zeros((1, 3))}, fields)
