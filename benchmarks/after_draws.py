@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 
 ALL = ("align", "most probable", "verdict", "summary", "probability", "save")
@@ -135,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs=2, metavar=("SHAPE", "STEP"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     if arguments.only:
         print(json.dumps(run_step(*arguments.only)))
         return

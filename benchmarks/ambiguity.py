@@ -23,6 +23,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from jax import random
 from matplotlib.figure import Figure
 from record import RESULTS, write_record
@@ -143,7 +144,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=1500)
     parser.add_argument("--samples", type=int, default=2500)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     made = bmfjax.generate_tiles(options.size, options.size, TRUE_RANK, noise=(0.05, 0.15), seed=0)
     rows, panels = {}, {}
     for rank in options.ranks:

@@ -25,6 +25,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import random
 from numpyro.infer import MCMC, NUTS, init_to_value
 from record import write_record
@@ -251,7 +252,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the usual time of a run")
     parser.add_argument("--only", default="", help="samplers whose name holds this")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     tables = {name: table(name, options.share, options.only) for name in options.sizes}
     print(markdown(tables))
     print(write_record("bias_table", {"warmup": WARMUP, "tables": tables}, options.output))

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from device import parse
 from jax import lax, random
 from record import RESULTS, write_record
 
@@ -348,7 +349,7 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=400)
     parser.add_argument("--only", choices=("hierarchy", "depth"))
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     warnings.filterwarnings("ignore", message="layer 2 has")  # ten factors for ten digits
     folder = RESULTS if options.output is None else options.output
     settings = {n: getattr(options, n) for n in ("seeds", "chains", "sweeps")}

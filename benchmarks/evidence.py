@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -54,7 +55,7 @@ def main():
     parser.add_argument("--target", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     ranks = {rank: one_rank(rank, options) for rank in options.ranks}
     value, error = (
         np.array([r[name] for r in ranks.values()]) for name in ("log_evidence", "standard_error")

@@ -29,6 +29,8 @@ import threading
 import time
 from pathlib import Path
 
+from device import parse
+
 PHASES = ("import", "start", "sample", "after", "compile")
 DENSE, MUSHROOM, RATINGS = "512 x 512, rank 30", "mushroom, rank 10", "MovieLens 100K, u1"
 TARGET, STEPS = 0.909, (10, 20, 40, 80, 160)
@@ -234,7 +236,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     for name, kind in (("--case", str), ("--cache", Path), ("--steps", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.case:
         print(json.dumps(run_case(options)))
         return

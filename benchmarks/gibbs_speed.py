@@ -16,6 +16,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import lax, random
 from numpyro.infer import MCMC, NUTS, init_to_value
 from record import write_record
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--nuts-samples", type=int, default=100)
     parser.add_argument("--gibbs-sweeps", type=int, default=5000)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {
         "rank": RANK,
         "size": options.size,

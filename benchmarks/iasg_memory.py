@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import jax
+from device import parse
 from record import write_record
 
 RANK = 30
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="*", default=[6_000, 60_000, 600_000])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.one is not None:
         print(json.dumps(run_once(options.one)))
         return

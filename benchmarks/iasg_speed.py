@@ -20,6 +20,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+from device import parse
 from jax import lax, random
 from record import write_record
 
@@ -87,7 +88,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=200, help="steps in one timed call")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     data = thesis_matrix("clean").data.dense()
     rows = []
     for batch in (75, 250, 512):

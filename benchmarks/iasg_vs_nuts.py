@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from numpyro.infer import MCMC, NUTS, init_to_value
 from record import write_record
 
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
 
     data = bmfjax.load("house-votes")
     fit = bmfjax.fit(data, rank=4, model="relaxed", sampler="iasg", seed=0, progress=False)

@@ -22,6 +22,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="the most that a fit takes")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.only:
         function, *arguments = json.loads(options.only)
         kinds = {"fitted": fitted, "steps_timed": steps_timed}

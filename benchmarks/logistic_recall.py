@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from device import parse
 from jax import random
 from record import write_record
 
@@ -205,7 +206,7 @@ def main() -> None:
     parser.add_argument("--batch-updates", type=int, default=60)
     parser.add_argument("--starts", type=int, default=4, help="of batch inference")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.data == "retail" and options.file is None:
         parser.error("retail needs --file")
     figures = {n: getattr(options, n) for n in ("repeats", "draws", "batch_updates", "starts")}

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import scipy.sparse
+from device import parse
 from jax import random
 from record import write_record
 
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--chunks", type=int, default=60, help="chunks of 4096 entries in a round")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {n: getattr(options, n) for n in ("draws", "rounds", "chunks")}
     first = prepared(SHAPES[0])
     advance(first, 2)

@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import random
 from numpyro.infer import MCMC, NUTS
 from record import write_record
@@ -95,7 +96,7 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=4)
     parser.add_argument("--draws", type=float, default=3e7, help="entries drawn in a run")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {n: getattr(options, n) for n in ("warmup", "samples", "starts", "draws")}
     figures["each"] = []
     for seed in range(options.matrices):

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 from sklearn.decomposition import NMF
 from sklearn.linear_model import LogisticRegression
@@ -105,7 +106,7 @@ def main() -> None:
     parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     steps = {"num_warmup": options.warmup, "num_samples": options.samples}
     steps["max_time"] = options.max_time
     steps = {n: v for n, v in steps.items() if v is not None}

@@ -19,6 +19,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import lax, random
 from record import write_record
 
@@ -212,7 +213,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=350)
     parser.add_argument("--thin", type=int, default=2)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     title, user, item, x = read_ratings(options.folder)
     tables = {}
     for percent in options.percent:

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 from sklearn.decomposition import NMF
 
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     data = bmfjax.load(options.data)
     names = ("rank", "chains", "warmup", "samples", "max_time", "seed")
     figures = {n: getattr(options, n) for n in names}

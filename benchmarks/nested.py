@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, help="default: that of the fit")
     parser.add_argument("--max-time", type=float, help="seconds of sampling; default: as above")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     table = {}
     for seed in range(options.seeds):
         table[f"seed {seed}"] = figures = one_matrix(seed, options)

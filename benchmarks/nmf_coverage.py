@@ -21,6 +21,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import nmf_samplers as ways
 import numpy as np
+from device import parse
 from record import RESULTS, write_record
 
 from bmfjax.data import embedded, laurberg, solution_line
@@ -210,7 +211,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="nmf_coverage", help="of the record")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.quick:
         options.repetitions, options.draws, options.kept = 2, 200, 100
         options.only = [s for s in options.only if s.startswith("small")]

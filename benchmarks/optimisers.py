@@ -31,6 +31,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from device import parse
 from jax import random
 from record import write_record
 from relaxed_starts import KINDS
@@ -221,7 +222,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--parts", nargs="+", default=["thesis", "kovacs", "undercover"])
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed")}
     if "thesis" in options.parts:
         figures["thesis"] = {

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import lax, random
 from record import write_record
 
@@ -157,7 +158,7 @@ def main() -> None:
     for name, value in defaults.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {"shape": SHAPE, "rank": RANK, "missing": MISSING, "draws": DRAWS}
     figures |= {n: getattr(options, n) for n in defaults}
     for name, sampler, rule in (

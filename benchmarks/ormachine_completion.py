@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 from boolean_runs import Schedule, empty_basis, program, random_bits
+from device import parse
 from jax import random
 from record import write_record
 
@@ -310,7 +311,7 @@ def main() -> None:
     parser.add_argument("--fit-warmup", type=int, default=100)
     parser.add_argument("--fit-samples", type=int, default=200)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     one = options.compare or options.fit
     options.shares = options.shares or ([0.05] if one else list(PROGRAM))
     if options.fit is not None:

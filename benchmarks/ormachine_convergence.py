@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--max-time", type=float, default=600.0, help="seconds of sampling")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     for name, rank in CASES:
         if f"{name},{rank}" not in options.only or (name in FILES and options.files is None):
             continue

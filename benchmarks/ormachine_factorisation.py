@@ -20,6 +20,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from boolean_runs import Schedule, program
+from device import parse
 from jax import random
 from record import write_record
 
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--flips", nargs="+", type=float, default=FLIPS)
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {
         problem: {name: table(problem, name, options.flips, options.repeats)
                   for name in options.runs}

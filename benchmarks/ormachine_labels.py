@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 from sklearn.datasets import load_digits
 from sklearn.decomposition import NMF, TruncatedSVD
@@ -122,7 +123,7 @@ def main() -> None:
     for name, value in (("rank", 10), ("chains", 2), ("warmup", 300), ("samples", 300)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {n: getattr(options, n) for n in ("rank", "chains", "warmup", "samples")}
     figures |= {"folds": FOLDS, "data": {}}
     sources = {"digits": digits} | {p.stem: lambda p=p: from_file(p) for p in options.files}

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import lax, random
 from record import write_record
 
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--updates", nargs="+", default=["metropolis"], choices=list(UPDATES))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     figures = {}
     for name in options.sizes:
         figures[name] = measure(name, options.rounds, options.updates)

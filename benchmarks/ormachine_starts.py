@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import random
 from record import write_record
 from relaxed_starts import KINDS, RANK
@@ -100,7 +101,7 @@ def main() -> None:
     parser.add_argument("--moves", nargs="*", default=list(default), choices=list(MOVES))
     parser.add_argument("--exchange", type=int, default=EXCHANGE, help="sweeps before the start")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     names = ("size", "chains", "warmup", "samples", "moves", "exchange")
     table = {}
     for seed in range(options.seeds):

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from cell_moments import cell_fits
+from device import parse
 from jax import lax, random
 from movielens import summary
 from record import write_record
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--observed", type=float, default=25.0, help="per cent")
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     options.rank = RANK
     rng = np.random.default_rng(0)
     made = [simulate(rng, options) for _ in range(options.repeats)]

@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from cell_moments import cell_moments
+from device import parse
 from movielens import summary
 from pmf_runs import predict
 from record import write_record
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--samples", type=int, default=240)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     published, folds = read_folds(options.folder)
     layout = common_layout([train.T[:2] for train, _ in folds], SHAPE)
     rows = {}

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 
 #: Loops over small blocks take longer parted among threads than by one of them.
 UNDIVIDED = "--xla_disable_hlo_passes=cpu-parallel-task-assigner"
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--program", choices=["bmfjax", "smurff"], help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parse(parser)
     if options.program:
         print(json.dumps(measure(options)))
         return

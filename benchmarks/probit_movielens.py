@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 from cell_moments import cell_moments
+from device import parse
 from movielens import PERCENT, PUBLISHED, read_ratings, scores, split, summary
 from pmf_runs import predict
 from record import write_record
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     title, user, item, x = read_ratings(options.folder)
     tables, speeds = {}, {}
     for percent in options.percent:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from device import parse
 from numpyro.infer import Predictive
 from ormachine_convergence import stored
 from record import write_record
@@ -203,7 +204,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=500, help="of each of these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     bmfjax.use_compilation_cache()  # hundreds of fits of one shape
     for name in options.only:
         if name == "real" and options.files is None:

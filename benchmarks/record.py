@@ -42,6 +42,11 @@ def _command() -> str:
     return shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
 
 
+def _asked() -> str:
+    """The platform that JAX was told to use, by ``--device`` or by the user."""
+    return os.environ.get("JAX_PLATFORMS") or "default"
+
+
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -78,6 +83,7 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": _commit(),
         "device": {
+            "asked": _asked(),
             "platform": device.platform,
             "kind": device.device_kind,
             "cores": os.cpu_count(),

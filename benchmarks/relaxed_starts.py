@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from device import parse
 from jax import random
 from record import write_record
 
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="matrices of each kind")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     table = {}
     for kind in options.kinds:
         for seed in range(options.seeds):

@@ -36,6 +36,14 @@ NOTES = {
     ("logistic_recall_retail", "353dde8"): _OLD_BIAS,
     ("logistic_recall_synthetic", "353dde8"): _OLD_BIAS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
+    ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
+        "all four chains ended in one of the two modes that the chains of other seeds found: "
+        "their agreement is luck"
+    ),
+    ("ormachine_convergence_house-votes_rank_8_seed_1", "9db28bd"): "other work ran beside it",
+    ("ormachine_convergence_house-votes_rank_8_seed_2", "9db28bd"): "other work ran beside it",
+    ("ormachine_convergence_zoo_rank_8", "9db28bd"): "other work ran beside it",
+    ("rank_recovery_grid", "9db28bd"): "other work ran beside it: seconds are upper bounds",
     ("rank_recovery_evidence", "6dd7fbd"): (
         "the fit had four chains and at most 5 factors; max_rank, chains and max_time are defaults "
         "of the script that it did not use"

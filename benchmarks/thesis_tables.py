@@ -26,6 +26,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60_000)
     parser.add_argument("--seed", type=int, default=0, help="seed of the matrices")
     parser.add_argument("--output", type=Path, help="folder of the record")
-    options = parser.parse_args()
+    options = parse(parser)
     options.work.mkdir(parents=True, exist_ok=True)
     for row in options.rows if options.rows is not None else range(len(ROWS)):
         path = options.work / f"row-{row:02d}.npz"

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -129,7 +130,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     bmfjax.use_compilation_cache()  # every fit has the same programs
     began, runs = time.monotonic(), []
     for n in range(options.runs):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bmfjax import models
-    from bmfjax.comparison import compare, compare_ranks
+    from bmfjax.comparison import compare, compare_ranks, sampling_wrapper
     from bmfjax.data import (
         BinaryMatrix,
         Ratings,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from bmfjax.infer.mcmc.to_arviz import to_arviz
     from bmfjax.kernels.numerics.compiling import use_compilation_cache
+    from bmfjax.posterior.pointwise import log_likelihood_fn
 
     __version__: str
 
@@ -55,8 +56,10 @@ __all__ = [
     "generate_tiles",
     "load",
     "load_ratings",
+    "log_likelihood_fn",
     "merge",
     "models",
+    "sampling_wrapper",
     "save",
     "to_arviz",
     "use_compilation_cache",
@@ -64,7 +67,7 @@ __all__ = [
 
 #: Where each public name comes from, as above for type checkers.
 _HOMES = {
-    "bmfjax.comparison": ("compare", "compare_ranks"),
+    "bmfjax.comparison": ("compare", "compare_ranks", "sampling_wrapper"),
     "bmfjax.data": (
         "BinaryMatrix",
         "Ratings",
@@ -89,6 +92,7 @@ _HOMES = {
     ),
     "bmfjax.infer.mcmc.to_arviz": ("to_arviz",),
     "bmfjax.kernels.numerics.compiling": ("use_compilation_cache",),
+    "bmfjax.posterior.pointwise": ("log_likelihood_fn",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = {

@@ -19,14 +19,15 @@ from bmfjax.diagnostics import (
     Binarized,
     Coverage,
     agreement,
-    to_inference_data,
 )
-from bmfjax.diagnostics.arviz import datasets
+from bmfjax.diagnostics.arviz import container, datasets, standard_attributes
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior.containers import groups_of
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.modes import Modes, modes_of
 from bmfjax.posterior.packed import chosen_draws
+from bmfjax.posterior.pointwise import total_density
 from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
 from bmfjax.report import interop, write_report
 from bmfjax.report.section import Page
@@ -1108,8 +1109,146 @@ class Fit:
 
     @functools.cached_property
     def idata(self) -> Any:
-        """ArviZ container: `posterior`, `sample_stats`, `observed_data`."""
-        return to_inference_data(**self._arviz_groups())
+        """ArviZ container: `posterior`, `sample_stats`, `observed_data`; see `to_arviz`."""
+        return self.to_arviz()
+
+    def to_arviz(
+        self,
+        *,
+        log_likelihood: bool = False,
+        log_prior: bool = False,
+        posterior_predictive: bool = False,
+        entries: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """Return an ArviZ container with what its functions of prediction and of the prior need.
+
+        With `log_likelihood`, ``az.loo`` and ``az.compare`` work, and with ArviZ 1.x
+        ``az.loo_subsample``, see `bmfjax.log_likelihood_fn`. With `posterior_predictive` beside it
+        ``az.loo_pit`` works, and with `log_prior` beside it ``az.psense`` (``az.psens`` of ArviZ
+        0.23). Observed entries are then listed along the axis `entry`, and missing ones left out;
+        the coordinates `row` and `column` are their positions.
+
+        Draws of a variational fit are independent and have one axis, `sample`, with the start of
+        each as a coordinate. ArviZ 0.23 and the functions above know chains alone: for these they
+        are one chain.
+
+        Parameters
+        ----------
+        log_likelihood : bool
+            Add the log density of every listed entry under every draw. Up to 33,554,432 numbers are
+            formed; of more they are formed when they are read, some entries at a time.
+        log_prior : bool
+            Add the log prior density of every draw, one number, hyperparameters included; see
+            `log_prior`. Of a variational fit also `log_p`, the log joint density, and `log_q`, that
+            of the approximation, in `sample_stats`, for ``az.loo_approximate_posterior`` of
+            ArviZ 1.x.
+        posterior_predictive : bool
+            Add an observation of every listed entry from every draw, noise included.
+        entries : int, optional
+            List so many observed entries, drawn at random; default all, up to 10^7.
+        seed : int
+            Of these, and of the observations that are drawn.
+
+        Returns
+        -------
+        arviz.InferenceData (ArviZ 0.x) or xarray.DataTree (ArviZ 1.x)
+
+        Raises
+        ------
+        InputError
+            More numbers than are formed, or a fit whose draws do not tell its prior.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> idata = fit.to_arviz(log_likelihood=True)
+        >>> dict(idata["log_likelihood"]["data"].sizes)
+        {'chain': 2, 'draw': 100, 'entry': 252}
+        """
+        groups = groups_of(
+            self,
+            self._arviz_groups(),
+            log_likelihood=log_likelihood,
+            log_prior=log_prior,
+            posterior_predictive=posterior_predictive,
+            entries=entries,
+            seed=seed,
+        )
+        return container(groups)
+
+    def log_prior(self) -> np.ndarray:
+        r"""Return the log prior density of every draw, all that is drawn included.
+
+        It is what the sampler reports as the log joint density less the log likelihood of all
+        observed entries,
+
+        .. math:: \log p(\theta_s) = \log p(\theta_s, D) - \sum_i \log p(x_i \mid \theta_s),
+
+        of the parameters as the sampler has them: of matrix factorisations before factors are
+        turned. Rounding in float32 leaves an error of about 10^-6 of the log joint density.
+
+        Returns
+        -------
+        (chain, draw) float64
+
+        Raises
+        ------
+        InputError
+            Where the draws that are kept are not all that the prior is of: after ``rank="auto"``,
+            which leaves out factors, and for new rows or columns; and of more than 10^7 entries.
+        """
+        for name, what in (("finds_rank", "rank='auto' leaves out"), ("given_new", "is without")):
+            if name in self.settings:
+                raise InputError(
+                    f"the fit {what} some of what the prior is of, so that its draws do not tell "
+                    "log_prior; fit a given rank to the data"
+                )
+        return self._log_prior()
+
+    def _log_prior(self) -> np.ndarray:
+        """Return what `log_prior` does."""
+        return self.kept_trace("log_joint") - total_density(self).reshape(self.num_chains, -1)
+
+    def log_proposal(self) -> np.ndarray:
+        """Return the log density of every draw under what it was drawn from, (chain, draw) float64.
+
+        Of a variational fit: the mixture of its starts. Beside `log_prior` it is what
+        ``az.loo_approximate_posterior`` of ArviZ 1.x corrects by; see `to_arviz`.
+
+        Raises
+        ------
+        InputError
+            Of chains, which draw from the posterior, whose density is not known.
+        """
+        raise InputError(
+            f"model {self.model!r} is sampled by chains, and the density of their draws is not "
+            "known; use az.loo, which needs none"
+        )
+
+    def replicates(self, i, j, seed: int = 0) -> np.ndarray:
+        """Return an observation of each of some cells from every draw, noise included.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        seed : int
+
+        Returns
+        -------
+        (draw, cell) float64
+            Draws of all chains, the first chain's first.
+        """
+        return self._replicates(np.asarray(i), np.asarray(j), np.random.default_rng(seed))
+
+    def _replicates(self, i, j, rng) -> np.ndarray:
+        """Return what `replicates` does, from normal noise."""
+        fits = cells.cell_draws(self, i, j)
+        return fits + cells.noise_sd(self)[:, None] * rng.standard_normal(fits.shape)
 
     def _arviz_groups(self) -> dict[str, Any]:
         """Return the arguments of `to_inference_data`."""
@@ -1134,8 +1273,20 @@ class Fit:
                 "factor": factors,
                 "other_factor": factors,
             },
-            attrs={"model": self.model, "sampler": self.sampler, "verdict": self.verdict},
+            attrs={
+                "model": self.model,
+                "sampler": self.sampler,
+                "verdict": self.verdict,
+                **self._standard_attributes,
+            },
         )
+
+    @property
+    def _standard_attributes(self) -> dict[str, Any]:
+        """Attributes of a posterior that ArviZ has names for."""
+        seconds = self.scalars.get("seconds")
+        version = self.versions.get("bmfjax")
+        return standard_attributes("bmfjax", version, seconds)
 
     def __getstate__(self) -> dict:
         # Copies and pickles hold the fit itself, and not what was computed from it.

@@ -8,6 +8,8 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
 * `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
   `ess_cutpoints`: of what the model samples besides;
 * `rhat_rank`: of the number of factors, where it is found;
+* `rhat_nested`: 99 % of these entries have at most this nested R-hat
+  (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
 * `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
 * `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
 
@@ -28,6 +30,7 @@ from bmfjax.diagnostics import (
     Coverage,
     coverage,
     ess_bulk,
+    nested_rhat,
     pairwise_distances,
     share_agreeing,
     split_rhat,
@@ -44,6 +47,8 @@ ESS_PER_CHAIN = 50
 #: Above this share of coordinates at a bound the spread of IASG says little.
 MANY_CLAMPED = 0.2
 NUM_ENTRIES = 1000
+#: Chains from which on the nested R-hat is reported.
+MANY_CHAINS = 16
 #: Draws of all chains together that `spread` compares, and columns of the matrix that it looks at.
 NUM_DRAWS, MAX_LINES = 100, 500
 
@@ -59,6 +64,7 @@ class Mixing(NamedTuple):
     rhat: np.ndarray  # (entry,), NaN where nothing moved
     ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
     uncertain: float = _NAN  # share of Boolean entries that are neither surely a one nor a zero
+    nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
 
 
 #: Entries of which nothing is known, and nothing held against the draws.
@@ -77,7 +83,9 @@ def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
         entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
     else:
         entries = products.sampled_entries(usage, basis, number, **lines)
-    return Mixing(split_rhat(entries), ess_bulk(entries), share)
+    # Chains of a fit have starts of their own, so that each is a group.
+    nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
+    return Mixing(split_rhat(entries), ess_bulk(entries), share, nested)
 
 
 #: What the first word of a verdict comes to.
@@ -183,6 +191,7 @@ def of_chains(
         "rhat_product": _moving_quantile(entries.rhat, 0.99),
         "rhat_product_worst": _moving_quantile(entries.rhat, 1.0),
         "ess_product": _moving_quantile(entries.ess, 0.01),
+        **_of_many(entries),
         **_of_log_joint(trace),
         "rhat_precision": _of(trace, "precision", split_rhat),
         "rhat_dispersion": _of(trace, "dispersion", split_rhat),
@@ -366,6 +375,7 @@ def of_ratings(
         "exact": exact,
         **_quantiles(entries.rhat),
         "ess_product": float(np.quantile(entries.ess, 0.01)),
+        **_of_many(entries),
         **_of_log_joint(trace),
         "rhat_precision": _of(trace, "precision", split_rhat),
         "factors_agreeing": _agreeing(agreeing, chains),
@@ -599,6 +609,13 @@ def _of_log_joint(trace) -> dict:
 def _quantiles(rhat) -> dict:
     worst = float(rhat.max())
     return {"rhat_product": float(np.quantile(rhat, 0.99)), "rhat_product_worst": worst}
+
+
+def _of_many(entries: Mixing) -> dict:
+    """Nested R-hat of many chains, and nothing of few."""
+    if entries.nested is None:
+        return {}
+    return {"rhat_nested": _moving_quantile(entries.nested, 0.99)}
 
 
 def _moving_quantile(values, q: float) -> float:

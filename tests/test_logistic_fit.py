@@ -125,7 +125,7 @@ def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path, small_
     page = again.report(tmp_path / "page.html").read_text()
     assert "Lower bound" in page and fitted.verdict in page and "Tile" not in page
     posterior = posterior_dataset(fitted.idata)
-    assert posterior["column_effect"].dims == ("chain", "draw", "columns")
+    assert posterior["column_effect"].dims[-1] == "columns"
     assert list(fitted.summary().columns) == ["size", "rows", "columns", "agreement", "sd"]
 
 

@@ -13,6 +13,7 @@ from bmfjax.verdict import (
     Mixing,
     Tried,
     farther_spread,
+    mixing,
     of_chains,
     of_ratings,
     remedy_of_chains,
@@ -126,3 +127,22 @@ def test_chains_that_shared_their_starts_are_said_to_have():
         trace = {"log_joint": FLAT[:number]}
         found = of_chains(good, number, 3, np.ones(3), trace, exact=True, shared_starts=shared)
         assert found["shared_starts"] == (said in found["verdict"]) == (shared and number > 1)
+
+
+def test_many_chains_have_a_nested_rhat():
+    """Of 16 chains on; that of short chains which do not agree is high, as R-hat is."""
+    rng = np.random.default_rng(3)
+    lines = {"rows": np.arange(6), "columns": np.arange(6)}
+    usage, basis = (rng.random((16, 8, 6, 2)) for _ in range(2))
+    figures = []
+    for shift in (0.0, 3.0):
+        moved = usage + shift * (np.arange(16) < 8)[:, None, None, None]
+        trace = {"log_joint": rng.normal(size=(16, 8))}
+        for judge in (of_chains, of_ratings):
+            entries = mixing(lines, moved, basis)
+            errors = (0,) * (judge is of_chains)
+            figures.append(
+                judge(entries, 16, *errors, np.ones(2), trace, exact=True)["rhat_nested"]
+            )
+    assert max(figures[:2]) < 1.3 and min(figures[2:]) > 1.5
+    assert mixing(lines, usage[:15], basis[:15]).nested is None

@@ -31,6 +31,7 @@ from bmfjax.diagnostics.convergence import (
     integrated_time,
     is_constant,
     mcse_mean,
+    nested_rhat,
     split_rhat,
     summarise,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "load_netcdf",
     "mcse_mean",
     "most_probable_factors",
+    "nested_rhat",
     "noise_rates",
     "oracle_threshold",
     "pairwise_distances",

@@ -8,6 +8,7 @@ through xarray, so that either version reads what the other wrote.
 ArviZ itself is imported where it is used: it takes seconds, and few functions need it.
 """
 
+import datetime
 import shutil
 import warnings
 from importlib.metadata import version
@@ -72,7 +73,7 @@ def to_inference_data(
     >>> dict(posterior_dataset(idata).sizes)
     {'chain': 2, 'draw': 3}
     """
-    return _container(
+    return container(
         datasets(
             posterior,
             sample_stats=sample_stats,
@@ -115,6 +116,37 @@ def datasets(
     if observed_data:
         groups["observed_data"] = _dataset(observed_data, dims, coords, sampled=False)
     return groups
+
+
+def standard_attributes(library, library_version=None, sampling_time=None):
+    """Return the attributes of a posterior that ArviZ has names for.
+
+    Parameters
+    ----------
+    library : str
+        That made the draws.
+    library_version : str, optional
+        Default: the installed one.
+    sampling_time : float, optional
+        Seconds.
+
+    Returns
+    -------
+    dict
+        `inference_library`, `inference_library_version`, `created_at`, which is now, and
+        `sampling_time` where it is given.
+
+    Examples
+    --------
+    >>> standard_attributes("bmfjax", "0.1.0", 2.5)["sampling_time"]
+    2.5
+    """
+    found = {
+        "inference_library": library,
+        "inference_library_version": library_version or version(library),
+        "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    return found if sampling_time is None else found | {"sampling_time": float(sampling_time)}
 
 
 def group(idata, name):
@@ -246,7 +278,7 @@ def load_netcdf(path):
         ...
     bmfjax.errors.InputError: there is no file nowhere.nc; give the path of a saved posterior
     """
-    return _container(read_netcdf(path))
+    return container(read_netcdf(path))
 
 
 def read_netcdf(path):
@@ -319,7 +351,7 @@ def summary(idata, var_names=None):
     return table[SUMMARY_COLUMNS].astype(float)
 
 
-def _is_legacy():
+def is_legacy() -> bool:
     """Say whether the installed ArviZ has InferenceData, without importing it."""
     return int(version("arviz").split(".")[0]) < 1
 
@@ -332,8 +364,14 @@ def _import_arviz():
     return arviz
 
 
-def _container(groups):
-    if _is_legacy():
+def sampling_wrapper_class() -> type:
+    """Return the class that ArviZ wants functions which fit again to be derived from."""
+    return _import_arviz().SamplingWrapper
+
+
+def container(groups):
+    """Wrap named datasets in the container of the installed ArviZ."""
+    if is_legacy():
         return _import_arviz().InferenceData(**groups)
     return xarray.DataTree.from_dict(groups)
 

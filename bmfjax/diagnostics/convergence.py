@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import xarray
 
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.estimators import (
     effective_size,
@@ -64,6 +65,81 @@ def split_rhat(draws):
     array([1. , 1.5])
     """
     return _in_blocks(draws, _rank_rhat)
+
+
+def nested_rhat(draws, chains_each=1):
+    r"""Return the nested R-hat of many short chains, in groups that started at one place each.
+
+    With the mean :math:`\bar\theta_{mk}` and the variance :math:`s^2_{mk}` of chain m of group k,
+    of K groups of M chains,
+
+    .. math::
+
+       \hat B = \frac{1}{K-1} \sum_k (\bar\theta_k - \bar\theta)^2, \qquad
+       \hat W = \frac1K \sum_k \Big( \frac{1}{M-1} \sum_m (\bar\theta_{mk} - \bar\theta_k)^2
+                 + \frac1M \sum_m s^2_{mk} \Big), \qquad
+       \hat R = \sqrt{1 + \hat B / \hat W}.
+
+    A chain need not be long enough to have an R-hat of its own: one draw of each suffices where
+    groups have several chains. It is then about :math:`\sqrt{1 + 1/M}` where draws are independent.
+
+    Parameters
+    ----------
+    draws : array, (chain, draw, ...)
+        Chains of a group stand side by side. They are not ranked, nor split.
+    chains_each : int
+        Chains of a group. They must have started at one place: chains with starts of their own
+        hide in one group how far apart these were. Take 1 for them.
+
+    Returns
+    -------
+    array, (...), float64
+        nan where no draw differs from another; inf where draws differ between groups alone.
+
+    Raises
+    ------
+    InputError
+        Draws that are not finite, fewer than two groups, chains that do not fill the groups, or one
+        draw of one chain in each.
+
+    References
+    ----------
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari, Gelman (2024), "Nested R-hat: assessing the
+    convergence of Markov chain Monte Carlo when running many short chains", Bayesian Analysis.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(0).normal(size=(64, 5))
+    >>> shifted = draws + np.repeat([0.0, 0.0, 0.0, 2.0], 16)[:, None]
+    >>> float(nested_rhat(draws, 16).round(2)), float(nested_rhat(shifted, 16).round(2))
+    (1.0, 1.32)
+    """
+    draws = np.asarray(draws, float)
+    if draws.ndim < 2 or draws.size == 0:
+        raise InputError(f"draws have shape {draws.shape}; give them as (chain, draw, ...)")
+    if not np.isfinite(draws).all():
+        raise InputError("draws hold nan or inf; look for the chain that diverged")
+    chains, length = draws.shape[:2]
+    whole("chains_each", chains_each)
+    if chains % chains_each or chains // chains_each < 2:
+        raise InputError(
+            f"there are {chains} chains and chains_each is {chains_each}; give at least two groups "
+            "of as many chains each"
+        )
+    if chains_each == length == 1:
+        raise InputError("there is one draw of one chain a group; give more of either")
+    groups = draws.reshape(-1, chains_each, *draws.shape[1:])
+    means = groups.mean(2)
+    within = np.zeros(draws.shape[2:])
+    if chains_each > 1:
+        within = within + means.var(1, ddof=1).mean(0)
+    if length > 1:
+        within = within + groups.var(2, ddof=1).mean((0, 1))
+    between = means.mean(1).var(0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.sqrt(1.0 + between / within)
+    # Means of equal numbers may differ by their rounding.
+    return np.where(np.ptp(draws, axis=(0, 1)) == 0, np.nan, found)[()]
 
 
 def ess_bulk(draws):

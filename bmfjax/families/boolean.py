@@ -156,6 +156,9 @@ class BooleanFit(TileFit):
         rates = np.stack([rates, rates], -1) if rates.ndim == 2 else rates
         return scores.flipped_density(values, products, rates.reshape(-1, 2))
 
+    def _replicates(self, i, j, rng):
+        return scores.drawn_ones(self, i, j, rng)
+
     def _cells(self, i, j, kinds, level, noisy):
         # Zeros and ones are told by their mean: nothing else is kept of the draws.
         constant, weights = 0.0, np.ones(self.usage_draws.shape[:2])

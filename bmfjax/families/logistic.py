@@ -187,6 +187,16 @@ class LogisticFit(Fit):
     def _log_density(self, i, j, values):
         return scores.logit_density(values, cells.cell_draws(self, i, j))
 
+    def _replicates(self, i, j, rng):
+        return scores.drawn_ones(self, i, j, rng)
+
+    def _log_prior(self):
+        priors = self.settings["priors"]
+        return mixture.log_prior(self.draws(), priors["scale"], priors["bias_scale"])
+
+    def log_proposal(self):
+        return mixture.log_mixture(self.approximation, self.draws(), self.rank)
+
     def _width(self):
         starts, _, width = self.approximation["usage_mean"].shape
         return max(super()._width(), 8 * starts * width)

@@ -286,6 +286,9 @@ class ProbitFit(RatingsFit):
     def _log_density(self, i, j, values):
         return scores.probit_density(values, cells.cell_draws(self, i, j))
 
+    def _replicates(self, i, j, rng):
+        return scores.drawn_ones(self, i, j, rng)
+
 
 @dataclass(frozen=True, repr=False)
 class OrderedProbitFit(RatingsFit):
@@ -302,6 +305,13 @@ class OrderedProbitFit(RatingsFit):
         at = np.searchsorted(np.asarray(self.settings["stars"], float), values)
         cuts = self.other_draws["cutpoints"].reshape(len(fits), -1)
         return scores.star_density(at, fits, cuts)
+
+    def _replicates(self, i, j, rng):
+        stars = np.asarray(self.settings["stars"], float)
+        # The probability of each star or a lower one, except for the highest.
+        each = [np.exp(self._log_density(i, j, np.full(len(i), s))) for s in stars[:-1]]
+        below = np.cumsum(each, 0)
+        return stars[(below < rng.random(below.shape[1:])).sum(0)]
 
     def _cells(self, i, j, kinds, level, noisy):
         found = super()._cells(i, j, kinds, level, noisy)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 
 from bmfjax.posterior.selection import informed, sampled_positions
 
@@ -89,3 +89,51 @@ def sampled_rhat(approximation, data, number: int) -> np.ndarray:
     """Return R-hat of the log odds of up to `number` entries of informed rows and columns."""
     at = sampled_positions(*informed(data).values(), number)
     return rhat(*cell_log_odds(approximation, *at))
+
+
+def log_prior(draws: Mapping[str, np.ndarray], scale: float, bias_scale: float) -> np.ndarray:
+    """Return the log density (start, draw) float64 of draws (start, draw, ...) under the prior.
+
+    The bias has the standard deviation `bias_scale`, all else `scale`, and means are zero.
+    """
+    total = 0.0
+    for name, values in draws.items():
+        sd = bias_scale if name == "bias" else scale
+        total = total + _normal(values, 0.0, sd**2, values.shape[:2])
+    return total
+
+
+def log_mixture(approximation: Mapping[str, np.ndarray], draws, rank: int) -> np.ndarray:
+    r"""Return the log density (start, draw) float64 of draws under the mixture they are drawn from.
+
+    .. math:: \log \frac1S \sum_s \prod_d N(\theta_d \mid m_{sd}, v_{sd})
+
+    over the S starts; coordinates that are one by definition have no density.
+    """
+    parts = {"usage": ("usage", slice(rank)), "basis": ("basis", slice(rank))}
+    if "row_effect" in draws:
+        parts["row_effect"] = ("usage", rank)
+    if "column_effect" in draws:
+        parts["column_effect"] = ("basis", -1)
+    lead, found = draws["bias"].shape, []
+    for start in range(len(approximation["bias_mean"])):
+        moments = (approximation[f"bias_{m}"][start] for m in MOMENTS)
+        total = _normal(draws["bias"], *moments, lead)
+        for name, (side, chosen) in parts.items():
+            moments = (approximation[f"{side}_{m}"][start][:, chosen] for m in MOMENTS)
+            total = total + _normal(draws[name], *moments, lead)
+        found.append(total)
+    return logsumexp(found, 0) - np.log(len(found))
+
+
+def _normal(values, mean, variance, lead) -> np.ndarray:
+    """Sum normal log densities over all axes but those of the draws, `lead`: float64.
+
+    The numbers of one start are formed at a time.
+    """
+    mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
+    return np.stack([
+        (-0.5 * ((own - mean) ** 2 / variance + np.log(2 * np.pi * variance)))
+        .reshape(lead[1], -1).sum(1)
+        for own in np.asarray(values, np.float64)
+    ])  # fmt: skip

@@ -62,6 +62,12 @@ def star_density(at, fits, cuts) -> np.ndarray:
     return np.log(np.maximum(share, TINY))
 
 
+def drawn_ones(fit, i, j, rng) -> np.ndarray:
+    """Return ones and zeros (draw, cell) of some cells, drawn with their probability."""
+    one = np.exp(fit.log_density(i, j, np.ones(len(i))))
+    return (rng.random(one.shape) < one).astype(float)
+
+
 def observed_sample(data, number: int = MAX_SCORED, seed: int = 0):
     """Return rows, columns and values of up to `number` observed cells, drawn at random."""
     rng = np.random.default_rng(seed)

@@ -11,8 +11,8 @@ import pytest
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.arviz import (
     _import_arviz,
-    _is_legacy,
     group,
+    is_legacy,
     load_netcdf,
     posterior_dataset,
     save_netcdf,
@@ -45,7 +45,7 @@ def _same(one, other):
 
 def test_the_container_is_that_of_the_installed_version():
     kind = type(_container()).__name__
-    assert kind == ("InferenceData" if _is_legacy() else "DataTree")
+    assert kind == ("InferenceData" if is_legacy() else "DataTree")
 
 
 def test_arrays_axes_and_labels():

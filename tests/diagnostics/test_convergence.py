@@ -10,12 +10,13 @@ from scipy.stats import rankdata
 
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics import convergence
-from bmfjax.diagnostics.arviz import _import_arviz, _is_legacy
+from bmfjax.diagnostics.arviz import _import_arviz, is_legacy
 from bmfjax.diagnostics.convergence import (
     ess_bulk,
     ess_tail,
     is_constant,
     mcse_mean,
+    nested_rhat,
     split_rhat,
     summarise,
 )
@@ -51,7 +52,7 @@ def test_agrees_with_arviz(correlation, shape, kind):
         with np.errstate(divide="ignore", invalid="ignore"):
             tail = az.ess(x, method="tail", prob=(0.05, 0.95))
             theirs = np.array([az.rhat(x), az.ess(x), tail, az.mcse(x)], float)
-        if kind == "ties" and _is_legacy():
+        if kind == "ties" and is_legacy():
             # 0.x interpolates two equal draws to a quantile just below them, and loses both.
             theirs[2] = ours[2, k]
         np.testing.assert_allclose(ours[:, k], theirs, rtol=1e-7)
@@ -180,3 +181,51 @@ def test_bad_summaries_are_refused():
         summarise({})
     with pytest.raises(InputError, match="noise has 3 axes"):
         summarise({"noise": np.zeros((2, 5, 1))})
+
+
+def naive_nested(x, each):
+    """Margossian et al. (2024), loop by loop, of draws (chain, draw) of one scalar."""
+    groups = [x[k : k + each] for k in range(0, len(x), each)]
+    centres = [g.mean() for g in groups]
+    between = sum((c - np.mean(centres)) ** 2 for c in centres) / (len(groups) - 1)
+    within = 0.0
+    for g, centre in zip(groups, centres, strict=True):
+        if each > 1:
+            within += sum((chain.mean() - centre) ** 2 for chain in g) / (each - 1)
+        if x.shape[1] > 1:
+            squares = [sum((v - chain.mean()) ** 2 for v in chain) for chain in g]
+            within += sum(squares) / (each * (x.shape[1] - 1))
+    return np.sqrt(1 + between / (within / len(groups)))
+
+
+@pytest.mark.parametrize("chains, length, each", [(24, 5, 6), (24, 1, 6), (24, 5, 1), (4, 3, 2)])
+def test_nested_rhat_is_the_naive_one(chains, length, each):
+    draws = np.random.default_rng(8).normal(size=(chains, length, 3)) * [1.0, 5.0, 0.1] + [0, 3, -1]
+    draws[: 2 * each, :, 1] += 4.0
+    found = nested_rhat(draws, each)
+    np.testing.assert_allclose(found, [naive_nested(draws[..., k], each) for k in range(3)])
+
+
+def test_nested_rhat_tells_of_starts_that_are_not_forgotten():
+    """One draw of 512 chains: R-hat has nothing to go by; groups that stay apart are seen."""
+    rng = np.random.default_rng(9)
+    mixed, starts = rng.normal(size=(512, 1)), np.repeat(rng.normal(size=8), 64)[:, None]
+    assert nested_rhat(mixed, 64) < 1.02  # (1 + 1/64)^(1/2) = 1.008 on average
+    assert nested_rhat(0.5 * mixed + starts, 64) > 1.5
+    # In groups of chains with starts of their own the same would be hidden.
+    shuffled = rng.permutation(0.5 * mixed + starts)
+    assert nested_rhat(shuffled, 64) < 1.05
+
+
+def test_nested_rhat_of_what_stands_still():
+    assert np.isnan(nested_rhat(np.full((4, 3), 0.1), 2))
+    assert np.isinf(nested_rhat(np.repeat([[0.0], [1.0]], 3, 1)))
+    for draws, each, told in (
+        (np.zeros((5, 3)), 2, "5 chains and chains_each is 2"),
+        (np.zeros((4, 3)), 4, "at least two groups"),
+        (np.zeros((4, 1)), 1, "one draw of one chain"),
+        (np.full((4, 2), np.inf), 1, "nan or inf"),
+        (np.zeros(4), 1, r"as \(chain, draw"),
+    ):
+        with pytest.raises(InputError, match=told):
+            nested_rhat(draws, each)

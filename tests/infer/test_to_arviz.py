@@ -9,6 +9,9 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.diagnostics import posterior_dataset
 from bmfjax.infer.mcmc.to_arviz import _sites, to_arviz
 from bmfjax.models import relaxed_bmf
 
@@ -75,6 +78,12 @@ def test_statistics_go_by_arvizs_names():
     assert set(stats.data_vars) == {"lp", "clamped"}
 
 
+def test_a_container_says_what_made_it():
+    attrs = posterior_dataset(to_arviz(finished(), sampling_time=2.5)).attrs
+    assert attrs["inference_library"] == "numpyro" and attrs["sampling_time"] == 2.5
+    assert attrs["inference_library_version"] == numpyro.__version__ and attrs["created_at"]
+
+
 def test_nuts_statistics_are_renamed():
     fields = {"accept_prob": jnp.ones((1, 3)), "num_steps": jnp.ones((1, 3), int), "diverging": 0}
     mcmc = finished(None, {"a": np.zeros((1, 3))}, fields)
@@ -134,6 +143,43 @@ def test_plates_name_the_dimensions_of_any_model():
     assert idata["posterior"]["effect"].dims == ("chain", "draw", "groups", "effect_dim_1")
     assert idata["observed_data"]["y"].dims == ("many", "few")
     np.testing.assert_array_equal(idata["observed_data"]["y"].values, y)
+
+
+def of_plates(x, y):
+    effect = numpyro.sample("effect", dist.Normal().expand([4]).to_event(1))
+    with numpyro.plate("many", 4, dim=-2) as i, numpyro.plate("few", 3, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(effect[i][:, None] * x[j], 0.5), obs=y[i][:, j])
+
+
+@pytest.fixture(scope="module")
+def plated():
+    rng = np.random.default_rng(4)
+    x, y = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in (3, (4, 3)))
+    draws = {"effect": rng.normal(size=(2, 5, 4)).astype(np.float32)}
+    run = finished(of_plates, draws, {}, (x, y))
+    expected = dist.Normal(draws["effect"][..., None] * x, 0.5).log_prob(y)
+    return bmfjax.log_likelihood_fn(run), to_arviz(run), np.asarray(expected)
+
+
+def test_a_model_with_plates_has_densities_of_some_observations(plated):
+    fn, idata, expected = plated
+    some = idata["observed_data"]["y"].isel(many=[3, 1], few=[0, 2])
+    found = fn(some, idata)
+    assert found.dims == ("chain", "draw", "many", "few")
+    np.testing.assert_allclose(found, expected[:, :, [3, 1]][..., [0, 2]], rtol=1e-5)
+    fewer = fn(some, idata.isel(draw=[4, 0]))
+    np.testing.assert_allclose(fewer, found.values[:, [4, 0]], rtol=1e-6)
+    mean = SimpleNamespace(posterior=posterior_dataset(idata).mean(("chain", "draw")))
+    assert fn(some, mean).dims == ("many", "few")
+
+
+def test_observations_that_no_plate_counts_are_refused(plated):
+    fn, idata, _ = plated
+    y = idata["observed_data"]["y"]
+    with pytest.raises(InputError, match="no site 'z'"):
+        fn(y.rename("z"), idata)
+    with pytest.raises(InputError, match="axis 'many' of 'y' is no plate of the model with its"):
+        fn(y.assign_coords(many=list("abcd")), idata)
 
 
 def test_a_kernel_without_a_model_still_converts():

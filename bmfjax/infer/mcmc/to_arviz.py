@@ -11,6 +11,7 @@ from numpyro.infer import log_likelihood
 from numpyro.infer.mcmc import MCMC
 
 from bmfjax.diagnostics import to_inference_data
+from bmfjax.diagnostics.arviz import standard_attributes
 from bmfjax.infer.mcmc.kernel import model_trace
 
 #: ArviZ's names for statistics that go by another name in NumPyro.
@@ -22,6 +23,7 @@ def to_arviz(
     *,
     coords: Mapping[str, Sequence] | None = None,
     include_log_likelihood: bool = False,
+    sampling_time: float | None = None,
 ) -> Any:
     """The draws of a finished ``MCMC`` as an ArviZ container.
 
@@ -34,6 +36,8 @@ def to_arviz(
     include_log_likelihood : bool
         Also compute the pointwise log-likelihood: one number an entry and draw,
         a gigabyte for 1,000 draws of a 512 x 512 matrix.
+    sampling_time : float, optional
+        Seconds, which NumPyro does not keep; an attribute of the posterior.
 
     Returns
     -------
@@ -71,6 +75,7 @@ def to_arviz(
         log_likelihood=likelihood,
         dims=dims,
         coords=coords,
+        attrs=standard_attributes("numpyro", sampling_time=sampling_time),
     )
 
 

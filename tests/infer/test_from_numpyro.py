@@ -1,0 +1,70 @@
+"""ArviZ's own `from_numpyro` takes the runs of every kernel: draws, statistics, densities, data."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC
+
+import bmfjax
+from bmfjax.diagnostics import group, posterior_dataset
+from bmfjax.diagnostics.arviz import _import_arviz
+from bmfjax.models import nmf, ormachine, pmf, relaxed_bmf
+
+ROWS, COLUMNS = 6, 5
+REAL = np.random.default_rng(0).gamma(1.0, size=(ROWS, COLUMNS)).astype(np.float32)
+ONES = (np.median(REAL) < REAL).astype(np.float32)
+
+
+def regression(y):
+    level = numpyro.sample("level", dist.Normal())
+    with numpyro.plate("rows", ROWS) as i:
+        numpyro.sample("data", dist.Normal(level, 1.0), obs=y[i])
+
+
+def with_rank(model, **options):
+    return functools.partial(model, rank=2, **options)
+
+
+KERNELS = {
+    "IASG": lambda: (bmfjax.IASG(with_rank(relaxed_bmf)), ONES),
+    "IASG of plates": lambda: (
+        bmfjax.IASG(regression, blocks=((("level",), {"rows": 3}),), num_approach=2),
+        jnp.asarray(REAL[:, 0]),
+    ),
+    "IASG.thesis": lambda: (
+        bmfjax.IASG.thesis(with_rank(relaxed_bmf, precision=1.0), batch_size=4, num_calibration=50),
+        ONES,
+    ),
+    "TruncatedGibbs": lambda: (bmfjax.TruncatedGibbs(with_rank(relaxed_bmf)), ONES),
+    "NMFGibbs": lambda: (bmfjax.NMFGibbs(with_rank(nmf)), REAL),
+    "OrMachineGibbs": lambda: (bmfjax.OrMachineGibbs(with_rank(ormachine)), ONES),
+    "PMFGibbs": lambda: (bmfjax.PMFGibbs(with_rank(pmf)), REAL),
+}
+
+
+def test_every_kernel_is_here():
+    kernels = {n for n in dir(bmfjax) if n.endswith("Gibbs") or n == "IASG"}
+    assert kernels <= set(KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_arviz_takes_the_run_of_a_kernel(name):
+    kernel, data = KERNELS[name]()
+    mcmc = MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False)
+    mcmc.run(jax.random.key(0), data)
+    idata = _import_arviz().from_numpyro(mcmc, log_likelihood=True)
+    posterior, draws = posterior_dataset(idata), mcmc.get_samples(group_by_chain=True)
+    assert set(posterior.data_vars) == set(draws)
+    for site, values in draws.items():
+        np.testing.assert_array_equal(posterior[site].values, np.asarray(values))
+    stats = group(idata, "sample_stats")
+    energy = np.asarray(mcmc.get_extra_fields(group_by_chain=True)["potential_energy"])
+    np.testing.assert_array_equal(stats["lp"].values, -energy)
+    np.testing.assert_array_equal(group(idata, "observed_data")["data"].values, data)
+    found = group(idata, "log_likelihood")["data"].values
+    assert found.shape == (1, 2, *data.shape) and np.isfinite(found).all()

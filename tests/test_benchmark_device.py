@@ -1,0 +1,49 @@
+"""Every benchmark takes `--device`; one that is not there is refused, and one that is, is used."""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+WITHOUT_JAX = {"tables", "device"}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    before = jax.config.jax_platforms
+    yield importlib.import_module("device")
+    jax.config.update("jax_platforms", before)
+
+
+def test_every_script_that_parses_options_takes_a_device():
+    for path in BENCHMARKS.glob("*.py"):
+        text = path.read_text()
+        if "ArgumentParser(" in text and path.stem not in WITHOUT_JAX:
+            assert "parse(parser)" in text and "parse_args()" not in text, path.name
+
+
+def test_a_device_that_is_not_there_is_refused(device, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script.py", "--device", "tpu"])
+    monkeypatch.setattr(device, "_PROBE", "raise SystemExit(1)")  # as where JAX finds none
+    with pytest.raises(SystemExit):
+        device.parse(argparse.ArgumentParser())
+    told = capsys.readouterr().err
+    assert "--device is tpu, and JAX finds no TPU here; run where there is one, or leave" in told
+    assert os.environ["JAX_PLATFORMS"] == ""
+    with pytest.raises(RuntimeError, match=r"no GPU here; install bmfjax\[cuda12\]"):
+        device.use("gpu")
+
+
+def test_a_device_is_used_here_and_in_processes_that_follow(device, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["script.py", "--device", "cpu"])
+    assert device.parse(argparse.ArgumentParser()).device == "cpu"
+    assert os.environ["JAX_PLATFORMS"] == jax.config.jax_platforms == "cpu"
+    record = importlib.import_module("record")
+    assert record._asked() == "cpu"
