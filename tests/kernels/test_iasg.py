@@ -267,7 +267,7 @@ def test_a_start_outside_the_box_is_brought_in():
 # ---- what a window does ------------------------------------------------------------------
 
 
-def two_sites(**options):
+def two_sites(window=2, **options):
     """Deterministic blocks: x moves towards 1, then y towards the new x; z is drawn exactly."""
     blocks = [
         Block(("x",), {"cases": (4, 4)}, lambda p, i, d, b: {"x": 1.0 - p["x"]}),
@@ -278,7 +278,7 @@ def two_sites(**options):
         blocks,
         initial=lambda key, d: {"x": jnp.zeros(()), "y": jnp.zeros(()), "z": jnp.ones(())},
         step_size={"x": 0.5, "y": 0.5},
-        window=2,
+        window=window,
         bounds={},
         conditionals={"z": lambda key, p, d, b: p["x"] + p["y"]},
         **options,
@@ -297,6 +297,13 @@ def test_blocks_move_in_turn_and_conditionals_follow_the_average():
     # x: .75 -> .875 -> .9375; y: .5 -> .6875 -> .8125; z is their averages' sum.
     assert float(state.average["z"]) == 0.90625 + 0.75
     assert float(state.position["z"]) == float(state.average["z"])
+
+
+def test_sites_may_average_different_numbers_of_the_last_iterates():
+    algorithm = two_sites(window={"x": 1, "y": 2})
+    state, _ = algorithm.step(random.key(0), algorithm.init(random.key(0), None, None), None)
+    # x: 0 -> .5 -> .75, of which the last counts; y: 0 -> .25 -> .5, of which both do.
+    assert {s: float(v) for s, v in state.average.items()} == {"x": 0.75, "y": 0.375, "z": 1.125}
 
 
 def test_the_likelihood_is_tempered_in_gradient_and_log_joint():

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
 from bmfjax.kernels.sgmcmc.iasg import adam_approach, iasg
-from bmfjax.kernels.sgmcmc.step_size import calibrated_step_size, matched_step_size, matched_window
+from bmfjax.kernels.sgmcmc.step_size import (
+    ENOUGH,
+    ENOUGH_CASES,
+    calibrated_step_size,
+    matched_step_size,
+    matched_windows,
+)
 
 
 @dataclass(frozen=True)
@@ -68,30 +74,31 @@ def bound_algorithm(
     conditionals,
     initial,
     data,
+    *,
+    planned: Sequence[bool],
+    instead: str,
     default_approach=0,
     **transforms,
 ) -> BoundAlgorithm:
-    """Choose window, bounds and step sizes, and build the algorithm with them."""
+    """Choose windows, bounds and step sizes, and build the algorithm with them.
+
+    `planned` says of every block whether its batch was chosen here and not by the user, and
+    `instead` names the sampler to use where a window is too short.
+    """
     moving = {s for block in blocks for s in block.sites}
     bounds = {}
     for site in sorted(moving & set(boxes)):
         low, high = boxes[site]
         margin = settings.delta * (high - low if high < math.inf else 1.0)
         bounds[site] = (low + margin, high - margin)
-    fractions = [block.fraction for block in blocks]
-    if settings.window == "matched":
-        window = matched_window(fractions, replace=settings.replace)
-    elif settings.window == "pass":
-        window = math.ceil(max(1.0 / f for f in fractions) - 1e-9)
-    else:
-        window = settings.window
+    windows = _windows(settings, blocks, planned)
     num_approach = default_approach if settings.num_approach is None else settings.num_approach
     algorithm = iasg(
         log_joint,
         blocks,
         initial=initial,
-        step_size=_step_sizes(settings, blocks, bounds, window),
-        window=window,
+        step_size=_step_sizes(settings, blocks, bounds, windows),
+        window=windows,
         bounds=bounds,
         boundary=settings.boundary,
         replace=settings.replace,
@@ -99,10 +106,51 @@ def bound_algorithm(
         approach=adam_approach(blocks, bounds, num_approach) if num_approach else None,
         report_variance=settings.report_variance,
     )
-    return BoundAlgorithm(algorithm, data, window=window, **transforms)
+    caution = _caution(blocks, windows, instead) if settings.window == "matched" else ""
+    return BoundAlgorithm(
+        algorithm,
+        data,
+        window=max(windows.values()),
+        windows=windows,
+        caution=caution,
+        **transforms,
+    )
 
 
-def _step_sizes(settings, blocks, bounds, window):
+def _windows(settings, blocks, planned) -> dict[str, int]:
+    """Return how many iterates of every site a draw averages."""
+    fractions = [block.fraction for block in blocks]
+    if settings.window == "matched":
+        windows = matched_windows(fractions, planned, replace=settings.replace)
+    elif settings.window == "pass":
+        windows = [math.ceil(max(1.0 / f for f in fractions) - 1e-9)] * len(blocks)
+    else:
+        windows = [settings.window] * len(blocks)
+    return {s: t for block, t in zip(blocks, windows, strict=True) for s in block.sites}
+
+
+def _caution(blocks, windows, instead) -> str:
+    """Say of which plates too few iterates are averaged; empty where there are enough of all."""
+    short = []
+    for block in blocks:
+        window = windows[block.sites[0]]
+        if window < ENOUGH:
+            cases = " and ".join(
+                f"{batch} of the {size} cases of plate {plate!r}"
+                for plate, (size, batch) in block.plates.items()
+            )
+            iterates = "1 iterate" if window == 1 else f"{window} iterates"
+            short.append(f"{iterates} of {', '.join(block.sites)}, from {cases or 'all cases'}")
+    if not short:
+        return ""
+    return (
+        f"a draw of IASG averages only {'; and '.join(short)}: fewer than {ENOUGH}, too few for "
+        f"its theory; use {instead} instead, or give smaller batches where the plate has "
+        f"{ENOUGH_CASES} cases or more"
+    )
+
+
+def _step_sizes(settings, blocks, bounds, windows):
     given = settings.step_size
     sites = [s for block in blocks for s in block.sites]
     if isinstance(given, Mapping):
@@ -116,7 +164,7 @@ def _step_sizes(settings, blocks, bounds, window):
         factors = dict.fromkeys(sites, 1.0)
     else:
         factors = {
-            s: matched_step_size(window, block.fraction, replace=settings.replace)
+            s: matched_step_size(windows[s], block.fraction, replace=settings.replace)
             for block in blocks
             for s in block.sites
         }

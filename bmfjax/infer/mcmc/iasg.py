@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -40,11 +41,15 @@ class IASG(AlgorithmKernel):
         ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
         Give static arguments by ``functools.partial``.
     blocks : sequence, optional
-        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself.
+        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself. A
+        batch of None is chosen as in `batch_size`.
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
-        ``{"rows": ..., "columns": ...}``. Default: an eighth of the cases, but at
-        least four per factor and at most half.
+        ``{"rows": ..., "columns": ...}``. Default: the largest with which a draw
+        averages eight iterates and has the limit variance, at most a
+        thirteenth of the cases (see `bmfjax.kernels.sgmcmc.step_size.averaging_batch`). A plate of
+        less than 64 cases allows no such batch: half its cases or less are taken,
+        fewer iterates are averaged, and a warning says so.
     preconditioner : {"newton", "calibrated", None}
         "newton": the inverse curvature of the block (Gram matrix for
         `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
@@ -54,9 +59,11 @@ class IASG(AlgorithmKernel):
         with "newton": the step for which a window average has the limit variance;
         with "calibrated": 1. Needed where `preconditioner` is None.
     window : int or {"matched", "pass"}
-        Iterates in an average: a number; or the most for which a step of at most
-        one half gives every block the limit variance; or one pass over the data,
-        the largest N/S rounded up (Gonsior 2019).
+        Iterates in an average: a number; or eight for a block with the default
+        batch, and for another the most for which a step of at most one half gives
+        it the limit variance; or one pass over the data, the largest N/S rounded up
+        (Gonsior 2019). Blocks may have different windows: a draw takes as many
+        steps as the longest. `windows` has those in use.
     boundary : {"clamp", "reflect"}
         For sites on a box: what happens to an iterate that leaves it. Not "reflect"
         with "newton".
@@ -87,6 +94,11 @@ class IASG(AlgorithmKernel):
         For options that do not fit each other; at the first run, for blocks that
         do not fit the model.
 
+    Warns
+    -----
+    UserWarning
+        Once, if a window that was matched is shorter than eight iterates.
+
     Notes
     -----
     Unlike those of HMC, `init_params` of ``MCMC.run`` are values in the model's
@@ -98,15 +110,20 @@ class IASG(AlgorithmKernel):
     >>> import functools, bmfjax
     >>> from jax import random
     >>> from numpyro.infer import MCMC
-    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> data = (random.uniform(random.key(0), (80, 64)) < 0.3).astype(float)
     >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
     >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=10, progress_bar=False)
     >>> mcmc.run(random.key(1), data)
     >>> mcmc.get_samples()["usage"].shape
-    (10, 30, 2)
+    (10, 80, 2)
+    >>> mcmc.sampler.windows
+    {'basis': 8, 'usage': 8}
     """
 
     _statistics = ("clamped",)
+    _cautioned = False
+    #: Iterates that a draw averages, by site; None before the first run.
+    windows: dict[str, int] | None = None
 
     def __init__(
         self,
@@ -202,6 +219,14 @@ class IASG(AlgorithmKernel):
             lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
             (args, kwargs),
         )
+        bound = self._bound(args, kwargs)
+        self.windows = dict(bound.windows)
+        if bound.caution and not self._cautioned:
+            self._cautioned = True
+            warnings.warn(bound.caution, UserWarning, stacklevel=2)
+        return bound
+
+    def _bound(self, args, kwargs):
         settings, arguments = self._settings, relaxed_arguments(self._model, args, kwargs)
         if arguments is not None and has_standard_blocks(settings):
             return bind_relaxed(self._model, settings, arguments, args, kwargs)

@@ -26,6 +26,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.sgmcmc.iasg import Block
+from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.models.relaxed import box
 
 #: A dense Hessian of a block is formed up to this many coordinates.
@@ -129,9 +130,10 @@ def bind_plates(
         for name, draw in ({**learned, **given}).items()
     }
     newton = settings.preconditioner == "newton"
+    given = _with_batches(sites, settings)
     check_blocks(
         sites,
-        settings.blocks,
+        given,
         conditionals,
         replace=settings.replace,
         newton=newton,
@@ -141,7 +143,7 @@ def bind_plates(
         plate_block(
             model, sites, names, batches, newton=newton, scale_likelihood=settings.scale_likelihood
         )
-        for names, batches in settings.blocks
+        for names, batches in given
     ]
 
     def log_joint(position, data, inverse_temperature):
@@ -158,10 +160,32 @@ def bind_plates(
         conditionals,
         start,
         (args, kwargs),
+        planned=[None in batches.values() for _, batches in settings.blocks],
+        instead="NUTS",
         # The relaxed model's Newton steps are stable from anywhere; another model's need not be.
         default_approach=1000 if newton else 0,
         constrain=functools.partial(constrain, sites),
         unconstrain=functools.partial(unconstrain, sites),
+    )
+
+
+def _with_batches(sites: ModelSites, settings: IASGSettings) -> tuple:
+    """Return the blocks with a batch where None was given, for a window of enough iterates."""
+    return tuple(
+        (
+            names,
+            {
+                p: default_batch(
+                    sites.plates.get(p, 1),
+                    sum(math.prod(sites.shapes.get(n, ())) for n in names),
+                    replace=settings.replace,
+                )
+                if batch is None
+                else batch
+                for p, batch in batches.items()
+            },
+        )
+        for names, batches in settings.blocks
     )
 
 

@@ -112,7 +112,7 @@ def iasg(
     *,
     initial: Callable[[jax.Array, Any], dict],
     step_size: Mapping[str, float] | Callable[[jax.Array, dict, Any], dict],
-    window: int,
+    window: int | Mapping[str, int],
     bounds: Mapping[str, tuple[float, float]],
     boundary: str = "clamp",
     replace: bool = True,
@@ -133,8 +133,9 @@ def iasg(
     step_size : mapping or callable
         A number or array per site, or ``step_size(key, position, data)`` that
         measures it once at the start (see `bmfjax.kernels.sgmcmc.step_size`).
-    window : int
-        Number T of iterates that one draw averages.
+    window : int or mapping
+        Number T of iterates that one draw averages; ``{site: T}`` where sites differ: a
+        draw then takes the largest number of steps, and averages the last T of them.
     bounds : mapping
         ``{site: (low, high)}`` for the sites on a box.
     boundary : {"clamp", "reflect"}
@@ -180,6 +181,9 @@ def iasg(
     """
     put_back = {"clamp": _clamp, "reflect": _reflect}[boundary]
     draws_exactly = dict(conditionals or {})
+    moving = [s for block in blocks for s in block.sites]
+    windows = dict(window) if isinstance(window, Mapping) else dict.fromkeys(moving, window)
+    num_steps = max(windows.values())
 
     def init(key, position, data):
         key_start, key_approach, key_scale = random.split(key, 3)
@@ -194,6 +198,12 @@ def iasg(
         # Arrays: the state must keep its dtypes from step to step.
         steps = {s: jnp.asarray(h, position[s].dtype) for s, h in steps.items()}
         return IASGState(position, position, steps)
+
+    def counted(site, t, value):
+        """Return an iterate, or zero before the window of a site that has a shorter one."""
+        if windows[site] == num_steps:
+            return value
+        return jnp.where(t >= num_steps - windows[site], value, 0.0)
 
     def move(block, position, steps, gradient, curvature):
         """One step of one block; also how many coordinates were held at a bound."""
@@ -217,11 +227,10 @@ def iasg(
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_exact = random.split(key)
         steps = state.step_size
-        draw = _window_minibatches(key_cases, blocks, window, replace)
+        draw = _window_minibatches(key_cases, blocks, num_steps, replace)
         curvatures = [
             b.curvature and b.curvature(state.position, data, inverse_temperature) for b in blocks
         ]
-        moving = [s for block in blocks for s in block.sites]
         num_boxed = sum(state.position[s].size for s in moving if s in bounds)
 
         def body(t, carry):
@@ -237,22 +246,22 @@ def iasg(
                 position, out = move(block, position, steps, gradient, curvatures[b])
                 gradients = gradients | {s: gradients[s] + gradient[s] for s in block.sites}
                 held = held + out
-            total = {s: total[s] + position[s] for s in moving}
+            total = {s: total[s] + counted(s, t, position[s]) for s in moving}
             return position, total, gradients, variances, held
 
         zeros = {s: jnp.zeros_like(state.position[s]) for s in moving}
         carry = (state.position, zeros, zeros, zeros if report_variance else {}, jnp.zeros(()))
-        position, total, gradients, variances, held = lax.fori_loop(0, window, body, carry)
+        position, total, gradients, variances, held = lax.fori_loop(0, num_steps, body, carry)
 
-        average = position | {s: total[s] / window for s in moving}
+        average = position | {s: total[s] / windows[s] for s in moving}
         for i, (s, conditional) in enumerate(sorted(draws_exactly.items())):
             value = conditional(random.fold_in(key_exact, i), average, data, inverse_temperature)
             average, position = average | {s: value}, position | {s: value}
         info = IASGInfo(
             log_joint=log_joint(average, data, inverse_temperature),
-            gradient={s: g / window for s, g in gradients.items()},
-            gradient_variance={s: v / window for s, v in variances.items()},
-            clamped=held / (window * max(num_boxed, 1)),
+            gradient={s: g / num_steps for s, g in gradients.items()},
+            gradient_variance={s: v / num_steps for s, v in variances.items()},
+            clamped=held / (num_steps * max(num_boxed, 1)),
         )
         return IASGState(position, average, steps), info
 
