@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from jax import random
 
@@ -20,6 +21,7 @@ N = 40
 Y = jnp.asarray(np.random.default_rng(0).normal(size=N), jnp.float32)
 VALUES = (np.random.default_rng(1).random((20, 16)) < 0.4).astype(np.float32)
 RELAXED = functools.partial(relaxed_bmf, rank=2, precision=1.0)
+SGD = optax.sgd(0.1)
 MU, SIGMA = (("mu",), {"cases": 5}), (("sigma",), {"cases": 5})
 
 #: Small plates serve here, and the warning of them is tested by itself.
@@ -72,6 +74,22 @@ def large(y):
         ({"num_calibration": 1}, r"num_calibration is 1; give a whole number of at least 2"),
         ({"blocks": (MU,), "batch_size": 3}, r"blocks already say the batch sizes"),
         ({"blocks": ()}, r"blocks is empty; give at least one"),
+        ({"calibration": "affine"}, r"calibration is 'affine'; choose from"),
+        ({"optimizer": SGD, "step_size": 0.1}, r"makes the whole step, and step_size is given"),
+        (
+            {"optimizer": SGD, "preconditioner": "newton"},
+            r"whole step, and preconditioner is given",
+        ),
+        ({"optimizer": SGD, "calibration": "step"}, r"leave calibration or the optimizer out"),
+        (
+            {"calibration": "sandwich", "preconditioner": "calibrated"},
+            r"calibration needs steps on the density of all data; use preconditioner='newton'",
+        ),
+        (
+            {"calibration": "sandwich", "conditionals": {"mu": None}},
+            r"\['mu'\] are drawn exactly; put them into a block",
+        ),
+        ({"calibration": "step", "step_size": 0.1}, r"calibration='step' chooses the step_size"),
     ],
 )
 def test_options_that_fit_no_model(options, message):
@@ -154,6 +172,18 @@ def test_options_that_fit_no_model(options, message):
             {"step_size": {"mu": 0.1}},
             r"step_size must name the moving sites .*differs in \['sigma'\]",
         ),
+        (
+            model,
+            ((("mu", "sigma"), {}),),
+            {"calibration": "sandwich"},
+            r"calibration needs exactly one plate a block, and the block of 'mu' has 0",
+        ),
+        (
+            large,
+            ((("many",), {"cases": 5}),),
+            {"calibration": "sandwich", "preconditioner": None, "step_size": 0.1},
+            r"1001 coordinates together, too many to measure .*at most 256\)",
+        ),
         (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size of 'mu' is -0\.1; give a positive"),
         (
             model,
@@ -177,6 +207,11 @@ def test_what_does_not_fit_the_model(of, blocks, options, message):
             {},
             {"batch_size": {"rows": 5, "columns": 16}, "replace": False},
             r"batch of plate 'columns' is 16; give at least 1 and, without replacement, fewer",
+        ),
+        (
+            {},
+            {"calibration": "sandwich"},
+            r"sites without bounds, and 'basis' is on a box.*or use the exact TruncatedGibbs",
         ),
         ({"precision": dist.HalfNormal(1.0)}, {}, r"prior of precision is HalfNormal"),
         ({"prior": dist.Normal(0.0, 1.0)}, {}, r"prior of usage has support"),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from jax import random
 from numpyro.infer import MCMC, NUTS
@@ -58,6 +59,10 @@ def plain(kind=IASG):
     return kind(model, BLOCKS, preconditioner=None, step_size=1e-3, window=5)
 
 
+def by_adam():
+    return IASG(model, BLOCKS, optimizer=optax.adam(1e-2), window=5)
+
+
 @functools.cache
 def one_chain():
     return small(extra=("gradient.mu", "i", "inner.step_size"), kernel=plain(Counting))
@@ -103,6 +108,31 @@ def test_two_short_runs_are_one_long_run_and_the_start_is_made_once():
     whole = one_chain().get_samples()
     for name, values in mcmc.get_samples().items():
         np.testing.assert_array_equal(jnp.concatenate([first[name], values]), whole[name])
+
+
+def test_gradient_descent_by_optax_is_the_plain_step():
+    kernel = IASG(model, BLOCKS, optimizer=optax.sgd(1e-3), window=5)
+    found, expected = small(kernel=kernel).get_samples(), one_chain().get_samples()
+    for name, values in found.items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-5)
+
+
+def test_the_state_of_an_optimizer_goes_on_with_the_run():
+    """Adam's moments and its count of steps; each chain has its own."""
+    whole, half = small(kernel=by_adam()), small(3, kernel=by_adam())
+    first = half.get_samples()
+    half.post_warmup_state = half.last_state
+    half.run(half.last_state.rng_key, Y)
+    for name, values in half.get_samples().items():
+        joined = jnp.concatenate([first[name], values])
+        np.testing.assert_array_equal(joined, whole.get_samples()[name])
+    (rule,) = whole.last_state.inner.optimizer
+    assert int(rule[0].count) == 8 * 5  # two draws of warm-up and six, of five steps each
+    keys = jnp.stack([random.key(0), random.key(1)])
+    both = small(kernel=by_adam(), keys=keys, num_chains=2, chain_method="vectorized")
+    for name, values in both.get_samples(True).items():
+        np.testing.assert_allclose(values[0], whole.get_samples()[name], rtol=1e-4)
+        assert not np.allclose(values[0], values[1])
 
 
 def test_a_pickled_kernel_starts_anew_and_draws_the_same():
@@ -156,7 +186,9 @@ here = runpy.run_path(sys.argv[1])
 assert jax.local_device_count() == 2
 keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
 draws = here["small"](keys=keys, num_chains=2, chain_method="parallel").get_samples(True)
-np.save(sys.argv[2], np.asarray(draws["mu"]))
+parallel = {"keys": keys, "num_chains": 2, "chain_method": "parallel"}
+adam = here["small"](kernel=here["by_adam"](), **parallel).get_samples(True)
+np.save(sys.argv[2], np.stack([draws["mu"], adam["mu"]]))
 """
 
 
@@ -166,7 +198,9 @@ def test_chains_on_several_devices(tmp_path):
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    both = np.load(tmp_path / "mu.npy")
+    both, adam = np.load(tmp_path / "mu.npy")
+    alone = small(kernel=by_adam()).get_samples()["mu"]
+    np.testing.assert_allclose(adam[0], alone, rtol=1e-4)
     np.testing.assert_allclose(both[0], one_chain().get_samples()["mu"], rtol=1e-5)
     assert not np.allclose(both[0], both[1])
 

@@ -5,12 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
 from bmfjax.kernels.sgmcmc.iasg import Block, _clamp, _free, _reflect, iasg
+from bmfjax.kernels.sgmcmc.sandwich import Sweep, average_covariance
 from bmfjax.kernels.sgmcmc.step_size import matched_step_size, variance_ratio
 
 CASES, DIMS = 64, 32
@@ -174,6 +176,59 @@ def test_regression_has_the_covariance_of_the_sandwich():
     np.testing.assert_allclose(covariance, np.eye(3), atol=0.12)
     naive = np.trace(np.linalg.inv(x.T @ x) * (y - x @ best).var() @ np.linalg.inv(sandwich)) / 3
     assert abs(naive - 1) > 0.2, "the case must tell the sandwich from the posterior"
+
+
+# ---- steps by optax ----------------------------------------------------------------------
+
+
+def test_averages_of_momentum_have_the_covariance_of_a_linear_step():
+    """A speed v' = b v - g, e' = e + h v' is a linear step of (e, v), whose averages are known."""
+    batch, window, rate, momentum, chains = 4, 30, 0.4 / CASES, 0.5, 400
+    y = cases(0)
+    algorithm = gaussian_mean(
+        batch, 1.0, step_size={}, window=window, optimizer=optax.sgd(rate, momentum)
+    )
+    # In units in which the curvature is one, and the gradient's noise N/S of it.
+    h = rate * CASES
+    transition = np.array([[1 - h, h * momentum], [-1.0, momentum]])
+    noise = CASES / batch * np.array([[h * h, h], [h, 1.0]])
+    one = Sweep(jnp.asarray(transition, jnp.float32), jnp.asarray(noise, jnp.float32))
+    expected = float(average_covariance(one, window)[0, 0])
+
+    @jax.jit
+    def run(key):
+        state = algorithm.init(key, None, y)
+        return jax.lax.scan(
+            lambda s, k: (algorithm.step(k, s, y)[0], s.average["mu"]),
+            state,
+            random.split(key, chains),
+        )[1]
+
+    draws = np.asarray(run(random.key(0)), float)[10:]
+    assert draws.var(0).mean() * CASES == pytest.approx(expected, rel=0.05)
+    assert expected / (CASES / batch / window) == pytest.approx(1.0, abs=0.1), "nearly the limit"
+    assert np.abs(draws.mean(0) - CENTRE).max() < 4 * np.sqrt(expected / CASES / 300)
+
+
+def test_an_optimizer_respects_the_box_and_needs_one_program():
+    """Adam's first step is its rate, against the sign of the gradient, here past the bound."""
+    algorithm = iasg(
+        lambda p, data, b: b * jnp.sum(p["x"]),
+        [Block(("x",), {"cases": (1, 1)}, lambda p, i, data, b: {"x": jnp.array([3.0, -3.0])})],
+        initial=lambda key, data: {"x": jnp.full(2, 0.5)},
+        step_size={},
+        window=2,
+        bounds={"x": (0.0, 1.0)},
+        optimizer=optax.adam(0.3),
+    )
+    step = jax.jit(algorithm.step)
+    state = algorithm.init(random.key(0), None, None)
+    for key in random.split(random.key(1), 3):
+        state, info = step(key, state, None)
+        np.testing.assert_allclose(state.position["x"], [1.0, 0.0], atol=1e-4)
+    # .5 -> .8 -> 1: the average of the first window; held at the bound ever since.
+    assert step._cache_size() == 1 and float(info.clamped) == 1.0
+    assert int(state.optimizer[0][0].count) == 6
 
 
 # ---- bounds ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from bmfjax.infer.mcmc.blocks import IASGSettings
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
@@ -20,7 +21,10 @@ from bmfjax.infer.mcmc.relaxed import (
 )
 
 #: What the state tells of a window, as `IASGInfo` has it.
-STATISTICS = ("clamped", "gradient", "gradient_variance")
+STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")
+#: Where calibration is told to be doubtful: averages with less than this share of the posterior's
+#: standard deviation, and a curvature that differs by more than this within the posterior.
+LEAST_RATIO, MOST_DEPARTURE = 0.2, 0.3
 
 
 class IASG(AlgorithmKernel):
@@ -50,10 +54,11 @@ class IASG(AlgorithmKernel):
         thirteenth of the cases (see `bmfjax.kernels.sgmcmc.step_size.averaging_batch`). A plate of
         less than 64 cases allows no such batch: half its cases or less are taken,
         fewer iterates are averaged, and a warning says so.
-    preconditioner : {"newton", "calibrated", None}
-        "newton": the inverse curvature of the block (Gram matrix for
-        `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
-        Gonsior 2019, algorithm 3.1. None: plain gradient steps.
+    preconditioner : {"auto", "newton", "calibrated", None}
+        "auto": "newton" without an `optimizer`, and None with one. "newton": the
+        inverse curvature of the block (Gram matrix for `relaxed_bmf`, Hessian
+        otherwise). "calibrated": the elementwise steps of Gonsior 2019, algorithm
+        3.1. None: plain gradient steps.
     step_size : float or mapping, optional
         Factor on the preconditioned gradient, for all sites or by site. Default
         with "newton": the step for which a window average has the limit variance;
@@ -87,6 +92,21 @@ class IASG(AlgorithmKernel):
     report_variance : bool
         Collect the variance of the gradient over the cases of a minibatch, from
         single-case gradients by ``vmap``, in the field `gradient_variance`.
+    calibration : {None, "step", "sandwich"}
+        Measure curvature A and gradient noise C at the mode, from single-case
+        gradients by ``vmap``, instead of assuming C = A (see
+        `bmfjax.kernels.sgmcmc.calibration`). "step": steps for which the variance of
+        a draw is the posterior's, on average over the coordinates of a block.
+        "sandwich": draws are moved by an affine map that gives them the covariance
+        of the posterior, :math:`A^{-1}`. Right where the density is nearly
+        quadratic with constant curvature and no bounds: refused for sites on a box,
+        and a warning tells of a curvature that changes. Up to 256 coordinates.
+        The field `sandwich` has the standard deviations before correction, by
+        theory, over the posterior's, and ``last_state.inner.calibration`` the rest.
+    optimizer : optax.GradientTransformation, optional
+        Makes the steps, such as ``optax.sgd(1e-4)``, from the gradient of minus the
+        log joint density of all data, as a minibatch estimates it. Its state is
+        part of the kernel's. Give a constant learning rate; see the notes.
 
     Raises
     ------
@@ -104,6 +124,16 @@ class IASG(AlgorithmKernel):
     Unlike those of HMC, `init_params` of ``MCMC.run`` are values in the model's
     own, constrained space. Sites without a box move and are averaged in
     unconstrained coordinates.
+
+    The covariance of long averages does not depend on the step rule as long as the
+    rule is linear in the gradients and does not change: plain and preconditioned
+    gradient steps, ``optax.sgd``, with momentum :math:`\beta` as well (its effective
+    step is the learning rate over :math:`1-\beta`). For Adam, RMSprop and others that
+    divide by a running mean of squares it holds only approximately, the better the
+    longer that mean; not for clipped or signed gradients, and not for schedules:
+    steps that decay leave too little spread. With an optimizer the window is one pass
+    over the data, and at least eight; averages reach their spread only where
+    learning rate x curvature x window is large in every direction.
 
     Examples
     --------
@@ -131,7 +161,7 @@ class IASG(AlgorithmKernel):
         blocks: Sequence | None = None,
         *,
         batch_size: int | Mapping[str, int] | None = None,
-        preconditioner: str | None = "newton",
+        preconditioner: str | None = "auto",
         step_size: float | Mapping[str, float] | None = None,
         window: int | str = "matched",
         boundary: str = "clamp",
@@ -142,8 +172,12 @@ class IASG(AlgorithmKernel):
         num_calibration: int = 2500,
         num_approach: int | None = None,
         report_variance: bool = False,
+        calibration: str | None = None,
+        optimizer: optax.GradientTransformation | None = None,
     ):
         self._model = model
+        if preconditioner == "auto":
+            preconditioner = "newton" if optimizer is None else None
         self._settings = IASGSettings(
             blocks=None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks),
             batch_size=batch_size,
@@ -158,6 +192,8 @@ class IASG(AlgorithmKernel):
             num_calibration=num_calibration,
             num_approach=num_approach,
             report_variance=report_variance,
+            calibration=calibration,
+            optimizer=optimizer,
         )
 
     @classmethod
@@ -204,6 +240,14 @@ class IASG(AlgorithmKernel):
             report_variance=report_variance,
         )
 
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """Return the first state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        state = super().init(rng_key, num_warmup, init_params, model_args, model_kwargs)
+        found = state.inner.calibration
+        if found is not None and not isinstance(found.departure, jax.core.Tracer):
+            _warn_of(found)
+        return state
+
     def get_diagnostics_str(self, state):
         """Return a few words for the progress bar."""
         return f"{super().get_diagnostics_str(state)}, clamped {float(state.clamped):.0%}"
@@ -234,3 +278,25 @@ class IASG(AlgorithmKernel):
         if arguments is not None:
             learned = plate_conditionals(arguments, settings.conditionals)
         return bind_plates(self._model, settings, args, kwargs, learned)
+
+
+def _warn_of(calibration):
+    """Tell where a correction rests on an assumption that does not hold."""
+    departure = float(jnp.max(calibration.departure))
+    if not departure <= MOST_DEPARTURE:
+        warnings.warn(
+            f"the curvature of the log density changes by {departure:.0%} within the posterior, "
+            "and calibration takes it as constant; check standard deviations against NUTS",
+            UserWarning,
+            stacklevel=3,
+        )
+    least = {n: float(jnp.min(r)) for n, r in calibration.ratio.items()}
+    site = min(least, key=least.get)
+    if not least[site] >= LEAST_RATIO:
+        warnings.warn(
+            f"averages of {site!r} have {least[site]:.0%} of the posterior's standard deviation "
+            "by their gradients' noise, because the prior says more of it than the cases do; "
+            "calibration stretches what is left, and NUTS is safer",
+            UserWarning,
+            stacklevel=3,
+        )

@@ -238,12 +238,16 @@ def plate_block(
     def gradient(position, indices, data, inverse_temperature):
         return gradient_at(position, indices, data, powers(inverse_temperature, batches))
 
-    def gradient_and_variance(position, indices, data, inverse_temperature):
+    def case_gradients(position, indices, data, inverse_temperature):
         # The mean over cases of N times each case's gradient (plus the prior's) is the
-        # minibatch gradient itself, so that one vmap serves both.
-        (plate, cases), count = next(iter(indices.items())), next(iter(batches.values()))
+        # minibatch gradient itself.
+        ((plate, cases),) = indices.items()
         likelihood = powers(inverse_temperature, batches)
-        each = jax.vmap(lambda i: gradient_at(position, {plate: i[None]}, data, likelihood))(cases)
+        return jax.vmap(lambda i: gradient_at(position, {plate: i[None]}, data, likelihood))(cases)
+
+    def gradient_and_variance(position, indices, data, inverse_temperature):
+        each = case_gradients(position, indices, data, inverse_temperature)
+        (count,) = batches.values()
         mean = jax.tree.map(lambda g: g.mean(0), each)
         return mean, jax.tree.map(lambda g: g.var(0) / count, each)
 
@@ -270,6 +274,7 @@ def plate_block(
         plates={p: (sites.plates[p], b) for p, b in batches.items()},
         gradient=gradient,
         gradient_and_variance=gradient_and_variance,
+        case_gradients=case_gradients,
         curvature=hessian if newton else None,
         direction=direction if newton else None,
     )

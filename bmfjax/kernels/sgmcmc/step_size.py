@@ -119,9 +119,14 @@ def variance_ratio(step_size: float, window: int, fraction: float, *, replace: b
     :math:`r(x)=1-(1-e^{-x})/x`, :math:`x=\epsilon T`). The step is in (0, 2), `window` is T and
     `fraction` S/N. Without replacement the noise is smaller by 1 - S/N.
     """
-    a = 1.0 - step_size
     if not 0.0 < step_size < 2.0:
         raise InputError(f"step_size is {step_size}; give a value strictly between 0 and 2")
+    return unchecked_variance_ratio(step_size, window, fraction, replace=replace)
+
+
+def unchecked_variance_ratio(step_size, window: int, fraction: float, *, replace: bool = True):
+    """Return `variance_ratio` of a step that may be traced, and in (0, 2)."""
+    a = 1.0 - step_size
     finite = 1.0 - 2.0 * a * (1.0 - a**window) / (window * (1.0 - a * a))
     noise = 1.0 if replace else 1.0 - fraction
     return noise * finite / (fraction * window)
