@@ -168,7 +168,7 @@ def test_the_relaxed_model_runs_from_a_start_in_its_own_space():
         "precision": 3.0,
     }
     kernel = IASG(RELAXED, batch_size=4, step_size=1e-12, window=1, delta=0.0, report_variance=True)
-    fields = ("gradient.usage", "gradient_variance.usage")
+    fields = ("gradient.usage", "gradient_variance.usage", "sandwich.usage")
     mcmc = MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False, jit_model_args=True)
     mcmc.run(random.key(0), values, init_params=start, extra_fields=fields)
     reported, draws = mcmc.get_extra_fields(), mcmc.get_samples()

@@ -91,7 +91,10 @@ class IASG(AlgorithmKernel):
         from any start, and none otherwise.
     report_variance : bool
         Collect the variance of the gradient over the cases of a minibatch, from
-        single-case gradients by ``vmap``, in the field `gradient_variance`.
+        single-case gradients by ``vmap``, in the field `gradient_variance`; of
+        `relaxed_bmf` also the field `sandwich`: by how much the standard deviations
+        of long averages differ from the posterior's, given the other factor matrix
+        and away from bounds.
     calibration : {None, "step", "sandwich"}
         Measure curvature A and gradient noise C at the mode, from single-case
         gradients by ``vmap``, instead of assuming C = A (see

@@ -59,6 +59,9 @@ class Block(NamedTuple):
     case_gradients : callable or None
         Same arguments, with the indices of one plate: ``{site: (case, ...)}``, the estimate
         from each case alone. Its mean over the cases is `gradient` there.
+    sandwich : callable or None
+        ``sandwich(position, data, inverse_temperature) -> {site: array}``: standard
+        deviations of long averages, by noise and curvature there, over the posterior's.
     curvature : callable or None
         ``curvature(position, data, inverse_temperature)``: what `direction` needs
         to know of the density's curvature; taken once a window, on all data.
@@ -75,6 +78,7 @@ class Block(NamedTuple):
     curvature: Callable[..., Any] | None = None
     direction: Callable[..., dict] | None = None
     case_gradients: Callable[..., dict] | None = None
+    sandwich: Callable[..., dict] | None = None
 
     @property
     def fraction(self) -> float:
@@ -112,7 +116,8 @@ class IASGInfo(NamedTuple):
         reflected), mean over the window.
     sandwich : dict
         Standard deviation of the averages before correction, by theory, over that of the
-        posterior, per site; empty without calibration.
+        posterior, per site. Measured at the start with calibration; with `report_variance`
+        at the draw, where a block knows it; else empty.
     """
 
     log_joint: jax.Array
@@ -285,6 +290,15 @@ def iasg(
             b.curvature and b.curvature(state.position, data, inverse_temperature) for b in blocks
         ]
 
+    def sandwich_of(measured, average, data, inverse_temperature):
+        if measured is not None:
+            return measured.ratio
+        found = {}
+        for block in blocks if report_variance else ():
+            if block.sandwich is not None:
+                found |= block.sandwich(average, data, inverse_temperature)
+        return found
+
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_exact = random.split(key)
         steps = state.step_size
@@ -330,7 +344,7 @@ def iasg(
             gradient={s: g / num_steps for s, g in gradients.items()},
             gradient_variance={s: v / num_steps for s, v in variances.items()},
             clamped=held / (num_steps * max(num_boxed, 1)),
-            sandwich={} if measured is None else measured.ratio,
+            sandwich=sandwich_of(measured, average, data, inverse_temperature),
         )
         return IASGState(position, average, steps, measured, rules), info
 
