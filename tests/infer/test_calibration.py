@@ -96,18 +96,20 @@ def test_curvature_and_noise_are_measured(blocks):
     assert NUM_POINTS % 2 == 0
 
 
+@pytest.mark.parametrize("calibration", ["sandwich", "top-up"])
 @pytest.mark.parametrize("blocks", BLOCKS)
-def test_corrected_draws_have_mean_and_covariance_of_the_posterior(blocks):
+def test_corrected_draws_have_mean_and_covariance_of_the_posterior(blocks, calibration):
     curvature, mean, _ = exact()
-    draws, measured = drawn(blocks, "sandwich")
+    draws, measured = drawn(blocks, calibration)
     posterior = np.linalg.inv(curvature)
     found, error = whitened(draws, posterior)
-    assert error < 0.15
+    assert error < 0.2
     np.testing.assert_allclose(found, np.eye(3), atol=error)
     shift = (draws.mean((0, 1)) - mean) / np.sqrt(np.diag(posterior))
     assert np.abs(shift).max() < 4 / np.sqrt(ess_bulk(draws).min())
     uncorrected = np.concatenate([np.ravel(measured.ratio[s]) for s in "ab"])
-    assert np.abs(uncorrected - 1).max() > 0.15, "the case must need a correction"
+    if calibration == "sandwich":
+        assert np.abs(uncorrected - 1).max() > 0.15, "the case must need a correction"
 
 
 def test_measured_steps_give_the_posterior_variance_on_average_and_the_ratios_tell_of_each():
@@ -121,6 +123,28 @@ def test_measured_steps_give_the_posterior_variance_on_average_and_the_ratios_te
     expected = np.concatenate([np.ravel(measured.ratio[s]) for s in "ab"])
     np.testing.assert_allclose(ratios, expected, rtol=error / 2)
     assert np.ptp(expected) > 0.1, "the case must tell the coordinates apart"
+
+
+def test_topped_up_iterates_have_the_covariance_of_the_posterior():
+    """The steps themselves, from two blocks with minibatches of their own."""
+    curvature, _, _ = exact()
+    kernel = IASG(linear, BLOCKS["apart"], calibration="top-up", num_approach=0)
+    bound = kernel.bind(*regression())
+
+    @jax.jit
+    @jax.vmap
+    def chain(key):
+        def one(state, key):
+            state, _ = bound.algorithm.step(key, state, bound.data)
+            return state, jnp.append(state.position["a"], state.position["b"])
+
+        start = bound.algorithm.init(key, None, bound.data)
+        return jax.lax.scan(one, start, random.split(key, 270))[1]
+
+    iterates = np.asarray(chain(random.split(random.key(3), CHAINS)), float)[:, 20:]
+    found, error = whitened(iterates, np.linalg.inv(curvature))
+    assert error < 0.2
+    np.testing.assert_allclose(found, np.eye(3), atol=error)
 
 
 def test_ratios_are_fields_of_the_run_and_a_run_goes_on_where_it_stopped():
@@ -177,12 +201,13 @@ def logistic_moments(x, y):
     return mean, np.sqrt(weight @ (points - mean) ** 2)
 
 
-def test_a_logistic_regression_has_its_means_and_standard_deviations():
+@pytest.mark.parametrize("calibration", ["sandwich", "top-up"])
+def test_a_logistic_regression_has_its_means_and_standard_deviations(calibration):
     """Within 5 % and 0.05 standard deviations; uncorrected steps shift the means by more."""
     x, y = logistic_data()
     mean, sd = logistic_moments(x, y)
     data = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
-    kernel = IASG(logistic, ((("b",), {"rows": None}),), calibration="sandwich", num_approach=0)
+    kernel = IASG(logistic, ((("b",), {"rows": None}),), calibration=calibration, num_approach=0)
     bound = kernel.bind(*data)
     run = ChainRun(
         bound.algorithm, random.key(1), bound.data,
@@ -190,7 +215,7 @@ def test_a_logistic_regression_has_its_means_and_standard_deviations():
     )  # fmt: skip
     run.finish()
     draws = run.draws()["b"].astype(float)
-    assert ess_bulk(draws).min() > 2500
+    assert ess_bulk(draws).min() > 2000
     np.testing.assert_allclose(draws.std((0, 1)) / sd, 1.0, atol=0.05)
     np.testing.assert_allclose((draws.mean((0, 1)) - mean) / sd, 0.0, atol=0.05)
 
@@ -203,10 +228,11 @@ def measured(departure=0.0, ratio=1.0):
 
 
 def test_doubtful_calibrations_are_told():
-    _warn_of(measured())  # warnings are errors here
+    _warn_of(measured(), "sandwich")  # warnings are errors here
+    _warn_of(measured(ratio=0.1), "top-up")
     with pytest.warns(UserWarning, match="curvature of the log density changes by 50%"):
-        _warn_of(measured(departure=0.5))
+        _warn_of(measured(departure=0.5), "top-up")
     with pytest.warns(UserWarning, match=r"averages of 'b' have 10% of the posterior's"):
-        _warn_of(measured(ratio=0.1))
+        _warn_of(measured(ratio=0.1), "sandwich")
     with pytest.warns(UserWarning, match="changes by nan"):
-        _warn_of(measured(departure=np.nan))
+        _warn_of(measured(departure=np.nan), "step")

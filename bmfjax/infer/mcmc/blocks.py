@@ -47,7 +47,7 @@ class IASGSettings:
     optimizer: optax.GradientTransformation | None
 
     def __post_init__(self):
-        one_of("calibration", self.calibration, (None, "step", "sandwich"))
+        one_of("calibration", self.calibration, (None, "step", "sandwich", "top-up"))
         if self.optimizer is not None:
             self._check_optimizer()
         if self.calibration is not None:
@@ -103,8 +103,10 @@ class IASGSettings:
                 f"calibration covers sites that move by gradients, and {sorted(self.conditionals)} "
                 "are drawn exactly; put them into a block, or leave calibration out"
             )
-        if self.calibration == "step" and self.step_size is not None:
-            raise InputError("calibration='step' chooses the step_size; leave step_size out")
+        if self.calibration != "sandwich" and self.step_size is not None:
+            raise InputError(
+                f"calibration={self.calibration!r} chooses the step_size; leave step_size out"
+            )
 
 
 def bound_algorithm(

@@ -24,7 +24,7 @@ from bmfjax.infer.mcmc.relaxed import (
 STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")
 #: Where calibration is told to be doubtful: averages with less than this share of the posterior's
 #: standard deviation, and a curvature that differs by more than this within the posterior.
-LEAST_RATIO, MOST_DEPARTURE = 0.2, 0.3
+LEAST_RATIO, MOST_DEPARTURE = 0.2, {"step": 0.1, "sandwich": 0.1, "top-up": 0.3}
 
 
 class IASG(AlgorithmKernel):
@@ -95,13 +95,14 @@ class IASG(AlgorithmKernel):
         `relaxed_bmf` also the field `sandwich`: by how much the standard deviations
         of long averages differ from the posterior's, given the other factor matrix
         and away from bounds.
-    calibration : {None, "step", "sandwich"}
+    calibration : {None, "step", "sandwich", "top-up"}
         Measure curvature A and gradient noise C at the mode, from single-case
         gradients by ``vmap``, instead of assuming C = A (see
         `bmfjax.kernels.sgmcmc.calibration`). "step": steps for which the variance of
         a draw is the posterior's, on average over the coordinates of a block.
         "sandwich": draws are moved by an affine map that gives them the covariance
-        of the posterior, :math:`A^{-1}`. Right where the density is nearly
+        of the posterior, :math:`A^{-1}`. "top-up": the same, and normal noise is
+        added to every step where the gradients have too little. Right where the density is nearly
         quadratic with constant curvature and no bounds: refused for sites on a box,
         and a warning tells of a curvature that changes. Up to 256 coordinates.
         The field `sandwich` has the standard deviations before correction, by
@@ -248,7 +249,7 @@ class IASG(AlgorithmKernel):
         state = super().init(rng_key, num_warmup, init_params, model_args, model_kwargs)
         found = state.inner.calibration
         if found is not None and not isinstance(found.departure, jax.core.Tracer):
-            _warn_of(found)
+            _warn_of(found, self._settings.calibration)
         return state
 
     def get_diagnostics_str(self, state):
@@ -283,10 +284,10 @@ class IASG(AlgorithmKernel):
         return bind_plates(self._model, settings, args, kwargs, learned)
 
 
-def _warn_of(calibration):
+def _warn_of(calibration, kind):
     """Tell where a correction rests on an assumption that does not hold."""
     departure = float(jnp.max(calibration.departure))
-    if not departure <= MOST_DEPARTURE:
+    if not departure <= MOST_DEPARTURE[kind]:
         warnings.warn(
             f"the curvature of the log density changes by {departure:.0%} within the posterior, "
             "and calibration takes it as constant; check standard deviations against NUTS",
@@ -295,11 +296,11 @@ def _warn_of(calibration):
         )
     least = {n: float(jnp.min(r)) for n, r in calibration.ratio.items()}
     site = min(least, key=least.get)
-    if not least[site] >= LEAST_RATIO:
+    if kind == "sandwich" and not least[site] >= LEAST_RATIO:
         warnings.warn(
             f"averages of {site!r} have {least[site]:.0%} of the posterior's standard deviation "
             "by their gradients' noise, because the prior says more of it than the cases do; "
-            "calibration stretches what is left, and NUTS is safer",
+            "the correction stretches what is left; use calibration='top-up'",
             UserWarning,
             stacklevel=3,
         )

@@ -3,19 +3,36 @@ r"""Calibration of IASG: curvature and gradient noise are measured, step and dra
 At the start, on all data:
 
 1. Newton's method finds the mode of the moving sites together.
-2. The curvature :math:`A` and the noise covariance :math:`C` of the gradients of single cases
-   (by ``vmap``) are averaged over points :math:`N(\text{mode}, A^{-1})`, which is about where
-   the iterates will be. So C has the part that minibatches have from their curvature.
-3. "step": each block gets the Newton step for which its averages have the posterior's variance,
-   on average over coordinates, by :math:`\operatorname{tr}(A^{-1}C)` instead of the assumption
-   :math:`C = A`. "sandwich": each gets the step for which the *iterates* have it, and draws are
-   moved by :math:`x \to m + L(x - m)`, with m the mean of the averages so far and L that of
-   `bmfjax.kernels.sgmcmc.sandwich`. Then the skewness of the density shifts the iterates' mean
-   about as far from the mode as it does the posterior's.
+2. From there the normal :math:`q = N(m, A^{-1})` is found for which the gradient is zero and the
+   curvature :math:`A`, both in the mean over q (the Gaussian variational approximation of Opper
+   and Archambeau 2009), with a few points in the place of q. It is about where iterates with the
+   posterior's spread are, and closer to a skewed posterior than its mode.
+3. The noise covariance :math:`C` of the gradients of single cases (by ``vmap``) is averaged over
+   q. So it has the part that minibatches have from the noise of their curvature.
 
-What this needs: a density that is nearly quadratic where the posterior is, with the curvature
+Then, by `kind`,
+
+"step"
+    each block gets the Newton step for which its averages have the posterior's variance, on
+    average over coordinates, by :math:`\operatorname{tr}(A^{-1}C)` instead of the assumption
+    :math:`C = A`. Draws stay as they are.
+"sandwich"
+    each gets the step for which the *iterates* have that variance: the skewness of the density
+    then shifts their mean about as far from the mode as it does the posterior's. Draws are moved
+    by :math:`x \to \bar x + L(x - \bar x)`, with the mean of the averages so far and the L of
+    `bmfjax.kernels.sgmcmc.sandwich`.
+"top-up"
+    the same with the noise that the gradients lack: to those of a block, of which S cases leave
+    :math:`\tfrac NSC_b`, normal noise with covariance
+    :math:`\tfrac{2-\epsilon}\epsilon A_b - \tfrac NSC_b` is added (stochastic gradient Fisher
+    scoring: Ahn, Korattikara, Welling 2012). Iterates then have the covariance
+    :math:`A^{-1}` in every direction, with any number of blocks: for a normal density the step is
+    an overrelaxed Gibbs step. L makes up for the averaging alone.
+
+What all need: a density that is nearly quadratic where the posterior is, with the curvature
 nearly constant, and no active bounds. `Calibration.departure` says by how much the curvature at
-the mode differs from the mean over those points.
+the mode differs from A. Where the prior says more than the cases, C is small against A:
+"sandwich" then has to stretch much, and "top-up" does not.
 """
 
 from __future__ import annotations
@@ -34,8 +51,10 @@ from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block, Calibrating
 from bmfjax.kernels.sgmcmc.step_size import LONGEST_STEP, unchecked_variance_ratio
 
-#: Points over which curvature and noise are averaged, in pairs around the mode.
-NUM_POINTS = 32
+#: Points in the place of a normal, in pairs around its mean; fewer where there are many cases, as
+#: the posterior is then normal. Rounds in which the normal is found.
+NUM_POINTS, FEW_POINTS, MANY_CASES = 64, 8, 50_000
+NUM_ROUNDS = 10
 #: Cases from which the noise is measured, at most; steps of Newton's method and their lengths.
 MAX_CASES = 4096
 NUM_NEWTON = 30
@@ -61,6 +80,9 @@ class Calibration(NamedTuple):
         Largest relative difference of the curvature at the mode from its mean over the posterior.
     mean, count : (d,) float, () float
         Mean of the averages before correction, and how many it is of.
+    top_up : tuple of (d, d) float
+        Of each block a root of the covariance of the noise that is added to its step; empty
+        unless the kind is "top-up".
     """
 
     curvature: jax.Array
@@ -70,6 +92,7 @@ class Calibration(NamedTuple):
     departure: jax.Array
     mean: jax.Array
     count: jax.Array
+    top_up: tuple = ()
 
 
 def flatten(blocks: Sequence[Block], values: dict) -> jax.Array:
@@ -102,6 +125,13 @@ def block_curvatures(blocks, calibration: Calibration, position: dict) -> list[j
     return [calibration.curvature[part, part] for part in parts]
 
 
+def added_noise(blocks, calibration: Calibration, position: dict, b: int, key) -> dict:
+    """Draw what is added to a step of block `b`."""
+    root = calibration.top_up[b]
+    unravel = ravel_pytree({s: position[s] for s in blocks[b].sites})[1]
+    return unravel(root @ random.normal(key, (len(root),), root.dtype))
+
+
 def calibrating(
     log_joint: Callable[..., jax.Array],
     blocks: Sequence[Block],
@@ -114,8 +144,8 @@ def calibrating(
 ) -> Calibrating:
     """Return how to calibrate: from a position and the data to mode, steps and `Calibration`.
 
-    `kind` is "step" or "sandwich". `step_size` is used where it is given, and must be without
-    `newton` steps. Every block has one plate and its `case_gradients`.
+    `kind` is "step", "sandwich" or "top-up". `step_size` is used where it is given, and must be
+    without `newton` steps. Every block has one plate and its `case_gradients`.
     """
 
     def calibrate(key, position, data):
@@ -129,22 +159,18 @@ def calibrating(
 
         mode = _newton(density, curvature_at, flatten(blocks, position))
         at_mode = sandwich.definite(curvature_at(mode))
-        curvature, noise = _mean_over_posterior(
-            mode,
-            at_mode,
-            key_points,
-            curvature_at,
-            _noise_at(blocks, key_cases, position, data, replace),
-        )
-        found = position | unflatten(blocks, position, mode)
+        noise_at = _noise_at(blocks, key_cases, position, data, replace)
+        normal = _pairs(key_points, len(mode), max(n for b in blocks for n, _ in b.plates.values()))
+        mean, curvature = _closest_normal(mode, at_mode, normal, jax.grad(density), curvature_at)
+        noise = lax.map(noise_at, mean + _scaled(normal, curvature)).mean(0)
+        found = position | unflatten(blocks, position, mean)
         parts = _slices(blocks, position)
-        fractions = [block.fraction for block in blocks]
+        shares = [(1.0 if replace else 1.0 - b.fraction) / b.fraction for b in blocks]
+        steps = {}
         if step_size is None:
-            steps = {}
-            for block, part, fraction in zip(blocks, parts, fractions, strict=True):
-                inverse = sandwich.inverse(curvature[part, part])
-                scale = jnp.trace(inverse @ noise[part, part]) / len(inverse)
-                step = _step(kind, scale, window, fraction, replace)
+            for block, part, share in zip(blocks, parts, shares, strict=True):
+                values = _relative(curvature[part, part], noise[part, part])
+                step = _step(kind, values, window, block.fraction, share, replace)
                 steps |= dict.fromkeys(block.sites, step)
         else:
             steps = step_size(key_steps, found, data) if callable(step_size) else dict(step_size)
@@ -152,9 +178,19 @@ def calibrating(
             _preconditioner(block, steps, position, curvature[part, part] if newton else None)
             for block, part in zip(blocks, parts, strict=True)
         ]
-        shares = [(1.0 if replace else 1.0 - f) / f for f in fractions]
+        total = [share * noise[part, part] for part, share in zip(parts, shares, strict=True)]
+        top_up = []
+        if kind == "top-up":
+            for b, (block, part) in enumerate(zip(blocks, parts, strict=True)):
+                step = steps[block.sites[0]]
+                lacking = (2.0 - step) / step * curvature[part, part] - total[b]
+                top_up.append(matrices[b] @ _root(lacking))
+                total[b] = total[b] + lacking
         covariance = sandwich.average_covariance(
-            sandwich.sweep(curvature, noise, matrices, shares), window
+            sandwich.sweep(
+                curvature, jax.scipy.linalg.block_diag(*total), matrices, [1.0] * len(total)
+            ),
+            window,
         )
         return (
             found,
@@ -164,16 +200,18 @@ def calibrating(
                 noise,
                 sandwich.calibrating_map(curvature, covariance),
                 unflatten(blocks, position, sandwich.sd_ratios(curvature, covariance)),
-                _departure(at_mode, curvature),
-                mode,
+                jnp.max(jnp.abs(_relative(curvature, at_mode) - 1.0)),
+                mean,
                 jnp.asarray(WEIGHT_OF_MODE, mode.dtype),
+                tuple(top_up),
             ),
         )
 
     return Calibrating(
         calibrate,
         functools.partial(block_curvatures, blocks),
-        functools.partial(corrected, blocks) if kind == "sandwich" else None,
+        None if kind == "step" else functools.partial(corrected, blocks),
+        functools.partial(added_noise, blocks) if kind == "top-up" else None,
     )
 
 
@@ -224,26 +262,58 @@ def _noise_at(blocks, key, position, data, replace):
     return noise_at
 
 
-def _mean_over_posterior(mode, at_mode, key, curvature_at, noise_at):
-    """Return the means of curvature and noise over the posterior; at the mode if one diverges."""
-    root = jnp.linalg.cholesky(at_mode).T
-    normal = random.normal(key, (NUM_POINTS // 2, len(mode)), mode.dtype)
-    away = solve_triangular(root, normal.T).T
-    points = jnp.concatenate([mode + away, mode - away])
-    curvatures, noises = lax.map(lambda x: (curvature_at(x), noise_at(x)), points)
-    curvature, noise = curvatures.mean(0), noises.mean(0)
-    usable = jnp.isfinite(curvature).all() & jnp.isfinite(noise).all()
-    usable = usable & (jnp.linalg.eigvalsh(jnp.where(usable, curvature, at_mode))[0] > 0.0)
-    curvature = jnp.where(usable, curvature, at_mode)
-    return sandwich.definite(curvature), jnp.where(usable, noise, noise_at(mode))
+def _pairs(key, size, num_cases):
+    """Return standard normal points (point, size), each with its opposite."""
+    number = NUM_POINTS if num_cases <= MANY_CASES else FEW_POINTS
+    half = random.normal(key, (number // 2, size))
+    return jnp.concatenate([half, -half])
 
 
-def _step(kind, scale, window, fraction, replace):
-    """Return the Newton step by the noise, `scale` times that of the assumption C = A."""
-    if kind == "sandwich":
-        # step / (2 - step), times scale N / S: the variance of the iterates, to be one.
-        share = fraction / (scale * (1.0 if replace else 1.0 - fraction))
-        return jnp.minimum(2.0 * share / (1.0 + share), LONGEST_STEP)
+def _scaled(normal, curvature):
+    """Return points with the inverse of the curvature as covariance."""
+    root = jnp.linalg.cholesky(curvature).T
+    return solve_triangular(root, normal.astype(root.dtype).T).T
+
+
+def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
+    """Return mean and curvature with which gradient and curvature agree in the mean.
+
+    A round that leaves the finite numbers is not taken.
+    """
+
+    def one(_, carry):
+        mean, curvature = carry
+        points = mean + _scaled(normal, curvature)
+        gradients, curvatures = lax.map(lambda x: (gradient_at(x), curvature_at(x)), points)
+        found = sandwich.definite(curvatures.mean(0))
+        moved = mean + jnp.linalg.solve(found, gradients.mean(0))
+        usable = jnp.isfinite(found).all() & jnp.isfinite(moved).all()
+        return jnp.where(usable, moved, mean), jnp.where(usable, found, curvature)
+
+    return lax.fori_loop(0, NUM_ROUNDS, one, (mode, at_mode))
+
+
+def _relative(curvature, noise):
+    """Return the eigenvalues of a symmetric matrix in coordinates with unit curvature."""
+    root = jnp.linalg.cholesky(curvature)
+    half = solve_triangular(root, noise, lower=True)
+    return jnp.linalg.eigvalsh(solve_triangular(root, half.T, lower=True))
+
+
+def _root(matrix):
+    """Return a symmetric root of a matrix that is definite but for rounding."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T
+
+
+def _step(kind, values, window, fraction, share, replace):
+    """Return the Newton step by the eigenvalues of the noise, all one if C = A."""
+    if kind != "step":
+        # step / (2 - step), times the noise of a step: the variance of the iterates, to be one on
+        # average, or to leave something to add in every direction.
+        present = share * (jnp.mean(values) if kind == "sandwich" else jnp.max(values))
+        return jnp.minimum(2.0 / (1.0 + present), LONGEST_STEP)
+    scale = jnp.mean(values)
 
     def halve(_, ends):
         low, high = ends
@@ -262,9 +332,3 @@ def _preconditioner(block, steps, position, curvature):
     if curvature is None:
         return jnp.diag(lengths)
     return lengths[:, None] * sandwich.inverse(curvature)
-
-
-def _departure(at_mode, curvature):
-    root = jnp.linalg.cholesky(curvature)
-    relative = solve_triangular(root, solve_triangular(root, at_mode, lower=True).T, lower=True)
-    return jnp.max(jnp.abs(jnp.linalg.eigvalsh(relative) - 1.0))

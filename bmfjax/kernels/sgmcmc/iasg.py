@@ -136,6 +136,8 @@ class Calibrating(NamedTuple):
     curvatures: Callable[[Any, dict], Sequence[jax.Array]]
     #: ``correct(Calibration, average) -> (draw, Calibration)``, or None.
     correct: Callable[[Any, dict], tuple[dict, Any]] | None
+    #: ``noise(Calibration, position, block, key) -> {site: array}``, added to each step, or None.
+    noise: Callable[..., dict] | None = None
 
 
 def iasg(
@@ -301,6 +303,7 @@ def iasg(
 
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_exact = random.split(key)
+        key_noise = random.fold_in(key_exact, len(draws_exactly))
         steps = state.step_size
         draw = _window_minibatches(key_cases, blocks, num_steps, replace)
         curvatures = curvatures_of(state, data, inverse_temperature)
@@ -318,6 +321,10 @@ def iasg(
                 else:
                     gradient = block.gradient(*here)
                 how = (steps, gradient, curvatures[b], rules and rules[b])
+                if calibrating is not None and calibrating.noise is not None:
+                    at = random.fold_in(random.fold_in(key_noise, t), b)
+                    noise = calibrating.noise(state.calibration, position, b, at)
+                    position = position | {s: position[s] + noise[s] for s in block.sites}
                 position, rule, out = move(block, position, *how)
                 moved_rules.append(rule)
                 gradients = gradients | {s: gradients[s] + gradient[s] for s in block.sites}
