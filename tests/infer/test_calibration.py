@@ -15,7 +15,7 @@ from numpyro.infer import MCMC
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import IASG, ChainRun
 from bmfjax.infer.mcmc.iasg import _warn_of
-from bmfjax.kernels.sgmcmc.calibration import NUM_POINTS
+from bmfjax.kernels.sgmcmc.calibration import NUM_POINTS, _closest_normal
 
 N, TAU, PRIOR = 240, 4.0, 2.0
 CHAINS, DRAWS = 32, 250
@@ -145,6 +145,32 @@ def test_topped_up_iterates_have_the_covariance_of_the_posterior():
     found, error = whitened(iterates, np.linalg.inv(curvature))
     assert error < 0.2
     np.testing.assert_allclose(found, np.eye(3), atol=error)
+
+
+def test_the_closest_normal_of_a_skewed_density():
+    """Of 3x - exp(x): gradient 3 - exp(m + v/2) = 0 and curvature exp(m + v/2) = 1/v."""
+    normal = np.random.default_rng(0).normal(size=(2000, 1))
+    mean, curvature = _closest_normal(
+        jnp.log(jnp.array([3.0])),
+        jnp.array([[3.0]]),
+        jnp.asarray(np.concatenate([normal, -normal]), jnp.float32),
+        lambda x: 3.0 - jnp.exp(x),
+        lambda x: jnp.exp(x)[:, None],
+    )
+    assert float(curvature[0, 0]) == pytest.approx(3.0, rel=0.02)
+    assert float(mean[0]) == pytest.approx(np.log(3.0) - 1 / 6, abs=0.01)
+
+
+def test_one_program_serves_all_steps():
+    kernel = IASG(linear, BLOCKS["together"], calibration="top-up", num_approach=0)
+    bound = kernel.bind(*regression())
+    state, step = (
+        bound.algorithm.init(random.key(0), None, bound.data),
+        jax.jit(bound.algorithm.step),
+    )
+    for key in random.split(random.key(1), 3):
+        state, _ = step(key, state, bound.data)
+    assert step._cache_size() == 1
 
 
 def test_ratios_are_fields_of_the_run_and_a_run_goes_on_where_it_stopped():
