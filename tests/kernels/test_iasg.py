@@ -354,6 +354,32 @@ def test_blocks_move_in_turn_and_conditionals_follow_the_average():
     assert float(state.position["z"]) == float(state.average["z"])
 
 
+def test_curvature_is_that_at_the_draw_of_own_sites_and_at_the_iterate_of_others():
+    blocks = [
+        Block(
+            ("x",),
+            {"cases": (1, 1)},
+            lambda p, i, d, b: {"x": jnp.ones(())},
+            curvature=lambda p, d, b: p["x"] + 100.0 * p["y"],
+            direction=lambda g, free, c: {"x": c},
+        ),
+        Block(("y",), {"cases": (1, 1)}, lambda p, i, d, b: {"y": jnp.ones(())}),
+    ]
+    algorithm = iasg(
+        lambda p, d, b: jnp.zeros(()),
+        blocks,
+        initial=lambda key, d: {"x": jnp.zeros(()), "y": jnp.zeros(())},
+        step_size={"x": 1.0, "y": 1.0},
+        window=2,
+        bounds={},
+    )
+    state = algorithm.init(random.key(0), None, None)
+    for x in ([0.0, 0.0], [200.0, 400.0], [400.0 + 700.0, 400.0 + 1400.0]):
+        # y: 2, then 4 at the last iterate; the third curvature is 300, the mean of x, and 400.
+        state, _ = algorithm.step(random.key(0), state, None)
+        assert float(state.average["x"]) == np.mean(x) and float(state.position["x"]) == x[1]
+
+
 def test_sites_may_average_different_numbers_of_the_last_iterates():
     algorithm = two_sites(window={"x": 1, "y": 2})
     state, _ = algorithm.step(random.key(0), algorithm.init(random.key(0), None, None), None)

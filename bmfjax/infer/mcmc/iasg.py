@@ -129,6 +129,10 @@ class IASG(AlgorithmKernel):
     own, constrained space. Sites without a box move and are averaged in
     unconstrained coordinates.
 
+    Without `calibration` draws may be far from the posterior where a prior says more
+    than the cases do, or where there are few cases a coordinate: steps may even leave
+    for infinity. ``calibration="top-up"`` is the safest choice without bounds.
+
     The covariance of long averages does not depend on the step rule as long as the
     rule is linear in the gradients and does not change: plain and preconditioned
     gradient steps, ``optax.sgd``, with momentum :math:`\beta` as well (its effective
