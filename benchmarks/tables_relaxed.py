@@ -324,3 +324,33 @@ def _rounded(column: str, value: float) -> str:
     if column == "iat":
         return f"{value:.3g}" if value < 1000 else number(value, 0)
     return number(value, 3 if abs(value) < 1 or column.startswith("l1") else 2)
+
+
+@page("iasg_calibration", "Does IASG have the posterior's means and standard deviations?")
+def iasg_calibration(records: Records):
+    yield (
+        "Standard deviations over those of long runs of NUTS, and the largest difference of means "
+        "in those standard deviations beside its Monte Carlo error. `theory` is the largest "
+        "relative error of the ratios that measured curvature and noise predict. The aim with "
+        'calibration "sandwich" or "top-up" is ratios from 0.95 to 1.05 and differences of at '
+        "most 0.05."
+    )
+    yield table(
+        [
+            "data", "coordinates", "calibration", "ratio: least", "median", "most", "mean",
+            "error", "theory", "curvature departs",
+        ],
+        [
+            [name, row["coordinates"], kind, *_calibrated(row[kind])]
+            for name, row in figures(records, "iasg_calibration").get("rows", {}).items()
+            for kind in ("None", "step", "sandwich", "top-up")
+        ],
+    )  # fmt: skip
+
+
+def _calibrated(row: dict) -> list[str]:
+    """Write the figures of one run, or which of its chains left the finite numbers."""
+    names = ("mean", "error", "theory", "departure")
+    ratios = row.get("ratio", (f"diverged: {row.get('diverged')}", "", ""))
+    shown = [v if isinstance(v, str) else number(v, 3) for v in ratios]
+    return [*shown, *(number(row.get(name), 3) for name in names)]

@@ -76,7 +76,8 @@ class Fit:
     scalars : dict
         Fit-level figures: R-hat, effective sample sizes, seconds; `coverage_largest` and
         `coverage_mean`, angles in degrees between the factors of two draws (see
-        `bmfjax.verdict.spread`); of the Boolean and relaxed models `errors`, observed
+        `bmfjax.verdict.spread`); from IASG `window`, the least number of iterates that a
+        draw averages; of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong; from parallel tempering
         `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its
@@ -1278,6 +1279,8 @@ class Fit:
                 "sampler": self.sampler,
                 "verdict": self.verdict,
                 **self._standard_attributes,
+                # How many iterates a draw averages, of a sampler that does.
+                **({"window": self.scalars["window"]} if "window" in self.scalars else {}),
             },
         )
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from bmfjax.diagnostics import (
     split_rhat,
 )
 from bmfjax.infer import round_trips
+from bmfjax.kernels.sgmcmc.step_size import ENOUGH
 from bmfjax.posterior import products
 from bmfjax.posterior.mixture import sampled_rhat
 from bmfjax.posterior.packed import subset
@@ -53,6 +55,7 @@ MANY_CHAINS = 16
 NUM_DRAWS, MAX_LINES = 100, 500
 
 _NAN = float("nan")
+_NO_WINDOWS = MappingProxyType({})
 
 
 # ---- entries of the reconstruction ---------------------------------------------------------------
@@ -171,7 +174,8 @@ UNKNOWN = Tried()
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    residual_floor: float = 0.0, shared_starts: bool = False, tried: Tried = UNKNOWN,
+    residual_floor: float = 0.0, shared_starts: bool = False, windows: Mapping = _NO_WINDOWS,
+    tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
@@ -183,6 +187,8 @@ def of_chains(
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
     Chains with `shared_starts` took over factors of each other before they started.
+    `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
+    averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
     chains do not agree, given what was `tried`, and empty where they do.
     """
@@ -202,6 +208,8 @@ def of_chains(
         "shared_starts": bool(shared_starts and chains > 1),
         "errors": errors,
     }
+    if windows:
+        figures["window"] = min(windows.values())
     if "rank" in trace:
         figures["rhat_rank"] = _of(trace, "rank", split_rhat)
     if "replica" in trace:
@@ -216,7 +224,7 @@ def of_chains(
         and figures["factors_agreeing"] == 1.0
     )
     figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
-    return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing))}
+    return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing), windows)}
 
 
 _MIXING = {
@@ -228,8 +236,8 @@ _MIXING = {
 }
 
 
-def _sentence_of_chains(figures, chains, rank) -> str:
-    limits = _limits(figures)
+def _sentence_of_chains(figures, chains, rank, windows) -> str:
+    limits = _limits(figures, windows)
     if chains == 1:
         return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
     if not figures["converged"]:
@@ -260,9 +268,9 @@ def _entries_text(figures) -> str:
     return f"99 % of the {which} entries have {_mixing(figures)}"
 
 
-def _limits(figures) -> str:
+def _limits(figures, windows) -> str:
     """Say what qualifies the result whatever the chains do."""
-    limits = []
+    limits = [_averaged(windows)] if windows else []
     if not np.isnan(figures["clamped"]):
         share = 100 * figures["clamped"]
         limits.append(f"{share:.0f} % of the coordinates were held at a bound of [0, 1]")
@@ -277,6 +285,20 @@ def _limits(figures) -> str:
             "not show modes which they left"
         )
     return "; ".join(limits)
+
+
+def _averaged(windows) -> str:
+    """Say how many iterates a draw averages, and what to use instead where they are too few."""
+    sites = " and ".join(f"{t} of the {site}" for site, t in windows.items())
+    least = min(windows.values())
+    same = f"{least} iterate{'s' * (least > 1)}"
+    averaged = same if len(set(windows.values())) == 1 else f"iterates, {sites}"
+    if least >= ENOUGH:
+        return f"a draw averages {averaged}"
+    return (
+        f"a draw averages {averaged}, and fewer than {ENOUGH} are too few for its theory: use "
+        "sampler='gibbs' (--sampler gibbs)"
+    )
 
 
 def _reasons(figures, chains, rank) -> str:

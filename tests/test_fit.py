@@ -278,6 +278,13 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     assert agree["converged"]
     assert agree["verdict"].startswith(("Reliable", "Usable"))
     assert "without noise" not in agree["verdict"]
+    for windows, text in (
+        ({"usage": 8, "basis": 8}, "; a draw averages 8 iterates."),
+        ({"usage": 9, "basis": 1}, "a draw averages iterates, 9 of the usage and 1 of the basis, "),
+    ):
+        averaged = verdict.of_chains(entries, 2, 0, np.ones(3), trace, windows=windows, **options)
+        assert averaged["window"] == min(windows.values()) and text in averaged["verdict"]
+        assert ("use sampler='gibbs'" in averaged["verdict"]) == (averaged["window"] < 8)
     # One scalar of the whole that has not mixed is enough to doubt it.
     stuck = {**trace, "precision": np.repeat([[1.0], [2.0]], 500, 1) + rng.normal(0, 0.1, (2, 500))}
     doubted = verdict.of_chains(entries, 2, 0, np.ones(3), stuck, **options)
@@ -332,8 +339,13 @@ def test_learned_rates_are_drawn_and_stored(product):
     assert found.idata["posterior"]["rate"].shape == (2, 100, 5)
     by_factor = [np.corrcoef(found.rate_draws[c].mean(0), size[c].mean(0))[0, 1] for c in (0, 1)]
     assert max(by_factor) < -0.8
-    iasg = bmfjax.fit(ones(), 2, model="relaxed", priors="ard", sampler="iasg", **SIZES)
+    with pytest.warns(UserWarning, match="averages only"):
+        iasg = bmfjax.fit(ones(), 2, model="relaxed", priors="ard", sampler="iasg", **SIZES)
     assert np.isfinite(iasg.trace["log_joint"]).all()
+    window = iasg.scalars["window"]
+    assert window < 8 and iasg.idata["posterior"].attrs["window"] == window
+    assert f"averages {window} iterate" in iasg.verdict and "use sampler='gibbs'" in iasg.verdict
+    assert "window" not in found.scalars and "averages" not in found.verdict
 
 
 def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):

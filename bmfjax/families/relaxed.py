@@ -182,7 +182,7 @@ class Relaxed(Family):
             num_samples=request.most_samples,
             looks=request.looks,
             start=lambda resume: start,
-            arguments=arguments,
+            arguments=arguments | {"windows": bound.windows},
         )
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:

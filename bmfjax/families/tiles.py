@@ -229,6 +229,7 @@ def tile_fit(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(request, chains),
             shared_starts=chains.arguments.get("shared_starts", False),
+            windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
         ) | dict(figures)  # fmt: skip
 

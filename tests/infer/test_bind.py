@@ -1,12 +1,14 @@
 """What IASG makes of a model and its options: blocks, windows, steps, and what it refuses."""
 
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from jax import random
 
@@ -19,7 +21,11 @@ N = 40
 Y = jnp.asarray(np.random.default_rng(0).normal(size=N), jnp.float32)
 VALUES = (np.random.default_rng(1).random((20, 16)) < 0.4).astype(np.float32)
 RELAXED = functools.partial(relaxed_bmf, rank=2, precision=1.0)
+SGD = optax.sgd(0.1)
 MU, SIGMA = (("mu",), {"cases": 5}), (("sigma",), {"cases": 5})
+
+#: Small plates serve here, and the warning of them is tested by itself.
+pytestmark = pytest.mark.filterwarnings("ignore:a draw of IASG averages only")
 
 
 def model(y):
@@ -68,6 +74,22 @@ def large(y):
         ({"num_calibration": 1}, r"num_calibration is 1; give a whole number of at least 2"),
         ({"blocks": (MU,), "batch_size": 3}, r"blocks already say the batch sizes"),
         ({"blocks": ()}, r"blocks is empty; give at least one"),
+        ({"calibration": "affine"}, r"calibration is 'affine'; choose from"),
+        ({"optimizer": SGD, "step_size": 0.1}, r"makes the whole step, and step_size is given"),
+        (
+            {"optimizer": SGD, "preconditioner": "newton"},
+            r"whole step, and preconditioner is given",
+        ),
+        ({"optimizer": SGD, "calibration": "step"}, r"leave calibration or the optimizer out"),
+        (
+            {"calibration": "sandwich", "preconditioner": "calibrated"},
+            r"calibration needs steps on the density of all data; use preconditioner='newton'",
+        ),
+        (
+            {"calibration": "sandwich", "conditionals": {"mu": None}},
+            r"\['mu'\] are drawn exactly; put them into a block",
+        ),
+        ({"calibration": "step", "step_size": 0.1}, r"calibration='step' chooses the step_size"),
     ],
 )
 def test_options_that_fit_no_model(options, message):
@@ -150,6 +172,18 @@ def test_options_that_fit_no_model(options, message):
             {"step_size": {"mu": 0.1}},
             r"step_size must name the moving sites .*differs in \['sigma'\]",
         ),
+        (
+            model,
+            ((("mu", "sigma"), {}),),
+            {"calibration": "sandwich"},
+            r"calibration needs exactly one plate a block, and the block of 'mu' has 0",
+        ),
+        (
+            large,
+            ((("many",), {"cases": 5}),),
+            {"calibration": "sandwich", "preconditioner": None, "step_size": 0.1},
+            r"1001 coordinates together, too many to measure .*at most 256\)",
+        ),
         (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size of 'mu' is -0\.1; give a positive"),
         (
             model,
@@ -173,6 +207,11 @@ def test_what_does_not_fit_the_model(of, blocks, options, message):
             {},
             {"batch_size": {"rows": 5, "columns": 16}, "replace": False},
             r"batch of plate 'columns' is 16; give at least 1 and, without replacement, fewer",
+        ),
+        (
+            {},
+            {"calibration": "sandwich"},
+            r"sites without bounds, and 'basis' is on a box.*or use the exact TruncatedGibbs",
         ),
         ({"precision": dist.HalfNormal(1.0)}, {}, r"prior of precision is HalfNormal"),
         ({"prior": dist.Normal(0.0, 1.0)}, {}, r"prior of usage has support"),
@@ -208,7 +247,65 @@ def bound_and_state(kernel, values=VALUES):
     return bound, jax.jit(bound.algorithm.init)(random.key(0), middle, bound.data)
 
 
-def test_default_batches_leave_a_window_whose_steps_are_matched():
+def test_default_batches_average_eight_iterates_of_large_plates():
+    """Batches of 7 of 100 rows; 16 columns are too few, and half of them are drawn."""
+    values = (np.random.default_rng(1).random((100, 16)) < 0.4).astype(np.float32)
+    kernel = IASG(RELAXED)
+    bound, state = bound_and_state(kernel, values)
+    assert bound.windows == kernel.windows == {"basis": 8, "usage": 1} and bound.window == 8
+    assert float(state.step_size["basis"]) == pytest.approx(matched_step_size(8, 7 / 100))
+    assert float(state.step_size["usage"]) == pytest.approx(matched_step_size(1, 8 / 16))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "message"),
+    [
+        (
+            IASG(RELAXED),
+            np.zeros((100, 16), np.float32),
+            r"averages only 1 iterate of usage, from 8 of the 16 cases of plate 'columns'.*"
+            r"TruncatedGibbs \(sampler='gibbs'",
+        ),
+        (
+            IASG(model, (MU, (("sigma",), {"cases": 20}))),
+            Y,
+            r"averages only 6 iterates of mu, from 5 of the 40 cases of plate 'cases'; and "
+            r"1 iterate of sigma, from 20 of .*use NUTS",
+        ),
+    ],
+)
+def test_short_windows_are_told_once(kernel, arguments, message):
+    with pytest.warns(UserWarning, match=message):
+        kernel.bind(arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel.bind(arguments)
+
+
+@pytest.mark.parametrize("window", ["pass", 3])
+def test_a_window_that_was_asked_for_is_not_warned_of(window):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert IASG(RELAXED, window=window).bind(VALUES).caution == ""
+
+
+def test_a_batch_of_none_is_chosen_for_any_model():
+    y = jnp.zeros(200)
+
+    def larger(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        with numpyro.plate("cases", 200) as i:
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound = IASG(larger, ((("mu",), {"cases": None}),), num_approach=0).bind(y)
+    state = bound.algorithm.init(random.key(0), None, bound.data)
+    assert bound.windows == {"mu": 8}
+    assert float(state.step_size["mu"]) == pytest.approx(matched_step_size(8, 15 / 200))
+
+
+def test_default_batches_of_small_plates_are_those_of_before():
     """Batches of max(N / 8, 4 rank) cases: 8 of 20 rows and 8 of 16 columns here."""
     bound, state = bound_and_state(IASG(RELAXED))
     assert bound.window == 1  # with 8 of 16 columns even two iterates vary too little
@@ -217,7 +314,7 @@ def test_default_batches_leave_a_window_whose_steps_are_matched():
 
 
 @pytest.mark.parametrize(
-    ("window", "expected"), [("pass", 7), (5, 5), ("matched", 2)], ids=["pass", "given", "matched"]
+    ("window", "expected"), [("pass", 7), (5, 5), ("matched", 4)], ids=["pass", "given", "matched"]
 )
 def test_window(window, expected):
     """One pass is the largest N/S: 20/3, of the rows."""

@@ -17,6 +17,9 @@ from bmfjax.models import relaxed_bmf
 PULL = jnp.array([0.5, -0.5])
 WARMUP, SAMPLES = 10, 50
 
+#: Small plates serve here, and the warning of them is tested in `test_bind`.
+pytestmark = pytest.mark.filterwarnings("ignore:a draw of IASG averages only")
+
 
 def walk(calls=None):
     """An autoregression towards its data; `calls` counts how often Python runs the step."""

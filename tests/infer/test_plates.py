@@ -280,3 +280,29 @@ def test_unscaled_gradients_agree_too():
         jax.jit(hand.gradient)(position, indices, matrix_data(values), 0.5)["basis"],
         rtol=1e-4,
     )
+
+
+def test_the_relaxed_blocks_know_the_sandwich_of_their_single_cases():
+    """Line by line, from gradients of single cases by automatic differentiation."""
+    values = np.random.default_rng(0).random((20, 16)).astype(np.float32)
+    values[2, 3:6] = np.nan
+    values = jnp.asarray(values)
+    model = functools.partial(relaxed_bmf, rank=2, precision=2.0, prior="normal")
+    sites = plates.inspect_model(model, (values,), {})
+    density = relaxed_density(relaxed_arguments(model, (values,), {}))
+    r = np.random.default_rng(1)
+    position = {"usage": r.uniform(0.2, 0.8, (20, 2)), "basis": r.uniform(0.2, 0.8, (16, 2))}
+    position = {n: jnp.asarray(v, jnp.float32) for n, v in position.items()}
+    data = matrix_data(values)
+    for block in relaxed_blocks(density, (20, 16), (3, 3)):
+        ((plate, (size, _)),), (site,) = block.plates.items(), block.sites
+        auto = plates.plate_block(
+            model, sites, (site,), {plate: 3}, newton=False, scale_likelihood=True
+        )
+        every = {plate: jnp.arange(size)}
+        each = jax.jit(auto.case_gradients)(position, every, ((values,), {}), 1.0)[site]
+        inverse = np.linalg.inv(block.curvature(position, data, 1.0))
+        for j, found in enumerate(block.sandwich(position, data, 1.0)[site]):
+            noise = np.cov(np.asarray(each[:, j]).T, ddof=0) / size
+            expected = np.diag(inverse @ noise @ inverse) / np.diag(inverse)
+            np.testing.assert_allclose(found, np.sqrt(expected), rtol=1e-3)

@@ -206,3 +206,16 @@ def test_a_model_may_pick_numpy_arrays_by_its_plates():
     dims, observed = _sites(model, (x,), {})
     assert dims == {"y": ["rows"]}
     np.testing.assert_array_equal(observed["y"], x)
+
+
+def test_the_window_of_averages_is_an_attribute():
+    """Of each site too where they differ; of a sampler without windows there is none."""
+    for windows, expected in (
+        ({"usage": 8, "basis": 8}, {"window": 8}),
+        ({"usage": 1, "basis": 8}, {"window": 1, "window_usage": 1, "window_basis": 8}),
+    ):
+        mcmc = finished()
+        mcmc.sampler.windows = windows
+        attributes = to_arviz(mcmc)["posterior"].attrs
+        assert {n: v for n, v in attributes.items() if n.startswith("window")} == expected
+    assert "window" not in converted()["posterior"].attrs

@@ -5,12 +5,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import random
 
 from bmfjax.kernels.sgmcmc.iasg import Block, _clamp, _free, _reflect, iasg
+from bmfjax.kernels.sgmcmc.sandwich import Sweep, average_covariance
 from bmfjax.kernels.sgmcmc.step_size import matched_step_size, variance_ratio
 
 CASES, DIMS = 64, 32
@@ -176,6 +178,59 @@ def test_regression_has_the_covariance_of_the_sandwich():
     assert abs(naive - 1) > 0.2, "the case must tell the sandwich from the posterior"
 
 
+# ---- steps by optax ----------------------------------------------------------------------
+
+
+def test_averages_of_momentum_have_the_covariance_of_a_linear_step():
+    """A speed v' = b v - g, e' = e + h v' is a linear step of (e, v), whose averages are known."""
+    batch, window, rate, momentum, chains = 4, 30, 0.4 / CASES, 0.5, 400
+    y = cases(0)
+    algorithm = gaussian_mean(
+        batch, 1.0, step_size={}, window=window, optimizer=optax.sgd(rate, momentum)
+    )
+    # In units in which the curvature is one, and the gradient's noise N/S of it.
+    h = rate * CASES
+    transition = np.array([[1 - h, h * momentum], [-1.0, momentum]])
+    noise = CASES / batch * np.array([[h * h, h], [h, 1.0]])
+    one = Sweep(jnp.asarray(transition, jnp.float32), jnp.asarray(noise, jnp.float32))
+    expected = float(average_covariance(one, window)[0, 0])
+
+    @jax.jit
+    def run(key):
+        state = algorithm.init(key, None, y)
+        return jax.lax.scan(
+            lambda s, k: (algorithm.step(k, s, y)[0], s.average["mu"]),
+            state,
+            random.split(key, chains),
+        )[1]
+
+    draws = np.asarray(run(random.key(0)), float)[10:]
+    assert draws.var(0).mean() * CASES == pytest.approx(expected, rel=0.05)
+    assert expected / (CASES / batch / window) == pytest.approx(1.0, abs=0.1), "nearly the limit"
+    assert np.abs(draws.mean(0) - CENTRE).max() < 4 * np.sqrt(expected / CASES / 300)
+
+
+def test_an_optimizer_respects_the_box_and_needs_one_program():
+    """Adam's first step is its rate, against the sign of the gradient, here past the bound."""
+    algorithm = iasg(
+        lambda p, data, b: b * jnp.sum(p["x"]),
+        [Block(("x",), {"cases": (1, 1)}, lambda p, i, data, b: {"x": jnp.array([3.0, -3.0])})],
+        initial=lambda key, data: {"x": jnp.full(2, 0.5)},
+        step_size={},
+        window=2,
+        bounds={"x": (0.0, 1.0)},
+        optimizer=optax.adam(0.3),
+    )
+    step = jax.jit(algorithm.step)
+    state = algorithm.init(random.key(0), None, None)
+    for key in random.split(random.key(1), 3):
+        state, info = step(key, state, None)
+        np.testing.assert_allclose(state.position["x"], [1.0, 0.0], atol=1e-4)
+    # .5 -> .8 -> 1: the average of the first window; held at the bound ever since.
+    assert step._cache_size() == 1 and float(info.clamped) == 1.0
+    assert int(state.optimizer[0][0].count) == 6
+
+
 # ---- bounds ------------------------------------------------------------------------------
 
 
@@ -267,7 +322,7 @@ def test_a_start_outside_the_box_is_brought_in():
 # ---- what a window does ------------------------------------------------------------------
 
 
-def two_sites(**options):
+def two_sites(window=2, **options):
     """Deterministic blocks: x moves towards 1, then y towards the new x; z is drawn exactly."""
     blocks = [
         Block(("x",), {"cases": (4, 4)}, lambda p, i, d, b: {"x": 1.0 - p["x"]}),
@@ -278,7 +333,7 @@ def two_sites(**options):
         blocks,
         initial=lambda key, d: {"x": jnp.zeros(()), "y": jnp.zeros(()), "z": jnp.ones(())},
         step_size={"x": 0.5, "y": 0.5},
-        window=2,
+        window=window,
         bounds={},
         conditionals={"z": lambda key, p, d, b: p["x"] + p["y"]},
         **options,
@@ -297,6 +352,39 @@ def test_blocks_move_in_turn_and_conditionals_follow_the_average():
     # x: .75 -> .875 -> .9375; y: .5 -> .6875 -> .8125; z is their averages' sum.
     assert float(state.average["z"]) == 0.90625 + 0.75
     assert float(state.position["z"]) == float(state.average["z"])
+
+
+def test_curvature_is_that_at_the_draw_of_own_sites_and_at_the_iterate_of_others():
+    blocks = [
+        Block(
+            ("x",),
+            {"cases": (1, 1)},
+            lambda p, i, d, b: {"x": jnp.ones(())},
+            curvature=lambda p, d, b: p["x"] + 100.0 * p["y"],
+            direction=lambda g, free, c: {"x": c},
+        ),
+        Block(("y",), {"cases": (1, 1)}, lambda p, i, d, b: {"y": jnp.ones(())}),
+    ]
+    algorithm = iasg(
+        lambda p, d, b: jnp.zeros(()),
+        blocks,
+        initial=lambda key, d: {"x": jnp.zeros(()), "y": jnp.zeros(())},
+        step_size={"x": 1.0, "y": 1.0},
+        window=2,
+        bounds={},
+    )
+    state = algorithm.init(random.key(0), None, None)
+    for x in ([0.0, 0.0], [200.0, 400.0], [400.0 + 700.0, 400.0 + 1400.0]):
+        # y: 2, then 4 at the last iterate; the third curvature is 300, the mean of x, and 400.
+        state, _ = algorithm.step(random.key(0), state, None)
+        assert float(state.average["x"]) == np.mean(x) and float(state.position["x"]) == x[1]
+
+
+def test_sites_may_average_different_numbers_of_the_last_iterates():
+    algorithm = two_sites(window={"x": 1, "y": 2})
+    state, _ = algorithm.step(random.key(0), algorithm.init(random.key(0), None, None), None)
+    # x: 0 -> .5 -> .75, of which the last counts; y: 0 -> .25 -> .5, of which both do.
+    assert {s: float(v) for s, v in state.average.items()} == {"x": 0.75, "y": 0.375, "z": 1.125}
 
 
 def test_the_likelihood_is_tempered_in_gradient_and_log_joint():

@@ -13,10 +13,17 @@ from jax import random
 from bmfjax.data import InputError
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import (
+    ENOUGH,
+    MOST_INFLATION,
     _streamed_variance,
+    averaging_batch,
     calibrated_step_size,
+    curvature_inflation,
+    default_batch,
     matched_step_size,
     matched_window,
+    matched_windows,
+    small_batch,
     variance_ratio,
 )
 
@@ -78,6 +85,62 @@ def test_matched_window_is_the_longest_with_steps_of_at_most_one_half(fraction, 
 
     assert window == 1 or longest(window) <= 0.5
     assert longest(window + 1) > 0.5 or window + 1 > 1 / max(fraction)
+
+
+# ---- batch, step and window together -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize(
+    ("size", "coordinates"), [(64, 1), (64, 4), (128, 30), (435, 4), (512, 30), (10**6, 10)]
+)
+def test_the_default_batch_averages_eight_iterates_with_the_limit_variance(
+    size, coordinates, replace
+):
+    batch = averaging_batch(size, coordinates, replace=replace)
+    fraction = batch / size
+    (window,) = matched_windows([fraction], [True], replace=replace)
+    assert window == ENOUGH == 8
+    step = matched_step_size(window, fraction, replace=replace)
+    assert step <= 0.25
+    assert variance_ratio(step, window, fraction, replace=replace) == pytest.approx(1.0, rel=1e-6)
+
+    def inflation(batch):
+        step = matched_step_size(window, batch / size, replace=replace)
+        return curvature_inflation(step, batch, coordinates)
+
+    assert inflation(batch) <= MOST_INFLATION * inflation(1) < np.inf
+    # A larger batch would need a longer step, or widen the draws by more.
+    longer = matched_step_size(window, (batch + 1) / size, replace=replace) > 0.25
+    assert longer or inflation(batch + 1) > MOST_INFLATION * inflation(1)
+
+
+@pytest.mark.parametrize(("size", "coordinates"), [(16, 2), (63, 1), (64, 80)])
+def test_a_plate_that_is_too_small_gets_the_batch_of_before(size, coordinates):
+    assert averaging_batch(size, coordinates) is None
+    assert default_batch(size, coordinates) == small_batch(size, coordinates) <= -(-size // 2)
+
+
+def test_windows_are_as_long_as_the_batches_allow():
+    """0.25 allows two iterates and 0.1 eight; 1/64 would allow 62."""
+    assert matched_windows([0.25, 0.1], [False, True]) == [2, 8]
+    assert matched_windows([0.25, 1 / 64], [False, False]) == [2, 8]
+    assert matched_windows([1 / 32, 1 / 64], [False, False]) == [30, 30]
+    assert matched_windows([1 / 32, 1 / 64], [True, True]) == [8, 8]
+
+
+def test_curvature_of_a_minibatch_widens_the_iterates_by_the_formula():
+    """Least squares with normal regressors: e' = e - step (X'X/S e - noise of variance 1/S)."""
+    step, batch, coordinates, chains = 0.3, 4, 3, 20_000
+    r, e = np.random.default_rng(0), np.zeros((20_000, 3))
+    for _ in range(60):
+        x = r.normal(size=(chains, batch, coordinates))
+        noise = r.normal(size=(chains, coordinates)) / np.sqrt(batch)
+        e = e - step * (np.einsum("csk,csl,cl->ck", x, x, e) / batch - noise)
+    without = step**2 / batch / (1.0 - (1.0 - step) ** 2)
+    expected = without * curvature_inflation(step, batch, coordinates)
+    assert e.var() == pytest.approx(expected, rel=0.02)
+    assert curvature_inflation(1.0, 3, 3) == np.inf
 
 
 # ---- the thesis's calibration ----------------------------------------------------------------

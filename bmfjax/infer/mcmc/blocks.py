@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import jax
+import optax
 
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
+from bmfjax.kernels.sgmcmc.calibration import calibrating
 from bmfjax.kernels.sgmcmc.iasg import adam_approach, iasg
-from bmfjax.kernels.sgmcmc.step_size import calibrated_step_size, matched_step_size, matched_window
+from bmfjax.kernels.sgmcmc.step_size import (
+    ENOUGH,
+    ENOUGH_CASES,
+    calibrated_step_size,
+    matched_step_size,
+    matched_windows,
+)
+
+#: Coordinates of all blocks together up to which calibration measures full covariances.
+MAX_CALIBRATED = 256
 
 
 @dataclass(frozen=True)
@@ -30,14 +43,21 @@ class IASGSettings:
     num_calibration: int
     num_approach: int | None
     report_variance: bool
+    calibration: str | None
+    optimizer: optax.GradientTransformation | None
 
     def __post_init__(self):
+        one_of("calibration", self.calibration, (None, "step", "sandwich", "top-up"))
+        if self.optimizer is not None:
+            self._check_optimizer()
+        if self.calibration is not None:
+            self._check_calibration()
         one_of("preconditioner", self.preconditioner, ("newton", "calibrated", None))
         one_of("boundary", self.boundary, ("clamp", "reflect"))
         whole("num_calibration", self.num_calibration, 2)
         if self.num_approach is not None:
             whole("num_approach", self.num_approach, 0)
-        if self.preconditioner is None and self.step_size is None:
+        if self.preconditioner is None and self.step_size is None and self.optimizer is None:
             raise InputError("plain gradient steps (preconditioner=None) need a step_size")
         if not 0.0 <= self.delta < 0.5:
             raise InputError(f"delta is {self.delta}; give a share of the box from 0 to below 0.5")
@@ -59,6 +79,35 @@ class IASGSettings:
         if self.blocks is not None and not self.blocks:
             raise InputError("blocks is empty; give at least one (sites, {plate: batch})")
 
+    def _check_optimizer(self):
+        if self.preconditioner is not None or self.step_size is not None:
+            name = "step_size" if self.step_size is not None else "preconditioner"
+            raise InputError(
+                f"an optimizer makes the whole step, and {name} is given as well; leave one of "
+                "the two out"
+            )
+        if self.calibration is not None:
+            raise InputError(
+                "calibration knows the covariance of steps without memory, and an optimizer may "
+                "have one; leave calibration or the optimizer out"
+            )
+
+    def _check_calibration(self):
+        if self.preconditioner == "calibrated" or not self.scale_likelihood:
+            raise InputError(
+                "calibration needs steps on the density of all data; use preconditioner='newton' "
+                "and scale_likelihood=True"
+            )
+        if self.conditionals:
+            raise InputError(
+                f"calibration covers sites that move by gradients, and {sorted(self.conditionals)} "
+                "are drawn exactly; put them into a block, or leave calibration out"
+            )
+        if self.calibration != "sandwich" and self.step_size is not None:
+            raise InputError(
+                f"calibration={self.calibration!r} chooses the step_size; leave step_size out"
+            )
+
 
 def bound_algorithm(
     settings: IASGSettings,
@@ -68,41 +117,134 @@ def bound_algorithm(
     conditionals,
     initial,
     data,
+    *,
+    planned: Sequence[bool],
+    instead: str,
     default_approach=0,
     **transforms,
 ) -> BoundAlgorithm:
-    """Choose window, bounds and step sizes, and build the algorithm with them."""
+    """Choose windows, bounds and step sizes, and build the algorithm with them.
+
+    `planned` says of every block whether its batch was chosen here and not by the user, and
+    `instead` names the sampler to use where a window is too short.
+    """
     moving = {s for block in blocks for s in block.sites}
     bounds = {}
     for site in sorted(moving & set(boxes)):
         low, high = boxes[site]
         margin = settings.delta * (high - low if high < math.inf else 1.0)
         bounds[site] = (low + margin, high - margin)
-    fractions = [block.fraction for block in blocks]
-    if settings.window == "matched":
-        window = matched_window(fractions, replace=settings.replace)
-    elif settings.window == "pass":
-        window = math.ceil(max(1.0 / f for f in fractions) - 1e-9)
-    else:
-        window = settings.window
+    windows = _windows(settings, blocks, planned)
+    steps = _step_sizes(settings, blocks, bounds, windows)
+    calibrates = None
+    if settings.calibration is not None:
+        check_calibrated(blocks, bounds, conditionals, initial, data, instead)
+        # One window for all: their averages are corrected together.
+        windows = dict.fromkeys(windows, max(windows.values()))
+        default_approach = default_approach or 1000
+        calibrates = calibrating(
+            log_joint,
+            blocks,
+            window=max(windows.values()),
+            replace=settings.replace,
+            kind=settings.calibration,
+            step_size=None if settings.step_size is None else steps,
+            newton=settings.preconditioner == "newton",
+        )
     num_approach = default_approach if settings.num_approach is None else settings.num_approach
     algorithm = iasg(
         log_joint,
         blocks,
         initial=initial,
-        step_size=_step_sizes(settings, blocks, bounds, window),
-        window=window,
+        step_size=steps,
+        window=windows,
         bounds=bounds,
         boundary=settings.boundary,
         replace=settings.replace,
         conditionals=conditionals,
         approach=adam_approach(blocks, bounds, num_approach) if num_approach else None,
+        calibrating=calibrates,
+        optimizer=settings.optimizer,
         report_variance=settings.report_variance,
     )
-    return BoundAlgorithm(algorithm, data, window=window, **transforms)
+    # A correction makes up for a short window.
+    told = settings.window == "matched" and settings.calibration is None
+    caution = _caution(blocks, windows, instead) if told else ""
+    return BoundAlgorithm(
+        algorithm,
+        data,
+        window=max(windows.values()),
+        windows=windows,
+        caution=caution,
+        **transforms,
+    )
 
 
-def _step_sizes(settings, blocks, bounds, window):
+def check_calibrated(blocks, bounds, conditionals, initial, data, instead) -> None:
+    """Refuse to calibrate where the theory of it does not hold, in one sentence each."""
+    if bounds:
+        raise InputError(
+            f"calibration is for sites without bounds, and {min(bounds)!r} is on a box, where "
+            f"averages do not follow the posterior; leave calibration out, or use {instead}"
+        )
+    if conditionals:
+        raise InputError(
+            f"calibration covers sites that move by gradients, and {sorted(conditionals)} are "
+            "drawn exactly; fix them, or leave calibration out"
+        )
+    for block in blocks:
+        if len(block.plates) != 1:
+            raise InputError(
+                f"calibration needs exactly one plate a block, and the block of "
+                f"{block.sites[0]!r} has {len(block.plates)}"
+            )
+    start = jax.eval_shape(lambda: initial(jax.random.key(0), data))
+    size = sum(start[s].size for block in blocks for s in block.sites)
+    if size > MAX_CALIBRATED:
+        raise InputError(
+            f"the blocks have {size} coordinates together, too many to measure the covariance of "
+            f"their gradients (at most {MAX_CALIBRATED}); leave calibration out, or use {instead}"
+        )
+
+
+def _windows(settings, blocks, planned) -> dict[str, int]:
+    """Return how many iterates of every site a draw averages."""
+    fractions = [block.fraction for block in blocks]
+    if settings.window == "matched" and settings.optimizer is not None:
+        windows = [max(ENOUGH, math.ceil(max(1.0 / f for f in fractions) - 1e-9))] * len(blocks)
+    elif settings.window == "matched":
+        windows = matched_windows(fractions, planned, replace=settings.replace)
+    elif settings.window == "pass":
+        windows = [math.ceil(max(1.0 / f for f in fractions) - 1e-9)] * len(blocks)
+    else:
+        windows = [settings.window] * len(blocks)
+    return {s: t for block, t in zip(blocks, windows, strict=True) for s in block.sites}
+
+
+def _caution(blocks, windows, instead) -> str:
+    """Say of which plates too few iterates are averaged; empty where there are enough of all."""
+    short = []
+    for block in blocks:
+        window = windows[block.sites[0]]
+        if window < ENOUGH:
+            cases = " and ".join(
+                f"{batch} of the {size} cases of plate {plate!r}"
+                for plate, (size, batch) in block.plates.items()
+            )
+            iterates = "1 iterate" if window == 1 else f"{window} iterates"
+            short.append(f"{iterates} of {', '.join(block.sites)}, from {cases or 'all cases'}")
+    if not short:
+        return ""
+    return (
+        f"a draw of IASG averages only {'; and '.join(short)}: fewer than {ENOUGH}, too few for "
+        f"its theory; use {instead} instead, or give smaller batches where the plate has "
+        f"{ENOUGH_CASES} cases or more"
+    )
+
+
+def _step_sizes(settings, blocks, bounds, windows):
+    if settings.optimizer is not None:
+        return {}
     given = settings.step_size
     sites = [s for block in blocks for s in block.sites]
     if isinstance(given, Mapping):
@@ -116,7 +258,7 @@ def _step_sizes(settings, blocks, bounds, window):
         factors = dict.fromkeys(sites, 1.0)
     else:
         factors = {
-            s: matched_step_size(window, block.fraction, replace=settings.replace)
+            s: matched_step_size(windows[s], block.fraction, replace=settings.replace)
             for block in blocks
             for s in block.sites
         }

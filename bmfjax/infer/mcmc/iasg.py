@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from bmfjax.infer.mcmc.blocks import IASGSettings
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
@@ -19,7 +21,10 @@ from bmfjax.infer.mcmc.relaxed import (
 )
 
 #: What the state tells of a window, as `IASGInfo` has it.
-STATISTICS = ("clamped", "gradient", "gradient_variance")
+STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")
+#: Where calibration is told to be doubtful: averages with less than this share of the posterior's
+#: standard deviation, and a curvature that differs by more than this within the posterior.
+LEAST_RATIO, MOST_DEPARTURE = 0.2, {"step": 0.1, "sandwich": 0.1, "top-up": 0.3}
 
 
 class IASG(AlgorithmKernel):
@@ -40,23 +45,30 @@ class IASG(AlgorithmKernel):
         ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
         Give static arguments by ``functools.partial``.
     blocks : sequence, optional
-        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself.
+        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself. A
+        batch of None is chosen as in `batch_size`.
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
-        ``{"rows": ..., "columns": ...}``. Default: an eighth of the cases, but at
-        least four per factor and at most half.
-    preconditioner : {"newton", "calibrated", None}
-        "newton": the inverse curvature of the block (Gram matrix for
-        `relaxed_bmf`, Hessian otherwise). "calibrated": the elementwise steps of
-        Gonsior 2019, algorithm 3.1. None: plain gradient steps.
+        ``{"rows": ..., "columns": ...}``. Default: the largest with which a draw
+        averages eight iterates and has the limit variance, at most a
+        thirteenth of the cases (see `bmfjax.kernels.sgmcmc.step_size.averaging_batch`). A plate of
+        less than 64 cases allows no such batch: half its cases or less are taken,
+        fewer iterates are averaged, and a warning says so.
+    preconditioner : {"auto", "newton", "calibrated", None}
+        "auto": "newton" without an `optimizer`, and None with one. "newton": the
+        inverse curvature of the block (Gram matrix for `relaxed_bmf`, Hessian
+        otherwise). "calibrated": the elementwise steps of Gonsior 2019, algorithm
+        3.1. None: plain gradient steps.
     step_size : float or mapping, optional
         Factor on the preconditioned gradient, for all sites or by site. Default
         with "newton": the step for which a window average has the limit variance;
         with "calibrated": 1. Needed where `preconditioner` is None.
     window : int or {"matched", "pass"}
-        Iterates in an average: a number; or the most for which a step of at most
-        one half gives every block the limit variance; or one pass over the data,
-        the largest N/S rounded up (Gonsior 2019).
+        Iterates in an average: a number; or eight for a block with the default
+        batch, and for another the most for which a step of at most one half gives
+        it the limit variance; or one pass over the data, the largest N/S rounded up
+        (Gonsior 2019). Blocks may have different windows: a draw takes as many
+        steps as the longest. `windows` has those in use.
     boundary : {"clamp", "reflect"}
         For sites on a box: what happens to an iterate that leaves it. Not "reflect"
         with "newton".
@@ -79,7 +91,26 @@ class IASG(AlgorithmKernel):
         from any start, and none otherwise.
     report_variance : bool
         Collect the variance of the gradient over the cases of a minibatch, from
-        single-case gradients by ``vmap``, in the field `gradient_variance`.
+        single-case gradients by ``vmap``, in the field `gradient_variance`; of
+        `relaxed_bmf` also the field `sandwich`: by how much the standard deviations
+        of long averages differ from the posterior's, given the other factor matrix
+        and away from bounds.
+    calibration : {None, "step", "sandwich", "top-up"}
+        Measure curvature A and gradient noise C at the mode, from single-case
+        gradients by ``vmap``, instead of assuming C = A (see
+        `bmfjax.kernels.sgmcmc.calibration`). "step": steps for which the variance of
+        a draw is the posterior's, on average over the coordinates of a block.
+        "sandwich": draws are moved by an affine map that gives them the covariance
+        of the posterior, :math:`A^{-1}`. "top-up": the same, and normal noise is
+        added to every step where the gradients have too little. Right where the density is nearly
+        quadratic with constant curvature and no bounds: refused for sites on a box,
+        and a warning tells of a curvature that changes. Up to 256 coordinates.
+        The field `sandwich` has the standard deviations before correction, by
+        theory, over the posterior's, and ``last_state.inner.calibration`` the rest.
+    optimizer : optax.GradientTransformation, optional
+        Makes the steps, such as ``optax.sgd(1e-4)``, from the gradient of minus the
+        log joint density of all data, as a minibatch estimates it. Its state is
+        part of the kernel's. Give a constant learning rate; see the notes.
 
     Raises
     ------
@@ -87,26 +118,50 @@ class IASG(AlgorithmKernel):
         For options that do not fit each other; at the first run, for blocks that
         do not fit the model.
 
+    Warns
+    -----
+    UserWarning
+        Once, if a window that was matched is shorter than eight iterates.
+
     Notes
     -----
     Unlike those of HMC, `init_params` of ``MCMC.run`` are values in the model's
     own, constrained space. Sites without a box move and are averaged in
     unconstrained coordinates.
 
+    Without `calibration` draws may be far from the posterior where a prior says more
+    than the cases do, or where there are few cases a coordinate: steps may even leave
+    for infinity. ``calibration="top-up"`` is the safest choice without bounds.
+
+    The covariance of long averages does not depend on the step rule as long as the
+    rule is linear in the gradients and does not change: plain and preconditioned
+    gradient steps, ``optax.sgd``, with momentum :math:`\beta` as well (its effective
+    step is the learning rate over :math:`1-\beta`). For Adam, RMSprop and others that
+    divide by a running mean of squares it holds only approximately, the better the
+    longer that mean; not for clipped or signed gradients, and not for schedules:
+    steps that decay leave too little spread. With an optimizer the window is one pass
+    over the data, and at least eight; averages reach their spread only where
+    learning rate x curvature x window is large in every direction.
+
     Examples
     --------
     >>> import functools, bmfjax
     >>> from jax import random
     >>> from numpyro.infer import MCMC
-    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> data = (random.uniform(random.key(0), (80, 64)) < 0.3).astype(float)
     >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
     >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=10, progress_bar=False)
     >>> mcmc.run(random.key(1), data)
     >>> mcmc.get_samples()["usage"].shape
-    (10, 30, 2)
+    (10, 80, 2)
+    >>> mcmc.sampler.windows
+    {'basis': 8, 'usage': 8}
     """
 
     _statistics = ("clamped",)
+    _cautioned = False
+    #: Iterates that a draw averages, by site; None before the first run.
+    windows: dict[str, int] | None = None
 
     def __init__(
         self,
@@ -114,7 +169,7 @@ class IASG(AlgorithmKernel):
         blocks: Sequence | None = None,
         *,
         batch_size: int | Mapping[str, int] | None = None,
-        preconditioner: str | None = "newton",
+        preconditioner: str | None = "auto",
         step_size: float | Mapping[str, float] | None = None,
         window: int | str = "matched",
         boundary: str = "clamp",
@@ -125,8 +180,12 @@ class IASG(AlgorithmKernel):
         num_calibration: int = 2500,
         num_approach: int | None = None,
         report_variance: bool = False,
+        calibration: str | None = None,
+        optimizer: optax.GradientTransformation | None = None,
     ):
         self._model = model
+        if preconditioner == "auto":
+            preconditioner = "newton" if optimizer is None else None
         self._settings = IASGSettings(
             blocks=None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks),
             batch_size=batch_size,
@@ -141,6 +200,8 @@ class IASG(AlgorithmKernel):
             num_calibration=num_calibration,
             num_approach=num_approach,
             report_variance=report_variance,
+            calibration=calibration,
+            optimizer=optimizer,
         )
 
     @classmethod
@@ -187,6 +248,14 @@ class IASG(AlgorithmKernel):
             report_variance=report_variance,
         )
 
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """Return the first state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        state = super().init(rng_key, num_warmup, init_params, model_args, model_kwargs)
+        found = state.inner.calibration
+        if found is not None and not isinstance(found.departure, jax.core.Tracer):
+            _warn_of(found, self._settings.calibration)
+        return state
+
     def get_diagnostics_str(self, state):
         """Return a few words for the progress bar."""
         return f"{super().get_diagnostics_str(state)}, clamped {float(state.clamped):.0%}"
@@ -202,6 +271,14 @@ class IASG(AlgorithmKernel):
             lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
             (args, kwargs),
         )
+        bound = self._bound(args, kwargs)
+        self.windows = dict(bound.windows)
+        if bound.caution and not self._cautioned:
+            self._cautioned = True
+            warnings.warn(bound.caution, UserWarning, stacklevel=2)
+        return bound
+
+    def _bound(self, args, kwargs):
         settings, arguments = self._settings, relaxed_arguments(self._model, args, kwargs)
         if arguments is not None and has_standard_blocks(settings):
             return bind_relaxed(self._model, settings, arguments, args, kwargs)
@@ -209,3 +286,25 @@ class IASG(AlgorithmKernel):
         if arguments is not None:
             learned = plate_conditionals(arguments, settings.conditionals)
         return bind_plates(self._model, settings, args, kwargs, learned)
+
+
+def _warn_of(calibration, kind):
+    """Tell where a correction rests on an assumption that does not hold."""
+    departure = float(jnp.max(calibration.departure))
+    if not departure <= MOST_DEPARTURE[kind]:
+        warnings.warn(
+            f"the curvature of the log density changes by {departure:.0%} within the posterior, "
+            "and calibration takes it as constant; check standard deviations against NUTS",
+            UserWarning,
+            stacklevel=3,
+        )
+    least = {n: float(jnp.min(r)) for n, r in calibration.ratio.items()}
+    site = min(least, key=least.get)
+    if kind == "sandwich" and not least[site] >= LEAST_RATIO:
+        warnings.warn(
+            f"averages of {site!r} have {least[site]:.0%} of the posterior's standard deviation "
+            "by their gradients' noise, because the prior says more of it than the cases do; "
+            "the correction stretches what is left; use calibration='top-up'",
+            UserWarning,
+            stacklevel=3,
+        )

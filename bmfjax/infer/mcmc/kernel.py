@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,9 @@ class BoundAlgorithm(NamedTuple):
     # Between the coordinates in which sites move and the model's own.
     constrain: Callable[[dict], dict] = dict
     unconstrain: Callable[[dict], dict] = dict
-    window: int = 1  # iterates that one draw averages
+    window: int = 1  # steps that one draw takes
+    windows: Mapping[str, int] = MappingProxyType({})  # iterates that it averages, by site
+    caution: str = ""  # what a user should be told once
 
 
 class KernelState(NamedTuple):

@@ -26,6 +26,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.sgmcmc.iasg import Block
+from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.models.relaxed import box
 
 #: A dense Hessian of a block is formed up to this many coordinates.
@@ -129,9 +130,10 @@ def bind_plates(
         for name, draw in ({**learned, **given}).items()
     }
     newton = settings.preconditioner == "newton"
+    given = _with_batches(sites, settings)
     check_blocks(
         sites,
-        settings.blocks,
+        given,
         conditionals,
         replace=settings.replace,
         newton=newton,
@@ -141,7 +143,7 @@ def bind_plates(
         plate_block(
             model, sites, names, batches, newton=newton, scale_likelihood=settings.scale_likelihood
         )
-        for names, batches in settings.blocks
+        for names, batches in given
     ]
 
     def log_joint(position, data, inverse_temperature):
@@ -158,10 +160,32 @@ def bind_plates(
         conditionals,
         start,
         (args, kwargs),
+        planned=[None in batches.values() for _, batches in settings.blocks],
+        instead="NUTS",
         # The relaxed model's Newton steps are stable from anywhere; another model's need not be.
         default_approach=1000 if newton else 0,
         constrain=functools.partial(constrain, sites),
         unconstrain=functools.partial(unconstrain, sites),
+    )
+
+
+def _with_batches(sites: ModelSites, settings: IASGSettings) -> tuple:
+    """Return the blocks with a batch where None was given, for a window of enough iterates."""
+    return tuple(
+        (
+            names,
+            {
+                p: default_batch(
+                    sites.plates.get(p, 1),
+                    sum(math.prod(sites.shapes.get(n, ())) for n in names),
+                    replace=settings.replace,
+                )
+                if batch is None
+                else batch
+                for p, batch in batches.items()
+            },
+        )
+        for names, batches in settings.blocks
     )
 
 
@@ -214,12 +238,16 @@ def plate_block(
     def gradient(position, indices, data, inverse_temperature):
         return gradient_at(position, indices, data, powers(inverse_temperature, batches))
 
-    def gradient_and_variance(position, indices, data, inverse_temperature):
+    def case_gradients(position, indices, data, inverse_temperature):
         # The mean over cases of N times each case's gradient (plus the prior's) is the
-        # minibatch gradient itself, so that one vmap serves both.
-        (plate, cases), count = next(iter(indices.items())), next(iter(batches.values()))
+        # minibatch gradient itself.
+        ((plate, cases),) = indices.items()
         likelihood = powers(inverse_temperature, batches)
-        each = jax.vmap(lambda i: gradient_at(position, {plate: i[None]}, data, likelihood))(cases)
+        return jax.vmap(lambda i: gradient_at(position, {plate: i[None]}, data, likelihood))(cases)
+
+    def gradient_and_variance(position, indices, data, inverse_temperature):
+        each = case_gradients(position, indices, data, inverse_temperature)
+        (count,) = batches.values()
         mean = jax.tree.map(lambda g: g.mean(0), each)
         return mean, jax.tree.map(lambda g: g.var(0) / count, each)
 
@@ -246,6 +274,7 @@ def plate_block(
         plates={p: (sites.plates[p], b) for p, b in batches.items()},
         gradient=gradient,
         gradient_and_variance=gradient_and_variance,
+        case_gradients=case_gradients,
         curvature=hessian if newton else None,
         direction=direction if newton else None,
     )

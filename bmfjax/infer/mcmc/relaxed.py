@@ -17,6 +17,7 @@ from bmfjax.kernels.relaxed import density as relaxed_kernel
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
 from bmfjax.kernels.sgmcmc.relaxed_blocks import relaxed_blocks
+from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.models.nmf import nmf, nmf_priors
 from bmfjax.models.relaxed import (
     exponential,
@@ -174,7 +175,14 @@ def bind_relaxed(
     density = relaxed_density(arguments)
     data = matrix_data(arguments["data"], arguments["observed"])
     sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
-    batches = _batches(settings, sizes, arguments["rank"])
+    given = _given_batches(settings, sizes)
+    batches = {
+        p: default_batch(n, arguments["rank"], replace=settings.replace)
+        if given[p] is None else given[p]
+        for p, n in sizes.items()
+    }  # fmt: skip
+    for plate, batch in batches.items():
+        check_batch(sizes, plate, batch, settings.replace)
     blocks = relaxed_blocks(
         density,
         data.values.shape,
@@ -190,6 +198,8 @@ def bind_relaxed(
         relaxed_conditionals(density),
         lambda key, data: latent_values(model, key, args, kwargs),
         data,
+        planned=[given[plate] is None for plate in ("rows", "columns")],
+        instead="the exact TruncatedGibbs (sampler='gibbs' of bmfjax.fit)",
     )
 
 
@@ -208,19 +218,14 @@ def plate_conditionals(arguments: dict, given: Mapping) -> dict[str, Callable]:
     return {n: on_matrix(d) for n, d in relaxed_conditionals(relaxed_density(arguments)).items()}
 
 
-def _batches(settings, sizes, rank):
+def _given_batches(settings, sizes) -> dict:
+    """Return the batch of every plate as the user gave it, None where it is to be chosen."""
     if settings.blocks is not None:
         batches = {p: b for _, plates in settings.blocks for p, b in plates.items()}
     elif isinstance(settings.batch_size, Mapping):
         batches = dict(settings.batch_size)
-    elif settings.batch_size is not None:
-        batches = dict.fromkeys(sizes, settings.batch_size)
     else:
-        # An eighth of the cases, or enough for a well-conditioned Gram matrix, but at most
-        # half: steps as long as a full batch asks for leave the quadratic region.
-        batches = {p: max(1, -(-n // 8), min(-(-n // 2), 4 * rank)) for p, n in sizes.items()}
+        batches = dict.fromkeys(sizes, settings.batch_size)
     if set(batches) != set(sizes):
         raise InputError(f"batch_size names {sorted(batches)}; it must name 'rows' and 'columns'")
-    for plate, batch in batches.items():
-        check_batch(sizes, plate, batch, settings.replace)
     return batches

@@ -43,12 +43,13 @@ def to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior`, `sample_stats` (with `lp`, the log joint density) and
-        `observed_data`, where masked entries are NaN.
+        `observed_data`, where masked entries are NaN. Of `IASG` the posterior has the
+        attribute `window`: how many iterates a draw averages.
 
     Examples
     --------
     >>> import functools, bmfjax
-    >>> data = (jax.random.uniform(jax.random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> data = (jax.random.uniform(jax.random.key(0), (80, 64)) < 0.3).astype(float)
     >>> kernel = bmfjax.IASG(functools.partial(bmfjax.models.relaxed_bmf, rank=2))
     >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=10, progress_bar=False)
     >>> mcmc.run(jax.random.key(1), data)
@@ -75,8 +76,21 @@ def to_arviz(
         log_likelihood=likelihood,
         dims=dims,
         coords=coords,
-        attrs=standard_attributes("numpyro", sampling_time=sampling_time),
+        attrs=standard_attributes("numpyro", sampling_time=sampling_time)
+        | window_attributes(getattr(mcmc.sampler, "windows", None) or {}),
     )
+
+
+def window_attributes(windows: Mapping[str, int]) -> dict[str, int]:
+    """Return the smallest window of averages as "window", and each by site where they differ.
+
+    >>> window_attributes({"usage": 2, "basis": 8})
+    {'window': 2, 'window_usage': 2, 'window_basis': 8}
+    """
+    if not windows:
+        return {}
+    by_site = {f"window_{s}": t for s, t in windows.items()}
+    return {"window": min(windows.values())} | (by_site if len(set(windows.values())) > 1 else {})
 
 
 def _sites(model, args, kwargs):

@@ -20,6 +20,8 @@ What it leaves invariant
     of clamped iterates does not follow the truncated posterior. The share of
     clamped coordinates is therefore reported with every draw.
 
+    C and A can be measured, and draws corrected by them: see `bmfjax.kernels.sgmcmc.calibration`.
+
 Constant steps scaled by the curvature are stable near a mode. `adam_approach` brings a start there.
 """
 
@@ -54,6 +56,12 @@ class Block(NamedTuple):
     gradient_and_variance : callable or None
         Same arguments; the gradient, and the variance of that estimate over the
         cases of a minibatch, from the gradients of single cases: two dicts.
+    case_gradients : callable or None
+        Same arguments, with the indices of one plate: ``{site: (case, ...)}``, the estimate
+        from each case alone. Its mean over the cases is `gradient` there.
+    sandwich : callable or None
+        ``sandwich(position, data, inverse_temperature) -> {site: array}``: standard
+        deviations of long averages, by noise and curvature there, over the posterior's.
     curvature : callable or None
         ``curvature(position, data, inverse_temperature)``: what `direction` needs
         to know of the density's curvature; taken once a window, on all data.
@@ -69,6 +77,8 @@ class Block(NamedTuple):
     gradient_and_variance: Callable[..., tuple[dict, dict]] | None = None
     curvature: Callable[..., Any] | None = None
     direction: Callable[..., dict] | None = None
+    case_gradients: Callable[..., dict] | None = None
+    sandwich: Callable[..., dict] | None = None
 
     @property
     def fraction(self) -> float:
@@ -77,11 +87,17 @@ class Block(NamedTuple):
 
 
 class IASGState(NamedTuple):
-    """`position`: the last iterate; `average`: the draw; `step_size`: per site."""
+    """`position`: the last iterate; `average`: the draw; `step_size`: per site.
+
+    `calibration`: what was measured at the start (a `Calibration` of
+    `bmfjax.kernels.sgmcmc.calibration`), or None. `optimizer`: its state, one a block, or None.
+    """
 
     position: dict
     average: dict
     step_size: dict
+    calibration: Any = None
+    optimizer: Any = None
 
 
 class IASGInfo(NamedTuple):
@@ -98,12 +114,30 @@ class IASGInfo(NamedTuple):
     clamped : () float
         Share of the bounded coordinates that were held at a bound (or
         reflected), mean over the window.
+    sandwich : dict
+        Standard deviation of the averages before correction, by theory, over that of the
+        posterior, per site. Measured at the start with calibration; with `report_variance`
+        at the draw, where a block knows it; else empty.
     """
 
     log_joint: jax.Array
     gradient: dict
     gradient_variance: dict
     clamped: jax.Array
+    sandwich: dict
+
+
+class Calibrating(NamedTuple):
+    """How `iasg` measures at the start, and what it makes of it; see `...sgmcmc.calibration`."""
+
+    #: ``measure(key, position, data) -> (position, step sizes, Calibration)``
+    measure: Callable[[jax.Array, dict, Any], tuple[dict, dict, Any]]
+    #: ``curvatures(Calibration, position)``, of every block.
+    curvatures: Callable[[Any, dict], Sequence[jax.Array]]
+    #: ``correct(Calibration, average) -> (draw, Calibration)``, or None.
+    correct: Callable[[Any, dict], tuple[dict, Any]] | None
+    #: ``noise(Calibration, position, block, key) -> {site: array}``, added to each step, or None.
+    noise: Callable[..., dict] | None = None
 
 
 def iasg(
@@ -112,12 +146,14 @@ def iasg(
     *,
     initial: Callable[[jax.Array, Any], dict],
     step_size: Mapping[str, float] | Callable[[jax.Array, dict, Any], dict],
-    window: int,
+    window: int | Mapping[str, int],
     bounds: Mapping[str, tuple[float, float]],
     boundary: str = "clamp",
     replace: bool = True,
     conditionals: Mapping[str, Callable[..., jax.Array]] | None = None,
     approach: Callable[[jax.Array, dict, Any], dict] | None = None,
+    calibrating: Calibrating | None = None,
+    optimizer: optax.GradientTransformation | None = None,
     report_variance: bool = False,
 ) -> Algorithm:
     """Build the algorithm from a density, its block gradients and settings.
@@ -133,8 +169,9 @@ def iasg(
     step_size : mapping or callable
         A number or array per site, or ``step_size(key, position, data)`` that
         measures it once at the start (see `bmfjax.kernels.sgmcmc.step_size`).
-    window : int
-        Number T of iterates that one draw averages.
+    window : int or mapping
+        Number T of iterates that one draw averages; ``{site: T}`` where sites differ: a
+        draw then takes the largest number of steps, and averages the last T of them.
     bounds : mapping
         ``{site: (low, high)}`` for the sites on a box.
     boundary : {"clamp", "reflect"}
@@ -147,6 +184,12 @@ def iasg(
     approach : callable, optional
         ``approach(key, position, data) -> position``, applied to the start (see
         `bmfjax.kernels.sgmcmc.iasg.adam_approach`).
+    calibrating : Calibrating, optional
+        Measures curvature, noise and steps at the start instead of `step_size`, and perhaps
+        corrects draws.
+    optimizer : optax.GradientTransformation, optional
+        Makes the steps of each block from its gradient, instead of `step_size` and the
+        block's `direction`.
     report_variance : bool
         Also report the case variance of the gradient (needs `gradient_and_variance`).
 
@@ -180,23 +223,47 @@ def iasg(
     """
     put_back = {"clamp": _clamp, "reflect": _reflect}[boundary]
     draws_exactly = dict(conditionals or {})
+    moving = [s for block in blocks for s in block.sites]
+    windows = dict(window) if isinstance(window, Mapping) else dict.fromkeys(moving, window)
+    num_steps = max(windows.values())
 
     def init(key, position, data):
         key_start, key_approach, key_scale = random.split(key, 3)
         if position is None:
-            position = initial(key_start, data)
+            # In types of their own: a weak one would change at the first step.
+            position = {
+                s: jnp.asarray(v, jnp.result_type(v)) for s, v in initial(key_start, data).items()
+            }
         else:
             position = _given_start(position, jax.eval_shape(lambda k: initial(k, data), key_start))
         position = {s: jnp.clip(v, *bounds[s]) if s in bounds else v for s, v in position.items()}
         if approach is not None:
             position = approach(key_approach, position, data)
-        steps = step_size(key_scale, position, data) if callable(step_size) else dict(step_size)
+        measured, rule = None, None
+        if calibrating is not None:
+            position, steps, measured = calibrating.measure(key_scale, position, data)
+        elif optimizer is not None:
+            steps = {}
+            rule = tuple(optimizer.init({s: position[s] for s in b.sites}) for b in blocks)
+        else:
+            steps = step_size(key_scale, position, data) if callable(step_size) else step_size
         # Arrays: the state must keep its dtypes from step to step.
         steps = {s: jnp.asarray(h, position[s].dtype) for s, h in steps.items()}
-        return IASGState(position, position, steps)
+        return IASGState(position, position, steps, measured, rule)
 
-    def move(block, position, steps, gradient, curvature):
-        """One step of one block; also how many coordinates were held at a bound."""
+    def counted(site, t, value):
+        """Return an iterate, or zero before the window of a site that has a shorter one."""
+        if windows[site] == num_steps:
+            return value
+        return jnp.where(t >= num_steps - windows[site], value, 0.0)
+
+    def proposed(block, position, steps, gradient, curvature, rule):
+        """Return where one step takes a block, bounds aside, and the optimizer's next state."""
+        if optimizer is not None:
+            here = {s: position[s] for s in block.sites}
+            descent = {s: -gradient[s] for s in block.sites}
+            updates, rule = optimizer.update(descent, rule, here)
+            return optax.apply_updates(here, updates), rule
         direction = gradient
         if block.direction is not None:
             free = {
@@ -206,26 +273,49 @@ def iasg(
                 for s in block.sites
             }
             direction = block.direction(gradient, free, curvature)
-        moved, held = dict(position), jnp.zeros(())
+        return {s: position[s] + steps[s] * direction[s] for s in block.sites}, rule
+
+    def move(block, position, *how):
+        """One step of one block; also how many coordinates were held at a bound."""
+        moved, rule = proposed(block, position, *how)
+        held = jnp.zeros(())
         for s in block.sites:
-            moved[s] = position[s] + steps[s] * direction[s]
             if s in bounds:
                 moved[s], out = put_back(moved[s], *bounds[s])
                 held = held + jnp.sum(out)
-        return moved, held
+        return position | moved, rule, held
+
+    def curvatures_of(state, data, inverse_temperature):
+        if calibrating is not None:  # constant, as the theory of the correction has it
+            return calibrating.curvatures(state.calibration, state.position)
+        # Own sites at the last draw: where the curvature follows the last iterate its noise and the
+        # step's are correlated, which shifts the mean (Ma, Chen, Fox 2015).
+        places = [state.position | {s: state.average[s] for s in b.sites} for b in blocks]
+        return [
+            b.curvature and b.curvature(at, data, inverse_temperature)
+            for b, at in zip(blocks, places, strict=True)
+        ]
+
+    def sandwich_of(measured, average, data, inverse_temperature):
+        if measured is not None:
+            return measured.ratio
+        found = {}
+        for block in blocks if report_variance else ():
+            if block.sandwich is not None:
+                found |= block.sandwich(average, data, inverse_temperature)
+        return found
 
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_exact = random.split(key)
+        key_noise = random.fold_in(key_exact, len(draws_exactly))
         steps = state.step_size
-        draw = _window_minibatches(key_cases, blocks, window, replace)
-        curvatures = [
-            b.curvature and b.curvature(state.position, data, inverse_temperature) for b in blocks
-        ]
-        moving = [s for block in blocks for s in block.sites]
+        draw = _window_minibatches(key_cases, blocks, num_steps, replace)
+        curvatures = curvatures_of(state, data, inverse_temperature)
         num_boxed = sum(state.position[s].size for s in moving if s in bounds)
 
         def body(t, carry):
-            position, total, gradients, variances, held = carry
+            position, total, gradients, variances, held, rules = carry
+            moved_rules = []
             for b, block in enumerate(blocks):
                 indices = {plate: draw[b, plate](t) for plate in block.plates}
                 here = (position, indices, data, inverse_temperature)
@@ -234,27 +324,40 @@ def iasg(
                     variances = variances | {s: variances[s] + variance[s] for s in block.sites}
                 else:
                     gradient = block.gradient(*here)
-                position, out = move(block, position, steps, gradient, curvatures[b])
+                how = (steps, gradient, curvatures[b], rules and rules[b])
+                if calibrating is not None and calibrating.noise is not None:
+                    at = random.fold_in(random.fold_in(key_noise, t), b)
+                    noise = calibrating.noise(state.calibration, position, b, at)
+                    position = position | {s: position[s] + noise[s] for s in block.sites}
+                position, rule, out = move(block, position, *how)
+                moved_rules.append(rule)
                 gradients = gradients | {s: gradients[s] + gradient[s] for s in block.sites}
                 held = held + out
-            total = {s: total[s] + position[s] for s in moving}
-            return position, total, gradients, variances, held
+            total = {s: total[s] + counted(s, t, position[s]) for s in moving}
+            return position, total, gradients, variances, held, rules and tuple(moved_rules)
 
         zeros = {s: jnp.zeros_like(state.position[s]) for s in moving}
-        carry = (state.position, zeros, zeros, zeros if report_variance else {}, jnp.zeros(()))
-        position, total, gradients, variances, held = lax.fori_loop(0, window, body, carry)
+        variances = zeros if report_variance else {}
+        carry = (state.position, zeros, zeros, variances, jnp.zeros(()), state.optimizer)
+        position, total, gradients, variances, held, rules = lax.fori_loop(
+            0, num_steps, body, carry
+        )
 
-        average = position | {s: total[s] / window for s in moving}
+        average = position | {s: total[s] / windows[s] for s in moving}
+        measured = state.calibration
+        if calibrating is not None and calibrating.correct is not None:
+            average, measured = calibrating.correct(measured, average)
         for i, (s, conditional) in enumerate(sorted(draws_exactly.items())):
             value = conditional(random.fold_in(key_exact, i), average, data, inverse_temperature)
             average, position = average | {s: value}, position | {s: value}
         info = IASGInfo(
             log_joint=log_joint(average, data, inverse_temperature),
-            gradient={s: g / window for s, g in gradients.items()},
-            gradient_variance={s: v / window for s, v in variances.items()},
-            clamped=held / (window * max(num_boxed, 1)),
+            gradient={s: g / num_steps for s, g in gradients.items()},
+            gradient_variance={s: v / num_steps for s, v in variances.items()},
+            clamped=held / (num_steps * max(num_boxed, 1)),
+            sandwich=sandwich_of(measured, average, data, inverse_temperature),
         )
-        return IASGState(position, average, steps), info
+        return IASGState(position, average, steps, measured, rules), info
 
     def observe(state, info):
         named = {f"gradient_{s}": g for s, g in info.gradient.items()}

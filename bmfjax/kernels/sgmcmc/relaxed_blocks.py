@@ -44,6 +44,27 @@ def _factor_case_variance(target, other, values, observed, weight):
     return weight**2 * size * jnp.maximum(second - mean * mean, 0.0)
 
 
+def _factor_sandwich(target, other, values, observed, precision, curvature):
+    r"""Return the ratios of standard deviations of one factor matrix: long averages, posterior.
+
+    .. math:: \frac{(A^{-1}C_jA^{-1})_{kk}}{(A^{-1})_{kk}} = \frac{\tau^2\sum_i r_{ij}^2
+              (A^{-1}y_i)_k^2 - (A^{-1}g_j)_k^2/N}{(A^{-1})_{kk}},
+
+    squared, for line j, given the other factor matrix: with the residuals r, the precision
+    :math:`\tau`, :math:`g_j = \tau\sum_i r_{ij}y_i` and one curvature A for all lines. Arrays are
+    as in `_factor_gradient`, of all N cases.
+    """
+    inverse = jnp.linalg.inv(curvature)
+    residual = values - other @ target.T
+    if observed is not None:
+        residual = residual * observed
+    lines = other @ inverse
+    square = transposed_product(residual * residual, lines * lines)
+    total = transposed_product(residual, lines)
+    variance = precision**2 * (square - total * total / len(other))
+    return jnp.sqrt(jnp.maximum(variance, 0.0) / jnp.diagonal(inverse))
+
+
 def relaxed_blocks(
     density: RelaxedDensity,
     shape: tuple[int, int],
@@ -96,11 +117,19 @@ def relaxed_blocks(
         def direction(gradient, free, curvature):
             return {target: newton_direction(gradient[target], free[target], curvature)}
 
+        def sandwich(position, data, inverse_temperature):
+            values, observed = oriented(target, data)
+            tau = inverse_temperature * density.noise_precision(position)
+            curvature = gram(position, data, inverse_temperature)
+            here = (position[target], position[other], values, observed)
+            return {target: _factor_sandwich(*here, tau, curvature)}
+
         return Block(
             sites=(target,),
             plates={plate: (size, count)},
             gradient=gradient,
             gradient_and_variance=gradient_and_variance,
+            sandwich=sandwich,
             curvature=gram if newton else None,
             direction=direction if newton else None,
         )

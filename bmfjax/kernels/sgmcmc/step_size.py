@@ -1,7 +1,20 @@
-"""Step sizes for IASG: as calibrated in the thesis, and matched to the window."""
+r"""Step sizes for IASG: as calibrated in the thesis, and matched to the window.
+
+An average has the right spread only if batch, step and window fit each other. Given the
+share S/N of the data in a batch and the window T, `matched_step_size` has the Newton step.
+A batch can also be too small: the curvature of S cases is not that of all, and the step,
+which takes it for that of all, is then longer in some directions than it should be. For r
+normal coordinates a case this multiplies the variance by
+
+.. math:: k = \frac{2-\epsilon}{2-\epsilon\,(1+(r+1)/S)},
+
+and the iterates leave for infinity where the denominator is not positive. `averaging_batch`
+chooses the batch for a window of `ENOUGH` iterates with both in mind.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +24,17 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.sgmcmc.iasg import Block, draw_minibatch
+
+#: Iterates of which a draw is an average, at least, and the cases of a plate that allow it.
+ENOUGH, ENOUGH_CASES = 8, 64
+#: Longer steps leave the region in which the density is quadratic: with half a Newton step the
+#: iterates spread by N/(3S) posterior variances, with a whole one by N/S.
+LONGEST_STEP = 0.5
+#: The same of batches that are chosen here: the iterates then spread by less than two posterior
+#: variances. A smaller batch with a shorter step sees as much data for as many effective draws.
+PLANNED_STEP = 0.25
+#: The noise of the curvature may widen the draws by so much more than it does with single cases.
+MOST_INFLATION = 1.1
 
 
 def calibrated_step_size(
@@ -95,9 +119,14 @@ def variance_ratio(step_size: float, window: int, fraction: float, *, replace: b
     :math:`r(x)=1-(1-e^{-x})/x`, :math:`x=\epsilon T`). The step is in (0, 2), `window` is T and
     `fraction` S/N. Without replacement the noise is smaller by 1 - S/N.
     """
-    a = 1.0 - step_size
     if not 0.0 < step_size < 2.0:
         raise InputError(f"step_size is {step_size}; give a value strictly between 0 and 2")
+    return unchecked_variance_ratio(step_size, window, fraction, replace=replace)
+
+
+def unchecked_variance_ratio(step_size, window: int, fraction: float, *, replace: bool = True):
+    """Return `variance_ratio` of a step that may be traced, and in (0, 2)."""
+    a = 1.0 - step_size
     finite = 1.0 - 2.0 * a * (1.0 - a**window) / (window * (1.0 - a * a))
     noise = 1.0 if replace else 1.0 - fraction
     return noise * finite / (fraction * window)
@@ -123,11 +152,69 @@ def matched_step_size(window: int, fraction: float, *, replace: bool = True) -> 
 def matched_window(fractions: Sequence[float], *, replace: bool = True) -> int:
     """Return the longest window whose matched steps stay at or below one half, at least 1.
 
-    Longer steps leave the region in which the density is quadratic: with half a
-    Newton step the iterates spread by N/(3S) posterior variances, with a whole one
-    by N/S. `fractions` holds S/N of every block.
+    `fractions` holds S/N of every block.
     """
     for window in range(int(1.0 / max(fractions)), 1, -1):
-        if all(matched_step_size(window, f, replace=replace) <= 0.5 for f in fractions):
+        if all(matched_step_size(window, f, replace=replace) <= LONGEST_STEP for f in fractions):
             return window
     return 1
+
+
+def matched_windows(
+    fractions: Sequence[float], planned: Sequence[bool], *, replace: bool = True
+) -> list[int]:
+    """Return the window of every block: as long as its batch allows.
+
+    A block whose batch is `planned` by `averaging_batch` averages `ENOUGH` iterates. Of the
+    others none averages more than the one that can average least, or than `ENOUGH`.
+    """
+    longest = [matched_window([f], replace=replace) for f in fractions]
+    most = max(ENOUGH, min(longest))
+    return [
+        min(own, ENOUGH if chosen else most) for own, chosen in zip(longest, planned, strict=True)
+    ]
+
+
+def curvature_inflation(step_size: float, batch: int, coordinates: int) -> float:
+    """Return by how much the noise of a minibatch's curvature multiplies the variance.
+
+    `coordinates` is the number r of them that a case informs together. Infinite where the
+    iterates leave for infinity.
+    """
+    left = 2.0 - step_size * (1.0 + (coordinates + 1) / batch)
+    return (2.0 - step_size) / left if left > 0.0 else math.inf
+
+
+def averaging_batch(size: int, coordinates: int, *, replace: bool = True) -> int | None:
+    """Return the largest batch with which an average of `ENOUGH` iterates has the right spread.
+
+    Its matched step is at most `PLANNED_STEP`, and the noise of its curvature widens the draws by
+    at most `MOST_INFLATION` times what that of single cases would. None where a plate of `size`
+    cases is too small: fewer than `ENOUGH_CASES`, or too few for so many coordinates.
+    """
+
+    def inflation(batch):
+        step = matched_step_size(ENOUGH, batch / size, replace=replace)
+        return curvature_inflation(step, batch, coordinates)
+
+    if size < ENOUGH_CASES or math.isinf(inflation(1)):
+        return None
+    # The batch for which the longest step is the matched one.
+    ratio = variance_ratio(PLANNED_STEP, ENOUGH, 1.0)
+    most = int(size * (ratio if replace else ratio / (1.0 + ratio)))
+    limit = MOST_INFLATION * inflation(1)
+    return next(batch for batch in range(most, 0, -1) if inflation(batch) <= limit)
+
+
+def small_batch(size: int, coordinates: int) -> int:
+    """Return the batch of a plate that is too small to average: an eighth of it, or enough.
+
+    Enough is four cases a coordinate, but at most half: steps as long as a full batch asks for
+    leave the quadratic region.
+    """
+    return max(1, -(-size // 8), min(-(-size // 2), 4 * coordinates))
+
+
+def default_batch(size: int, coordinates: int, *, replace: bool = True) -> int:
+    """Return `averaging_batch`, or `small_batch` where there is none."""
+    return averaging_batch(size, coordinates, replace=replace) or small_batch(size, coordinates)
