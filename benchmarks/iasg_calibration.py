@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from device import parse
 from numpyro.infer import MCMC, NUTS
 from record import write_record
 from sklearn import datasets
@@ -164,7 +165,7 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=8)
     parser.add_argument("--only", default="", help="problems whose name holds this")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     size = (options.samples, options.chains)
     rows = {}
     for name, problem in problems():

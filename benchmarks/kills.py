@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from device import parse
 from record import write_record
 
 import bmfjax
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0, help="of the seconds before a kill")
     parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = parse(parser)
     rng, kills, runs = np.random.default_rng(options.seed), [], 0
     with tempfile.TemporaryDirectory() as place:
         folders = [Path(place) / "unbroken"]
