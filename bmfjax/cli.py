@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bmfjax.errors import InputError
 
-INTERRUPTED = 130
+INTERRUPTED, DEFAULT_CHAINS = 130, 4
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -161,7 +161,8 @@ def _add_fit(commands, models) -> None:
     fit.add_argument(
         "--chain", type=_chains_of, metavar="C/N",
         help="run chain C of N alone, or chains C to D by C-D/N, such as 3/8 or 3-4/8; when all "
-        "are done, on whatever machines, bmfjax merge makes the fit (--samples auto is 1000)",
+        "are done, on whatever machines, bmfjax merge makes the fit (--samples auto is 1000; "
+        "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
@@ -205,7 +206,7 @@ def _chains_of(text):
     """Read "3/8" or "3-4/8": the numbers of the chains, and how many there are in all."""
     found = re.fullmatch(r"(\d+)(?:-(\d+))?/(\d+)", text)
     first, last, number = (int(n or 0) for n in found.groups()) if found else (0, 0, 0)
-    last = last or first
+    last = first if found and found[2] is None else last
     if not 1 <= first <= last <= number:
         raise argparse.ArgumentTypeError(
             f"{text!r} names no chain; give C/N, such as 3/8 for the third of eight, or C-D/N"
@@ -215,7 +216,7 @@ def _chains_of(text):
 
 def _add_sampling(parser) -> None:
     """Add what every fit of a command has in common."""
-    parser.add_argument("--chains", type=int, default=4, help="independent chains")
+    parser.add_argument("--chains", type=int, default=DEFAULT_CHAINS, help="independent chains")
     parser.add_argument(
         "--warmup", type=_number_or_auto, default="auto", metavar="N",
         help="steps before draws count; auto: as many as the draws ask for (1000 with a number of "
@@ -434,30 +435,26 @@ def _fit_apart(options) -> int:
     """Run some of the chains, and leave them where `bmfjax merge` finds them."""
     from bmfjax.families.apart import place_of
     from bmfjax.families.sampling import sampled
-    from bmfjax.store import holds_checkpoint, remove_checkpoint
 
     for name in ("tiles", "fdr", "export", "probability"):
         if getattr(options, name):
             raise InputError(f"--{name} is written by bmfjax merge; leave it out here")
     numbers, number = options.chain
+    if options.chains not in (number, DEFAULT_CHAINS):
+        raise InputError(
+            f"--chains is {options.chains}, and --chain names {number} in all; leave --chains out"
+        )
     data = _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     request = _asked(options, data, num_chains=number, chains=numbers)
     chains = request.chains()
-    place = place_of(request, chains, output)
-    if holds_checkpoint(place) and not (options.resume or options.overwrite):
-        raise InputError(
-            f"{place} already holds chains; go on with them by --resume, or begin anew by "
-            "--overwrite"
-        )
-    if options.resume and not holds_checkpoint(place):
-        raise InputError(f"{place} holds no chains to resume; run without --resume")
-    if options.overwrite and place.is_dir():
-        remove_checkpoint(place)
+    place, resume = place_of(
+        request, chains, output, resume=options.resume, overwrite=options.overwrite
+    )
     options.checkpoint, options.stage = place, BEFORE
     with sampled(
         request, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
-        resume=options.resume,
+        resume=resume,
     ) as stage:  # fmt: skip
         run = stage.run
     which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"
@@ -736,13 +733,14 @@ def _add_merge(commands) -> None:
 
 
 def _merge(options) -> int:
-    from bmfjax.families.apart import data_of
+    from bmfjax.families.apart import check_merge, data_of
     from bmfjax.fitting import merge
     from bmfjax.report.page import write_page
     from bmfjax.store import FILES, PAGE, check_files, check_output, hold, write
 
     _check_level(options)
     output, names = options.output or options.directory, (*FILES, PAGE)
+    check_merge(options.directory, output)
     check_output(output, options.overwrite, names)
     result = merge(options.directory, missing=options.missing)
     options.data = data_of(options.directory)

@@ -149,9 +149,10 @@ def fit(
         Run only these of the `num_chains` chains, by their numbers from 1, such as ``[3]``: one
         part of a fit whose parts run in processes or on machines that do not talk to each other.
         With `checkpoint`, a folder that is the same for all of them, `bmfjax.merge` then makes one
-        fit of all chains, whose draws are those of a run with all of them, bit for bit. Chains
-        that run apart cannot look at each other: `num_samples` "auto" is 1,000. A single chain
-        costs nearly as much as two side by side, since it is run twice to have the same sums:
+        fit of all chains, whose draws are those of a run with all of them, bit for bit on CPUs of
+        one kind. With `resume` chains go on where they are stored, and begin where they are not.
+        Chains that run apart cannot look at each other: `num_samples` "auto" is 1,000. A single
+        chain costs nearly as much as two side by side, since it is run twice to have the same sums:
         give a process two or more where there are few. Not for the logistic model and sampler
         "smc", whose runs end together.
     checkpoint : path, optional
@@ -224,7 +225,7 @@ def fit(
     )
     made = request.chains()
     if chains is not None and checkpoint is not None:
-        checkpoint = place_of(request, made, checkpoint)
+        checkpoint, resume = place_of(request, made, checkpoint, resume=resume)
     return finish(
         request,
         made,

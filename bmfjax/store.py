@@ -321,6 +321,22 @@ def refuse_in_use(directory: str | os.PathLike) -> None:
             pass
 
 
+def is_in_use(directory: str | os.PathLike) -> bool:
+    """Say whether a run writes to a directory; the lock is left as it is."""
+    path = Path(directory) / LOCK
+    if not path.is_file():
+        return False
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:  # such as a copy that cannot be written to
+        return False
+    lock.release()
+    return False
+
+
 @contextlib.contextmanager
 def _locked(folder):
     path = folder / LOCK

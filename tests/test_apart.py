@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpyro.distributions as dist
@@ -114,6 +116,56 @@ def test_a_part_that_was_stopped_is_named_and_goes_on_with_the_same_draws(tmp_pa
     assert_same(bmfjax.merge(tmp_path), whole())
 
 
+def asked_for(**more):
+    request = ask(
+        small_fits.ones(), small_fits.RANK, chains=[1], num_chains=4, sampler_options=JOINT, **more
+    )
+    return request, request.chains()
+
+
+def test_processes_that_start_at_once_do_not_refuse_each_other(tmp_path):
+    request, chains = asked_for()
+    barrier = threading.Barrier(6)
+
+    def start(_):
+        barrier.wait()
+        return apart.place_of(request, chains, tmp_path)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert set(threads.map(start, range(6))) == {(tmp_path / "chains" / "1", False)}
+    assert {p.name for p in (tmp_path / "chains").iterdir()} == {
+        "request.json", "data.npz", "arrays.npz",
+    }  # fmt: skip
+
+
+def test_files_of_others_stay_and_lost_ones_come_back(tmp_path):
+    (top := tmp_path / "chains").mkdir()
+    (top / "data.npz").write_bytes(b"mine")
+    request, chains = asked_for()
+    with pytest.raises(InputError, match="no fit wrote it, so it is not replaced"):
+        apart.place_of(request, chains, tmp_path)
+    assert (top / "data.npz").read_bytes() == b"mine"
+    (top / "data.npz").unlink()
+    apart.place_of(request, chains, tmp_path)
+    (top / "data.npz").unlink()
+    with pytest.raises(InputError, match="run one of the chains again"):
+        bmfjax.merge(tmp_path)
+    apart.place_of(request, chains, tmp_path)
+    with pytest.raises(InputError, match="lacks chain 1"):
+        bmfjax.merge(tmp_path)
+
+
+def test_stored_chains_are_not_begun_anew_unasked(tmp_path):
+    part(tmp_path, [1], resume=True)  # begins, where nothing is stored
+    with pytest.raises(InputError, match=r"already holds chains; go on with them by resume=True"):
+        part(tmp_path, [1])
+    part(tmp_path, [1], resume=True)
+    for name in ("state.npz", "previous.npz"):
+        (tmp_path / "chains" / "1" / name).write_bytes(b"")
+    with pytest.raises(InputError, match=r"chain 1 \(its checkpoint is damaged\)"):
+        bmfjax.merge(tmp_path)
+
+
 def test_chains_of_another_fit_do_not_mix(tmp_path):
     part(tmp_path, [1])
     with pytest.raises(InputError, match="chains of another fit: seed is 0 there and 1 here"):
@@ -122,9 +174,10 @@ def test_chains_of_another_fit_do_not_mix(tmp_path):
     with pytest.raises(InputError, match="chain 1 is in two folders"):
         bmfjax.merge(tmp_path)
     request = tmp_path / "chains" / "request.json"
-    request.write_text(request.read_text()[:50])
-    with pytest.raises(InputError, match=r"request\.json is damaged"):
-        bmfjax.merge(tmp_path)
+    for text in (request.read_text()[:50], "[1, 2]", '{"a": 1}'):
+        request.write_text(text)
+        with pytest.raises(InputError, match=r"request\.json is damaged, or no fit wrote it"):
+            bmfjax.merge(tmp_path)
     with pytest.raises(InputError, match="holds no chains that ran apart"):
         bmfjax.merge(tmp_path / "elsewhere")
 
@@ -190,14 +243,17 @@ def test_a_prior_of_another_package_is_refused():
         named(Own(1.0, 1.0))
     with pytest.raises(InputError, match="'cell' is no distribution"):
         from_name("cell", {})
+    with pytest.raises(InputError, match="expanded or reshaped"):
+        named(dist.Beta(1.0, 2.0).expand([3]))
 
 
 def test_values_are_read_as_they_were_written():
     given = {"moves": ("birth", "xor"), "walls": [1, [2.5, None]], "at": np.arange(3), "is": True}
+    given |= {"block_size": np.int64(2)}
     arrays = {}
     again = _value(json.loads(json.dumps(_plain("given", given, arrays))), arrays)
     np.testing.assert_array_equal(again.pop("at"), given.pop("at"))
-    assert again == given and type(again["moves"]) is tuple
+    assert again == given and type(again["moves"]) is tuple and type(again["block_size"]) is int
     with pytest.raises(InputError, match="conditionals' is a function, which cannot be written"):
         _plain("given", {"conditionals": lambda: None}, {})
 
@@ -213,7 +269,7 @@ def test_start_and_known_factors_come_back(tmp_path):
     )  # fmt: skip
     chains = request.chains()
     assert request.num_samples == 1000  # "auto" needs to look at all chains
-    assert apart.place_of(request, chains, tmp_path) == tmp_path / "chains" / "2"
+    assert apart.place_of(request, chains, tmp_path) == (tmp_path / "chains" / "2", False)
     again = apart._read(tmp_path / "chains")
     assert again.chains().settings == {n: v for n, v in chains.settings.items() if n != "chains"}
     assert again.data.fingerprint() == request.data.fingerprint()
@@ -231,7 +287,15 @@ def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert main([*run, "--chain", "1/4"]) == 2
-    assert "already holds chains; go on with them by --resume" in capsys.readouterr().err
+    assert "already holds chains; go on with them by resume=True (--resume)" in (
+        capsys.readouterr().err
+    )
+    assert main([*run, "--chain", "2/4", "--chains", "3"]) == 2
+    assert "--chains is 3, and --chain names 4 in all" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path / "chains")]) == 2
+    assert "holds no chains that ran apart" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path), "--output", str(tmp_path / "chains" / "x")]) == 2
+    assert "is where the chains are" in capsys.readouterr().err
     assert main(["merge", str(tmp_path)]) == 2
     assert "lacks chain 2 (not there); chain 3 (not there)" in capsys.readouterr().err
     assert main([*run, "--chain", "2-3/4"]) == 0
@@ -247,7 +311,7 @@ def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
     assert "already holds a fit" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "2-1/3", "1,2/3", "a/b"])
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "3-0/4", "2-1/3", "1,2/3", "a/b"])
 def test_a_chain_that_is_none_is_refused(text, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "davis", "--chain", text])

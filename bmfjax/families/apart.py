@@ -26,10 +26,10 @@ from bmfjax.data.io.npz import matrix_fields, read_saved
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import Chains, Request
 from bmfjax.families.sampling import identity
-from bmfjax.infer.checkpoint import Checkpoint, Stored
+from bmfjax.infer.checkpoint import Checkpoint, DamagedCheckpoint, Stored
 from bmfjax.models.by_name import from_name, named
 from bmfjax.result import Fit
-from bmfjax.store import MARK, hold, holds_checkpoint, refuse_in_use
+from bmfjax.store import MARK, holds_checkpoint, is_in_use, is_of_fit
 
 CHAINS = "chains"
 REQUEST, DATA, ARRAYS = "request.json", "data.npz", "arrays.npz"
@@ -49,14 +49,25 @@ PLAIN = (
 GIVEN = ("priors", "init", "sampler_options")
 
 
-def place_of(request: Request, chains: Chains, folder: str | os.PathLike) -> Path:
-    """Return where the chains of a request go, and write there what was asked for.
+def place_of(
+    request: Request,
+    chains: Chains,
+    folder: str | os.PathLike,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> tuple[Path, bool]:
+    """Return where the chains of a request go, and whether they go on from what is stored there.
+
+    What was asked for is written beside them. Processes that start at the same moment all write it,
+    each file at once and with the same content: none waits for another.
 
     Raises
     ------
     InputError
         Where the chains need to know of each other while they run; where the folder holds chains of
-        another fit; where a prior or an option cannot be written.
+        another fit, other files, or these chains without `resume` or `overwrite`; where a prior or
+        an option cannot be written.
     """
     if not chains.apart:
         raise InputError(
@@ -64,13 +75,29 @@ def place_of(request: Request, chains: Chains, folder: str | os.PathLike) -> Pat
             "done, and chains that run apart do not know of each other; leave chains (--chain) out"
         )
     top = Path(folder) / CHAINS
-    whole = _shared(request, chains)
-    with hold(top):
-        if (top / REQUEST).is_file():
-            _compare(top, whole)
-        else:
-            _write(top, request, whole)
-    return top / "-".join(str(c) for c in request.chain_numbers)
+    whole, names = _shared(request, chains), (DATA, ARRAYS, REQUEST)
+    if (top / REQUEST).exists():
+        _compare(top, whole)
+    if not all((top / name).is_file() for name in names):
+        _check_free(top)
+        _write(top, request, whole)
+        _compare(top, whole)  # another fit may have begun at the same moment
+    place = top / "-".join(str(c) for c in request.chain_numbers)
+    stored = holds_checkpoint(place)
+    if stored and not (resume or overwrite):
+        raise InputError(
+            f"{place} already holds chains; go on with them by resume=True (--resume), or begin "
+            "anew in another folder (or by --overwrite)"
+        )
+    return place, resume and stored
+
+
+def check_merge(folder: str | os.PathLike, output: str | os.PathLike) -> None:
+    """Refuse a folder without chains, and to write a fit among them."""
+    top = Path(folder) / CHAINS
+    _read_json(top)
+    if Path(output).resolve().is_relative_to(top.resolve()):
+        raise InputError(f"{output} is where the chains are; give another directory")
 
 
 def data_of(folder: str | os.PathLike) -> Path:
@@ -94,14 +121,18 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     Returns
     -------
     Fit
-        With the draws, figures and verdict of one run with as many chains, bit for bit. Its
-        `seconds` are those of the slowest process.
+        With the draws, figures and verdict of one run with as many chains; on CPUs of one kind bit
+        for bit. Its `seconds` are those of the slowest process.
 
     Raises
     ------
     InputError
         Where the folder holds no chains, where chains are missing, not complete, or still running,
         where a chain is there twice, and where files are damaged or of other versions.
+
+    Notes
+    -----
+    Names of rows and columns are those of the process that came first.
 
     Examples
     --------
@@ -185,13 +216,15 @@ def _complete(top: Path, request: Request, chains: Chains) -> tuple[dict, list[s
 
 def _part(place, numbers, request, chains) -> tuple[str, Stored | None]:
     """Return what a process has stored; if nothing can be read, why."""
-    try:
-        refuse_in_use(place)
-    except InputError:
+    if is_in_use(place):
         return "it is still running", None
     if not holds_checkpoint(place):
         return "no step is stored", None
-    return "", Checkpoint(place, identity(request, chains) | {"chains": numbers}).contents()
+    store = Checkpoint(place, identity(request, chains) | {"chains": numbers})
+    try:
+        return "", store.contents()
+    except DamagedCheckpoint:
+        return "its checkpoint is damaged", None
 
 
 # ---- what was asked for ---------------------------------------------------------------------
@@ -209,8 +242,25 @@ def _compare(top, whole) -> None:
         if there.get(name) != whole.get(name):
             raise InputError(
                 f"{top} holds chains of another fit: {name} is {there.get(name)} there and "
-                f"{whole.get(name)} here; give the same data and options, or another folder"
+                f"{whole.get(name)} here; give the same data and options, or another folder (or "
+                f"delete {top}, with all its chains)"
             )
+
+
+def _check_free(top) -> None:
+    """Refuse files that are in the way, and make the folder."""
+    for path in (top / DATA, top / ARRAYS):
+        if os.path.lexists(path) and not is_of_fit(path):
+            raise InputError(
+                f"{path} is in the way: no fit wrote it, so it is not replaced; move it away, or "
+                "give another folder"
+            )
+    try:
+        top.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{top} cannot be written to: {error.strerror or error}; give another folder"
+        ) from error
 
 
 def _write(top, request: Request, whole: dict) -> None:
@@ -227,14 +277,19 @@ def _write(top, request: Request, whole: dict) -> None:
 
 def _read_json(top) -> dict:
     try:
-        return json.loads((top / REQUEST).read_text())
+        about = json.loads((top / REQUEST).read_text())
+        if not isinstance(about, dict) or "identity" not in about:
+            raise ValueError
+        return about
     except FileNotFoundError:
         raise InputError(
             f"{top.parent} holds no chains that ran apart; give the folder of bmfjax fit --chain, "
             "or the checkpoint of bmfjax.fit(..., chains=[...])"
         ) from None
     except ValueError as error:
-        raise InputError(f"{top / REQUEST} is damaged; run the chains again") from error
+        raise InputError(
+            f"{top / REQUEST} is damaged, or no fit wrote it; move it away and run the chains again"
+        ) from error
 
 
 def _read(top) -> Request:
@@ -245,15 +300,16 @@ def _read(top) -> Request:
             arrays = {n: stored[n] for n in stored}
         given = {n: _value(about[n], arrays) for n in GIVEN}
         anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
-        plain = {n: about[n] for n in PLAIN}
-        return Request(
-            FAMILIES[about["model"]], read_saved(top / DATA), **plain, **given, anchors=anchors
-        )
+        plain, data = {n: about[n] for n in PLAIN}, read_saved(top / DATA)
+        if data.fingerprint() != about["identity"]["data"]:
+            raise ValueError
+        return Request(FAMILIES[about["model"]], data, **plain, **given, anchors=anchors)
     except InputError:
         raise
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"what was asked for in {top} is incomplete or damaged; run the chains again"
+            f"what was asked for in {top} is incomplete or damaged; run one of the chains again, "
+            "which writes it anew"
         ) from error
 
 
@@ -269,7 +325,9 @@ def _plain(name: str, value: Any, arrays: dict) -> Any:
     if hasattr(value, "arg_constraints"):
         kind, arguments = named(value)
         return {"distribution": kind, "arguments": _plain(name, arguments, arrays)}
-    if isinstance(value, np.ndarray | np.generic | jax.Array) or hasattr(value, "__array__"):
+    if isinstance(value, np.generic):
+        return _plain(name, value.item(), arrays)
+    if isinstance(value, np.ndarray | jax.Array) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.kind in "biufUS":
             arrays[key := f"array-{len(arrays)}"] = array

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from bmfjax.data import InputError
@@ -83,7 +84,7 @@ def sampled(
         began = time.monotonic()
         stage = _stored(request, chains, store) if resume else Stage(chains, chains.run(request))
         stage.run.seconds += time.monotonic() - began
-        if store is not None:
+        if store is not None and not resume:
             store.check_room(stage.run)
         try:
             over = False
@@ -98,7 +99,8 @@ def sampled(
 
 def identity(request: Request, chains: Chains) -> dict:
     """Return what must be the same for the draws to be the same."""
-    return {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
+    here = {"data": request.data.fingerprint(), "platform": jax.default_backend()}
+    return {**here, **chains.settings, **versions_in_use()}
 
 
 class Stage(NamedTuple):

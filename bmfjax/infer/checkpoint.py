@@ -52,6 +52,10 @@ class Stored(NamedTuple):
     recorded: dict[str, dict[str, np.ndarray]]  # (chain, record, ...), as `ChainRun.restore` takes
 
 
+class DamagedCheckpoint(InputError):
+    """No state of a checkpoint is whole."""
+
+
 class _Damaged(Exception):
     """A file that is missing or is not as it was written."""
 
@@ -189,11 +193,11 @@ class Checkpoint:
         self._parts, self.earlier, self.steps_done = parts, stored.earlier, run.steps_done
         return run
 
-    def _lost(self, newest: _Damaged, previous: _Damaged) -> InputError:
+    def _lost(self, newest: _Damaged, previous: _Damaged) -> DamagedCheckpoint:
         files = dict.fromkeys(Path(str(damaged)).name for damaged in (newest, previous))
         there = [name for name in files if (self.folder / name).exists()]
         what = " and ".join(there or files)
-        return InputError(
+        return DamagedCheckpoint(
             f"the checkpoint in {self.folder} cannot be resumed: {what} "
             f"{'are' if len(there or files) > 1 else 'is'} missing or damaged, and no earlier "
             "checkpoint is whole; start the fit anew (--overwrite in place of --resume, or "

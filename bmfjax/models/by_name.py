@@ -59,6 +59,14 @@ def named(distribution: dist.Distribution) -> tuple[str, dict[str, Any]]:
             f"the prior {kind.__name__} does not keep its {', '.join(missing)}, and cannot be "
             "written to a file; give another, or run all chains together"
         )
+    again = kind(**given)
+    if (again.batch_shape, again.event_shape) != (
+        distribution.batch_shape, distribution.event_shape,
+    ):  # fmt: skip
+        raise InputError(
+            f"the prior {kind.__name__} was expanded or reshaped, which its arguments do not tell; "
+            "give arguments of the whole shape"
+        )
     return kind.__name__, given
 
 

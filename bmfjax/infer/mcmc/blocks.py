@@ -93,6 +93,11 @@ class IASGSettings:
             )
 
     def _check_calibration(self):
+        if self.preconditioner != "newton" and self.calibration != "sandwich":
+            raise InputError(
+                f"calibration={self.calibration!r} chooses the step for Newton steps; use "
+                "preconditioner='newton'"
+            )
         if self.preconditioner == "calibrated" or not self.scale_likelihood:
             raise InputError(
                 "calibration needs steps on the density of all data; use preconditioner='newton' "

@@ -289,8 +289,13 @@ class IASG(AlgorithmKernel):
 
 
 def _warn_of(calibration, kind):
-    """Tell where a correction rests on an assumption that does not hold."""
+    """Tell where a correction rests on an assumption that does not hold; refuse one that has none."""
     departure = float(jnp.max(calibration.departure))
+    if not np.isfinite(departure):
+        raise FloatingPointError(
+            "calibration found no mode where the log density is finite; give init_params nearer to "
+            "one, or more num_approach steps"
+        )
     if not departure <= MOST_DEPARTURE[kind]:
         warnings.warn(
             f"the curvature of the log density changes by {departure:.0%} within the posterior, "

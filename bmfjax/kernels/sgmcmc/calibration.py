@@ -235,7 +235,8 @@ def _newton(density, curvature_at, start):
         values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
         # The longest that is as good as any but for rounding.
         good = values >= jnp.max(values) - 1e-6 * jnp.abs(jnp.max(values))
-        return flat + lengths[jnp.argmax(good)] * move
+        step = lengths[jnp.argmax(good)] * move
+        return jnp.where(jnp.isfinite(jnp.max(values)), flat + step, flat)
 
     return lax.fori_loop(0, NUM_NEWTON, one, start)
 
