@@ -289,7 +289,7 @@ class IASG(AlgorithmKernel):
 
 
 def _warn_of(calibration, kind):
-    """Tell where a correction rests on an assumption that does not hold; refuse one that has none."""
+    """Tell where a correction rests on what does not hold, and refuse one that rests on nothing."""
     departure = float(jnp.max(calibration.departure))
     if not np.isfinite(departure):
         raise FloatingPointError(
