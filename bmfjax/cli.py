@@ -512,10 +512,14 @@ def _check_tiles(options) -> None:
     from bmfjax.fitting import Fit
 
     _check_level(options)
-    if options.tiles is not None and not Fit.of_model(options.model).has_tiles:
+    _check_has_tiles(options, Fit.of_model(options.model), options.model)
+
+
+def _check_has_tiles(options, fit, model) -> None:
+    """Refuse a table of tiles of a fit, or of a kind of fits, that has none."""
+    if options.tiles is not None and not fit.has_tiles:
         raise InputError(
-            f"--tiles is for models ormachine and relaxed, and the model is {options.model}; leave "
-            "it out"
+            f"--tiles is for models ormachine and relaxed, and the model is {model}; leave it out"
         )
 
 
@@ -744,11 +748,7 @@ def _merge(options) -> int:
     check_output(output, options.overwrite, names)
     result = merge(options.directory, missing=options.missing)
     options.data = data_of(options.directory)
-    if options.tiles is not None and not result.has_tiles:
-        raise InputError(
-            f"--tiles is for models ormachine and relaxed, and the model is {result.model}; leave "
-            "it out"
-        )
+    _check_has_tiles(options, result, result.model)
     with hold(output):
         check_files(output, options.overwrite, names)
         _check_tables(options, output, options.overwrite)

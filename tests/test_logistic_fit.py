@@ -12,7 +12,7 @@ import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import posterior_dataset, prediction_scores, split_rhat
 from bmfjax.families import FAMILIES, ask
-from bmfjax.families.base import versions_in_use
+from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.posterior.mixture import rhat
 from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_fit
@@ -137,8 +137,7 @@ def test_a_resumed_fit_is_the_unbroken_one(made, short, tmp_path, sampler):
     chains = request.chains()
     run = chains.run(request)
     run.advance(4)
-    identity = {"data": request.data.fingerprint(), **chains.settings, **versions_in_use()}
-    Checkpoint(tmp_path, identity).write(run)
+    Checkpoint(tmp_path, identity(request, chains)).write(run)
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
     np.testing.assert_array_equal(again.trace["elbo"], whole.trace["elbo"])

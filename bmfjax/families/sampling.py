@@ -34,24 +34,9 @@ OBJECTIVES = {
 }
 
 
-def finish(
-    request: Request,
-    chains: Chains,
-    *,
-    max_time: float | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike | None = None,
-    resume: bool = False,
-    patient: bool = False,
-) -> Fit:
-    """Sample, and return the result; the options are those of `bmfjax.fit`.
-
-    A `patient` run goes on beyond `max_time` until there are draws enough for a result.
-    """
-    with sampled(
-        request, chains, max_time=max_time, progress=progress, checkpoint=checkpoint,
-        resume=resume, patient=patient,
-    ) as stage:  # fmt: skip
+def finish(request: Request, chains: Chains, **options) -> Fit:
+    """Sample, and return the result; the options are those of `sampled`."""
+    with sampled(request, chains, **options) as stage:
         return request.family.result(request.of_result, stage.chains, stage.run)
 
 
@@ -68,7 +53,8 @@ def sampled(
 ) -> Iterator[Stage]:
     """Sample, and yield the last stage; its checkpoint is held until the work with it is done.
 
-    The options are those of `finish`.
+    The options are those of `bmfjax.fit`. A `patient` run goes on beyond `max_time` until there are
+    draws enough for a result.
     """
     if max_time is not None and not max_time > 0:
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
