@@ -202,6 +202,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--draws", type=int, default=10_000, help="of each repetition")
+    parser.add_argument(
+        "--warmup", type=int, default=0, help="draws of Gibbs before those; the paper has none"
+    )
     parser.add_argument("--kept", type=int, default=1000, help="draws that are compared")
     parser.add_argument("--quick", action="store_true", help="2 repetitions of 200, small sets")
     parser.add_argument(
@@ -221,14 +224,16 @@ def main() -> None:
         noise = 0.0 if options.exact else NOISE
         noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
         case = ways.Case(
-            problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept
-        )
+            problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept,
+            options.warmup,
+        )  # fmt: skip
         print(name, flush=True)
         rows = [r for r in options.rows if "walls" not in r or name in WALLED]
         tables[name], curves[name] = study(case, rows, options.seed)
         paper = {r: dict(zip(NAMES, v, strict=True)) for r, v in PAPER[name].items()}
         tables[name]["paper"] = paper
-        settings = {"noise": NOISE, "repetitions": options.repetitions, "draws": options.draws}
+        of_run = ("repetitions", "draws", "warmup")
+        settings = {"noise": NOISE} | {n: getattr(options, n) for n in of_run}
         figures = settings | {"compared": options.kept, "sets": tables}
         path = write_record(options.name, figures, options.output)
         draw(curves, (options.output or RESULTS) / f"{options.name}.png")

@@ -40,6 +40,7 @@ class Case(NamedTuple):
     repetitions: int
     draws: int
     kept: int
+    warmup: int = 0
 
 
 class Found(NamedTuple):
@@ -115,14 +116,14 @@ def gibbs(case: Case, seed: int, moves=(), walls=None) -> Found:
     traces = {"residual": 1} | ({} if walls is None else {"replica": 1, "swap_probability": 1})
     run = ChainRun(
         bound.algorithm, random.key(seed), bound.data, num_chains=case.repetitions,
-        num_warmup=0, num_samples=case.draws, position=_starts(case, seed),
+        num_warmup=case.warmup, num_samples=case.draws, position=_starts(case, seed),
         draws={"usage": every(case)}, trace=traces,
     )  # fmt: skip
     began = time.perf_counter()
     run.finish()
     trace = run.trace()
     extra = {n: trace[n] for n in traces if n != "residual"}
-    value = -0.5 * np.asarray(trace["residual"], float) / case.noise**2
+    value = -0.5 * np.asarray(trace["residual"][:, case.warmup :], float) / case.noise**2
     return Found(np.asarray(run.draws()["usage"]), value, time.perf_counter() - began, extra)
 
 

@@ -17,7 +17,9 @@ _RECALLED = {
     "batch, starts averaged": "all entries, starts averaged",
     "biased": "entries drawn: biased", "balanced": "entries drawn: balanced",
     "uniform": "entries drawn: uniform", "implicit LMF": "implicit, logistic, its defaults",
+    "implicit LMF, tuned": "implicit, logistic, tuned on these synthetic matrices",
     "implicit ALS": "implicit, alternating least squares, its defaults",
+    "implicit ALS, tuned": "implicit, alternating least squares, tuned on these synthetic matrices",
     "popularity": "popularity",
 }  # fmt: skip
 

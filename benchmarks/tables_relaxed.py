@@ -283,14 +283,19 @@ def nmf_coverage(records: Records):
         yield (
             f"The likelihood has a noise of {found['noise']}"
             f"{', and the data have none' if exact else ', as the data have'}. "
-            f"{found['repetitions']} repetitions of {found['draws']:,} draws, of which "
-            f"{found['compared']:,} are compared."
+            f"{found['repetitions']} repetitions of {found['draws']:,} draws"
+            f"{_warmup(found)}, of which {found['compared']:,} are compared."
         )
-        if not name.endswith("_exact"):
+        if name.endswith(("_small", "_large")):
             yield f"![Covering numbers of the sets, figures 5 to 10 of the paper]({name}.png)"
         for name_of_set, rows in found["sets"].items():
             yield f"### {name_of_set}"
             yield _covered(rows)
+
+
+def _warmup(found: dict) -> str:
+    number = found.get("warmup")
+    return f" (of Gibbs after {number:,} others)" if number else ""
 
 
 def _covered(rows: dict) -> str:

@@ -70,7 +70,7 @@ class SVIState(NamedTuple):
     bias: Statistics  # of precision () and shift ()
     updates: jax.Array  # () int32: minibatches so far
     chunks: jax.Array  # () int32: chunks of entries drawn so far
-    size: jax.Array  # () float: entries that a minibatch should have
+    size: jax.Array  # () float: entries that a minibatch should have; see `num_chunks`
 
 
 class _Sums(NamedTuple):
@@ -101,13 +101,21 @@ def init(posterior: lp.LogisticPosterior, prior: lp.LogisticPrior) -> SVIState:
     )  # fmt: skip
 
 
+def num_chunks(state: SVIState) -> jax.Array:
+    """Return how many chunks the next minibatch draws: () int32.
+
+    Its size is rounded up to whole chunks, since one that is drawn in part costs as much.
+    """
+    return jnp.maximum(jnp.ceil(state.size / CHUNK), 1.0).astype(jnp.int32)
+
+
 def step(key, state: SVIState, sampler: EntrySampler, prior: lp.LogisticPrior) -> SVIState:
     """Draw a minibatch of entries, average what they ask for, and step towards it.
 
     Precisions of the factors that are learned follow from the lines after it, but for the first
     `LEARN_AFTER` minibatches.
     """
-    chunks = jnp.maximum(jnp.ceil(state.size / CHUNK), 1.0).astype(jnp.int32)
+    chunks = num_chunks(state)
     sums = minibatch_sums(key, state.posterior, sampler, prior, chunks)
     drawn = (chunks * CHUNK).astype(state.size.dtype)
     precision = lp.prior_precision(prior, state.posterior.relevance, drawn.dtype)
@@ -221,7 +229,7 @@ def _add_chunk(key, sums, posterior, sampler, prior):
     return new
 
 
-def run(key, state: SVIState, sampler: EntrySampler, prior, num_chunks) -> SVIState:
+def run(key, state: SVIState, sampler: EntrySampler, prior, chunks) -> SVIState:
     """Take minibatches until at least so many chunks have been drawn in all.
 
     Compile it: ``jax.jit(run, static_argnames="prior")``.
@@ -231,7 +239,7 @@ def run(key, state: SVIState, sampler: EntrySampler, prior, num_chunks) -> SVISt
     def body(state):
         return step(random.fold_in(key, state.updates), state, sampler, prior)
 
-    return lax.while_loop(lambda s: s.chunks < num_chunks, body, state)
+    return lax.while_loop(lambda s: s.chunks < chunks, body, state)
 
 
 def estimated_elbo(posterior, entries: Entries, prior) -> jax.Array:
