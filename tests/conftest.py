@@ -1,11 +1,13 @@
 """Fixtures that the tests of several packages share."""
 
+import functools
 import gc
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 # The same programs are compiled by many tests, in workers and in processes that tests start:
 # compile each once. All of them inherit the directory, which is of this run alone, so that a test
@@ -73,7 +75,33 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
+_FITS = {}
+
+
+def _shared_fit(fit, *args, **options):
+    """Fit once what several examples fit: those of a shipped matrix, by its name."""
+    key = (args, tuple(sorted(options.items())))
+    try:
+        hash(key)
+    except TypeError:
+        return fit(*args, **options)
+    if key not in _FITS:
+        _FITS[key] = fit(*args, **options)
+    return _FITS[key]
+
+
+def _with_shared_fits(run):
+    import bmfjax
+
+    with mock.patch.object(bmfjax, "fit", functools.partial(_shared_fit, bmfjax.fit)):
+        run()
+
+
 def pytest_collection_finish(session):
+    # The examples of docstrings each begin with a fit, most of them with the same.
+    for item in session.items:
+        if hasattr(item, "dtest"):
+            item.runtest = functools.partial(_with_shared_fits, item.runtest)
     # Workers come to hold gigabytes of compiled programs, of which little is ever garbage: to look
     # through all of it again and again took a tenth of the time.
     gc.freeze()
