@@ -149,10 +149,10 @@ def logistic_recall(records: Records):
         yield f"{number(found['draws'], 0)} entries drawn, or {found['batch_updates']} rounds."
         rows = [
             [
-                label, row["repeats"], with_error(row["recall"], row["recall_error"], 4),
+                label, row["repeats"], with_error(row["recall"], row.get("recall_error"), 4),
                 number(PUBLISHED_RECALL.get(kind, {}).get(method)),
-                with_error(row["auc"], row["auc_error"], 4),
-                with_error(row["average_precision"], row["average_precision_error"], 4),
+                with_error(row["auc"], row.get("auc_error"), 4),
+                with_error(row["average_precision"], row.get("average_precision_error"), 4),
                 number(row.get("seconds"), 1),
             ]
             for method, label in _RECALLED.items()

@@ -1047,13 +1047,12 @@ def _generate(options) -> int:
         made.data,
         usage=made.usage,
         basis=made.basis,
-        clean=made.clean,
         overwrite=options.overwrite,
     )
-    flipped = int((made.data.dense() != made.clean).sum())
+    flipped = made.data.count_errors(made.usage, made.basis)
     print(
         f"{path}: {options.rows} x {options.columns}, rank {options.rank}, "
-        f"{int(made.clean.sum())} ones in the product, {flipped} entries flipped"
+        f"{made.num_clean_ones} ones in the product, {flipped} entries flipped"
     )
     return 0
 

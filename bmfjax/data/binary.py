@@ -6,12 +6,9 @@ from bmfjax.data import stores
 from bmfjax.data.bits import count_errors, pack_on_host, product_words
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
-from bmfjax.data.intake import as_table, read_store
+from bmfjax.data.intake import as_table, packed_store, read_store
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.table import NamedTable, locked
-
-#: Entries up to which words are kept once packed, and that are packed at a time to be compared.
-MAX_KEPT = 1 << 26
 
 
 class BinaryMatrix(NamedTable):
@@ -84,6 +81,50 @@ class BinaryMatrix(NamedTable):
         matrix._fill(store, row_names, column_names, row_labels, name)
         return matrix
 
+    @classmethod
+    def from_packed(
+        cls,
+        ones,
+        num_columns,
+        observed=None,
+        row_names=None,
+        column_names=None,
+        *,
+        row_labels=None,
+        name=None,
+    ):
+        """Make a matrix from packed words, and keep them: a bit an entry, where `values` take 8.
+
+        Parameters
+        ----------
+        ones : uint32 array (rows, ceil(num_columns / 32))
+            As `bmfjax.data.pack_bits` packs them: bit ``j % 32`` of word ``j // 32`` is entry j.
+        num_columns : int
+        observed : uint32 array of the same shape, optional
+            Bits of the observed entries; default: all.
+        row_names, column_names, row_labels, name
+            As for `BinaryMatrix`.
+
+        Returns
+        -------
+        BinaryMatrix
+
+        Raises
+        ------
+        InputError
+            If the words are not uint32 of this shape, bits beyond the last column or of missing
+            entries are set, nothing is observed, or names or labels do not fit.
+
+        Examples
+        --------
+        >>> BinaryMatrix.from_packed(np.array([[0b101], [0b110]], np.uint32), 3).dense(int)
+        array([[1, 0, 1],
+               [0, 1, 1]])
+        """
+        store = packed_store(ones, observed, num_columns)
+        names = checked_sides(store.shape, (row_names, column_names), (None, None))
+        return cls._from_store(store, *names, check_labels(row_labels, store.shape[0]), name)
+
     def _fill(self, store, row_names, column_names, row_labels, name):
         self._name_sides(row_names, column_names, row_labels, name)
         self._store = type(store)(*map(locked, store))
@@ -125,6 +166,11 @@ class BinaryMatrix(NamedTable):
         """Whether the matrix is kept as positions (it came from a sparse matrix), bool."""
         return isinstance(self._store, stores.SparseStore)
 
+    @property
+    def is_packed(self):
+        """Whether the matrix is kept as packed words (it came from them), bool."""
+        return isinstance(self._store, stores.PackedStore)
+
     def _missing_counts(self, axis):
         return self._store.missing_counts(axis)
 
@@ -148,6 +194,42 @@ class BinaryMatrix(NamedTable):
             f"{self._title()}: {self.num_rows} rows x {self.num_columns} columns, "
             f"{self.num_ones} ones ({100 * self.density:.3g} % of the observed entries){missing}"
         )
+
+    def at(self, rows, columns):
+        """Return whether single entries are ones, and whether they are missing.
+
+        Parameters
+        ----------
+        rows, columns : int arrays (entry,)
+
+        Returns
+        -------
+        ones, missing : bool arrays (entry,)
+
+        Examples
+        --------
+        >>> BinaryMatrix([[1, 0], [None, 1]]).at([0, 1], [0, 0])
+        (array([ True, False]), array([False,  True]))
+        """
+        return self._store.at(np.asarray(rows), np.asarray(columns))
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, which alone are formed.
+
+        Parameters
+        ----------
+        rows, columns : int arrays (part of the rows,) and (part of the columns,)
+
+        Returns
+        -------
+        ones, missing : bool arrays (part of the rows, part of the columns)
+
+        Examples
+        --------
+        >>> BinaryMatrix([[1, 0], [None, 1]]).part([1], [0, 1])
+        (array([[False,  True]]), array([[ True, False]]))
+        """
+        return self._store.part(np.asarray(rows), np.asarray(columns))
 
     # -- representations ----------------------------------------------------------------------
 
@@ -230,7 +312,7 @@ class BinaryMatrix(NamedTable):
                      observed=array([[7], [3]], dtype=uint32))
         """
         one_of("orientation", orientation, ("rows", "columns"))
-        if self.num_rows * self.num_columns > MAX_KEPT:
+        if self.num_rows * self.num_columns > stores.LARGE:
             return self._packed(orientation)
         return self._kept(("packed", orientation), lambda: self._packed(orientation))
 
@@ -260,7 +342,7 @@ class BinaryMatrix(NamedTable):
         1
         """
         words, errors = pack_on_host(basis.T), 0
-        step = max(1, MAX_KEPT // self.num_columns)
+        step = max(1, stores.LARGE // self.num_columns)
         for start in range(0, self.num_rows, step):
             rows = slice(start, start + step)
             product = product_words(usage[rows].T, words)

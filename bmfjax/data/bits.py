@@ -182,6 +182,11 @@ def zero_words(lines, entries):
     return np.zeros((lines, -(-entries // WORD)), dtype=np.uint32)
 
 
+def full_line(entries):
+    """Return the words of a line whose entries are all ones; the bits beyond them are zero."""
+    return pack_on_host(np.ones((1, entries), bool))[0]
+
+
 def pack_on_host(bits, transposed=False, words=None):
     """Pack as `pack_bits` does, by NumPy, some rows at a time: the device never sees the bytes.
 
@@ -228,11 +233,73 @@ def pack_csr(ones, transposed=False, words=None):
             part = part.tocsc()
         line = np.repeat(np.arange(len(part.indptr) - 1), np.diff(part.indptr))
         entry = part.indices.astype(np.int64)
-        _set_bits(words, *((line, entry + first) if transposed else (line + first, entry)))
+        set_bits(words, *((line, entry + first) if transposed else (line + first, entry)))
     return words
 
 
-def _set_bits(words, line, entry):
+def transpose_words(words, num_entries, transposed=None):
+    """Return packed lines as packed columns: the words of the transposed matrix.
+
+    Squares of 32 by 32 bits are transposed in five steps, of which each exchanges half of a square
+    with the other (Warren 2013, "Hacker's Delight", section 7-3), some of them at a time.
+
+    Parameters
+    ----------
+    words : uint32 array (lines, ceil(num_entries / 32))
+        Zeros beyond the last entry.
+    num_entries : int
+    transposed : uint32 array (num_entries, ceil(lines / 32)), optional
+        To be filled.
+
+    Returns
+    -------
+    uint32 array (num_entries, ceil(lines / 32))
+
+    Examples
+    --------
+    >>> transpose_words(np.array([[0b01], [0b11], [0b10]], np.uint32), 2).tolist()
+    [[3], [6]]
+    """
+    lines, width = words.shape
+    if transposed is None:
+        transposed = zero_words(num_entries, lines)
+    step = max(1, _BLOCK // (4 * WORD * max(width, 1)))  # squares of lines at a time
+    for first in range(0, transposed.shape[1], step):
+        some = words[first * WORD : (first + step) * WORD]
+        squares = np.zeros((-(-len(some) // WORD) * WORD, width), np.uint32)
+        squares[: len(some)] = some
+        squares = _turn_squares(squares.reshape(-1, WORD, width))
+        columns = squares.transpose(2, 1, 0).reshape(width * WORD, -1)
+        transposed[:, first : first + step] = columns[:num_entries]
+    return transposed
+
+
+def _turn_squares(squares):
+    """Transpose squares of bits, (squares, 32 lines, width), in place."""
+    for half in (16, 8, 4, 2, 1):
+        pairs = squares.reshape(len(squares), -1, 2, half, squares.shape[2])
+        upper, lower = pairs[:, :, 0], pairs[:, :, 1]
+        # The low half of every group of bits of one is the high half of the other's.
+        mask = np.uint32(sum(((1 << half) - 1) << k for k in range(0, WORD, 2 * half)))
+        change = ((upper >> np.uint32(half)) ^ lower) & mask
+        lower ^= change
+        upper ^= change << np.uint32(half)
+    return squares
+
+
+def bits_at(words, line, entry):
+    """Return single bits (cell,) bool of packed lines."""
+    word = words[line, np.asarray(entry) // WORD]
+    return (word >> (np.asarray(entry) % WORD).astype(np.uint32)) & 1 == 1
+
+
+def unpack_on_host(words, num_entries):
+    """Return the bits of packed lines, (lines, num_entries) bool, by NumPy."""
+    octets = np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
+    return np.unpackbits(octets, axis=1, count=num_entries, bitorder="little").view(bool)
+
+
+def set_bits(words, line, entry):
     """Set bits, given in the order of lines and entries."""
     place = line * words.shape[1] + entry // WORD
     bits = np.left_shift(np.uint32(1), (entry % WORD).astype(np.uint32))
@@ -285,9 +352,7 @@ def _unions(words):
 
 def product_on_host(usage, basis):
     """Return the Boolean product of two bool factors as a NumPy bool array (rows, columns)."""
-    words = product_words(usage.T, pack_on_host(basis.T)).astype("<u4", copy=False)
-    bits = np.unpackbits(words.view(np.uint8), axis=1, count=len(basis), bitorder="little")
-    return bits.view(bool)
+    return unpack_on_host(product_words(usage.T, pack_on_host(basis.T)), len(basis))
 
 
 def _check_two_axes(array, name):

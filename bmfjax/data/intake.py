@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bmfjax.data.bits import WORD, full_line
+from bmfjax.data.blocks import blocks
+from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
-from bmfjax.data.stores import DenseStore, canonical, sparse_store
+from bmfjax.data.stores import DenseStore, PackedStore, canonical, sparse_store
 
 
 def as_table(values):
@@ -48,6 +51,39 @@ def read_store(table, observed=None, row_names=None, column_names=None, repeats=
     else:
         store = _read_dense(table, observed, row_names, column_names)
     if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
+        raise nothing_observed("0 or 1")
+    return store
+
+
+def packed_store(ones, observed, num_columns):
+    """Check packed words and return them as a `PackedStore`."""
+    whole("num_columns", num_columns)
+    width = -(-num_columns // WORD)
+    for name, words in (("ones", ones), ("observed", observed)):
+        if name == "observed" and words is None:
+            continue
+        kind = getattr(words, "dtype", type(words).__name__)
+        if kind != np.uint32 or words.ndim != 2 or words.shape[1] != width or not len(words):
+            raise InputError(
+                f"{name} is {kind} of shape {np.shape(words)}; give uint32 words of shape "
+                f"(rows, {width}) for {num_columns} columns"
+            )
+        if (words[:, -1] & ~full_line(num_columns)[-1]).any():
+            raise InputError(
+                f"{name} has bits beyond column {num_columns}; set them to zero, or give "
+                "num_columns the number of entries that were packed"
+            )
+    if observed is not None:
+        if observed.shape != ones.shape:
+            raise InputError(
+                f"observed has {len(observed)} rows and ones {len(ones)}; give the same number"
+            )
+        if any((ones[some] & ~observed[some]).any() for some in blocks(len(ones), width)):
+            raise InputError("ones has bits set that observed has not; set them to zero")
+        if (observed == full_line(num_columns)).all():
+            observed = None
+    store = PackedStore(*(w if w is None else np.asarray(w) for w in (ones, observed)), num_columns)
+    if store.num_missing() == store.shape[0] * store.shape[1]:
         raise nothing_observed("0 or 1")
     return store
 

@@ -24,6 +24,8 @@ def rows_of(data, rows):
         "name": data.name,
     }
     if isinstance(data, BinaryMatrix):
+        if data.is_packed:
+            return BinaryMatrix._from_store(data._store.rows(rows), **names)
         store = _store(data.ones()[rows], data.missing()[rows], data.is_sparse)
         return BinaryMatrix._from_store(store, **names)
     if isinstance(data, RealMatrix):
@@ -50,6 +52,8 @@ def without_cells(data, i, j):
         "name": data.name,
     }
     if isinstance(data, BinaryMatrix):
+        if data.is_packed:
+            return BinaryMatrix._from_store(data._store.without(i, j), **names)
         hidden = sp.csr_array((np.ones(len(i), bool), (i, j)), shape=data.shape)
         missing = stores.canonical(data.missing() + hidden)
         return BinaryMatrix._from_store(_store(data.ones(), missing, data.is_sparse), **names)

@@ -1,9 +1,9 @@
-"""What a binary matrix is made of: its ones and its missing entries, dense or sparse.
+"""What a binary matrix is made of: its ones and its missing entries, dense, packed or sparse.
 
-Both stores answer the same questions, so that `BinaryMatrix` need not ask which one it holds. The
-dense one keeps a byte an entry. The sparse one keeps the positions of the ones and, of the missing
-and the observed entries, those that are fewer: a table in which nearly everything is missing costs
-no more than one in which nearly nothing is.
+All stores answer the same questions, so that `BinaryMatrix` need not ask which one it holds. The
+dense one keeps a byte an entry, the packed one a bit. The sparse one keeps the positions of the
+ones and, of the missing and the observed entries, those that are fewer: a table in which nearly
+everything is missing costs no more than one in which nearly nothing is.
 """
 
 import hashlib
@@ -12,10 +12,24 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from bmfjax.data.bits import PackedMatrix, pack_csr, pack_on_host, zero_words
+from bmfjax.data.bits import (
+    WORD,
+    PackedMatrix,
+    bits_at,
+    count_ones,
+    full_line,
+    pack_csr,
+    pack_on_host,
+    set_bits,
+    transpose_words,
+    unpack_on_host,
+    zero_words,
+)
 
 # Entries that the sparse store unfolds at a time when it turns a mask inside out.
 _BLOCK = 1 << 22
+#: Entries above which a matrix is large.
+LARGE = 1 << 26
 
 
 class DenseStore(NamedTuple):
@@ -63,6 +77,18 @@ class DenseStore(NamedTuple):
         if 2 * self.num_missing() <= self.ones.size:
             return "missing", canonical(self.missing)
         return "observed", canonical(~self.missing)
+
+    def at(self, i, j):
+        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        missing = np.zeros(len(i), bool) if self.missing is None else self.missing[i, j]
+        return self.ones[i, j] != 0, missing
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        ones = self.ones[np.ix_(rows, columns)] != 0
+        if self.missing is None:
+            return ones, np.zeros(ones.shape, bool)
+        return ones, self.missing[np.ix_(rows, columns)]
 
     def rows(self, some):
         """Return the store of some rows, a slice."""
@@ -136,6 +162,21 @@ class SparseStore(NamedTuple):
         """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
         return self.marks, self.mask
 
+    def at(self, i, j):
+        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        if self.mask is None:
+            return _at(self.ones, i, j), np.zeros(len(i), bool)
+        marked = _at(self.mask, i, j)
+        return _at(self.ones, i, j), ~marked if self.marks == "observed" else marked
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        ones = self.ones[rows][:, columns].toarray()
+        if self.mask is None:
+            return ones, np.zeros(ones.shape, bool)
+        marked = self.mask[rows][:, columns].toarray()
+        return ones, ~marked if self.marks == "observed" else marked
+
     def rows(self, some):
         """Return the store of some rows, a slice."""
         mask = None if self.mask is None else self.mask[some]
@@ -162,10 +203,138 @@ class SparseStore(NamedTuple):
         return SparseStore(canonical(self.ones.T), self.marks, mask)
 
 
+class PackedStore(NamedTuple):
+    """Ones, zero where missing, and observed entries or None, as words by row: see `bits`."""
+
+    ones: np.ndarray  # (rows, ceil(columns / 32)) uint32
+    observed: np.ndarray | None
+    num_columns: int
+
+    @property
+    def shape(self):
+        return len(self.ones), self.num_columns
+
+    def num_ones(self):
+        return int(count_ones(self.ones).sum())
+
+    def num_missing(self):
+        return 0 if self.observed is None else int(self.missing_counts(1).sum())
+
+    def missing_counts(self, axis):
+        """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
+        if self.observed is None:
+            return np.zeros(self.shape[1 - axis], dtype=np.int64)
+        if axis == 1:
+            return self.num_columns - count_ones(self.observed)
+        return len(self.ones) - count_ones(transpose_words(self.observed, self.num_columns))
+
+    def ones_array(self):
+        return unpack_on_host(self.ones, self.num_columns).view(np.uint8)
+
+    def missing_array(self):
+        if self.observed is None:
+            return None
+        return ~unpack_on_host(self.observed, self.num_columns)
+
+    def ones_csr(self):
+        return self._csr(self.ones, False)
+
+    def missing_csr(self):
+        if self.observed is None:
+            return sp.csr_array(self.shape, dtype=bool)
+        return self._csr(self.observed, True)
+
+    def _csr(self, words, others):
+        """Return the entries whose bits are set, or the others, made some rows at a time."""
+        step = max(1, _BLOCK // self.num_columns)
+        parts = (
+            unpack_on_host(words[start : start + step], self.num_columns) ^ others
+            for start in range(0, len(words), step)
+        )
+        return canonical(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
+
+    def smaller_mask(self):
+        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
+        if not self.num_missing():
+            return "missing", None
+        if 2 * self.num_missing() <= _size(self.shape):
+            return "missing", self.missing_csr()
+        return "observed", self._csr(self.observed, False)
+
+    def at(self, i, j):
+        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        ones = bits_at(self.ones, i, j)
+        if self.observed is None:
+            return ones, np.zeros(ones.shape, bool)
+        return ones, ~bits_at(self.observed, i, j)
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        return self.at(np.asarray(rows)[:, None], np.asarray(columns)[None])
+
+    def rows(self, some):
+        """Return the store of some rows, a slice."""
+        observed = None if self.observed is None else self.observed[some]
+        return PackedStore(self.ones[some], observed, self.num_columns)
+
+    def packed(self, transposed=False, room=zero_words):
+        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
+
+        def filled(words):
+            made = room(*(self.shape[::-1] if transposed else self.shape))
+            if transposed:
+                return transpose_words(words, self.num_columns, made)
+            made[:] = words
+            return made
+
+        return PackedMatrix(
+            filled(self.ones), None if self.observed is None else filled(self.observed)
+        )
+
+    def without(self, i, j):
+        """Return the store in which cells (cell,) are missing too."""
+        order = np.lexsort((j, i))
+        hidden = np.zeros_like(self.ones)
+        set_bits(hidden, i[order], j[order])
+        seen = full_line(self.num_columns) if self.observed is None else self.observed
+        return PackedStore(self.ones & ~hidden, seen & ~hidden, self.num_columns)
+
+    def tile_sums(self, usage, basis):
+        """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
+        ones, observed = (
+            None if words is None else _tile_bits(words, usage, basis)
+            for words in (self.ones, self.observed)
+        )
+        sizes = usage.sum(0, dtype=np.int64) * basis.sum(0, dtype=np.int64)
+        return ones, np.zeros_like(sizes) if observed is None else sizes - observed
+
+    def transpose(self):
+        turned = self.packed(transposed=True)
+        return PackedStore(turned.ones, turned.observed, len(self.ones))
+
+
+def _tile_bits(words, usage, basis):
+    """Count the set bits in each tile, some rows at a time: (rank,) int64."""
+    total = np.zeros(usage.shape[1], np.int64)
+    step = max(1, _BLOCK // words.shape[1])
+    for k, one in enumerate(pack_on_host(basis.T)):
+        rows = np.flatnonzero(usage[:, k])
+        for start in range(0, len(rows), step):
+            total[k] += count_ones(words[rows[start : start + step]] & one).sum()
+    return total
+
+
+def _at(matrix, i, j):
+    """Return entries (cell,) bool of a sparse matrix."""
+    found = matrix[i, j]
+    # SciPy returns an array or a sparse one, depending on its version.
+    return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
+
+
 def _turned(words, lines):
     """Turn marks of missing entries into marks of observed ones, in place."""
     # Inside a full line of ones, so that the bits beyond the last stay zero.
-    words ^= pack_on_host(np.ones((1, lines[1]), dtype=bool))
+    words ^= full_line(lines[1])
     return words
 
 
@@ -227,7 +396,13 @@ def complement(marked):
 
 
 def fingerprint(store):
-    """Return the sha256 of shape, ones and missing pattern: one for a dense and a sparse store."""
+    """Return the sha256 of shape, ones and missing pattern: one for every kind of store.
+
+    Positions are hashed where they are fewer bytes than a large matrix has as words.
+    """
+    number = store.num_ones()
+    if _size(store.shape) > LARGE and number * WORD > _size(store.shape):
+        return _fingerprint_of_words(store)
     digest = hashlib.sha256(b"bmfjax binary matrix, format 1\n")
     digest.update(np.array(store.shape, dtype="<i8").tobytes())
     marks, mask = store.smaller_mask()
@@ -238,6 +413,19 @@ def fingerprint(store):
         if part is not None:
             digest.update(np.ascontiguousarray(part.indptr, dtype="<i8"))
             digest.update(np.ascontiguousarray(part.indices, dtype="<i8"))
+    return digest.hexdigest()
+
+
+def _fingerprint_of_words(store):
+    digest = hashlib.sha256(b"bmfjax binary matrix, format 2\n")
+    digest.update(np.array(store.shape, dtype="<i8").tobytes())
+    is_whole = not store.num_missing()
+    digest.update(b"none" if is_whole else b"part")
+    step = max(1, LARGE // store.shape[1])
+    for start in range(0, store.shape[0], step):
+        words = store.rows(slice(start, start + step)).packed()
+        for part in (words.ones,) if is_whole else words:
+            digest.update(np.ascontiguousarray(part, dtype="<u4"))
     return digest.hexdigest()
 
 

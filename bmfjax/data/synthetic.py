@@ -6,6 +6,7 @@ Holmes, Titsias and Yau (2017). The random numbers are NumPy's, so that a seed g
 every device.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,9 +14,18 @@ from fractions import Fraction
 import numpy as np
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.bits import product_on_host
+from bmfjax.data.bits import (
+    count_ones,
+    pack_on_host,
+    product_on_host,
+    product_words,
+    zero_words,
+)
+from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
+from bmfjax.data.stores import LARGE
+from bmfjax.data.table import locked
 
 # Table 3.1 of the thesis: the probabilities (p+, p-) that a zero and a one are flipped.
 THESIS_NOISE = {"clean": (0.01, 0.05), "noisy": (0.05, 0.15)}
@@ -34,17 +44,27 @@ class Synthetic:
     Attributes
     ----------
     data : BinaryMatrix (rows, columns)
-        The matrix with noise; no entry is missing.
-    clean : bool array (rows, columns), read-only
-        The matrix without noise: the Boolean product of the factors.
+        The matrix with noise; no entry is missing. Above 2^26 entries it is kept as packed words,
+        a bit an entry, and made some rows at a time.
     usage : bool array (rows, rank), read-only
     basis : bool array (columns, rank), read-only
     """
 
     data: BinaryMatrix
-    clean: np.ndarray
     usage: np.ndarray
     basis: np.ndarray
+
+    @functools.cached_property
+    def clean(self) -> np.ndarray:
+        """The matrix without noise, the Boolean product: bool (rows, columns), read-only."""
+        return locked(product_on_host(self.usage, self.basis))
+
+    @functools.cached_property
+    def num_clean_ones(self) -> int:
+        """Ones of the matrix without noise, which is not formed."""
+        words = pack_on_host(self.basis.T)
+        parts = blocks(len(self.usage), words.shape[1])
+        return sum(int(count_ones(product_words(self.usage[p].T, words)).sum()) for p in parts)
 
 
 def generate_tiles(
@@ -110,9 +130,8 @@ def generate_tiles(
     rng = np.random.default_rng(whole("seed", seed, 0))
     usage = _tile_factor("rows", rows, rank, pattern_fraction, index_size, pattern_size, rng)
     basis = _tile_factor("columns", columns, rank, pattern_fraction, index_size, pattern_size, rng)
-    clean = product_on_host(usage, basis)
-    flip = rng.random(clean.shape) < np.where(clean, flip_one, flip_zero)
-    return _synthetic(clean ^ flip, clean, usage, basis, f"tiles {rows}x{columns} rank {rank}")
+    name = f"tiles {rows}x{columns} rank {rank}"
+    return _synthetic(usage, basis, (flip_zero, flip_one), rng, name)
 
 
 def thesis_matrix(kind, tiles="printed", seed=0):
@@ -188,9 +207,8 @@ def generate_product(rows, columns, rank, *, density=0.5, flip=0.0, seed=0):
     p = math.sqrt(1 - (1 - density) ** (1 / rank))
     usage = rng.random((rows, rank)) < p
     basis = rng.random((columns, rank)) < p
-    clean = product_on_host(usage, basis)
-    flipped = clean ^ (rng.random(clean.shape) < flip)
-    return _synthetic(flipped, clean, usage, basis, f"product {rows}x{columns} rank {rank}")
+    name = f"product {rows}x{columns} rank {rank}"
+    return _synthetic(usage, basis, (flip, flip), rng, name)
 
 
 def _tile_factor(side, size, rank, fraction, index_size, pattern_size, rng):
@@ -219,10 +237,18 @@ def _tile_factor(side, size, rank, fraction, index_size, pattern_size, rng):
     return factor
 
 
-def _synthetic(noisy, clean, usage, basis, name):
-    for array in (clean, usage, basis):
-        array.flags.writeable = False
-    return Synthetic(BinaryMatrix(noisy, name=name), clean, usage, basis)
+def _synthetic(usage, basis, flips, rng, name):
+    """Flip zeros and ones of the product with the two probabilities, some rows at a time."""
+    usage, basis = locked(usage), locked(basis)
+    shape = len(usage), len(basis)
+    is_large = shape[0] * shape[1] > LARGE
+    made = zero_words(*shape) if is_large else np.empty(shape, bool)
+    for some in blocks(*shape):
+        clean = product_on_host(usage[some], basis)
+        noisy = clean ^ (rng.random(clean.shape) < np.where(clean, flips[1], flips[0]))
+        made[some] = pack_on_host(noisy) if is_large else noisy
+    data = BinaryMatrix.from_packed(made, shape[1], name=name) if is_large else None
+    return Synthetic(data or BinaryMatrix(made, name=name), usage, basis)
 
 
 def _check_size(rows, columns, rank):

@@ -256,8 +256,7 @@ def representatives(data: BinaryMatrix) -> tuple[np.ndarray, np.ndarray]:
 def part_of(data, rows, columns) -> BinaryMatrix:
     if (len(rows), len(columns)) == data.shape:
         return data
-    ones = data.ones()[rows][:, columns].toarray()
-    missing = data.missing()[rows][:, columns].toarray()
+    ones, missing = data.part(rows, columns)
     if missing.all():
         missing[:] = False  # nothing of a table with few observations may be left
     return BinaryMatrix(ones, ~missing)

@@ -108,10 +108,10 @@ def _weighted_sets(new, basis_draws, flip_rate, usage_density):
     chosen = spaced(chains * draws, MAX_DRAWS, down=True)
     sets = (np.arange(2**rank)[:, None] >> np.arange(rank) & 1).astype(float)
     covers = [_covers(sets, basis_draws[c // draws, c % draws]) for c in chosen]
-    all_ones, all_missing = new.ones(), new.missing()
     for block in blocks(new.num_rows, max(num_columns, len(sets))):
         # Counts are whole numbers, so that sums do not depend on the rows beside a row.
-        ones, missing = (m[block].toarray().astype(np.float32) for m in (all_ones, all_missing))
+        rows, columns = np.arange(new.num_rows)[block], np.arange(num_columns)
+        ones, missing = (part.astype(np.float32) for part in new.part(rows, columns))
         missing = missing if missing.any() else None
         for cover, rate, density in zip(covers, rates[chosen], densities[chosen], strict=True):
             prior = sets @ (np.log(density) - np.log1p(-density))

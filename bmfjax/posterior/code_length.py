@@ -58,12 +58,13 @@ def _bits(size, marked):
 
 def _errors(data, usage, basis) -> tuple[int, int, int]:
     """Return how many observed entries the product covers, and errors among them and the others."""
-    ones, missing = data.ones(), data.missing()
+    columns = np.arange(data.num_columns)
     covered = hit = 0
     weights = basis.T.astype(np.float32)
     for some in blocks(data.num_rows, data.num_columns):
+        ones, missing = data.part(np.arange(data.num_rows)[some], columns)
         product = usage[some].astype(np.float32) @ weights > 0
-        product &= ~missing[some].toarray()
+        product &= ~missing
         covered += int(product.sum())
-        hit += int((product & ones[some].toarray()).sum())
+        hit += int((product & ones).sum())
     return covered, covered - hit, data.num_ones - hit

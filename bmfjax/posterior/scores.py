@@ -7,7 +7,6 @@ The functions that end in `_density` take values (cell,) and what each draw says
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
 
 from bmfjax.data import Ratings
@@ -81,7 +80,7 @@ def observed_sample(data, number: int = MAX_SCORED, seed: int = 0):
         i, j = np.divmod(at, data.num_columns)
         return i, j, data.dense()[i, j]
     i, j = np.divmod(_hit(rng, data, size, number), data.num_columns)
-    return i, j, _at(data.ones(), i, j).astype(float)
+    return i, j, data.at(i, j)[0].astype(float)
 
 
 def _hit(rng, data, size, number):
@@ -91,16 +90,9 @@ def _hit(rng, data, size, number):
     several = min(2 * number * size // seen, MAX_ENTRIES)
     while len(found) < most:
         drawn = rng.integers(0, size, several)
-        hidden = _at(data.missing(), *np.divmod(drawn, data.num_columns))
+        _, hidden = data.at(*np.divmod(drawn, data.num_columns))
         found = np.union1d(found, drawn[~hidden])
     return np.sort(rng.permutation(found)[:most])
-
-
-def _at(matrix, i, j) -> np.ndarray:
-    """Return entries (cell,) bool of a sparse matrix."""
-    found = matrix[i, j]
-    # SciPy returns an array or a sparse one, depending on its version.
-    return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
 
 
 def predictive(fit, cells) -> np.ndarray:

@@ -136,8 +136,7 @@ def _observed(data, rows, columns):
     """Values of some rows and columns, NaN where missing, and what the strongest colour is."""
     if isinstance(data, RealMatrix):
         return data.dense()[rows][:, columns], max(data.range[1], 1e-30)
-    hidden = data.missing()[rows][:, columns].toarray()
-    ones = data.ones()[rows][:, columns].toarray()
+    ones, hidden = data.part(rows, columns)
     return np.where(hidden, np.nan, ones.astype(np.float32)), 1.0
 
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import tracemalloc
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from bmfjax.data import BinaryMatrix
+from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.bits import pack_on_host
 
 NAN = np.nan
@@ -42,6 +43,11 @@ def assert_content(matrix, values):
     np.testing.assert_array_equal(matrix.missing().toarray(), missing)
     np.testing.assert_array_equal(matrix.empty_rows, np.flatnonzero(missing.all(axis=1)))
     np.testing.assert_array_equal(matrix.empty_columns, np.flatnonzero(missing.all(axis=0)))
+    rows, columns = np.arange(values.shape[0])[::-2], np.arange(values.shape[1])[::3]
+    for found, whole in zip(matrix.part(rows, columns), (ones, missing), strict=True):
+        np.testing.assert_array_equal(found, whole[np.ix_(rows, columns)])
+    for found, whole in zip(matrix.at(*np.nonzero(~ones)), (ones, missing), strict=True):
+        np.testing.assert_array_equal(found, whole[~ones])
     for orientation, turn in (("rows", lambda x: x), ("columns", np.transpose)):
         words = matrix.packed(orientation)
         np.testing.assert_array_equal(words.ones, pack_on_host(turn(ones)))
@@ -62,6 +68,8 @@ def all_forms(values):
     yield BinaryMatrix(sp.coo_array(filled), observed=sp.csc_array(~missing))
     yield BinaryMatrix(sp.csc_array(filled), observed=~missing)
     yield BinaryMatrix(filled, observed=sp.csr_array(~missing))
+    ones, seen = pack_on_host(values == 1), pack_on_host(~missing)
+    yield BinaryMatrix.from_packed(ones, values.shape[1], seen)
 
 
 @settings(max_examples=40, deadline=None)
@@ -74,6 +82,11 @@ def test_every_form_has_the_same_content_and_fingerprint(values):
         fingerprints.add(matrix.fingerprint())
     assert len(fingerprints) == 1
     assert BinaryMatrix(values).T.T.fingerprint() in fingerprints
+    # Of large matrices of many ones the words are hashed.
+    with mock.patch("bmfjax.data.stores.LARGE", 10):
+        large = {matrix.fingerprint() for matrix in all_forms(values)}
+    is_other = values.size > 10 and 32 * (values == 1).sum() > values.size
+    assert len(large) == 1 and (large != fingerprints) == is_other
 
 
 @settings(max_examples=40, deadline=None)
@@ -93,6 +106,25 @@ def test_the_fingerprint_tells_shapes_but_not_names():
     assert zeros.fingerprint() != BinaryMatrix(np.zeros((6, 2))).fingerprint()
     named = BinaryMatrix(np.zeros((2, 6)), row_names=["a", "b"])
     assert zeros.fingerprint() == named.fingerprint()
+
+
+NONE = np.zeros((2, 2), np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("ones", "observed", "message"),
+    [
+        (np.zeros((2, 1), np.uint64), None, "ones is uint64 of shape"),
+        (np.zeros((2, 3), np.uint32), None, r"give uint32 words of shape \(rows, 2\)"),
+        (NONE + np.uint32(2**31), None, "bits beyond column 40"),
+        (NONE, np.zeros((3, 2), np.uint32), "observed has 3 rows and ones 2"),
+        (NONE + np.uint32(1), NONE, "bits set that observed has not"),
+        (NONE, NONE, "no entry is observed"),
+    ],
+)
+def test_packed_words_that_are_no_matrix_are_refused(ones, observed, message):
+    with pytest.raises(InputError, match=message):
+        BinaryMatrix.from_packed(ones, 40, observed)
 
 
 DTYPES = [bool, np.uint8, np.int64, np.float64]

@@ -1,6 +1,7 @@
 """Packed words against NumPy's bytes, at widths beside the multiples of 32 too."""
 
 import tracemalloc
+from unittest import mock
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from bmfjax.data import (
     pack_bits,
     unpack_bits,
 )
-from bmfjax.data.bits import pack_csr, pack_on_host, product_on_host, row_errors
+from bmfjax.data.bits import pack_csr, pack_on_host, product_on_host, row_errors, transpose_words
 from bmfjax.data.stores import canonical
 
 # Few shapes, so that few programs are compiled: on and around the word's width.
@@ -74,15 +75,19 @@ def test_packing_takes_the_words_and_a_constant(orientation):
     assert peak < 1.2 * words.nbytes + 20e6
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "packed"])
 @pytest.mark.parametrize("hidden", [0.0, 0.3, 0.8])
-def test_errors_and_tiles_are_counted_among_observed_entries(monkeypatch, sparse, hidden):
-    monkeypatch.setattr("bmfjax.data.binary.MAX_KEPT", 400)
+def test_errors_and_tiles_are_counted_among_observed_entries(monkeypatch, kind, hidden):
+    monkeypatch.setattr("bmfjax.data.stores.LARGE", 400)
     monkeypatch.setattr("bmfjax.data.stores._BLOCK", 300)
     rng = np.random.default_rng(0)
     ones, seen = rng.random((60, 37)) < 0.4, rng.random((60, 37)) >= hidden
-    values, mask = (sp.csr_array(x) if sparse else x for x in (ones, seen))
+    values, mask = (sp.csr_array(x) if kind == "sparse" else x for x in (ones, seen))
     matrix = BinaryMatrix(values, observed=mask)
+    if kind == "packed":
+        words = pack_on_host(ones & seen), pack_on_host(seen)
+        matrix = BinaryMatrix.from_packed(words[0], 37, words[1])
+        assert matrix.is_packed
     usage, basis = random_bits(1, 60, 3), random_bits(2, 37, 3)
     product = (usage[:, None] & basis[None]).any(2)
     assert matrix.count_errors(usage, basis) == ((product != ones) & seen).sum()
@@ -90,6 +95,15 @@ def test_errors_and_tiles_are_counted_among_observed_entries(monkeypatch, sparse
     found, observed = matrix.tile_counts(usage, basis)
     assert found.tolist() == [(ones & seen)[t].sum() for t in tiles]
     assert observed.tolist() == [seen[t].sum() for t in tiles]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
+def test_words_are_transposed(lines, entries, seed):
+    bits = random_bits(seed, lines, entries)
+    with mock.patch("bmfjax.data.bits._BLOCK", 4 * 32):  # a square at a time
+        found = transpose_words(pack_on_host(bits), entries)
+    np.testing.assert_array_equal(found, pack_on_host(bits.T))
 
 
 @settings(max_examples=25, deadline=None)

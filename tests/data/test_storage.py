@@ -20,6 +20,7 @@ from bmfjax.data import (
     load_truth,
     save,
 )
+from bmfjax.data.parts import without_cells
 
 NAN = np.nan
 
@@ -212,3 +213,21 @@ def test_an_archive_cut_short_anywhere_or_damaged_is_refused(tmp_path, write):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"m\.npz"):
             load(path)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_large_matrix_stays_packed_from_file_to_file(tmp_path, monkeypatch, hidden):
+    """Generated, saved and loaded a bit an entry, with the content of a small one."""
+    small = generate_product(40, 37, 3, flip=0.1, seed=1)
+    monkeypatch.setattr("bmfjax.data.synthetic.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.io.npz.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 200)
+    made = generate_product(40, 37, 3, flip=0.1, seed=1)
+    expected, data = small.data, made.data
+    assert made.num_clean_ones == small.clean.sum()
+    if hidden:
+        cells = np.array([5, 39, 5]), np.array([36, 0, 0])
+        expected, data = (without_cells(d, *cells) for d in (expected, data))
+    again = load(save(tmp_path / "large.npz", data))
+    assert data.is_packed and again.is_packed and not expected.is_packed
+    assert expected.fingerprint() == data.fingerprint() == again.fingerprint()

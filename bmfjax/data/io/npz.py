@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.bits import product_on_host
+from bmfjax.data.bits import full_line, pack_csr, product_on_host, zero_words
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import (
     BINARY_ENTRY,
@@ -40,7 +40,7 @@ from bmfjax.data.io.files import OF_FIT, check_new_file, npz_names, opened_npz, 
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
-from bmfjax.data.stores import DenseStore, canonical, sparse_store
+from bmfjax.data.stores import LARGE, DenseStore, PackedStore, canonical, sparse_store
 
 FORMAT_VERSION = 1
 #: Kind of a file of ratings that this module writes.
@@ -141,12 +141,15 @@ def read_matrix(arrays, name):
         raise InputError("it holds no binary matrix; give a file written by bmfjax.data.save")
     _check_version(arrays)
     shape = _shape(arrays)
+    is_large = shape[0] * shape[1] > LARGE
     if "bits" in arrays:
-        check_dense(shape, 2 + BINARY_ENTRY)
+        check_dense(shape, 0.5 if is_large else 2 + BINARY_ENTRY)
     missing = (
         _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
     )
-    if "bits" in arrays:
+    if "bits" in arrays and is_large:
+        store = _packed_store(_octets(arrays, "bits", shape), missing, shape)
+    elif "bits" in arrays:
         ones = _unpack(arrays, "bits", shape)
         hidden = None if missing is None or not missing.nnz else missing.toarray()
         store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
@@ -248,6 +251,9 @@ def _entries(matrix):
     fields = {}
     if matrix.is_sparse:
         fields["indptr"], fields["indices"] = _narrow(matrix.ones())
+    elif matrix.is_packed:
+        octets = matrix.packed().ones.astype("<u4", copy=False).view(np.uint8)
+        fields["bits"] = octets[:, : -(-matrix.num_columns // 8)]
     else:
         fields["bits"] = _pack(matrix.dense(bool, missing=False))
     if matrix.num_missing:
@@ -290,12 +296,28 @@ def _pack(array):
     return np.packbits(np.asarray(array).astype(bool), axis=1, bitorder="little")
 
 
+def _packed_store(octets, missing, shape):
+    """Return the store of a large matrix, whose bits stay packed."""
+    ones, observed = zero_words(*shape), None
+    ones.view(np.uint8)[:, : octets.shape[1]] = octets
+    ones[:, -1] &= full_line(shape[1])[-1]
+    if missing is not None and missing.nnz:
+        observed = full_line(shape[1]) & ~pack_csr(missing)
+        ones &= observed
+    return PackedStore(ones, observed, shape[1])
+
+
 def _unpack(arrays, key, shape):
+    bits = _octets(arrays, key, shape)
+    check_dense(shape, 2)
+    return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
+
+
+def _octets(arrays, key, shape):
     bits = arrays[key]
     if bits.dtype != np.uint8 or bits.shape != (shape[0], -(-shape[1] // 8)):
         raise InputError(f"its array {key!r} does not fit the shape {shape}; write it again")
-    check_dense(shape, 2)
-    return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
+    return bits
 
 
 def _narrow(csr):
