@@ -336,6 +336,31 @@ def after_draws(records: Records):
     )  # fmt: skip
 
 
+@page("scale", "How large a dense binary matrix can be factorised?")
+def scale(records: Records):
+    found = figures(records, "scale")
+    yield (
+        f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "
+        f"entries flipped, {found['chains']} chains. A sweep is one of all chains. `after` is "
+        "everything from the draws to the verdict. Peak memory is that of the whole process, which "
+        "made the matrix. Wrong entries are counted against the product without noise."
+    )
+    phases = ("making", "starts", "compiling and one sweep", "a sweep", "after")
+    yield table(
+        ["matrix", "entries", *(f"{p}, s" for p in phases), "packed once, GB", "peak, GB",
+         "wrong, %", "flip rate", "verdict"],
+        [
+            [
+                name, number(case["entries"], 0),
+                *(number(case["seconds"][p], 2) for p in phases),
+                number(case["packed_bytes"] / 1e9, 3), number(case["peak_bytes"] / 1e9, 2),
+                percent(case["wrong"], 4), number(case["flip_rate"], 6), case["verdict"],
+            ]
+            for name, case in found.get("sizes", {}).items()
+        ],
+    )  # fmt: skip
+
+
 @page("kills", "Does a fit that is killed lose more than the interval of its checkpoints?")
 def kills(records: Records):
     found = figures(records, "kills")

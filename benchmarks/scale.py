@@ -1,0 +1,112 @@
+"""How large a dense binary matrix can be factorised, in which time and memory?
+
+Boolean products of known factors with a tenth of the entries flipped, up to the 1.3 million cells
+by 20 thousand genes of Rukat et al. (2017). They are made, kept and sampled as packed words. Every
+size runs in a process of its own: seconds of making the matrix, of the starts, of compiling, of a
+sweep of all chains, and of what follows the draws; the peak of the resident memory; and the share
+of entries that the factors found get wrong, against the product without noise.
+
+    python benchmarks/scale.py
+    python benchmarks/scale.py --only 100,000x2,000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from device import parse
+from record import write_record
+
+#: Rows, columns, and the steps of warm-up and sampling.
+SIZES = {
+    "100,000x2,000": (100_000, 2_000, 20, 20),
+    "300,000x5,000": (300_000, 5_000, 10, 10),
+    "1,300,000x20,000": (1_300_000, 20_000, 6, 6),
+}
+RANK, FLIP, CHAINS = 10, 0.1, 2
+
+
+def one_size(name: str, seed: int) -> dict:
+    """Make a matrix and sample it."""
+    import bmfjax
+    from bmfjax.data import generate_product
+    from bmfjax.families import ask
+
+    rows, columns, warmup, samples = SIZES[name]
+    began, seconds = time.perf_counter(), {}
+
+    def passed(phase):
+        nonlocal began
+        now = time.perf_counter()
+        seconds[phase], began = round(now - began, 2), now
+        print(name, phase, seconds[phase], file=sys.stderr, flush=True)
+
+    made = generate_product(rows, columns, RANK, flip=FLIP, seed=seed)
+    passed("making")
+    request = ask(
+        made.data, RANK, num_chains=CHAINS, num_warmup=warmup, num_samples=samples, seed=seed
+    )
+    chains = request.chains()
+    run = chains.run(request)
+    passed("starts")
+    run.advance(1)
+    passed("compiling and one sweep")
+    run.finish()
+    seconds["a sweep"] = (time.perf_counter() - began) / (warmup + samples - 1)
+    passed("sampling")
+    fit = request.family.result(request.of_result, chains, run)
+    passed("after")
+    product = bmfjax.BinaryMatrix.from_packed(*clean_words(made))
+    return {
+        "entries": rows * columns,
+        "packed_bytes": rows * (-(-columns // 32)) * 4,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "seconds": seconds,
+        "wrong": product.count_errors(fit.usage_binary, fit.basis_binary) / (rows * columns),
+        "flip_rate": float(np.mean(fit.draws()["flip_rate"])),
+        "verdict": fit.verdict,
+    }
+
+
+def clean_words(made) -> tuple[np.ndarray, int]:
+    """Return the product without noise as packed words, made some rows at a time."""
+    from bmfjax.data.bits import pack_on_host, product_words, zero_words
+    from bmfjax.data.blocks import blocks
+
+    shape = made.data.shape
+    words, basis = zero_words(*shape), pack_on_host(made.basis.T)
+    for some in blocks(*shape):
+        words[some] = product_words(made.usage[some].T, basis)
+    return words, shape[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=SIZES, default=list(SIZES), metavar="SIZE")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a size, in a process of its own
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
+    if options.one:
+        print(json.dumps(one_size(options.one, options.seed)))
+        return
+    settings = {"rank": RANK, "flip": FLIP, "chains": CHAINS, "seed": options.seed}
+    figures = settings | {"sizes": {}}
+    for name in options.only:
+        command = [sys.executable, __file__, "--one", name, "--seed", str(options.seed)]
+        made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        figures["sizes"][name] = json.loads(made.stdout.splitlines()[-1])
+        path = write_record("scale", figures, options.output)
+        print(name, figures["sizes"][name], flush=True)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
