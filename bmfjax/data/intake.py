@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bmfjax.data.bits import WORD, full_line
+from bmfjax.data.bits import WORD, full_line, zero_words
 from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
@@ -50,9 +50,44 @@ def read_store(table, observed=None, row_names=None, column_names=None, repeats=
         store = _read_sparse(table, observed, row_names, column_names, repeats)
     else:
         store = _read_dense(table, observed, row_names, column_names)
+    return _with_entries(store)
+
+
+def _with_entries(store):
     if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
         raise nothing_observed("0 or 1")
     return store
+
+
+def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed):
+    """Check blocks of rows, one below the other, and return them as one store.
+
+    One block at a time is formed. What is kept is a bit an entry (`PackedStore`) or positions
+    (`SparseStore`).
+    """
+    parts, first = [], 0
+    words = zero_words(*shape) if is_packed else None
+    seen = None
+    for values in tables:
+        table, *_, repeats = as_table(values)
+        some = slice(first, first + table.shape[0])
+        if sp.issparse(table):
+            part = _read_sparse(table, None, row_names, column_names, repeats, first)
+        else:
+            part = _read_dense(table, None, row_names, column_names, first)
+        first = some.stop
+        if not is_packed:
+            parts.append((part.ones_csr(), part.missing_csr()))
+            continue
+        words[some], observed = part.packed()
+        if observed is not None and seen is None:
+            seen = np.tile(full_line(shape[1]), (shape[0], 1))
+        if observed is not None:
+            seen[some] = observed
+    if is_packed:
+        return _with_entries(PackedStore(words, seen, shape[1]))
+    ones, missing = (sp.vstack(side, format="csr") for side in zip(*parts, strict=True))
+    return _with_entries(sparse_store(ones, missing=missing))
 
 
 def packed_store(ones, observed, num_columns):
@@ -83,9 +118,7 @@ def packed_store(ones, observed, num_columns):
         if (observed == full_line(num_columns)).all():
             observed = None
     store = PackedStore(*(w if w is None else np.asarray(w) for w in (ones, observed)), num_columns)
-    if store.num_missing() == store.shape[0] * store.shape[1]:
-        raise nothing_observed("0 or 1")
-    return store
+    return _with_entries(store)
 
 
 def _frame_values(frame):
@@ -136,7 +169,8 @@ def _check_observed(observed, shape):
     return canonical(observed) if sp.issparse(observed) else observed
 
 
-def _read_dense(table, observed, row_names, column_names):
+def _read_dense(table, observed, row_names, column_names, first=0):
+    """Return the store; the first row is number `first`, from 0, for the messages."""
     missing = _missing_values(table)
     if observed is not None:
         hidden = ~(observed.toarray() if sp.issparse(observed) else observed)
@@ -152,7 +186,8 @@ def _read_dense(table, observed, row_names, column_names):
             wrong &= ~missing
         if wrong.any():
             row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
-            raise not_binary(table[row, column], place(row, column, row_names, column_names))
+            where = place(row + first, column, row_names, column_names)
+            raise not_binary(table[row, column], where)
     if missing is not None:
         ones &= ~missing
     return DenseStore(ones.astype(np.uint8), missing)
@@ -172,7 +207,7 @@ def _repeats(values, table):
     return sp.csr_array((np.ones(listed.nnz), (listed.row, listed.col)), shape=listed.shape)
 
 
-def _read_sparse(table, observed, row_names, column_names, repeats):
+def _read_sparse(table, observed, row_names, column_names, repeats, first=0):
     if table.dtype.kind == "O":
         raise InputError("values is a sparse matrix of objects; give one of numbers or bool")
     unknown = np.isnan(table.data) if table.dtype.kind == "f" else np.zeros(table.nnz, dtype=bool)
@@ -183,7 +218,7 @@ def _read_sparse(table, observed, row_names, column_names, repeats):
     if wrong.nnz:
         row = int(np.flatnonzero(np.diff(wrong.indptr))[0])
         column = int(wrong.indices[0])
-        where = place(row, column, row_names, column_names)
+        where = place(row + first, column, row_names, column_names)
         if repeats is not None and repeats[row, column] > 1:
             raise not_single(int(repeats[row, column]), table[row, column], where)
         raise not_binary(table[row, column], where)

@@ -101,6 +101,33 @@ def test_fimi_transactions(tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("density", [0.01, 0.5])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
+def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, density):
+    """Kept as words, or as positions where these are fewer; every block has a hole if dense."""
+    anndata = pytest.importorskip("anndata")
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((60, 40)) < density, 3.0, 0.0).astype(np.float32)
+    if form is np.asarray:
+        values[::7, 3] = np.nan
+    names = pd.DataFrame(index=[f"cell {i}" for i in range(60)])
+    anndata.AnnData(form(values), names).write_h5ad(tmp_path / "m.h5ad")
+    expected = BinaryMatrix(np.where(np.isnan(values), np.nan, values > 0.5))
+    monkeypatch.setattr("bmfjax.data.io.formats.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 400)
+    found = load(tmp_path / "m.h5ad", binarize=0.5)
+    assert found.fingerprint() == expected.fingerprint() and found.row_names == tuple(names.index)
+    assert found.is_packed == (form is np.asarray or (form is sp.csr_matrix and density > 1 / 32))
+    i, j = np.argwhere(values == 3.0)[-1]
+    values[:] = np.where(values == 3.0, 1.0, values)
+    values[i, j] = 3.0
+    anndata.AnnData(form(values), names).write_h5ad(tmp_path / "m.h5ad")
+    with pytest.raises(
+        InputError, match=rf"value 3.0 at row {i + 1} \('cell {i}'\), column {j + 1}"
+    ):
+        load(tmp_path / "m.h5ad")
+
+
 # -- labels -------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ ROW_POINTERS = 12
 BINARY_ENTRY = 4
 #: The same where a threshold is applied first.
 BINARIZED_ENTRY = 20
+#: Bytes for each entry of a matrix that is read and kept in packed words: ones and observed bits.
+PACKED_ENTRY = 0.3
 #: Bytes for each entry of a matrix of real numbers, besides the array that was read.
 REAL_ENTRY = 17
 #: Bytes for each rating: triples, their order, and copies in that order.

@@ -17,11 +17,15 @@ import scipy.io
 import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.bits import WORD
+from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
+from bmfjax.data.intake import read_blocks
 from bmfjax.data.io.declared import (
     BINARIZED_ENTRY,
     BINARY_ENTRY,
     NAME,
+    PACKED_ENTRY,
     REAL_ENTRY,
     check_array,
     check_dense,
@@ -33,8 +37,9 @@ from bmfjax.data.io.npz import RATINGS_KIND, read_matrix, read_saved
 from bmfjax.data.io.tables import read_real_table, read_table
 from bmfjax.data.io.triples import read_table_of_ratings, read_triples
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import names_of_index
+from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.real import RealMatrix
+from bmfjax.data.stores import LARGE
 
 BINARY, REAL, RATINGS = "binary", "real", "ratings"
 #: Bytes for each item of transactions: as text, its number, its place, and its entries.
@@ -135,17 +140,38 @@ def read_h5ad(path, *, binarize, label_column):
         raise _extra("anndata", "h5ad") from err
     with h5py.File(path) as file:
         _check_h5ad(file, h5py.Dataset, binarize)
-    table = anndata.read_h5ad(path)
+        is_csc = _encoding(file) == "csc_matrix"
+        values = file.get("X", {})
+        stored = None if isinstance(values, h5py.Dataset) or not values else values["data"].size
+    # X stays on the disk, and layers too; columns one by one cannot be read as blocks of rows.
+    table = anndata.read_h5ad(path, backed=None if is_csc else "r")
+    try:
+        return _read_x(table, stored, binarize, label_column, path.stem)
+    finally:
+        table.file.close()
+
+
+def _encoding(file) -> str:
+    """Return what AnnData calls the kind of X, "" where it does not say."""
+    return str(file["X"].attrs.get("encoding-type", "")) if "X" in file else ""
+
+
+def _read_x(table, stored, binarize, label_column, name):
+    """Read X, of which a sparse one has so many entries `stored`."""
     if table.X is None:
         raise InputError("it holds no matrix X; store the values as X")
     labels = _labels(pd.DataFrame(table.obs), label_column, "obs")
-    return BinaryMatrix(
-        threshold(table.X, binarize),
-        row_names=table.obs_names,
-        column_names=table.var_names,
-        row_labels=labels,
-        name=path.stem,
-    )
+    names = {"row_names": table.obs_names, "column_names": table.var_names}
+    size = table.n_obs * table.n_vars
+    if size <= LARGE or not table.isbacked:
+        values = table.X[:] if table.isbacked else table.X
+        return BinaryMatrix(threshold(values, binarize), **names, row_labels=labels, name=name)
+    parts = (threshold(table.X[some], binarize) for some in blocks(*table.shape))
+    sides = checked_sides(table.shape, map(names_of_index, names.values()), (None, None))
+    # Words are smaller than positions.
+    is_packed = stored is None or WORD * stored > size
+    store = read_blocks(parts, table.shape, *sides, is_packed=is_packed)
+    return BinaryMatrix._from_store(store, *sides, check_labels(labels, table.n_obs), name)
 
 
 def read_parquet(path, *, binarize, row_names, label_column):
@@ -168,7 +194,7 @@ def read_parquet(path, *, binarize, row_names, label_column):
 
 
 def _check_h5ad(file, dataset, binarize):
-    """Refuse an AnnData file that does not fit: all arrays are read, and X becomes a matrix."""
+    """Refuse an AnnData file that does not fit: names and labels are read, and X as it is kept."""
     sizes = []
 
     def add(_, item):
@@ -176,17 +202,31 @@ def _check_h5ad(file, dataset, binarize):
             # A text is an object of its own.
             sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
 
-    file.visititems(add)
+    for side in ("obs", "var"):
+        if isinstance(file.get(side), dataset):
+            add(side, file[side])
+        elif side in file:
+            file[side].visititems(add)
     require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
     values = file.get("X")
     if isinstance(values, dataset):
-        if values.ndim == 2:
+        if values.ndim == 2 and values.size <= LARGE:
             entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
             check_dense(values.shape, values.dtype.itemsize + entry)
+        elif values.ndim == 2:
+            check_dense(values.shape, PACKED_ENTRY)
     elif values is not None:
         shape = values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
         if shape is not None:
-            check_sparse(shape, values["data"].size)
+            _check_sparse_x(shape, values["data"].size, _encoding(file))
+
+
+def _check_sparse_x(shape, stored, encoding):
+    size = int(shape[0]) * int(shape[1])
+    if size > LARGE and encoding != "csc_matrix" and WORD * stored > size:
+        check_dense(shape, PACKED_ENTRY)
+    else:
+        check_sparse(shape, stored)
 
 
 def _check_parquet(meta, binarize):
