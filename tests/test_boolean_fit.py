@@ -4,6 +4,7 @@ import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -201,6 +202,25 @@ def test_a_large_sparse_matrix_takes_its_words_and_little_more():
     needed = memory_needed(bmfjax.BinaryMatrix(ones), 5, 4, 8, {})
     assert needed["packed words"] == pytest.approx(2 * 1.3e6 * 2e4 / 8, rel=1e-3)
     assert sum(needed.values()) < 7.5e9
+
+
+def test_no_program_holds_the_data_as_a_constant():
+    """A copy of them, and of a large matrix minutes of compiling; JAX warns, here an error."""
+    name = "jax_captured_constants_warn_bytes"
+    if not hasattr(jax.config, name):  # before JAX 0.8
+        pytest.skip("this JAX does not tell")
+    values = np.random.default_rng(0).random((400, 640)) < 0.5  # 32,000 bytes of words
+    first = {"usage": np.ones((400, 2), bool), "basis": np.ones((640, 2), bool)}
+    before = getattr(jax.config, name)
+    jax.config.update(name, 16_000)
+    try:
+        request = ask(
+            values, 2, init=first, num_chains=1, num_warmup=1, num_samples=4,
+            sampler_options={"moves": []},
+        )  # fmt: skip
+        request.chains().run(request).advance()
+    finally:
+        jax.config.update(name, before)
 
 
 def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):

@@ -370,8 +370,8 @@ def _starts(request, bound, given, resume):
     else:
         key = jax.random.fold_in(request.key, START_STREAM)
         starts = _found_starts(request, key)
-    place = jax.jit(bound.unconstrain)
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
+    placed = [bound.unconstrain(s) for s in starts]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *placed)
 
 
 def _found_starts(request, key) -> list[dict]:

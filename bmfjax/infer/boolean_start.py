@@ -27,11 +27,11 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.data.bits import unpack_on_host
 from bmfjax.infer.mcmc.ormachine import known_log_odds
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs
 from bmfjax.infer.reducers import moments
@@ -41,7 +41,8 @@ from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
-from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.words import packed_data
+from bmfjax.kernels.numerics.compiling import jit_once
 from bmfjax.models.bits import resolve_known_bits
 from bmfjax.models.relaxed import relaxed_bmf
 
@@ -320,9 +321,13 @@ def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=Non
     if anchors is not None and anchors.shape[1]:
         known = resolve_known_bits(anchors, None, (data.num_columns, rank))
         packed = packed_data(data, basis_log_odds=known_log_odds(known))
-    position = jax.vmap(lambda u, v: start_from(density, packed, {"usage": u, "basis": v}))(
-        jnp.asarray(usage), jnp.asarray(basis)
-    )
+
+    @jit_once
+    @functools.partial(jax.vmap, in_axes=(0, 0, None))
+    def start(usage, basis, packed):
+        return start_from(density, packed, {"usage": usage, "basis": basis})
+
+    position = start(usage, basis, packed)
     run = ChainRun(
         ormachine(density, moves=moves), key, packed, num_chains=num_chains,
         num_samples=num_sweeps, position=position,
@@ -330,6 +335,9 @@ def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=Non
     run.finish()
     drawn = run.state.position
     return tuple(
-        np.moveaxis(np.asarray(unpack_last_axis(drawn[site], size)), 1, 2)
+        np.moveaxis(
+            unpack_on_host(drawn[site].reshape(num_chains * rank, -1), size)
+            .reshape(num_chains, rank, size), 1, 2,
+        )
         for site, size in zip(("usage", "basis"), data.shape, strict=True)
-    )
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -186,8 +187,11 @@ class OrMachineGibbs(AlgorithmKernel):
             packed = merge_lines(packed, sides_of(density.shape, "longer"))
         algorithm = self._algorithm(density)
 
+        # The data are an argument: as a constant of the program a large matrix would be copied.
+        place = jax.jit(functools.partial(start_from, density))
+
         def unconstrain(position):
-            return start_from(density, packed, position)
+            return place(packed, position)
 
         return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape
 
