@@ -103,7 +103,7 @@ def errors(made, aligned, order) -> dict:
         cuts = (0.5, threshold(usage, basis, ones).tau)
         own.append(wrong(most_probable_factors([(usage > t, basis > t) for t in cuts], ones)))
     return {
-        "errors": wrong(boolean_factors(data, aligned.usage, aligned.basis)),
+        "errors": wrong(boolean_factors(data, aligned.usage, aligned.basis)[0]),
         "errors_of_chains": own,
         "errors_at_half_of_chains": at_half,
         "errors_at_best_threshold_of_chains": oracle,
