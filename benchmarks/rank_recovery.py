@@ -1,12 +1,14 @@
 """Does a fit that finds the number of factors find the right one?
 
-`bmfjax.fit(data, "auto")` of the Boolean model, in five studies:
+`bmfjax.fit(data, "auto")` of the Boolean model, in six studies:
 
 * `shipped`: every shipped matrix, with all defaults but `--max-time`: are the probabilities there
   within three minutes, and do the chains agree on them?
 * `grid`: that of Rukat and Yau (2019), 200 x 500, rank 2 to 10, half of the product ones, flips of
   0, 10 and 20 %, three matrices of each: 81 fits. The authors' program finds the rank of 64 and
   boolmf of 54 (both as published);
+* `tiles`: 20 matrices of Gonsior (2019), algorithm 3.3, 512 x 512 with clean noise (1 % of the
+  zeros and 5 % of the ones flipped), of rank 5 to 30;
 * `real`: matrices whose Boolean rank is known: role mining (healthcare 14, domino 20, firewall2 10;
   Ene et al. 2008) with `--files FOLDER`;
 * `prior`: matrices drawn from the prior, 20 x 16 with at most 4 factors. The probability of the
@@ -16,7 +18,8 @@
   a small noisy matrix whose number of factors the data leave open. That of a used factor counts
   in both: at a given rank some of the particles may leave a factor empty.
 
-    python benchmarks/rank_recovery.py [--only shipped grid real prior evidence] [--files FOLDER]
+    python benchmarks/rank_recovery.py [--only shipped grid tiles real prior evidence]
+        [--files FOLDER]
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from record import write_record
 import bmfjax
 
 RANKS, FLIPS, REPEATS, SHAPE = range(2, 11), (0.0, 0.1, 0.2), 3, (200, 500)
+TILE_RANKS, MOST_TILES = np.linspace(5, 30, 20).round().astype(int), 40
 MOST_REAL = 30
 KNOWN = {"healthcare": 14, "firewall2": 10, "domino": 20}
 PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
@@ -90,6 +94,17 @@ def grid(options) -> dict:
                 found[name] = {"truth": rank} | one_fit(data, options)
                 print(name, found[name]["rank"], found[name]["seconds"], flush=True)
     return settings(options) | summary(found)
+
+
+def tiles(options) -> dict:
+    """Fit matrices of tiles with clean noise."""
+    found = {}
+    for rank in TILE_RANKS.tolist():
+        data = bmfjax.generate_tiles(rank=rank, noise=(0.01, 0.05), seed=rank).data
+        name = f"rank {rank}"
+        found[name] = {"truth": rank} | one_fit(data, options, max_rank=MOST_TILES)
+        print(name, found[name]["rank"], found[name]["seconds"], flush=True)
+    return settings(options) | {"max_rank": MOST_TILES} | summary(found)
 
 
 def settings(options) -> dict:
@@ -187,7 +202,10 @@ def evidence(options) -> dict:
     }
 
 
-STUDIES = {"shipped": shipped, "grid": grid, "real": real, "prior": prior, "evidence": evidence}
+STUDIES = {
+    "shipped": shipped, "grid": grid, "tiles": tiles, "real": real, "prior": prior,
+    "evidence": evidence,
+}  # fmt: skip
 
 
 def main() -> None:
