@@ -29,7 +29,7 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer.boolean_start import part_of, representatives
+from bmfjax.infer.boolean_start import part_of, representatives, share_of_errors
 from bmfjax.kernels.boolean import ascent
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
@@ -88,7 +88,8 @@ def ascent_starts(
     Returns
     -------
     list of dict
-        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain.
+        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Of a matrix of which a
+        part is looked at, also `flip_rate` () float, that of the part.
 
     Examples
     --------
@@ -118,6 +119,8 @@ def ascent_starts(
             site: np.zeros((size, rank), bool) for site, size in zip(part, data.shape, strict=True)
         }
         start[sides.summed][part[sides.summed]], start[sides.kept][part[sides.kept]] = bits, vectors
+        if (len(part["usage"]), len(part["basis"])) != data.shape:
+            start["flip_rate"] = share_of_errors(values, bits, vectors)
         starts.append(start)
     return starts
 

@@ -90,7 +90,8 @@ def boolean_starts(
     Returns
     -------
     list of dict
-        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain.
+        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Of a matrix of which a
+        part is looked at, also `flip_rate` () float, that of the part.
 
     Examples
     --------
@@ -132,8 +133,23 @@ def boolean_starts(
         whole["usage"][rows], whole["basis"][columns] = used, items
         # Also of columns that stand for no others.
         whole["basis"][:, :number] |= anchors == 1
+        if part.shape != data.shape:
+            whole["flip_rate"] = share_of_errors(values, used, items)
         starts.append(whole)
     return starts
+
+
+def share_of_errors(values, usage, basis) -> float:
+    """Return the share of observed entries that a product gets wrong, under a uniform prior.
+
+    Where factors stand for a part of the matrix, entries beside it say nothing of the flips: the
+    factors cover none of them. From their share of errors a chain would start at random flips,
+    which lose what the factors know.
+    """
+    seen = ~np.isnan(values)
+    covered = usage.astype(np.float32) @ basis.astype(np.float32).T > 0.5
+    wrong = np.count_nonzero(seen & (covered != (values == 1)))
+    return (wrong + 1.0) / (np.count_nonzero(seen) + 2.0)
 
 
 def _used_anchors(anchors, values) -> tuple[np.ndarray, np.ndarray]:

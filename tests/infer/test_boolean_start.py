@@ -1,5 +1,6 @@
 """Starts of Boolean chains: they find the truth where it can be seen, and prune what is idle."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -8,8 +9,9 @@ from jax import random
 
 import bmfjax
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer import boolean_start, boolean_starts
+from bmfjax.infer import OrMachineGibbs, boolean_start, boolean_starts
 from bmfjax.infer.boolean_start import prune
+from bmfjax.models import ormachine
 
 # Six factors on 44 rows and columns, two chains, as in the doctest: all run the same programs.
 
@@ -54,6 +56,18 @@ def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
         assert 10 <= rows.sum() <= 50  # of 400: the chain's first sweep finds the others
         product = start["usage"][rows] @ start["basis"].T
         assert (product != made.clean[rows]).mean() < 0.12  # half of it are ones
+        # Of all rows, most of which no factor covers yet, it would be 0.36.
+        assert start["flip_rate"] < 0.13
+
+
+@pytest.mark.parametrize("known", [None, 0.2])
+def test_chains_start_at_the_flip_rate_of_the_part(known):
+    data = BinaryMatrix(np.random.default_rng(0).random((40, 30)) < 0.5)
+    model = functools.partial(ormachine, rank=1, **({} if known is None else {"flip_rate": known}))
+    bound, _ = OrMachineGibbs(model).bind_packed(data)
+    start = {"usage": np.zeros((40, 1), bool), "basis": np.zeros((30, 1), bool)}
+    position = bound.unconstrain(start | {"flip_rate": 0.03})
+    assert position["flip_rate"] == pytest.approx(0.03 if known is None else known)
 
 
 def test_a_chain_takes_over_a_factor_of_another():

@@ -242,7 +242,7 @@ def start_from(density: BooleanDensity, data: PackedData, factors: dict) -> dict
     """Return the position with given factors.
 
     `factors` has `usage` (rows, rank) and `basis` (columns, rank), zeros and ones. Densities and
-    `flip_rate` follow from these unless they are given too.
+    `flip_rate` follow from these unless they are given too; a rate that is known stays.
     """
     kind, position = jnp.result_type(float), {}
     for site, size in zip(("usage", "basis"), density.shape, strict=True):
@@ -261,8 +261,8 @@ def start_from(density: BooleanDensity, data: PackedData, factors: dict) -> dict
     rule = density.flip_rate._replace(rule="laplace")
     start = density.flip_rate.value
     if start is None:
+        start = factors.get("flip_rate")
+    if start is None:
         start = flip_rates.draw_flip_rate(None, rates, counts, rule, 1.0)
-    position["flip_rate"] = jnp.broadcast_to(
-        jnp.asarray(factors.get("flip_rate", start), kind), rates.shape
-    )
+    position["flip_rate"] = jnp.broadcast_to(jnp.asarray(start, kind), rates.shape)
     return position
