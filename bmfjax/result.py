@@ -69,7 +69,7 @@ class Fit:
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
         learned `precision`, from IASG `clamped`; from parallel tempering
         `swap_probability`, `replica` and `inverse_temperatures` (chain, step, pair or
-        temperature), and `population_accepted`; of the logistic model the `elbo` alone, (start,
+        temperature), and `population_accepted`; of a variational fit the `elbo` alone, (start,
         step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
@@ -87,7 +87,8 @@ class Fit:
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
     approximation : dict
-        Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`.
+        Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`. Empty
+        where the draws are those of chains.
     anchors : bmfjax.data.anchors.Anchors or None
         `names` and `values` of known factors, which are the first of all.
 
@@ -297,8 +298,8 @@ class Fit:
         For the Boolean model the event is that some factor covers the entry, for the
         relaxed model that the reconstruction reaches one half,
         :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
-        logistic model it is that an observation is a one, averaged over the starts; see
-        `bmfjax.posterior.mixture.probability`.
+        logistic model it is that an observation is a one, averaged over the starts (see
+        `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs".
 
         Parameters
         ----------
@@ -490,7 +491,8 @@ class Fit:
         new rows is inferred for every draw of everything else: of the Boolean model summed over all
         sets of factors up to rank 8, and drawn beyond; of matrix factorisations drawn. Of the
         relaxed and the nonnegative model it is the least-squares fit to what is observed, as Owen
-        and Perry (2009, section 5) have it; of the logistic model its variational posterior.
+        and Perry (2009, section 5) have it; of the logistic model its variational posterior, and
+        drawn where the fit is by sampler "gibbs".
 
         Parameters
         ----------
@@ -831,7 +833,8 @@ class Fit:
         rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
         model the same without the upper bound. For the
         logistic model the mean of the variational posterior, averaged over the starts (zero,
-        that of the prior, for a row of which nothing is observed). Of "pmf" and the probit models
+        that of the prior, for a row of which nothing is observed), and by sampler "gibbs" the mean
+        of draws given every kept draw, each from a few sweeps. Of "pmf" and the probit models
         the posterior mean, from `given_new`, which has its spread and predictions as well.
 
         Parameters
