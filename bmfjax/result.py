@@ -463,6 +463,81 @@ class Fit:
         """
         raise InputError(f"model {self.model!r} has no given_new; use transform()")
 
+    def recommend(
+        self,
+        user,
+        k: int = 10,
+        *,
+        seen: bool = False,
+        by: str = "mean",
+        least: float | None = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """Recommend items to users, the best first, and say how sure that is.
+
+        Of fits of ratings: "pmf", "ordered-probit" and "probit". Rows are users and columns items.
+
+        Parameters
+        ----------
+        user : str, int, or sequence of these
+            Names or positions of rows. Integers are positions, also where names are numbers: give
+            those as str.
+        k : int
+            Items a user, at most.
+        seen : bool
+            Whether items that a user has rated are among them. Of "probit" those are the ones: a
+            zero is recommended where it will probably become a one.
+        by : {"mean", "quantile", "probability"}
+            "mean" is the expected rating. "quantile" is its `lower` end, and puts what the fit is
+            sure of before what may turn out badly. "probability" is that of a rating of at least
+            `least`, noise included.
+        least : float, optional
+            The rating that counts as high; default three quarters up the scale, 4 of 1 to 5 stars.
+            Of "pmf", whose ratings are any numbers, 3.5 stands for those that round to 4. Not of
+            "probit".
+        level : float
+            Probability of the central interval from `lower` to `upper`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
+            the probability of a one); `probability`. A user who has rated all has no line.
+
+        Raises
+        ------
+        InputError
+            For a user that there is not, naming the closest ones; for options out of range, and
+            models that are not of ratings.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> films = ["Heat", "Alien", "Fargo", "Babe"]
+        >>> stars = np.array([[5, 4, 2, 1], [4, 5, 1, 2], [1, 2, 5, 4], [2, 1, 4, np.nan]])
+        >>> rows, columns = np.nonzero(~np.isnan(stars))
+        >>> ratings = bmfjax.Ratings(
+        ...     [["ann", "bob", "cid", "dot"][i] for i in rows], [films[j] for j in columns],
+        ...     stars[rows, columns], scale=(1, 5),
+        ... )  # fmt: skip
+        >>> fit = bmfjax.fit(
+        ...     ratings, rank=1, model="pmf", num_chains=2, num_warmup=200, num_samples=200,
+        ...     progress=False,
+        ... )  # fmt: skip
+        >>> fit.recommend("dot")["item"].tolist()  # all others she has rated
+        ['Babe']
+        >>> fit.recommend(["ann", "cid"], k=1, seen=True)["item"].isin(films).all().item()
+        True
+        """
+        return self._recommend(user, k, seen=seen, by=by, least=least, level=level)
+
+    def _recommend(self, user, k, **options) -> pd.DataFrame:
+        """Return what `recommend` does."""
+        raise InputError(
+            f"model {self.model!r} has no recommend(), which is of ratings: models 'pmf', "
+            "'ordered-probit' and 'probit'; sort probability() or predict() instead"
+        )
+
     def log_density(self, i, j, values) -> np.ndarray:
         """Return the log density of observed cells under every draw.
 
