@@ -81,9 +81,8 @@ def logistic_gibbs(density: LogisticDensity, shape: tuple[int, int]) -> Algorith
     --------
     >>> signs = jnp.where(jnp.eye(4) == 1, 1, -1).astype(jnp.int8)[None]
     >>> algorithm = logistic_gibbs(LogisticDensity(rank=1), (4, 4))
-    >>> state, info = algorithm.step(
-    ...     random.key(1), algorithm.init(random.key(0), None, signs), signs
-    ... )
+    >>> init, step = jax.jit(algorithm.init), jax.jit(algorithm.step)
+    >>> state, info = step(random.key(1), init(random.key(0), None, signs), signs)
     >>> state.position["usage"].shape, bool(info.log_likelihood < 0)
     ((4, 1), True)
     """
