@@ -1,4 +1,4 @@
-"""The command line: fit, merge, rank, predict, transform, compare, generate, report, datasets."""
+"""The command line: fit, merge, rank, predict, recommend, transform, compare, and others."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
     _add_merge(commands)
     _add_rank(commands, models)
     _add_predict(commands)
+    _add_recommend(commands)
     _add_transform(commands)
     _add_compare(commands)
     _add_generate(commands)
@@ -838,7 +839,7 @@ def _rank(options) -> int:
     return 0
 
 
-# ---- predict, transform ----------------------------------------------------------------------
+# ---- predict, recommend, transform -----------------------------------------------------------
 
 
 def _add_predict(commands) -> None:
@@ -868,6 +869,54 @@ def _add_predict(commands) -> None:
     )  # fmt: skip
     _add_table(predict)
     predict.set_defaults(run=_predict)
+
+
+def _add_recommend(commands) -> None:
+    recommend = commands.add_parser(
+        "recommend",
+        help="recommend items to a user with a fit of ratings",
+        formatter_class=_Help,
+        description="Recommend items that a user has not rated, the best first, with the expected "
+        "rating, its standard deviation and central interval, and the probability of a high one.",
+    )
+    recommend.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
+    recommend.add_argument(
+        "--user", action="append", required=True, metavar="NAME",
+        help="name of a row; may be given again",
+    )  # fmt: skip
+    recommend.add_argument("-k", type=int, default=10, metavar="N", help="items a user, at most")
+    recommend.add_argument(
+        "--by", choices=["mean", "quantile", "probability"], default="mean",
+        help="expected rating, the lower end of its interval, or the probability of at least "
+        "--least",
+    )  # fmt: skip
+    recommend.add_argument(
+        "--least", type=float, metavar="RATING",
+        help="rating that counts as high (three quarters up the scale where not given: 4 of 1 to "
+        "5 stars; not for probit)",
+    )  # fmt: skip
+    recommend.add_argument("--level", type=float, default=0.9, help="probability of the interval")
+    recommend.add_argument("--seen", action="store_true", help="list rated items too")
+    _add_table(recommend, "the table is only printed")
+    recommend.set_defaults(run=_recommend)
+
+
+def _recommend(options) -> int:
+    from bmfjax.fitting import Fit
+    from bmfjax.predictions import write_table
+
+    _check_output(options, options.directory / "summary.json")
+    fit = Fit.load(options.directory)
+    table = fit.recommend(
+        options.user, options.k, seen=options.seen, by=options.by, least=options.least,
+        level=options.level,
+    )  # fmt: skip
+    if options.output is None:
+        _print_table(table, f"For {', '.join(options.user)}, by {options.by}")
+        return 0
+    write_table(table, options.output, options.overwrite)
+    print(f"{options.output}: {len(table):,} lines")
+    return 0
 
 
 def _add_transform(commands) -> None:

@@ -49,8 +49,8 @@ def fit(
         single cells, a path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where
         missing.
     rank : int or "auto"
-        Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs", or
-        "batch" or "svi" of the logistic model: the number is found, at most `max_rank`.
+        Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs" (of
+        the logistic model "batch" or "svi"): the number is found, at most `max_rank`.
         `Fit.rank_probabilities` is the posterior, with an R-hat that counts in the verdict (of the
         logistic model, whether the starts agree on the most probable number). The
         result has the factors that at least half of the draws use. Of the Boolean model all numbers
@@ -80,18 +80,18 @@ def fit(
         half, if its length is given); for the Boolean model beyond small matrices, factors that
         a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at
         most ten factors, and fewer where both sides are long), or an annealed relaxed model from
-        a random start (`bmfjax.infer.boolean_starts`); for the logistic model, small random
-        factors. Beyond 131,072 entries Boolean chains share the factors they found before they
-        start, and the verdict says so.
+        a random start (`bmfjax.infer.boolean_starts`); for "batch" and "svi" of the logistic model,
+        small random factors. Beyond 131,072 entries Boolean chains share the factors they found
+        before they start, and the verdict says so.
     num_chains : int
-        Chains, independent but for starts that are shared. Of the logistic model: starts, over
+        Chains, independent but for starts that are shared. Of "batch" and "svi": starts, over
         which probabilities and predictions average. Of sampler "smc": independent runs, which end
         by themselves and have no warm-up; their particles are the draws (`num_particles` in
         `sampler_options`).
     num_warmup : int or "auto"
         Steps before draws count. "auto" with `num_samples="auto"`: annealed steps, then none, a
-        quarter or half of the draws, whatever they ask for; with a number of draws 1,000. Of the
-        logistic model the most steps of optimisation (1,000), which ends when the bounds of all
+        quarter or half of the draws, whatever they ask for; with a number of draws 1,000. Of
+        "batch" and "svi" the most steps of optimisation (1,000), which ends when the bounds of all
         starts have settled (their mean over 20 steps changes by less than 0.0002 of its size with
         "batch", and 0.00005 with "svi", from that over the 20 steps before).
         Sampler "smc" takes none.
@@ -101,7 +101,7 @@ def fit(
         density, the rates and 99 % of the entries of the product have R-hat of at most 1.01
         (1.05, if the sampler is approximate) and 50 effective draws a chain. These numbers do
         not depend on time: unless `max_time` stops the run, the draws follow from the seed. Of
-        the logistic model: draws from the approximate posterior of each start, at most 250. The
+        "batch" and "svi": draws from the approximate posterior of each start, at most 250. The
         draws of sampler "smc" are its particles (`num_particles` in `sampler_options`).
     max_time : float, optional
         Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
@@ -109,8 +109,8 @@ def fit(
         Looking for starts comes before and is not counted: minutes, of large Boolean matrices.
         Sampler "smc" has no result before its runs end, and no limit by default.
         The verdict says if the chains do not agree. To go on, fit with `checkpoint`, and then again
-        with `resume`. The logistic model draws from what its optimisation has reached then, and the
-        verdict says so.
+        with `resume`. "batch" and "svi" draw from what their optimisation has reached then, and
+        the verdict says so.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one
         CPU bit for bit.
@@ -153,8 +153,8 @@ def fit(
         one kind. With `resume` chains go on where they are stored, and begin where they are not.
         Chains that run apart cannot look at each other: `num_samples` "auto" is 1,000. A single
         chain costs nearly as much as two side by side, since it is run twice to have the same sums:
-        give a process two or more where there are few. Not for the logistic model and sampler
-        "smc", whose runs end together.
+        give a process two or more where there are few. Not for "batch" and "svi" of the logistic
+        model and sampler "smc", whose runs end together.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.

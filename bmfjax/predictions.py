@@ -24,6 +24,7 @@ FLOAT_FORMAT = "%.7g"
 #: Names of the columns of every table written here, by which one is known from a user's own.
 HEADER = re.compile(
     r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
+    r"|user,item,mean,sd,lower,upper,probability"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
     rf"|{trust.HEADER}|{interop.HEADER}"
 )

@@ -69,7 +69,7 @@ class Fit:
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
         learned `precision`, from IASG `clamped`; from parallel tempering
         `swap_probability`, `replica` and `inverse_temperatures` (chain, step, pair or
-        temperature), and `population_accepted`; of the logistic model the `elbo` alone, (start,
+        temperature), and `population_accepted`; of a variational fit the `elbo` alone, (start,
         step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
@@ -87,7 +87,8 @@ class Fit:
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
     approximation : dict
-        Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`.
+        Of a variational fit, what its draws are drawn from; see `bmfjax.posterior.mixture`. Empty
+        where the draws are those of chains.
     anchors : bmfjax.data.anchors.Anchors or None
         `names` and `values` of known factors, which are the first of all.
 
@@ -297,8 +298,8 @@ class Fit:
         For the Boolean model the event is that some factor covers the entry, for the
         relaxed model that the reconstruction reaches one half,
         :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
-        logistic model it is that an observation is a one, averaged over the starts; see
-        `bmfjax.posterior.mixture.probability`.
+        logistic model it is that an observation is a one, averaged over the starts (see
+        `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs".
 
         Parameters
         ----------
@@ -462,6 +463,81 @@ class Fit:
         """
         raise InputError(f"model {self.model!r} has no given_new; use transform()")
 
+    def recommend(
+        self,
+        user,
+        k: int = 10,
+        *,
+        seen: bool = False,
+        by: str = "mean",
+        least: float | None = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """Recommend items to users, the best first, and say how sure that is.
+
+        Of fits of ratings: "pmf", "ordered-probit" and "probit". Rows are users and columns items.
+
+        Parameters
+        ----------
+        user : str, int, or sequence of these
+            Names or positions of rows. Integers are positions, also where names are numbers: give
+            those as str.
+        k : int
+            Items a user, at most.
+        seen : bool
+            Whether items that a user has rated are among them. Of "probit" those are the ones: a
+            zero is recommended where it will probably become a one.
+        by : {"mean", "quantile", "probability"}
+            "mean" is the expected rating. "quantile" is its `lower` end, and puts what the fit is
+            sure of before what may turn out badly. "probability" is that of a rating of at least
+            `least`, noise included.
+        least : float, optional
+            The rating that counts as high; default three quarters up the scale, 4 of 1 to 5 stars.
+            Of "pmf", whose ratings are any numbers, 3.5 stands for those that round to 4. Not of
+            "probit".
+        level : float
+            Probability of the central interval from `lower` to `upper`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
+            the probability of a one); `probability`. A user who has rated all has no line.
+
+        Raises
+        ------
+        InputError
+            For a user that there is not, naming the closest ones; for options out of range, and
+            models that are not of ratings.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> films = ["Heat", "Alien", "Fargo", "Babe"]
+        >>> stars = np.array([[5, 4, 2, 1], [4, 5, 1, 2], [1, 2, 5, 4], [2, 1, 4, np.nan]])
+        >>> rows, columns = np.nonzero(~np.isnan(stars))
+        >>> ratings = bmfjax.Ratings(
+        ...     [["ann", "bob", "cid", "dot"][i] for i in rows], [films[j] for j in columns],
+        ...     stars[rows, columns], scale=(1, 5),
+        ... )  # fmt: skip
+        >>> fit = bmfjax.fit(
+        ...     ratings, rank=1, model="pmf", num_chains=2, num_warmup=200, num_samples=200,
+        ...     progress=False,
+        ... )  # fmt: skip
+        >>> fit.recommend("dot")["item"].tolist()  # all others she has rated
+        ['Babe']
+        >>> fit.recommend(["ann", "cid"], k=1, seen=True)["item"].isin(films).all().item()
+        True
+        """
+        return self._recommend(user, k, seen=seen, by=by, least=least, level=level)
+
+    def _recommend(self, user, k, **options) -> pd.DataFrame:
+        """Return what `recommend` does."""
+        raise InputError(
+            f"model {self.model!r} has no recommend(), which is of ratings: models 'pmf', "
+            "'ordered-probit' and 'probit'; sort probability() or predict() instead"
+        )
+
     def log_density(self, i, j, values) -> np.ndarray:
         """Return the log density of observed cells under every draw.
 
@@ -490,7 +566,8 @@ class Fit:
         new rows is inferred for every draw of everything else: of the Boolean model summed over all
         sets of factors up to rank 8, and drawn beyond; of matrix factorisations drawn. Of the
         relaxed and the nonnegative model it is the least-squares fit to what is observed, as Owen
-        and Perry (2009, section 5) have it; of the logistic model its variational posterior.
+        and Perry (2009, section 5) have it; of the logistic model its variational posterior, and
+        drawn where the fit is by sampler "gibbs".
 
         Parameters
         ----------
@@ -831,7 +908,8 @@ class Fit:
         rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
         model the same without the upper bound. For the
         logistic model the mean of the variational posterior, averaged over the starts (zero,
-        that of the prior, for a row of which nothing is observed). Of "pmf" and the probit models
+        that of the prior, for a row of which nothing is observed), and by sampler "gibbs" the mean
+        of draws given every kept draw, each from a few sweeps. Of "pmf" and the probit models
         the posterior mean, from `given_new`, which has its spread and predictions as well.
 
         Parameters

@@ -385,13 +385,13 @@ def _more_draws(figures, chains, tried) -> str:
 
 def of_ratings(
     entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True,
-    tried: Tried = UNKNOWN,
+    what: str = "fits", joint_counts: bool = False, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
-    """Judge a matrix factorisation by entries of its fits.
+    """Judge a matrix factorisation by entries of `what` it reconstructs.
 
     `cutpoints` (chain, draw, categories - 1), of "ordered-probit", count with their distances.
-    The log joint density has parts that no prediction depends on, such as how the factors share
-    the scale, and does not count.
+    The log joint density counts where `joint_counts`. Where priors are learned it has parts that no
+    prediction depends on, such as how the factors share the scale, and does not count.
     """
     figures = {
         "exact": exact,
@@ -407,7 +407,8 @@ def of_ratings(
         figures |= _of_cutpoints(cutpoints)
     if "rank" in trace:
         figures["rhat_rank"] = _of(trace, "rank", split_rhat)
-    doubts = ("rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank")
+    doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
+    doubts += ["rhat_log_joint"] * joint_counts
     figures["rhat"] = float(np.nanmax([figures.get(name, _NAN) for name in doubts]))
     figures["converged"] = bool(
         chains > 1
@@ -416,7 +417,7 @@ def of_ratings(
         and figures.get("ess_cutpoints", math.inf) >= ESS_PER_CHAIN * chains
     )
     figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
-    return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing))}
+    return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing), what)}
 
 
 def _of_cutpoints(cutpoints) -> dict:
@@ -441,10 +442,12 @@ def _remedy_of_ratings(figures, chains, tried) -> str:
     return _RESUME if tried.stopped else _more_draws(figures, chains, tried)
 
 
-def _sentence_of_ratings(figures, chains, rank) -> str:
+def _sentence_of_ratings(figures, chains, rank, what) -> str:
     if chains == 1:
         return f"{_NOT_CHECKED}. Next, {figures['remedy']}."
-    mixed = f"99 % of the fits have {_mixing(figures)}"
+    mixed = f"99 % of the {what} have {_mixing(figures)}"
+    if figures["rhat"] == figures["rhat_log_joint"] > RHAT_GOOD:
+        mixed += f"; the log joint density has an R-hat of {figures['rhat_log_joint']:.2f}"
     if figures["rhat_precision"] > RHAT_GOOD:
         mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
     if figures.get("rhat_rank", 0.0) > RHAT_GOOD:

@@ -3,10 +3,15 @@
 Variational inference runs as chains of optimisation steps, one a start. The fit is a mixture of the
 normals that the starts reached; its draws are drawn from these. The number of factors is found by
 precisions of the factors, which are learned (`bmfjax.variational.relevance`).
+
+Sampler "gibbs" draws from the posterior itself (`bmfjax.kernels.logistic.gibbs`). Its draws are
+turned to one position (`bmfjax.posterior.rotations`), for the posterior knows factors only up to a
+rotation.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -16,6 +21,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax, random
 from scipy.special import expit
 
 from bmfjax import verdict
@@ -32,17 +38,23 @@ from bmfjax.families.base import (
     Prior,
     Request,
     Sampler,
+    after_warmup,
     digest,
     gamma_pair,
     kept_factors,
     make_fit,
     matched_rows,
+    most_probable,
     positive_prior,
     switch,
     thinning,
+    what_was_tried,
 )
 from bmfjax.infer import ChainRun
+from bmfjax.kernels.logistic.density import LogisticDensity
+from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
 from bmfjax.posterior import cells, mixture, scores
+from bmfjax.posterior.rotations import rotated_draws
 from bmfjax.posterior.selection import informed, sampled_positions
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
@@ -52,7 +64,7 @@ from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.overview import linked, matrix
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
-from bmfjax.report.shared import SIGNED_BARS
+from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.result import Fit
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
@@ -69,6 +81,10 @@ from bmfjax.variational.stochastic import CHUNK
 NUM_SAMPLES = 250
 #: Entries up to which the default sampler looks at all of them.
 BATCH = 10**8
+#: Steps of "gibbs" before draws are kept of a run that finds its own warm-up.
+GIBBS_WARMUP = 100
+#: Its sweeps over new rows between two draws, and how often the first draw is visited before.
+SWEEPS, SETTLE = 5, 20
 #: Entries that a step draws for each row and column.
 ENTRIES_A_LINE = 4
 #: Bytes of memory an entry that "batch" takes while the matrix is unpacked.
@@ -83,6 +99,29 @@ RELEVANCE = (0.5, 0.0005)
 NOISE_ENTRIES = 10_000
 
 
+EFFECTS = functools.partial(facts.effects, note="spread of the log odds that {}s have of their own")
+AGREEMENT = functools.partial(
+    agreement_section,
+    first="Log odds do not depend on the order or the signs of the factors and are what counts "
+    "first.",
+)
+MATRIX = functools.partial(
+    matrix, shown="probability of a one", moments=functools.partial(linked, link=expit)
+)
+
+
+def _factors(note: str = "", **card):
+    """Return the section of the factors; the note is of what their axes are."""
+    return functools.partial(
+        factors,
+        note="A factor adds to the log odds of an entry the product of its row's and its column's "
+        "value: if they have the same sign a one becomes likelier, otherwise less likely. "
+        f"{note}{SIGNED_BARS}",
+        card=functools.partial(signed_card, scale="log odds", **card),
+        shades=SIGNED,
+    )
+
+
 PAGE = Page(
     facts=(
         facts.data,
@@ -93,21 +132,12 @@ PAGE = Page(
         facts.rhat_of_starts,
         functools.partial(facts.found, runs="starts"),
         facts.bias,
-        functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
+        EFFECTS,
     ),
     sections=(
         number_section,
-        functools.partial(
-            matrix, shown="probability of a one", moments=functools.partial(linked, link=expit)
-        ),
-        functools.partial(
-            factors,
-            note="A factor adds to the log odds of an entry the product of its row's and its "
-            "column's value: if they have the same sign a one becomes likelier, otherwise less "
-            f"likely. {SIGNED_BARS}",
-            card=functools.partial(signed_card, scale="log odds", runs="starts"),
-            shades=SIGNED,
-        ),
+        MATRIX,
+        _factors(runs="starts"),
         functools.partial(
             traces,
             note="The lower bound on the log probability of the data, which the fit raises, after "
@@ -117,13 +147,7 @@ PAGE = Page(
             run="start",
             phase="optimisation",
         ),
-        functools.partial(
-            agreement_section,
-            first="Log odds do not depend on the order or the signs of the factors and are what "
-            "counts first.",
-            runs="starts",
-            convergence=starts_figure,
-        ),
+        functools.partial(AGREEMENT, runs="starts", convergence=starts_figure),
         spread,
     ),
     words=(
@@ -137,24 +161,98 @@ PAGE = Page(
     ),
     stopped=facts.stopped_optimising,
 )
+EXACT_PAGE = Page(
+    facts=(
+        *SAMPLING,
+        functools.partial(facts.mixing, of="log odds"),
+        facts.found,
+        facts.bias,
+        EFFECTS,
+    ),
+    sections=(
+        MATRIX,
+        _factors(
+            "The data and the prior determine factors up to a rotation: shown are the principal "
+            "axes of their mean, to which every draw is turned, largest first. "
+        ),
+        traces,
+        AGREEMENT,
+        spread,
+    ),
+    words=(*words.REAL, words.LOG_ODDS, words.PROBABILITY_OF_ONE, *DRAWS),
+)
 
 
 @dataclass(frozen=True, repr=False)
-class LogisticFit(Fit):
-    """A fit of log odds, effects and bias included, by variational inference."""
+class LogOddsFit(Fit):
+    """What fits of log odds have in common, effects and bias included."""
 
-    models = ("logistic",)
-    page = PAGE
     dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
     noisy_kinds = ()
     observed_kinds = ("probability",)
+    _no_flips = "probability() is that of an observation already"
+    _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
+    scored = "probabilities of ones and zeros"
+
+    def product_draws(self, rows, columns):
+        usage, basis = super().product_draws(rows, columns)
+        return cells.with_effects(usage, basis, self.other_draws, rows, columns)
+
+    def _log_density(self, i, j, values):
+        return scores.logit_density(values, cells.cell_draws(self, i, j))
+
+    def _replicates(self, i, j, rng):
+        return scores.drawn_ones(self, i, j, rng)
+
+
+@dataclass(frozen=True, repr=False)
+class ExactLogisticFit(LogOddsFit):
+    """A fit of log odds by draws from the posterior itself; its approximation is empty."""
+
+    page = EXACT_PAGE
+
+    def _probability(self, i, j):
+        every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
+        found = self.tell_cells(*every, ("probability",), 0.9, False)["probability"]
+        return found.reshape(len(i), len(j))
+
+    def _block(self, i, j, kinds, level, rng):
+        log_odds = cells.cell_draws(self, i, j)
+        return {
+            kind: expit(log_odds).mean(0, dtype=float)
+            if kind == "probability"
+            else cells.summarised(log_odds, kind, level)
+            for kind in kinds
+        }
+
+    def transform(self, new_rows) -> np.ndarray:
+        drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
+        return drawn["usage"].mean((0, 1), dtype=float)
+
+    def _with_rows(self, new, seed):
+        new = matched_rows(self, new)
+        drawn = _draws_of_new(self, new, seed)
+        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
+        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+
+
+@dataclass(frozen=True, repr=False)
+class LogisticFit(LogOddsFit):
+    """A fit of log odds by variational inference; one by draws is an `ExactLogisticFit`."""
+
+    models = ("logistic",)
+    page = PAGE
     counts_as_factor = (
         f"{relevance.COUNTED} The draws are of a variational approximation, which is too narrow: "
         "starts may differ by more than the draws of each."
     )
     ranks_beforehand = relevance.BEFOREHAND
-    _no_flips = "probability() is that of an observation already"
-    _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
+
+    @classmethod
+    def _of_record(cls, record):
+        if Logistic.samplers[record.summary["sampler"]].exact:
+            return ExactLogisticFit._of_record(record)
+        return super()._of_record(record)
 
     def _moments(self, name):
         mean, sd = mixture.mixture(
@@ -166,10 +264,6 @@ class LogisticFit(Fit):
     def mixing(self):
         return verdict.mixing_of_starts(self.data, self.approximation)
 
-    def product_draws(self, rows, columns):
-        usage, basis = super().product_draws(rows, columns)
-        return cells.with_effects(usage, basis, self.other_draws, rows, columns)
-
     def _probability(self, i, j):
         return mixture.probability(self.approximation, i, j)
 
@@ -178,17 +272,10 @@ class LogisticFit(Fit):
             return mixture.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
         return super()._predict(i, j, kind, level)
 
-    scored = "probabilities of ones and zeros"
     _no_modes = (
         "it is a mixture of its starts, in equal parts; see agreement for the factors that all "
         "starts reached"
     )
-
-    def _log_density(self, i, j, values):
-        return scores.logit_density(values, cells.cell_draws(self, i, j))
-
-    def _replicates(self, i, j, rng):
-        return scores.drawn_ones(self, i, j, rng)
 
     def _log_prior(self):
         priors = self.settings["priors"]
@@ -274,6 +361,13 @@ class Logistic(Family):
             "The default above",
             {"sampling": "biased", "step_entries": None},
         ),
+        "gibbs": Sampler(
+            logistic_gibbs, True, ("log_joint",),
+            "exact, by Polya-Gamma draws of every entry (Polson, Scott, Windle 2013): for standard "
+            "deviations and intervals that can be trusted, where time allows; a sweep takes about "
+            "as long as a round of \"batch\", and a fit takes hundreds of them a chain",
+            {},
+        ),
     }  # fmt: skip
     priors: ClassVar = {
         "scale": Prior(
@@ -310,6 +404,8 @@ class Logistic(Family):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
 
     def chains(self, request: Request) -> Chains:
+        if request.made_by.exact:
+            return gibbs_chains(request)
         data, steps = request.data, request.warmup(NUM_WARMUP)
         if steps < 2:
             raise InputError(
@@ -326,12 +422,7 @@ class Logistic(Family):
             sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
             algorithm = make(*arguments, options["step_entries"] // CHUNK)
         else:
-            require_memory(
-                BYTES_AN_ENTRY * data.num_rows * data.num_columns,
-                f"sampler 'batch', which looks at all entries of the {request.size} matrix,",
-                "choose sampler='svi'",
-            )
-            sampled, algorithm = sign_blocks(data), make(*arguments)
+            sampled, algorithm = all_entries(request), make(*arguments)
         start = request.read_start()
         if start is not None and request.sampler == "batch" and request.num_chains > 1:
             raise InputError(
@@ -358,7 +449,16 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> LogisticFit:
+    def figures(self, request, chains, entries, drawn, trace):
+        return _judged(entries, request.num_chains, np.ones(int(request.rank)), trace)
+
+    def product_draws(self, request, drawn):
+        usage, basis = super().product_draws(request, drawn)
+        return cells.with_effects(usage, basis, drawn, *map(np.arange, request.data.shape))
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> LogOddsFit:
+        if request.made_by.exact:
+            return gibbs_result(request, chains, run)
         trace = run.trace()
         settled = trace["settled"][:, -1]
         # The run may have gone on after the last start had settled, as far as its chunk went.
@@ -409,6 +509,16 @@ def resolve_priors(request: Request) -> dict:
         of_all = "is of all factors alike, under which none vanishes, or of effects, of which there"
         relevance.refuse_priors(request, {"scale": f"{of_all} are none"})
     return found | {"relevance": list(RELEVANCE if (r := found["relevance"]) is None else r)}
+
+
+def all_entries(request: Request) -> jax.Array:
+    """Return the matrix as the samplers take it that look at all of it, if there is room."""
+    require_memory(
+        BYTES_AN_ENTRY * request.data.num_rows * request.data.num_columns,
+        f"sampler {request.sampler!r}, which looks at all entries of the {request.size} matrix,",
+        "choose sampler='svi'",
+    )
+    return sign_blocks(request.data)
 
 
 def sampler_options(request: Request) -> dict:
@@ -507,3 +617,100 @@ def _ordered(values, order, rank, moment):
         return values
     moved = order.apply(values[..., :rank], signed=moment == "mean")
     return np.concatenate([moved, values[..., rank:]], -1)
+
+
+# ---- the exact sampler --------------------------------------------------------------------------
+
+
+def gibbs_chains(request: Request) -> Chains:
+    """Return chains that draw from the posterior itself."""
+    request.read_options()
+    priors, data = resolve_priors(request), request.data
+    density = LogisticDensity(int(request.rank), **priors)
+    start = request.read_start()
+    if start is not None:
+        start = request.every_chain(start | _without_factors(density, data))
+    lines = sum(data.shape)
+    every, most_kept = thinning(
+        4 * request.num_chains * (density.rank + 1) * lines, request.most_samples
+    )
+    return Chains(
+        request.made_by.make(density, data.shape),
+        all_entries(request),
+        request.settings(
+            priors=priors, init="random" if start is None else digest(start), thinning=every
+        ),
+        sites=density.sites,
+        trace=request.made_by.trace,
+        thinning=(every, most_kept),
+        num_warmup=request.warmup(GIBBS_WARMUP),
+        num_samples=request.most_samples,
+        start=lambda resume: start,
+        looks=request.looks,
+    )
+
+
+def _without_factors(density: LogisticDensity, data) -> dict:
+    """Return where chains from a given start have bias and effects: they give the share of ones."""
+    share = np.clip(data.density, 1e-6, 1 - 1e-6)
+    found = {"bias": np.float32(np.log(share / (1 - share)))}
+    sizes = dict(zip(("row_effect", "column_effect"), data.shape, strict=True))
+    return found | {n: np.zeros(m, np.float32) for n, m in sizes.items() if n in density.sites}
+
+
+def gibbs_result(request: Request, chains: Chains, run: ChainRun) -> ExactLogisticFit:
+    """Return the fit of draws from the posterior, turned to one position."""
+    trace = run.trace()
+    drawn = rotated_draws(run.draws(), most_probable(run, trace))
+    agreeing = agreement(*(drawn[n].mean(1) for n in FACTORS))
+    return make_fit(
+        ExactLogisticFit, request, chains, run,
+        draws=drawn,
+        trace=trace,
+        agreement=agreeing,
+        judge=lambda fit: _judged(
+            fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
+            tried=what_was_tried(request, chains, run),
+        ),
+    )  # fmt: skip
+
+
+def _judged(entries, chains: int, agreeing, trace, **more) -> dict:
+    """Judge chains by their log odds and by the log joint density, which has no wandering parts."""
+    return verdict.of_ratings(
+        entries, chains, agreeing, trace, what="log odds", joint_counts=True, **more
+    )
+
+
+def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:
+    """Draw the vectors of new rows given every kept draw of the rest, (chain, draw, ...).
+
+    A draw sweeps over Polya-Gamma variables and vectors in turn, from where the one before ended.
+    """
+    density = LogisticDensity(fit.rank, **fit.settings["priors"])
+    data, names = sign_blocks(new), [n for n in density.sites if n in ("usage", "row_effect")]
+    known = {n: v for n, v in fit.draws().items() if n not in names}
+    shapes = {"usage": (new.num_rows, fit.rank), "row_effect": (new.num_rows,)}
+    start = {n: jnp.zeros(shapes[n]) for n in names}
+
+    @jax.jit
+    @jax.default_matmul_precision("highest")
+    def chain(key, known, data):
+        def draw(drawn, at):
+            key, known = at
+
+            def sweep(drawn, key):
+                return draw_rows(key, known | drawn, data, density)[0], None
+
+            drawn, _ = lax.scan(sweep, drawn, random.split(key, SWEEPS))
+            return drawn, drawn
+
+        known = {n: jnp.concatenate([jnp.repeat(v[:1], SETTLE, 0), v]) for n, v in known.items()}
+        keys = random.split(key, len(known["basis"]))
+        return lax.scan(draw, start, (keys, known))[1]
+
+    found = []
+    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
+        found.append({n: v[SETTLE:] for n, v in drawn.items()})
+    return {n: np.stack([f[n] for f in found]) for n in start}

@@ -62,6 +62,7 @@ from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models.pmf import LEVEL_SCALES
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
+from bmfjax.posterior.recommending import recommended
 from bmfjax.posterior.selection import informed
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
@@ -221,6 +222,9 @@ class RatingsFit(NumbersFit):
 
     def _block(self, i, j, kinds, level, rng):
         return cells.summaries(self, i, j, kinds, level, rng)
+
+    def _recommend(self, user, k, **options):
+        return recommended(self, user, k, **options)
 
     def transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage

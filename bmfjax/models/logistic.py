@@ -40,7 +40,8 @@ def logistic(
     Bishop 1999, "Variational principal components", ICANN).
 
     For NUTS at small size, NumPyro's SVI, simulation and densities;
-    `bmfjax.variational.stochastic` infers it at any size.
+    `bmfjax.variational.stochastic` infers it at any size, and ``bmfjax.fit(sampler="gibbs")`` draws
+    from its posterior (without `relevance`).
 
     Parameters
     ----------

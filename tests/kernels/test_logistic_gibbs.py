@@ -1,0 +1,196 @@
+"""The exact sampler of the logistic model: Polya-Gamma draws, and the posterior it leaves."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax import lax, random
+from numpyro import handlers
+from scipy.special import expit
+
+from bmfjax.data import InputError
+from bmfjax.diagnostics import ess_bulk, geweke_scores
+from bmfjax.kernels.logistic.density import LogisticDensity, log_prior
+from bmfjax.kernels.logistic.gibbs import logistic_gibbs
+from bmfjax.kernels.logistic.polya_gamma import LARGE, draw_polya_gamma
+from bmfjax.models import logistic
+from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores
+
+# ---- Polya-Gamma draws -------------------------------------------------------------------------
+
+#: Tilts: none, either side of where the proposals change, and large ones.
+TILTS = np.array([0.0, 0.7, 2 * LARGE - 0.01, -2 * LARGE - 0.01, 3.5, -30.0])
+NUMBER = 25_000
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    c = jnp.asarray(np.broadcast_to([*TILTS[:, None], [np.nan]], (len(TILTS) + 1, NUMBER)))
+    found = fast_jit(draw_polya_gamma)(random.key(3), c)
+    assert found.dtype == np.float32 and found.shape == c.shape
+    # What is no number has kept nobody waiting.
+    return np.asarray(found[:-1], float)
+
+
+def test_draws_have_the_moments_and_the_laplace_transform_of_the_distribution(drawn):
+    c = np.abs(TILTS) + 1e-3 * (TILTS == 0)
+    mean = np.tanh(c / 2) / (2 * c)
+    variance = (np.sinh(c) - c) / (4 * c**3 * np.cosh(c / 2) ** 2)
+    np.testing.assert_allclose(drawn.var(1), variance, rtol=0.06)
+    assert np.abs(drawn.mean(1) - mean).max() < 4.5 * np.sqrt(variance / NUMBER).max()
+    for t in (0.5, 4.0, 30.0):
+        values = np.exp(-t * drawn)
+        exact = np.cosh(c / 2) / np.cosh(np.sqrt((c**2 / 2 + t) / 2))
+        z = (values.mean(1) - exact) / (values.std(1) / NUMBER**0.5)
+        assert np.abs(z).max() < 4.5
+
+
+def test_draws_have_the_density_of_the_distribution(drawn):
+    """Of 20 series terms, summed over a grid: in float64 these are enough for any x in it."""
+    n = np.arange(20)[:, None]
+    for c, values in zip(TILTS, drawn, strict=True):
+        x = np.geomspace(2e-3, 60.0, 40_001)  # of J* = 4 PG
+        terms = (2 * n + 1) * (-1.0) ** n * np.exp(-((2 * n + 1) ** 2) / (2 * x))
+        density = terms.sum(0) / np.sqrt(2 * np.pi * x**3)
+        # The other series, where this one converges slowly.
+        other = np.pi * ((n + 0.5) * (-1.0) ** n * np.exp(-((n + 0.5) ** 2) * np.pi**2 * x / 2))
+        density = np.where(x < 1.0, 2 * density, other.sum(0)) * np.exp(-(c**2) * x / 8)
+        below = np.concatenate([[0.0], np.cumsum(np.diff(x) * (density[1:] + density[:-1]) / 2)])
+        assert below[-1] == pytest.approx(1 / np.cosh(c / 2), rel=1e-4)
+        grid = below / below[-1]
+        assert scipy.stats.kstest(4 * values, lambda q: np.interp(q, x, grid)).pvalue > 1e-3  # noqa: B023
+
+
+# ---- the posterior of a tiny matrix ------------------------------------------------------------
+
+
+def signs_of(values, size):
+    """Rows of a matrix (NaN is missing) in blocks of so many, as `sign_blocks` has them."""
+    signs = jnp.where(jnp.isnan(values), 0, 2 * jnp.nan_to_num(values) - 1).astype(jnp.int8)
+    return jnp.pad(signs, ((0, -len(signs) % size), (0, 0))).reshape(-1, size, signs.shape[1])
+
+
+def log_odds(position):
+    total = position["usage"] @ position["basis"].T + position["bias"]
+    total = total + position.get("row_effect", jnp.zeros(1))[..., :, None]
+    return total + position.get("column_effect", jnp.zeros(1))
+
+
+def quadrature(values, scale, bias_scale, nodes=20):
+    """Means of the log odds and of their squares at rank 1, (2, rows, columns), in float64.
+
+    Given the basis and the bias rows are independent: each is one integral over its usage.
+    """
+    x, weight = np.polynomial.hermite_e.hermegauss(nodes)
+    weight = weight / weight.sum()
+    first, second, bias = np.meshgrid(scale * x, scale * x, bias_scale * x, indexing="ij")
+    total = np.multiply.outer(np.multiply.outer(weight, weight), weight)
+    basis = np.stack([first, second])
+    inner = []
+    for row in values:
+        psi = scale * x * basis[..., None] + bias[..., None]  # (column, ..., node)
+        chance = np.where(np.isnan(row)[:, None, None, None, None], 1.0, expit(
+            np.where(row == 1, 1.0, -1.0)[:, None, None, None, None] * psi
+        )).prod(0) * weight  # fmt: skip
+        mass = chance.sum(-1)
+        inner.append([(chance * psi**p).sum(-1) / mass for p in (1, 2)])  # (2, column, ...)
+        total = total * mass
+    found = np.stack([np.einsum("abc,pjabc->pj", total, np.stack(of)) for of in inner], 1)
+    return found / total.sum()
+
+
+def test_log_odds_of_a_tiny_matrix_are_those_of_quadrature():
+    values = np.array([[1.0, 0.0], [1.0, np.nan], [0.0, 0.0]])
+    algorithm = logistic_gibbs(LogisticDensity(1, scale=1.3, bias_scale=2.0), (3, 2))
+    data = signs_of(values, 2)
+
+    @fast_jit
+    def chains(keys):
+        def one(key):
+            def sweep(state, key):
+                state, _ = algorithm.step(key, state, data)
+                return state, log_odds(state.position)
+
+            return lax.scan(sweep, algorithm.init(key, None, data), random.split(key, 420))[1]
+
+        return jax.vmap(one)(keys)
+
+    draws = np.asarray(chains(random.split(random.key(0), 40)))[:, 20:]
+    scores, size = moment_scores(draws, quadrature(values, 1.3, 2.0))
+    assert size.min() > 1_000
+    assert np.abs(scores).max() < 4.0  # of 12
+
+
+# ---- the joint distribution --------------------------------------------------------------------
+
+SHAPE, RANK, CHAINS, DRAWS, THIN = (5, 4), 2, 120, 16, 4
+HIDDEN = np.zeros(SHAPE, bool)
+HIDDEN[0] = HIDDEN[2, 1] = HIDDEN[4, 3] = True
+EFFECTS = {"row_effects": True, "column_effects": True}
+DENSITY = LogisticDensity(RANK, scale=0.8, bias_scale=1.5, **EFFECTS)
+MODEL = functools.partial(logistic, rank=RANK, prior_scale=0.8, bias_scale=1.5, **EFFECTS)
+
+
+def statistics(position, values):
+    psi = log_odds(position)
+    likelihood = jnp.where(HIDDEN, 0.0, jax.nn.log_sigmoid((2 * values - 1) * psi)).sum()
+    return jnp.stack([
+        psi[0, 0], psi[1, 2], psi[2, 1], position["bias"], position["row_effect"][1],
+        position["column_effect"][2], (position["usage"] ** 2).sum(),
+        (position["basis"] ** 2).sum(), (position["column_effect"] ** 2).sum(),
+        (psi * values)[1:].sum(), likelihood + log_prior(DENSITY, position),
+    ])  # fmt: skip
+
+
+def test_the_joint_distribution_is_that_of_the_model():
+    """Chains whose data are drawn anew given every draw have draws of the prior (Geweke 2004)."""
+    algorithm = logistic_gibbs(DENSITY, SHAPE)
+
+    def draw_joint(key):
+        trace = handlers.trace(handlers.seed(MODEL, key)).get_trace(shape=SHAPE)
+        return {n: trace[n]["value"] for n in DENSITY.sites}, trace["data"]["value"] * 1.0
+
+    def blocks(values):
+        return signs_of(jnp.where(HIDDEN, jnp.nan, values), 2)
+
+    def chain(key):
+        start, values = draw_joint(key)
+        state = algorithm.init(key, start, blocks(values))
+
+        def body(carry, key):
+            state, values = carry
+            key_data, key_steps = random.split(key)
+            observed = blocks(values)
+
+            def step(state, key):
+                state, info = algorithm.step(key, state, observed)
+                return state, info.log_joint
+
+            state, joints = lax.scan(step, state, random.split(key_steps, THIN))
+            last = state.position, values, joints[-1]
+            values = 1.0 * random.bernoulli(key_data, jax.nn.sigmoid(log_odds(state.position)))
+            return (state, values), (statistics(state.position, values), last)
+
+        draws, last = lax.scan(body, (state, values), random.split(key, DRAWS))[1]
+        return statistics(start, values), draws, jax.tree.map(lambda x: x[-1], last)
+
+    truth, draws, last = fast_jit(jax.vmap(chain))(random.split(random.key(1), CHAINS))
+    assert ess_bulk(np.asarray(draws)).min() > 300
+    assert np.abs(geweke_scores(np.asarray(truth), np.asarray(draws))).max() < 3.9  # of 22
+    # What the sampler reports is the density of the NumPyro model.
+    position, values, log_joint = jax.tree.map(lambda x: x[0], last)
+    seen = functools.partial(MODEL, observed=~HIDDEN)
+    expected = model_log_joint(seen, values, position)
+    np.testing.assert_allclose(log_joint, expected, rtol=1e-5)
+
+
+def test_scales_and_temperatures_are_checked():
+    with pytest.raises(InputError, match="bias_scale is 0"):
+        logistic_gibbs(LogisticDensity(1, bias_scale=0), (2, 2))
+    algorithm = logistic_gibbs(LogisticDensity(1), (2, 2))
+    data = signs_of(np.eye(2), 2)
+    with pytest.raises(InputError, match="not tempered"):
+        algorithm.step(random.key(0), algorithm.init(random.key(0), None, data), data, 0.5)
