@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jax.sharding import Mesh
+
 from bmfjax.families import FAMILIES, ask
 from bmfjax.families.apart import merge, place_of
 from bmfjax.families.base import AUTO
@@ -35,6 +37,7 @@ def fit(
     max_rank: int | None = None,
     anchors: Any = None,
     chains: Sequence[int] | None = None,
+    mesh: Mesh | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -222,6 +225,7 @@ def fit(
         max_rank=max_rank,
         anchors=anchors,
         chains=chains,
+        mesh=mesh,
     )
     made = request.chains()
     if chains is not None and checkpoint is not None:

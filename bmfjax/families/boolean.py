@@ -228,7 +228,7 @@ class Boolean(Family):
         ),
     }
     shares_prior = True
-    finds_rank = ("gibbs",)
+    finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
     flags = (
         Flag(
@@ -321,7 +321,7 @@ def _chains(
     of each other before they started.
     """
     model = _model(request, arguments)
-    bound, _ = request.made_by.make(model, **options).bind_packed(request.data)
+    bound, _ = request.made_by.make(model, **options).bind_packed(request.data, mesh=request.mesh)
     every, most_kept = _thinning(request)
     return Chains(
         bound.algorithm,
@@ -370,7 +370,7 @@ def _starts(request, bound, given, resume):
     else:
         key = jax.random.fold_in(request.key, START_STREAM)
         starts = _found_starts(request, key)
-    place = jax.jit(bound.unconstrain)
+    place = bound.unconstrain if request.mesh else jax.jit(bound.unconstrain)
     return jax.tree.map(lambda *leaves: np.stack(leaves), *[place(s) for s in starts])
 
 
