@@ -38,6 +38,7 @@ from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
+    is_first,
     over_mesh,
     place_whole,
     several_processes,
@@ -450,7 +451,7 @@ class ChainRun:
     @property
     def writes(self) -> bool:
         """Whether it is for this process to write files."""
-        return not several_processes(self._mesh) or jax.process_index() == 0
+        return is_first(self._mesh)
 
     def discard(self, number: int) -> None:
         """Count so many of the first draws that are kept as warm-up.

@@ -201,12 +201,11 @@ class OrMachineGibbs(AlgorithmKernel):
             packed = packed_data(data, mesh=mesh)._replace(**given, whole=whole)
         if mesh is not None:
             packed = place_whole(packed, mesh)
-        algorithm = self._algorithm(density)
+        algorithm, place = self._algorithm(density), functools.partial(start_from, density)
+        if mesh is not None:
+            place = jax.jit(over_mesh(place, mesh, (specs_of(packed), P()), P()))
 
         def unconstrain(position):
-            place = functools.partial(start_from, density)
-            if mesh is not None:
-                place = jax.jit(over_mesh(place, mesh, (specs_of(packed), P()), P()))
             return place(packed, position)
 
         return BoundAlgorithm(algorithm, packed, unconstrain=unconstrain), shape

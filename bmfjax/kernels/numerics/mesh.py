@@ -77,6 +77,11 @@ def several_processes(mesh: Mesh | None) -> bool:
     return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
 
 
+def is_first(mesh: Mesh | None) -> bool:
+    """Tell whether this process is the one that writes files, of those of a mesh."""
+    return not several_processes(mesh) or jax.process_index() == 0
+
+
 def place(array: Any, mesh: Mesh, *axes: str | None) -> jax.Array:
     """Put an array of the host on a mesh, its axes along those named; a device gets its own part.
 
