@@ -253,7 +253,8 @@ def _mesh(options):
     if options.distributed:
         _join_processes()
     elif "device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", number)
+        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
+            jax.config.update("jax_num_cpu_devices", number)
     devices = jax.devices()
     if len(devices) < number or (options.distributed and len(devices) > number):
         raise InputError(
