@@ -28,6 +28,7 @@ from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
+from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.verdict import Mixing, Tried
 
@@ -168,6 +169,7 @@ class Request:
                     raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
                 continue
             checks.whole(name, value, least)
+        chains_of_device(len(self.chain_numbers or range(self.num_chains)), self.mesh)
 
     @property
     def of_result(self) -> Request:

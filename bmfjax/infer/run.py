@@ -38,6 +38,7 @@ from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
+    chains_of_device,
     is_first,
     over_mesh,
     place_whole,
@@ -154,12 +155,15 @@ class ChainRun:
         #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
         self._data = data if mesh is None else place_whole(data, mesh)
+        if position is not None and several_processes(mesh):
+            # Other kinds of processors may have found others.
+            position = multihost_utils.broadcast_one_to_all(position)
         self._chunk, self._most_kept = chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
         self._groups = groups = [slice(0, len(numbers))] if mesh else _groups(len(numbers))
         #: Chains that a device runs in one program.
-        self._side = len(numbers[groups[0]]) if mesh is None else _chains_of_device(numbers, mesh)
+        self._side = chains_of_device(len(numbers[groups[0]]), mesh)
         # What is jitted is traced once and its trace reused, here for the shapes and below: of a
         # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
@@ -590,17 +594,6 @@ def _on_host(array: jax.Array) -> np.ndarray:
     if array.is_fully_addressable:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
-
-
-def _chains_of_device(numbers, mesh: Mesh) -> int:
-    """Return how many of the chains a device runs, or refuse a mesh that does not divide them."""
-    each, rest = divmod(len(numbers), mesh.shape[CHAINS])
-    if rest:
-        raise InputError(
-            f"{len(numbers)} chains run, and mesh has {mesh.shape[CHAINS]} devices along "
-            f"{CHAINS!r}; give a number of chains that these divide, or another mesh"
-        )
-    return each
 
 
 def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:

@@ -72,6 +72,19 @@ def num_shards(mesh: Mesh | None) -> int:
     return 1 if mesh is None else mesh.shape[ROWS]
 
 
+def chains_of_device(number: int, mesh: Mesh | None) -> int:
+    """Return how many of the chains a device runs, or refuse a mesh that does not divide them."""
+    if mesh is None:
+        return number
+    each, rest = divmod(number, mesh.shape[CHAINS])
+    if rest:
+        raise InputError(
+            f"{number} chains run, and mesh has {mesh.shape[CHAINS]} devices along {CHAINS!r}; "
+            "give a number of chains that these divide, or another mesh"
+        )
+    return each
+
+
 def several_processes(mesh: Mesh | None) -> bool:
     """Tell whether the devices of a mesh belong to several processes."""
     return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
