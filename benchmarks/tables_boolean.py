@@ -361,6 +361,29 @@ def scale(records: Records):
     )  # fmt: skip
 
 
+@page("mesh", "Is one chain faster on several devices than on one?")
+def mesh(records: Records):
+    found = figures(records, "mesh")
+    yield (
+        f"One chain of a matrix of {number(found['rows'])} x {number(found['columns'])}, rank "
+        f"{found['rank']}; the mesh has {found['devices']} devices along the rows. Medians of "
+        f"{found['rounds']} rounds that took turns. Of the bytes that a device reads in a sweep it "
+        f"gets {number(100 * found['share_from_others'], 2)} % from the others. The draws are "
+        f"{'the same' if found['same_draws'] else 'not the same'} on all of them."
+    )
+    yield table(
+        ["run", "ms a sweep", "fastest", "processor ms a sweep", "the mesh is faster by"],
+        [
+            [
+                way, number(ms, 1), number(found["fastest_ms_a_sweep"][way], 1),
+                number(found["processor_ms_a_sweep"][way], 1),
+                number(found["times_as_fast_as"].get(way), 2),
+            ]
+            for way, ms in found["ms_a_sweep"].items()
+        ],
+    )  # fmt: skip
+
+
 @page("kills", "Does a fit that is killed lose more than the interval of its checkpoints?")
 def kills(records: Records):
     found = figures(records, "kills")

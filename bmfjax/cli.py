@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -165,6 +166,18 @@ def _add_fit(commands, models) -> None:
         "are done, on whatever machines, bmfjax merge makes the fit (--samples auto is 1000; "
         "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
+    fit.add_argument(
+        "--mesh", type=_mesh_of, metavar="CxR",
+        help="run all chains on C x R devices together: C groups of devices share the chains, and "
+        "the R devices of each the rows, such as 1x2 (ormachine); a CPU gives as many devices as "
+        "are asked for",
+    )  # fmt: skip
+    fit.add_argument(
+        "--distributed", action="store_true",
+        help="with --mesh: the devices are those of several processes, which all run this "
+        "command; JAX finds them under Slurm, Open MPI and on TPUs, and elsewhere by "
+        "JAX_COORDINATOR_ADDRESS (host:port), JAX_NUM_PROCESSES and JAX_PROCESS_ID",
+    )  # fmt: skip
     fit.add_argument("--output", type=Path, help="directory (bmfjax-NAME where not given)")
     existing = fit.add_mutually_exclusive_group()
     existing.add_argument(
@@ -213,6 +226,58 @@ def _chains_of(text):
             f"{text!r} names no chain; give C/N, such as 3/8 for the third of eight, or C-D/N"
         )
     return range(first, last + 1), number
+
+
+def _mesh_of(text):
+    """Read "2x4": devices along the chains and along the rows."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no mesh; give CxR, such as 1x2 for two devices that share the rows"
+        )
+    return int(found[1]), int(found[2])
+
+
+def _mesh(options):
+    """Return the devices that run the chains together, or None."""
+    if options.mesh is None:
+        if options.distributed:
+            raise InputError(
+                "--distributed joins the devices of several processes, and there is no --mesh for "
+                "them; give one, such as --mesh 1x2"
+            )
+        return None
+    import jax
+    import numpy as np
+
+    number = math.prod(options.mesh)
+    if options.distributed:
+        _join_processes()
+    elif "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
+            jax.config.update("jax_num_cpu_devices", number)
+    devices = jax.devices()
+    if len(devices) < number or (options.distributed and len(devices) > number):
+        raise InputError(
+            f"--mesh is {options.mesh[0]}x{options.mesh[1]}, {number} devices, and there are "
+            f"{len(devices)}; give a mesh that they fill"
+        )
+    return jax.sharding.Mesh(np.array(devices[:number]).reshape(options.mesh), ("chains", "rows"))
+
+
+def _join_processes() -> None:
+    """Let JAX find the other processes of this command."""
+    import jax
+
+    names = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
+    try:
+        told = {n: int(os.environ[name]) for n, name in names.items() if name in os.environ}
+        jax.distributed.initialize(**told)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"--distributed did not find the other processes: {str(error).splitlines()[0]}; set "
+            "JAX_COORDINATOR_ADDRESS (host:port), JAX_NUM_PROCESSES and JAX_PROCESS_ID"
+        ) from error
 
 
 def _add_sampling(parser) -> None:
@@ -367,6 +432,7 @@ def _add_reading(parser) -> None:
 
 def _fit(options) -> int:
     from bmfjax.families.sampling import finish
+    from bmfjax.kernels.numerics.mesh import is_first
     from bmfjax.store import (
         CHECKPOINT,
         FILES,
@@ -380,16 +446,24 @@ def _fit(options) -> int:
     _check_tiles(options)
     if options.chain is not None:
         return _fit_apart(options)
-    data = _read(options)
+    mesh, data = _mesh(options), _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
     replace = options.overwrite or options.resume
     names = (*FILES, PAGE, CHECKPOINT)
-    check_output(output, replace, names, options.data)
+    first = is_first(mesh)  # of the processes: it writes, and tells
+    if first:
+        check_output(output, replace, names, options.data)
     if options.resume and not holds_checkpoint(checkpoint):
         raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
-    request = _asked(options, data)
+    request = _asked(options, data, mesh=mesh)
     chains = request.chains()
+    if not first:
+        finish(
+            request, chains, max_time=options.max_time, progress=False, checkpoint=checkpoint,
+            resume=options.resume,
+        )  # fmt: skip
+        return 0
     # Only now: everything given has been checked. A fit that is there stays until the new one
     # replaces it.
     with hold(output):
@@ -440,14 +514,18 @@ def _fit_apart(options) -> int:
     for name in ("tiles", "fdr", "export", "probability"):
         if getattr(options, name):
             raise InputError(f"--{name} is written by bmfjax merge; leave it out here")
+    if options.distributed:
+        raise InputError(
+            "--distributed joins processes, and --chain runs chains apart; leave one of them out"
+        )
     numbers, number = options.chain
     if options.chains not in (number, DEFAULT_CHAINS):
         raise InputError(
             f"--chains is {options.chains}, and --chain names {number} in all; leave --chains out"
         )
-    data = _read(options)
+    mesh, data = _mesh(options), _read(options)
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
-    request = _asked(options, data, num_chains=number, chains=numbers)
+    request = _asked(options, data, num_chains=number, chains=numbers, mesh=mesh)
     chains = request.chains()
     place, resume = place_of(
         request, chains, output, resume=options.resume, overwrite=options.overwrite

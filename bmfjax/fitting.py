@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jax.sharding import Mesh
+
 from bmfjax.families import FAMILIES, ask
 from bmfjax.families.apart import merge, place_of
 from bmfjax.families.base import AUTO
@@ -35,6 +37,7 @@ def fit(
     max_rank: int | None = None,
     anchors: Any = None,
     chains: Sequence[int] | None = None,
+    mesh: Mesh | None = None,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -155,6 +158,17 @@ def fit(
         chain costs nearly as much as two side by side, since it is run twice to have the same sums:
         give a process two or more where there are few. Not for "batch" and "svi" of the logistic
         model and sampler "smc", whose runs end together.
+    mesh : jax.sharding.Mesh, optional
+        Devices that run all chains together, with the axes "chains" and "rows", such as
+        ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. Of the Boolean model
+        with sampler "gibbs". Devices along "chains" share the chains, whose number they divide. Of
+        those along "rows" each holds its own rows and columns of the matrix, and draws their bits;
+        the packed factors are on all of them. Moves, the update "collapsed" and the search for
+        starts look at all of the matrix: every device makes the same moves, and one device looks
+        for starts, so that these gain nothing. Draws do not depend on the mesh; on CPUs of one kind
+        they are those without a mesh, bit for bit. A checkpoint goes on with any mesh. The devices
+        may belong to several processes (``jax.distributed.initialize``), which all call `fit` with
+        the same arguments and get the same result.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.
@@ -222,6 +236,7 @@ def fit(
         max_rank=max_rank,
         anchors=anchors,
         chains=chains,
+        mesh=mesh,
     )
     made = request.chains()
     if chains is not None and checkpoint is not None:

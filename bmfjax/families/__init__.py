@@ -19,6 +19,7 @@ from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
 from bmfjax.families.ratings import Factorisation
 from bmfjax.families.relaxed import Relaxed
+from bmfjax.kernels.numerics.mesh import checked_mesh
 
 _ALL = (Boolean(), Relaxed(), Logistic(), Nonnegative(), Factorisation())
 
@@ -42,6 +43,7 @@ def ask(
     max_rank=None,
     anchors=None,
     chains=None,
+    mesh=None,
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
@@ -72,7 +74,20 @@ def ask(
     return Request(
         family, data, rank, model, sampler, priors, init,
         num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, anchors, own,
+        None if mesh is None else _devices(family, model, sampler, mesh),
     )  # fmt: skip
+
+
+def _devices(family, model, sampler, mesh):
+    """Return the mesh of a fit, or refuse it."""
+    if sampler not in family.on_mesh:
+        able = {m: f.on_mesh for m, f in FAMILIES.items() if f.on_mesh}
+        which = "; ".join(f"model {m!r} with sampler {' or '.join(s)}" for m, s in able.items())
+        raise InputError(
+            f"model {model!r} with sampler {sampler!r} does not run on a mesh ({which} does); "
+            "leave mesh (--mesh) out"
+        )
+    return checked_mesh(mesh)
 
 
 def _chain_numbers(given, num_chains) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 import scipy.sparse as sp
+from jax.sharding import Mesh
 
 from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
@@ -27,6 +28,7 @@ from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
+from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.verdict import Mixing, Tried
 
@@ -140,6 +142,8 @@ class Request:
     anchors: Anchors | None = None
     #: The chains that run here, by their numbers from 1 to `num_chains`; None for all.
     chain_numbers: tuple[int, ...] | None = None
+    #: The devices that run all of them together; None: JAX's own one. It changes no draw.
+    mesh: Mesh | None = None
 
     def __post_init__(self):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
@@ -165,6 +169,7 @@ class Request:
                     raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
                 continue
             checks.whole(name, value, least)
+        chains_of_device(len(self.chain_numbers or range(self.num_chains)), self.mesh)
 
     @property
     def of_result(self) -> Request:
@@ -360,6 +365,7 @@ class Chains:
             num_samples=self.num_samples,
             position=self.start(resume),
             chains=None if (own := request.chain_numbers) is None else [c - 1 for c in own],
+            mesh=request.mesh,
             draws=dict.fromkeys(self.sites, every),
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
@@ -380,6 +386,9 @@ class Family:
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
+
+    #: Samplers that run on a mesh of devices.
+    on_mesh: ClassVar[tuple[str, ...]] = ()
 
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False

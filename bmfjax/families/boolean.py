@@ -228,7 +228,7 @@ class Boolean(Family):
         ),
     }
     shares_prior = True
-    finds_rank = ("gibbs",)
+    finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
     flags = (
         Flag(
@@ -321,7 +321,7 @@ def _chains(
     of each other before they started.
     """
     model = _model(request, arguments)
-    bound, _ = request.made_by.make(model, **options).bind_packed(request.data)
+    bound, _ = request.made_by.make(model, **options).bind_packed(request.data, mesh=request.mesh)
     every, most_kept = _thinning(request)
     return Chains(
         bound.algorithm,

@@ -20,6 +20,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.infer.progress import progress_bar
+from bmfjax.kernels.numerics.mesh import is_first
 from bmfjax.result import Fit
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
@@ -66,11 +67,12 @@ def sampled(
     if max_time is None and request.is_auto and chains.limited:
         clock = _Clock(MAX_TIME, told=False)
     store = None if checkpoint is None else Checkpoint(checkpoint, identity(request, chains))
-    with contextlib.nullcontext() if store is None else held_checkpoint(checkpoint):
+    writes = store is not None and is_first(request.mesh)
+    with held_checkpoint(checkpoint) if writes else contextlib.nullcontext():
         began = time.monotonic()
         stage = _stored(request, chains, store) if resume else Stage(chains, chains.run(request))
         stage.run.seconds += time.monotonic() - began
-        if store is not None and not resume:
+        if writes and not resume:
             store.check_room(stage.run)
         try:
             over = False
@@ -172,23 +174,26 @@ def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
                     "extreme numbers in the priors (in the relaxed model a high fixed precision, "
                     "with iasg a large step_size)"
                 )
-            if store is not None and time.monotonic() - stored > CHECKPOINT_SECONDS:
+            late = not clock.told and clock.ends(first) and chains.enough(run)
+            due = time.monotonic() - stored > CHECKPOINT_SECONDS
+            late, due, stops = run.together(late, due, interrupt.requested)
+            if store is not None and due:
                 store_on_the_way(run, store, stage.earlier)
                 stored = time.monotonic()
             run.seconds = time.monotonic() - began
-            late = not clock.told and clock.ends(first) and chains.enough(run)
-            run.timed_out = run.timed_out or late
-            return interrupt.requested or is_over() or late
+            run.timed_out = run.timed_out or bool(late)
+            return bool(stops or is_over() or late)
 
         # A run that is resumed may have been over already.
         over = run.steps_done > 0 and is_over()
         if not over:
-            with progress_bar(run, progress, objective, chains.phase) as show:
+            with progress_bar(run, progress and run.writes, objective, chains.phase) as show:
                 most = clock.left if clock.told else None
                 run.finish(max_time=most, on_chunk=on_chunk, ends=watch.steps)
         if first is not None:
             clock.spend(time.monotonic() - first)
             run.seconds = time.monotonic() - began
+        stops, is_up = run.together(interrupt.requested, clock.is_up)
         if store is not None:
             store.write(run, stage.earlier)
     if interrupt.terminated:
@@ -198,7 +203,7 @@ def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
         if stage.before is not None:  # which has draws
             stage.before.run.timed_out = run.timed_out
             return stage.before, True
-        if interrupt.requested:
+        if stops:
             raise KeyboardInterrupt(_so_far(stage, store))
         more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
         if store is not None:
@@ -208,9 +213,9 @@ def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
     if chains.looks:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done
-    if watch.is_stuck and not interrupt.requested:
-        run.timed_out = clock.is_up
-        if not clock.is_up:
+    if watch.is_stuck and not stops:
+        run.timed_out = bool(is_up)
+        if not is_up:
             return _next_stage(request, stage, store)
     return stage, True
 
@@ -219,9 +224,10 @@ def _next_stage(request, stage, store) -> tuple[Stage, bool]:
     """Return the stage that follows, or the one before where its start was interrupted."""
     with interrupt_requests() as interrupt:
         following = stage.next(request)
+        (stops,) = following.run.together(interrupt.requested)
     if interrupt.terminated:
         pass_on_termination(interrupt.signum, _so_far(stage, store))
-    return (stage, True) if interrupt.requested else (following, False)
+    return (stage, True) if stops else (following, False)
 
 
 def _note(chains, watch, clock) -> str:

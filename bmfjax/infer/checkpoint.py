@@ -98,6 +98,10 @@ class Checkpoint:
         earlier = tuple(earlier)
         if (earlier, run.steps_done) == (self.earlier, self.steps_done):
             return  # Two states that share their last part would be damaged together.
+        snapshot = run.snapshot()  # to which all processes of a mesh add their parts
+        if not run.writes:
+            self.earlier, self.steps_done = earlier, run.steps_done
+            return
         if not self._whole:
             # States of an earlier run must not be read with the parts of this one.
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +119,7 @@ class Checkpoint:
             arrays = _flat(run.recorded_between(first, run.steps_done))
             checksum = _put(self._part(number), arrays)
             parts = [*parts, _Part(number, first, run.steps_done, checksum)]
-        leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(run.snapshot()))}
+        leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(snapshot))}
         about = {"identity": self.identity, "parts": parts, "steps_done": run.steps_done}
         about |= {"earlier": earlier, "seconds": run.seconds}
         newest, previous = self.folder / NEWEST, self.folder / PREVIOUS

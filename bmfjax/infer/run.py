@@ -8,6 +8,9 @@ compilation serves all chunks. Every random number depends on the seed, the chai
 alone, and on a CPU every pair runs the same program: the draws do not depend on the chunk size, on
 other chains, on the number of cores, or on a resume. (XLA may sum in another order for another
 number of chains side by side; a run of a single chain is compiled for one.)
+
+On a mesh (:mod:`bmfjax.kernels.numerics.mesh`) all chains are one program. A device runs its own
+chains one after the other, each compiled for one, and shares them with the devices along the rows.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
@@ -30,6 +36,15 @@ from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
+from bmfjax.kernels.numerics.mesh import (
+    CHAINS,
+    chains_of_device,
+    is_first,
+    over_mesh,
+    place_whole,
+    several_processes,
+    specs_of,
+)
 
 #: Most bytes of draws on the device between two returns to the host; one draw always fits.
 DEVICE_BYTES = 64 * 2**20
@@ -71,6 +86,10 @@ class ChainRun:
     chains : sequence of int, optional
         Run only these of the chains, by their numbers from 0 to `num_chains` - 1: their draws are
         those which they have beside all others. `num_chains` of the run is then their number.
+    mesh : jax.sharding.Mesh, optional
+        Devices that run the chains together, with the axes "chains", whose length divides the
+        number of chains, and "rows", along which `data` may lie. Its devices may belong to several
+        processes, which all make this run and call its methods in the same order.
     chunk_size : int
         Most steps between two returns to the host. Changes no result.
 
@@ -109,6 +128,7 @@ class ChainRun:
         reducers: Mapping[str, Reducer] | None = None,
         position: Any = None,
         chains: Sequence[int] | None = None,
+        mesh: Mesh | None = None,
         chunk_size: int = 512,
     ):
         for name, value, least in (
@@ -121,8 +141,10 @@ class ChainRun:
             whole(name, value, least)
         numbers = _chosen(chains, num_chains)
         self.num_chains, self.num_warmup, self.num_samples = len(numbers), num_warmup, num_samples
+        self._mesh = mesh
         # The last chain runs twice where it has no partner.
-        self._padded = num_chains > 1 and len(numbers) % 2 == 1 and jax.default_backend() == "cpu"
+        pairs = mesh is None and num_chains > 1 and jax.default_backend() == "cpu"
+        self._padded = pairs and len(numbers) % 2 == 1
         numbers = np.append(numbers, numbers[-1:]) if self._padded else numbers
         self.num_steps = num_warmup + num_samples
         self.steps_done = 0
@@ -132,31 +154,41 @@ class ChainRun:
         self._discarded = 0
         #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
-        self._data, self._chunk, self._most_kept = data, chunk_size, most_kept
+        self._data = data if mesh is None else place_whole(data, mesh)
+        if position is not None and several_processes(mesh):
+            # Other kinds of processors may have found others.
+            position = multihost_utils.broadcast_one_to_all(position)
+        self._chunk, self._most_kept = chunk_size, most_kept
         self._reducers = dict(reducers or {})
         self._every = {"draws": dict(draws or {}), "trace": dict(trace or {})}
-        self._groups = groups = _groups(len(numbers))
+        self._groups = groups = [slice(0, len(numbers))] if mesh else _groups(len(numbers))
+        #: Chains that a device runs in one program.
+        self._side = chains_of_device(len(numbers[groups[0]]), mesh)
         # What is jitted is traced once and its trace reused, here for the shapes and below: of a
         # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
-        self._step = jax.jit(jax.vmap(algorithm.step, in_axes=(0, 0, None)))
+        each = jax.vmap if mesh is None else _in_turn
+        self._step = jax.jit(each(algorithm.step, in_axes=(0, 0, None)))
         self._observe = jax.vmap(algorithm.observe)
+        words, kind = np.asarray(random.key_data(key)), random.key_impl(key)
 
-        def init(key, numbers, position, data):
+        def init(words, numbers, position, data):
+            key = random.wrap_key_data(words, impl=kind)
             chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(numbers)
             start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
-            return jax.vmap(begin, in_axes=axes)(start_keys, position, data), keys
+            return each(begin, in_axes=axes)(start_keys, position, data), keys
 
         def of_group(group):
             own = numbers[group]
             there = jax.tree.map(lambda leaf: leaf[own], position)
-            return key, own.astype(np.int32), there, data
+            return words, own.astype(np.int32), there, self._data
 
         def observe(*given):
             state, keys = init(*given)
             return self._observe(*self._step(keys, state, given[-1]))
 
-        of_first = jax.eval_shape(observe, *of_group(groups[0]))
+        given = (P(), P(CHAINS), P(CHAINS))
+        of_first = jax.eval_shape(self._on_mesh(observe, given, P(CHAINS)), *of_group(groups[0]))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in of_first.items()
@@ -171,11 +203,11 @@ class ChainRun:
 
         def start(*given):
             state, keys = init(*given)
-            return self._initial_carry(state, of_first), keys
+            return self._initial_carry(state, observed), keys
 
         # One program for all of it: each takes a while to compile, however small. What a program
         # returns can be donated, which leaves that share a buffer cannot.
-        start = jit_once(start)
+        start = jit_once(self._on_mesh(start, given, (_PARTS, P(CHAINS))))
         started = [start(*of_group(group)) for group in groups]
         self._carries, self._keys = map(list, zip(*started, strict=True))
         self._advance = None
@@ -184,25 +216,33 @@ class ChainRun:
 
     def _initial_carry(self, state, observed):
         """Return what a group of chains carries; `observed` are shapes, with the chains first."""
-        size = len(range(*self._groups[0].indices(self._num_run)))
         first = {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in observed.items()}
         reducers = {
-            name: jax.tree.map(lambda a: jnp.broadcast_to(a, (size, *a.shape)), r.init(first))
+            name: jax.tree.map(lambda a: jnp.broadcast_to(a, (self._side, *a.shape)), r.init(first))
             for name, r in self._reducers.items()
         }
         buffers = {
             kind: {
                 # One slot more than can be kept in a chunk takes what is thinned away.
-                n: jnp.zeros((number + 1, *observed[n].shape), observed[n].dtype)
+                n: jnp.zeros((number + 1, self._side, *first[n].shape), first[n].dtype)
                 for n, number in slots.items()
             }
             for kind, slots in self._slots.items()
         }
         return _Carry(state, reducers, buffers["draws"], buffers["trace"])
 
-    @property
-    def _num_run(self) -> int:
-        return self.num_chains + self._padded
+    def _copied(self, array):
+        """Return what is stored of a group of chains, on its devices, to be donated."""
+        if self._mesh is None:
+            return jnp.array(array)
+        lies = NamedSharding(self._mesh, P(CHAINS))
+        return jax.jit(jnp.copy, out_shardings=lies)(np.asarray(array))
+
+    def _on_mesh(self, f, in_specs, out_specs) -> Callable:
+        """Let the devices of the mesh run ``f``, whose last argument are the data."""
+        if self._mesh is None:
+            return f
+        return over_mesh(f, self._mesh, (*in_specs, specs_of(self._data)), out_specs)
 
     def _device_slots(self, observed) -> dict[str, dict[str, int]]:
         """Return how many records of every site the device holds, {kind: {name: number}}."""
@@ -223,7 +263,7 @@ class ChainRun:
 
     def _joined(self, take: Callable[[_Carry], Any]) -> Any:
         """Join a part of the carry that has the chains as its first axis, on the host."""
-        parts = jax.device_get([take(c) for c in self._carries])
+        parts = [jax.tree.map(_on_host, take(c)) for c in self._carries]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_chains], *parts)
 
     def _advance_groups(self, first: int, last: int) -> None:
@@ -233,7 +273,8 @@ class ChainRun:
         if self._advance is None:
             # Compiled once for all groups, and before there are threads: those know nothing of
             # the settings of this one, such as its precision.
-            run = jax.jit(self._run_chunk, donate_argnums=(0,))
+            given = (_PARTS, P(), P(), P(), P(CHAINS))
+            run = jax.jit(self._on_mesh(self._run_chunk, given, _PARTS), donate_argnums=(0,))
             lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
             self._advance = lowered.compile(compiler_options=chain_options())
 
@@ -350,7 +391,7 @@ class ChainRun:
         slot = step * (low + 1) - self._kept(kind, recorded, first) - 1
         for group, carry in zip(self._groups, self._carries, strict=True):
             # Cut on the host: on the device every new length would be compiled.
-            new = np.asarray(getattr(carry, kind)[name])[slot::step][: high - low]
+            new = _on_host(getattr(carry, kind)[name])[slot::step][: high - low]
             host[group, low:high] = np.moveaxis(new, 0, 1)
 
     def _thin(self, name, step, count):
@@ -394,12 +435,27 @@ class ChainRun:
             start = now if start is None else start
             # Grow by at most four: the first chunk holds the compilation.
             wanted = taken * chunk_seconds / max(now - began, 1e-6)
-            size = int(min(max(wanted, 1), 4 * size, self._chunk))
+            late = max_time is not None and now - start >= max_time
+            size, late = self.together(min(max(wanted, 1), 4 * size, self._chunk), late)
             if on_chunk is not None and on_chunk(self):
                 return
-            if max_time is not None and now - start >= max_time:
+            if late:
                 self.timed_out = self.steps_done < self.num_steps
                 return
+
+    def together(self, *values: float) -> list[int]:
+        """Return whole numbers on which all processes of the mesh agree: the largest of each.
+
+        They make the same steps only if they decide alike, and clocks and signals differ.
+        """
+        if several_processes(self._mesh):
+            values = multihost_utils.process_allgather(np.array(values, np.int32)).max(0)
+        return [int(v) for v in values]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is for this process to write files."""
+        return is_first(self._mesh)
 
     def discard(self, number: int) -> None:
         """Count so many of the first draws that are kept as warm-up.
@@ -506,13 +562,38 @@ class ChainRun:
         if self._padded:
             snapshot = jax.tree.map(lambda a: np.concatenate([a, a[-1:]]), snapshot)
         for i, group in enumerate(self._groups):
-            own = jax.tree.map(lambda a, g=group: jnp.array(a[g]), snapshot)
+            own = jax.tree.map(lambda a, g=group: self._copied(a[g]), snapshot)
             self._carries[i] = self._carries[i]._replace(state=own[0], reducers=own[1])
         self.steps_done = steps_done
         for kind, arrays in recorded.items():
             for name, values in arrays.items():
                 kept = self._grown(kind, name, values.shape[1])
                 kept[: self.num_chains, : values.shape[1]] = values
+
+
+#: How what a group of chains carries lies on a mesh.
+_PARTS = _Carry(P(CHAINS), P(CHAINS), P(None, CHAINS), P(None, CHAINS))
+
+
+def _in_turn(f: Callable, in_axes: Sequence[int | None]) -> Callable:
+    """Do what ``jax.vmap`` does, in a loop."""
+
+    def mapped(*given):
+        def one(own):
+            rest = iter(own)
+            return f(*(a if axis is None else next(rest) for a, axis in each))
+
+        each = list(zip(given, in_axes, strict=True))
+        return lax.map(one, tuple(a for a, axis in each if axis is not None))
+
+    return mapped
+
+
+def _on_host(array: jax.Array) -> np.ndarray:
+    """Return an array, parts of which may lie with other processes; all of these take part."""
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    return multihost_utils.process_allgather(array, tiled=True)
 
 
 def _chosen(chains: Sequence[int] | None, num_chains: int) -> np.ndarray:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.bits import PackedMatrix
@@ -41,6 +43,7 @@ from bmfjax.kernels.boolean.words import (
     packed_data,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.mesh import num_shards, over_mesh, place_whole, specs_of
 from bmfjax.models.bits import resolve_bits_prior, resolve_known_bits, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
@@ -176,19 +179,33 @@ class OrMachineGibbs(AlgorithmKernel):
 
         return bound._replace(algorithm=bound.algorithm._replace(observe=observe))
 
-    def bind_packed(self, *args, **kwargs) -> tuple[BoundAlgorithm, tuple[int, int]]:
-        """Return what `bind` does, but observing packed words, and the matrix's shape."""
+    def bind_packed(
+        self, *args, mesh: Mesh | None = None, **kwargs
+    ) -> tuple[BoundAlgorithm, tuple[int, int]]:
+        """Return what `bind` does, but observing packed words, and the matrix's shape.
+
+        On a `mesh` each device along the rows has its own blocks, unless a matrix is summed out.
+        """
         arguments = self._checked(arguments_of(ormachine_model, self._model, args, kwargs))
         data = arguments["data"]
         shape = tuple(data.shape) if hasattr(data, "shape") else np.shape(data)
         density, given = boolean_density(arguments, shape, self._rule)
-        packed = boolean_data(data, arguments["observed"])._replace(**given)
+        spread = num_shards(mesh) > 1 and not self._collapsed
+        whole = None
+        if not spread or self._moves:
+            whole = boolean_data(data, arguments["observed"])._replace(**given)
+        packed = whole
         if self._collapsed:
             packed = merge_lines(packed, sides_of(density.shape, "longer"))
-        algorithm = self._algorithm(density)
-
+        if spread:
+            packed = packed_data(data, mesh=mesh)._replace(**given, whole=whole)
+        if mesh is not None:
+            packed = place_whole(packed, mesh)
+        algorithm, place = self._algorithm(density), functools.partial(start_from, density)
+        if mesh is not None:
+            place = over_mesh(place, mesh, (specs_of(packed), P()), P())
         # The data are an argument: as a constant of the program a large matrix would be copied.
-        place = jax.jit(functools.partial(start_from, density))
+        place = jax.jit(place)
 
         def unconstrain(position):
             return place(packed, position)

@@ -53,9 +53,11 @@ from bmfjax.kernels.boolean.words import (
     PackedLines,
     count_bits,
     count_split,
+    own_bits,
     pack_last_axis,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 
 FULL = np.uint32(0xFFFFFFFF)
 #: Factors of a group at most: more states than their 256 cost more than they help.
@@ -99,24 +101,26 @@ def update_bits(
     log_odds: jax.Array,
     weights: Weights,
     update: LineUpdate,
+    along: Along = WHOLE,
 ) -> tuple[jax.Array, Coverage]:
     """Draw all bits of a factor matrix given the other.
 
     `words` (rank, ceil(size / 32)) are these bits, packed along the `size` lines, and `partner`
     (rank, words of a line) those of the other matrix. Returns the new words and the coverage after
-    the update, (blocks,) counts.
+    the update, (blocks,) counts. On a mesh, with blocks `along` one of its axes, a device draws the
+    lines of its own blocks, and gets those of the others.
     """
-    blocks, per_block, _ = lines.ones.shape
-    rank = words.shape[0]
-    filled = blocks * per_block
+    here, per_block, _ = lines.ones.shape
+    rank, filled = words.shape[0], here * per_block
+    blocks, part = -(-size // per_block), along.part()[0]
+    numbers = part * here + jnp.arange(here)
+    exists = numbers[:, None] * per_block + jnp.arange(per_block) < size
 
     def cut(array):
-        """(rank, size) to (blocks, rank, lines of a block)."""
-        padded = jnp.pad(array, ((0, 0), (0, filled - size)))
-        return padded.reshape(rank, blocks, per_block).transpose(1, 0, 2)
+        """(rank, lines here) to (blocks here, rank, lines of a block)."""
+        return array.reshape(rank, here, per_block).transpose(1, 0, 2)
 
-    exists = (jnp.arange(filled) < size).reshape(blocks, per_block)
-    odds = cut(jnp.broadcast_to(log_odds, (rank, size)))
+    odds = cut(_own_odds(log_odds, along, filled, size))
 
     def one_block(block):
         number, ones, observed, bits, odds, exists = block
@@ -125,10 +129,24 @@ def update_bits(
         chosen = Lines(ones, observed, bits, odds)
         return update(random.fold_in(key, number), chosen, partner, weights)
 
-    parts = (jnp.arange(blocks), *lines, cut(unpack_last_axis(words, size)), odds, exists)
+    parts = (numbers, *lines, cut(own_bits(words, along, filled)), odds, exists)
     bits, coverage = lax.map(one_block, parts)
-    flat = bits.transpose(1, 0, 2).reshape(rank, filled)[:, :size]
+    if along.axis is not None:  # words go to the other devices, not bits
+        packed, coverage = along.gather((pack_last_axis(bits), coverage))
+        bits = unpack_last_axis(packed, per_block)[:blocks]
+        coverage = Coverage(*(counts[:blocks] for counts in coverage))
+    flat = bits.transpose(1, 0, 2).reshape(rank, blocks * per_block)[:, :size]
     return pack_last_axis(flat), coverage
+
+
+def _own_odds(log_odds, along, filled, size):
+    """Return the log odds of this device's `filled` lines, from those of all `size` or of one."""
+    rank = log_odds.shape[0]
+    if log_odds.shape[1] == 1:
+        return jnp.broadcast_to(log_odds, (rank, filled))
+    part, parts = along.part()
+    padded = jnp.pad(log_odds, ((0, 0), (0, parts * filled - size)))
+    return lax.dynamic_slice_in_dim(padded, part * filled, filled, axis=1)
 
 
 def metropolis(key, lines: Lines, partner, weights: Weights):

@@ -58,7 +58,7 @@ from bmfjax.kernels.boolean.density import (
     orientations,
 )
 from bmfjax.kernels.boolean.flip_rates import ErrorCounts
-from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.boolean.words import PackedData, count_bits, own_bits, pack_last_axis
 
 #: Above this number of entries counts are summed in floating point: int32 would overflow.
 MANY_ENTRIES = 2**31 - 1
@@ -121,7 +121,9 @@ def ormachine(
         position, accepted = dict(state.position), {}
         for i, (name, move) in enumerate(moves):
             key_move = random.fold_in(key_moves, i)
-            position, accepted[name] = move(key_move, position, data, inverse_temperature)
+            # Moves look at all of the matrix: on a mesh every device makes the same ones.
+            whole = data if data.whole is None else data.whole
+            position, accepted[name] = move(key_move, position, whole, inverse_temperature)
         position, counts, errors = sweep(
             key_sweep, density, position, data, inverse_temperature, update
         )
@@ -179,7 +181,7 @@ def sweep(key, density, position, data: PackedData, inverse_temperature, update)
     for k, (site, other, lines, size) in zip(keys, sides, strict=False):
         odds = log_odds(site, density, position, data)
         position[site], seen = update_bits(
-            k, position[site], position[other], lines, size, odds, weights, update
+            k, position[site], position[other], lines, size, odds, weights, update, data.along
         )
     for k, site in zip(keys[2:4], ("usage", "basis"), strict=True):
         position |= draw_density(k, site, density, position, data)
@@ -203,16 +205,16 @@ def log_likelihood(density: BooleanDensity) -> Callable:
 
 def product_coverage(density: BooleanDensity, position, data: PackedData) -> Coverage:
     """Count how the product explains each block of the data: (blocks,) counts."""
-    blocks, lines, _ = data.by_row.ones.shape
-    rows, rank = density.shape[0], density.rank
-    bits = unpack_last_axis(position["usage"], rows)
-    bits = jnp.pad(bits, ((0, 0), (0, blocks * lines - rows))).reshape(rank, blocks, lines)
+    here, lines, _ = data.by_row.ones.shape
+    bits = own_bits(position["usage"], data.along, here * lines)
+    bits = bits.reshape(density.rank, here, lines)
 
     def one_block(block):
         ones, observed, bits = block
         return coverage(Lines(ones, observed, bits, None), covered_by(bits, position["basis"]))
 
-    return lax.map(one_block, (*data.by_row, bits.transpose(1, 0, 2)))
+    counts = data.along.gather(lax.map(one_block, (*data.by_row, bits.transpose(1, 0, 2))))
+    return Coverage(*(c[: -(-density.shape[0] // lines)] for c in counts))
 
 
 def error_counts(seen: Coverage, data: PackedData, shape) -> tuple[ErrorCounts, jax.Array]:

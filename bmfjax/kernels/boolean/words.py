@@ -8,15 +8,19 @@ linear in rows x columns x rank / 32.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.sharding import Mesh
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.bits import WORD, PackedMatrix
+from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, num_shards, place
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
 BLOCK_WORDS, MAX_LINES = 4096, 512
@@ -56,7 +60,9 @@ class PackedData(NamedTuple):
     """Both orientations of a matrix, and the prior log odds of single bits of the factors.
 
     Log odds are None where no bit has its own, and infinite where a bit is fixed. The distinct
-    lines are there only for samplers that sum a factor matrix out.
+    lines are there only for samplers that sum a factor matrix out. On a mesh every device may hold
+    its own blocks of lines, of both orientations (`along`); `whole` is then there for what needs
+    all of them.
     """
 
     by_row: PackedLines  # a line is a row and holds columns
@@ -67,9 +73,13 @@ class PackedData(NamedTuple):
     basis_log_odds: jax.Array | None = None  # (rank, columns)
     distinct_rows: DistinctLines | None = None
     distinct_columns: DistinctLines | None = None
+    along: Along = WHOLE
+    whole: PackedData | None = None
 
 
-def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) -> PackedData:
+def packed_data(
+    matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None, *, mesh: Mesh | None = None
+) -> PackedData:
     """Pack a matrix for a Boolean sampler.
 
     Parameters
@@ -78,6 +88,9 @@ def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) 
     usage_log_odds : (rows, rank) float array, optional
         Prior log odds of single bits; minus infinity and infinity fix a bit at 0 and at 1.
     basis_log_odds : (columns, rank) float array, optional
+    mesh : jax.sharding.Mesh, optional
+        Give each device along its axis "rows" its own blocks of rows and of columns. Blocks that
+        are added, so that all devices have as many, hold nothing.
 
     Returns
     -------
@@ -89,29 +102,36 @@ def packed_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None) 
     >>> data.by_row.ones.shape, data.by_column.ones[0, :3].ravel().tolist()
     ((1, 2, 1), [1, 2, 1])
     """
-    by_row, by_column = (_lines_of_matrix(matrix, o) for o in ("rows", "columns"))
+    by_row, by_column = (_lines_of_matrix(matrix, o, mesh) for o in ("rows", "columns"))
     log_odds = (
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
     )
     kind = jnp.result_type(float)
     counts = (jnp.asarray(np.asarray(n, kind)) for n in (matrix.num_ones, matrix.num_zeros))
-    return PackedData(by_row, by_column, *counts, *log_odds)
+    along = WHOLE if mesh is None else Along(ROWS)
+    return PackedData(by_row, by_column, *counts, *log_odds, along=along)
 
 
-def _lines_of_matrix(matrix, orientation) -> PackedLines:
+def _lines_of_matrix(matrix, orientation, mesh) -> PackedLines:
     """Pack one orientation where the device keeps it, so that the words are in memory once."""
     made = []
 
     def room(lines, entries):
         words = -(-entries // WORD)
         blocks, size = block_shape(lines, words)
-        made.append(_aligned_zeros(blocks, size, words))
+        # Blocks of the same shape, and with the same numbers, whatever the mesh.
+        made.append(_aligned_zeros(blocks + -blocks % num_shards(mesh), size, words))
         return made[-1].reshape(-1, words)[:lines]
 
     matrix.fill_words(orientation, room)
-    ones, *observed = map(jax.device_put, made)
+    put = jax.device_put if mesh is None else functools.partial(_own_blocks, mesh)
+    ones, *observed = map(put, made)
     return PackedLines(ones, *(observed or [None]))
+
+
+def _own_blocks(mesh, words) -> jax.Array:
+    return place(words, mesh, ROWS)
 
 
 def _aligned_zeros(*shape) -> np.ndarray:
@@ -159,6 +179,20 @@ def unpack_last_axis(words, size: int) -> jax.Array:
     """Return the first `size` bits of the last axis: the inverse of `pack_last_axis`."""
     bits = (words[..., None] >> jnp.arange(WORD, dtype=jnp.uint32)) & 1
     return bits.reshape(*words.shape[:-1], -1)[..., :size].astype(bool)
+
+
+def own_bits(words, along: Along, size: int) -> jax.Array:
+    """Unpack the bits of this device's lines, of which it has `size`: (..., words) to (..., size).
+
+    Those of lines beyond the last are zero.
+    """
+    part, parts = along.part()
+    first, needed = part * size, size // WORD + 2
+    beyond = parts * size // WORD + 2 - words.shape[-1]
+    padded = jnp.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, beyond)])
+    few = lax.dynamic_slice_in_dim(padded, first // WORD, needed, axis=-1)
+    bits = unpack_last_axis(few, needed * WORD)
+    return lax.dynamic_slice_in_dim(bits, first % WORD, size, axis=-1)
 
 
 def count_bits(words, axis=-1) -> jax.Array:

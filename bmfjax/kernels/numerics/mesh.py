@@ -1,0 +1,127 @@
+"""Several devices for one run: a mesh whose axes are called "chains" and "rows".
+
+All devices run one program (`jax.shard_map`). Each of them has its own chains, along the axis
+"chains", and its own blocks of the data, along the axis "rows"; devices that share chains hold the
+same state of these. What a sampler computes from its own blocks it gathers (`Along.gather`), and
+everything else is computed on all devices alike. Sums are then taken in one order, whatever the
+mesh, and draws do not depend on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bmfjax.errors import InputError
+
+CHAINS, ROWS = "chains", "rows"
+_EXAMPLE = f"jax.make_mesh((1, 2), ({CHAINS!r}, {ROWS!r}))"
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Along:
+    """Says along which axis of a mesh blocks of data lie; None: every device holds all of them."""
+
+    axis: str | None = None
+
+    def part(self) -> tuple[jax.Array | int, int]:
+        """Return the number of this device's part, and how many parts there are."""
+        if self.axis is None:
+            return 0, 1
+        return lax.axis_index(self.axis), lax.psum(1, self.axis)
+
+    def gather(self, arrays: Any) -> Any:
+        """Join the parts of all devices, along the first axis of every array."""
+        if self.axis is None:
+            return arrays
+        return jax.tree.map(lambda a: lax.all_gather(a, self.axis, tiled=True), arrays)
+
+
+#: Every device holds all blocks.
+WHOLE = Along()
+
+
+def checked_mesh(mesh: Any) -> Mesh:
+    """Return a mesh with the axes "chains" and "rows", or refuse what is none.
+
+    Its axes are of the type Auto: functions of arrays on Explicit axes refuse much.
+    """
+    if not isinstance(mesh, Mesh):
+        raise InputError(
+            f"mesh is a {type(mesh).__name__}; give a jax.sharding.Mesh, such as {_EXAMPLE}"
+        )
+    if set(mesh.axis_names) != {CHAINS, ROWS}:
+        raise InputError(
+            f"mesh has the axes {', '.join(map(repr, mesh.axis_names))}, and a fit runs on "
+            f"{CHAINS!r} and {ROWS!r}; give such a mesh, as {_EXAMPLE} is one"
+        )
+    devices = mesh.devices if mesh.axis_names[0] == CHAINS else mesh.devices.T
+    return Mesh(devices, (CHAINS, ROWS), axis_types=(AxisType.Auto,) * 2)
+
+
+def num_shards(mesh: Mesh | None) -> int:
+    """Return the number of devices along the rows."""
+    return 1 if mesh is None else mesh.shape[ROWS]
+
+
+def chains_of_device(number: int, mesh: Mesh | None) -> int:
+    """Return how many of the chains a device runs, or refuse a mesh that does not divide them."""
+    if mesh is None:
+        return number
+    each, rest = divmod(number, mesh.shape[CHAINS])
+    if rest:
+        raise InputError(
+            f"{number} chains run, and mesh has {mesh.shape[CHAINS]} devices along {CHAINS!r}; "
+            "give a number of chains that these divide, or another mesh"
+        )
+    return each
+
+
+def several_processes(mesh: Mesh | None) -> bool:
+    """Tell whether the devices of a mesh belong to several processes."""
+    return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
+
+
+def is_first(mesh: Mesh | None) -> bool:
+    """Tell whether this process is the one that writes files, of those of a mesh."""
+    return not several_processes(mesh) or jax.process_index() == 0
+
+
+def place(array: Any, mesh: Mesh, *axes: str | None) -> jax.Array:
+    """Put an array of the host on a mesh, its axes along those named; a device gets its own part.
+
+    Every process gives the same array.
+    """
+    array = np.asarray(array)
+    sharding = NamedSharding(mesh, P(*axes))
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
+def place_whole(arrays: Any, mesh: Mesh) -> Any:
+    """Put on every device of a mesh what is not on the mesh yet."""
+
+    def one(array):
+        sharding = getattr(array, "sharding", None)
+        there = isinstance(sharding, NamedSharding) and sharding.mesh == mesh
+        return array if there else place(array, mesh)
+
+    return jax.tree.map(one, arrays)
+
+
+def specs_of(arrays: Any) -> Any:
+    """Return how arrays on a mesh lie there, as `over_mesh` takes it."""
+    return jax.tree.map(lambda a: a.sharding.spec, arrays)
+
+
+def over_mesh(f: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:
+    """Let every device of a mesh run ``f`` on its own parts."""
+    # What is the same on all devices is so by construction, which types cannot show.
+    return jax.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

@@ -1,0 +1,118 @@
+"""What `test_mesh.py` runs in two processes: one sampler on several meshes, and without one.
+
+    python tests/mesh_checks.py PORT PROCESS FOLDER
+
+Each process has two devices. The first one writes what it found to FOLDER/found.json.
+"""
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+PORT, PROCESS, FOLDER = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+jax.distributed.initialize(f"localhost:{PORT}", num_processes=2, process_id=PROCESS)
+
+from bmfjax import models  # noqa: E402
+from bmfjax.data import BinaryMatrix, InputError  # noqa: E402
+from bmfjax.infer import ChainRun, OrMachineGibbs  # noqa: E402
+from bmfjax.infer.checkpoint import Checkpoint  # noqa: E402
+from bmfjax.infer.mcmc import ormachine  # noqa: E402
+from bmfjax.kernels.boolean import words  # noqa: E402
+
+
+def move(key, position, data, inverse_temperature):
+    """Stands for moves, which see the whole matrix: it sets the flip rates by what it sees."""
+    ones = words.count_bits(data.by_row.ones, axis=None) / (ROWS * COLUMNS)
+    rates = 0.5 * position["flip_rate"] + 0.25 * ones
+    return position | {"flip_rate": rates.astype(position["flip_rate"].dtype)}, ones
+
+
+# Few lines a block: seven blocks of rows, which no mesh here divides, and more than one of columns.
+words.MAX_LINES = 16
+ormachine.MOVES["birth"] = lambda density: move
+ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
+
+
+def mesh_of(devices, chains, rows):
+    """Devices as a user may give them, with axes of JAX's default type."""
+    return jax.sharding.Mesh(np.array(devices).reshape(chains, rows), ("chains", "rows"))
+
+
+def problem():
+    """A matrix with missing entries, and the start of every chain."""
+    rng = np.random.default_rng(0)
+    factors = {"usage": rng.random((ROWS, RANK)) < 0.3, "basis": rng.random((COLUMNS, RANK)) < 0.3}
+    product = factors["usage"].astype(int) @ factors["basis"].T.astype(int) > 0
+    values = (product ^ (rng.random(product.shape) < 0.1)).astype(float)
+    values[rng.random(values.shape) < 0.05] = np.nan
+    chance = rng.uniform(0.2, 0.5, (ROWS, RANK))
+    return BinaryMatrix(values), factors, chance
+
+
+def run_on(mesh):
+    """The chains at their start: single flips and a move, bits with priors of their own."""
+    data, factors, chance = problem()
+    model = functools.partial(models.ormachine, rank=RANK, num_rates=2, usage_prior=chance)
+    kernel = OrMachineGibbs(model, moves=("birth",))
+    bound, _ = kernel.bind_packed(data, mesh=mesh)
+    start = jax.tree.map(np.asarray, bound.unconstrain(factors))
+    run = ChainRun(
+        bound.algorithm, jax.random.key(3), bound.data, num_chains=CHAINS, num_warmup=WARMUP,
+        num_samples=SAMPLES, draws=dict.fromkeys(("usage", "basis", "flip_rate"), 1),
+        trace={"log_joint": 1, "errors": 1}, mesh=mesh,
+        position=jax.tree.map(lambda leaf: np.stack([leaf] * CHAINS), start),
+    )  # fmt: skip
+    return run, bound.data, start
+
+
+def same(one, other):
+    """Whether two trees of arrays are equal, bit for bit."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def found_by(run):
+    return {"draws": run.draws(), "trace": run.trace(), "state": run.state}
+
+
+def refusal(chains):
+    """What is said of a number of chains that a mesh does not divide."""
+    data = problem()[0]
+    model = functools.partial(models.ormachine, rank=RANK)
+    bound, _ = OrMachineGibbs(model).bind_packed(data)
+    mesh = mesh_of(jax.local_devices(), 2, 1)
+    try:
+        ChainRun(bound.algorithm, jax.random.key(0), bound.data, num_chains=chains, num_samples=1,
+                 mesh=mesh)  # fmt: skip
+    except InputError as error:
+        return str(error)
+
+
+found = {}
+store = Checkpoint(FOLDER / "checkpoint", {"of": "mesh"})
+first, data, start = run_on(mesh_of(jax.devices(), 2, 2))
+# Of the seven blocks of rows a device has four, and no other lines.
+found["rows_of_a_device"] = [s.data.shape for s in data.by_row.ones.addressable_shards]
+first.advance(7)
+store.write(first)
+jax.experimental.multihost_utils.sync_global_devices("stored")
+second = Checkpoint(FOLDER / "checkpoint", {"of": "mesh"}).read(
+    lambda earlier: run_on(mesh_of(jax.devices(), 1, 4))[0]
+)
+second.finish()
+of_mesh = found_by(second)
+if PROCESS == 0:
+    alone, _, start_alone = run_on(None)
+    alone.finish()
+    found |= {
+        "same": same(of_mesh, found_by(alone)),
+        "start": same(start, start_alone),
+        "steps": second.steps_done,
+        "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
+        "refusal": refusal(3),
+    }
+    (FOLDER / "found.json").write_text(json.dumps(found))
