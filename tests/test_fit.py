@@ -165,6 +165,21 @@ def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
     np.testing.assert_array_equal(again.basis_draws, fitted.basis_draws)
 
 
+def test_minibatches_say_how_exact_they_are(product, fitted):
+    """All rows and columns in a batch: exact. Else the noise of the gradients is in the verdict."""
+    whole, few = (
+        bmfjax.fit(product.data, 3, sampler="minibatch", sampler_options=options, seed=1, **QUICK)
+        for options in ({"num_steps": 4}, {"batch_size": 12, "num_steps": 4})
+    )
+    assert whole.scalars["exact"] and not few.scalars["exact"]
+    assert whole.scalars["noise_share"] == 0.0 and "exact sampler" in whole.verdict
+    share = few.scalars["noise_share"]
+    assert 0.0 < share < 1.0 and f"have {share:.0%} of the noise" in few.verdict
+    for fit in (whole, few):
+        assert np.abs(fit.predict() - fitted.predict()).max() < 0.15
+        assert fit.precision_draws.mean() == pytest.approx(fitted.precision_draws.mean(), rel=0.1)
+
+
 def test_thesis_sampler_fixes_the_precision_at_one():
     found = bmfjax.fit(ones(), rank=2, model="relaxed", sampler="thesis", **SIZES)
     assert found.precision_draws is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ class BoundAlgorithm(NamedTuple):
     window: int = 1  # steps that one draw takes
     windows: Mapping[str, int] = MappingProxyType({})  # iterates that it averages, by site
     caution: str = ""  # what a user should be told once
+    exact: bool = True  # whether draws are from the posterior, of a sampler that can be exact
+    #: ``refresh(inner, data)``: the state with what it holds of the data and of conditioned sites.
+    refresh: Callable[[Any, Any], Any] = lambda inner, data: inner
 
 
 class KernelState(NamedTuple):
@@ -172,6 +176,17 @@ class AlgorithmKernel(MCMCKernel):
             return self._state(bound.algorithm, inner, info, state.i + 1, key)
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+
+    def refresh(self, state, model_args, model_kwargs):
+        """Return the state after other blocks of a composite `Gibbs` of NumPyro have moved."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+        return state._replace(inner=bound.refresh(state.inner, bound.data))
+
+    def wrap_model(self, wrapper):
+        """Return a copy on the wrapped model, as a composite `Gibbs` of NumPyro asks for it."""
+        kernel = copy.copy(self)
+        kernel._model, kernel._sample_fn = wrapper(self._model), None
+        return kernel
 
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""
