@@ -233,7 +233,7 @@ def table(name: str, share: float, chosen: str) -> dict:
         add("NUTS", *nuts(posterior, LONGER * seconds))
     for label, bound in samplers(posterior, batches):
         if chosen in label:
-            longer = 1.0 if label.startswith(("SGLD", "IASG")) else LONGER
+            longer = 1.0 if label.startswith(("SGLD", "SGHMC", "IASG")) else LONGER
             add(label, *posterior.run(*bound[:2], longer * seconds))
     reference = {
         "draws": len(exact),

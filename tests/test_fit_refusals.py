@@ -32,7 +32,7 @@ def product():
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
         (
             {**APPROXIMATE, "sampler_options": {"boundary": "reflect"}},
-            "reflected Newton steps do not settle",
+            "averages of reflected Newton steps do not follow",
         ),
         (
             {**APPROXIMATE, "sampler_options": {"scale_likelihood": False}},

@@ -203,6 +203,27 @@ def test_blocks_of_a_composite_gibbs_follow_each_other():
     )
 
 
+@pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
+@pytest.mark.filterwarnings("ignore:a draw of IASG averages only")
+def test_iasg_is_a_block_of_a_composite_gibbs_unless_calibrated():
+    """The states alone; programs are not compiled."""
+
+    def after_a_sweep(**options):
+        blocks = [
+            (IASG(linear, (((site,), {"rows": 8}),), num_approach=2, **options), [site])
+            for site in ("a", "b")
+        ]
+        kernel = numpyro.infer.Gibbs(blocks)
+        state = jax.eval_shape(lambda key: kernel.init(key, 1, None, (X, Y), {}), random.key(0))
+        return state, jax.eval_shape(lambda s: kernel.sample(s, (X, Y), {}), state)
+
+    state, after = after_a_sweep()
+    assert jax.tree.all(jax.tree.map(lambda x, y: x.shape == y.shape, state, after))
+    assert set(after.z) == {"a", "b"}
+    with pytest.raises(InputError, match="calibration measures at the start"):
+        after_a_sweep(calibration="top-up")
+
+
 # ---- the relaxed model ---------------------------------------------------------------------------
 
 
@@ -273,6 +294,7 @@ _M = ((("m",), {"rows": 10}),)
         (lambda: SGLD(linear, ONE, step_size=0.0), "step_size is 0.0; give a positive number"),
         (lambda: SGLD(linear, ONE, preconditioner=None), "give noise='langevin' with it"),
         (lambda: SGLD(linear, ONE, batch_size=3), "leave batch_size out"),
+        (lambda: SGLD(linear, ONE, step_size=4.0), "step_size is 4.0; .* one below 4"),
         (lambda: SGHMC(linear, ONE, friction=0.0), "friction is 0.0; give a number above 0"),
         (lambda: SGHMC(linear).bind(X, Y), "the blocks of this model are not known"),
         (lambda: SGLD(linear, ONE, noise="langevin").bind(X, Y), "give a step_size"),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.mcmc.plates import at_bounds, bind_plates, constrain, inspect_model
@@ -269,6 +270,15 @@ class IASG(AlgorithmKernel):
     def _drawn(self, algorithm, inner, info):
         # Not as the algorithm observes them: a site of the model may bear any name.
         return inner.average, info.log_joint, {n: getattr(info, n) for n in STATISTICS}
+
+    def refresh(self, state, model_args, model_kwargs):
+        """Return the state, of which nothing depends on the sites of other blocks of `Gibbs`."""
+        if self._settings.calibration is not None:
+            raise InputError(
+                "calibration measures at the start, and the other blocks of Gibbs change what it "
+                "measured; leave calibration out"
+            )
+        return state
 
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""

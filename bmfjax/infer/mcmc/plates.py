@@ -82,7 +82,10 @@ def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSite
     half-line too.
     """
     boxes, transforms = dict(sites.boxes), dict(sites.transforms)
-    chosen = dict.fromkeys(sites.boxes, boundary) if isinstance(boundary, str) else boundary
+    if isinstance(boundary, str):
+        chosen = dict.fromkeys(sites.boxes, boundary)
+    else:
+        chosen = dict.fromkeys(sites.boxes, "reflect") | dict(boundary)
     for name, way in chosen.items():
         ends = interval(sites.priors[name].support) if name in sites.priors else None
         if ends is None:
@@ -102,16 +105,14 @@ def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSite
 
 def _check_at_ends(name, prior, ends) -> None:
     """Refuse to reflect where the prior density ends in a pole or in a zero."""
-    values = []
-    for end in ends:
-        if math.isfinite(end):
-            at = jnp.full(prior.shape(), end, jnp.result_type(float))
-            values += [
-                jnp.sum(prior.log_prob(at)),
-                jax.grad(lambda x: jnp.sum(prior.log_prob(x)))(at),
-            ]
-    known = [v for v in values if not isinstance(v, jax.core.Tracer)]
-    if not all(bool(jnp.all(jnp.isfinite(v))) for v in known):
+    if any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(prior)):
+        return  # known when the program runs
+    both = jax.value_and_grad(lambda x: jnp.sum(prior.log_prob(x)))
+    finite = [jnp.full(prior.shape(), e, jnp.result_type(float)) for e in ends if math.isfinite(e)]
+    with jax.ensure_compile_time_eval():  # also where a model is being traced
+        values = jax.tree.leaves([both(end) for end in finite])
+        good = all(bool(jnp.all(jnp.isfinite(v))) for v in values)
+    if not good:
         raise InputError(
             f"the prior of {name!r} is not finite at its bounds, where nothing can be reflected; "
             f"give boundary={{{name!r}: 'logit'}}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
@@ -60,8 +61,12 @@ class StochasticDynamics(AlgorithmKernel):
                 "noise='top-up' needs the curvature, which preconditioner=None does not measure; "
                 "give noise='langevin' with it"
             )
-        if step_size is not None and not 0.0 < step_size < math.inf:
-            raise InputError(f"step_size is {step_size}; give a positive number")
+        most = math.inf if preconditioner is None else 2.0 * (2.0 - self._friction)
+        if step_size is not None and not 0.0 < self._epsilon(step_size) < most:
+            raise InputError(
+                f"step_size is {step_size}; give a positive number, and with "
+                "preconditioner='newton' one below 4 (SGLD) or 2 (2 - friction) (SGHMC)"
+            )
         if num_approach is not None:
             whole("num_approach", num_approach, 0)
         self._model = model
@@ -143,7 +148,9 @@ class StochasticDynamics(AlgorithmKernel):
         dynamics = stochastic_dynamics(
             lambda position, indices, data: log_density(model, sites, position, indices, *data),
             blocks,
-            initial=lambda key, data: unconstrain(sites, latent_values(model, key, *data)),
+            initial=lambda key, data: unconstrain(
+                sites, latent_values(model, key, *data, init_to_uniform)
+            ),
             bounds=sites.boxes,
             friction=self._friction,
             step_size=self._epsilon(self._step_size),
@@ -211,7 +218,8 @@ class SGLD(StochasticDynamics):
     The draws are approximate. For a normal density their covariance is right at any step,
     with the default noise; for another the error goes to zero with the step, as does the
     error near bounds. For `relaxed_bmf` and `nmf` without `blocks` the steps are those of
-    `bmfjax.kernels.langevin`.
+    `bmfjax.kernels.langevin`; their anchor follows the chain for 256 draws, which belong to the
+    warm-up.
 
     Parameters
     ----------
