@@ -160,7 +160,9 @@ def test_iasg_moves_in_the_logit_where_it_is_told():
 def small(number=6, kernel=None, keys=None, **options):
     kernel = kernel or SGHMC(linear, ONE, num_steps=3, num_approach=5)
     mcmc = MCMC(kernel, num_warmup=2, num_samples=number, progress_bar=False, **options)
-    mcmc.run(random.key(0) if keys is None else keys, X, Y, extra_fields=("i",))
+    # NumPy's arrays, as users have them.
+    arrays = np.asarray(X), np.asarray(Y)
+    mcmc.run(random.key(0) if keys is None else keys, *arrays, extra_fields=("i",))
     return mcmc
 
 
@@ -174,7 +176,7 @@ def test_chains_and_halves_of_a_run_make_the_same_draws():
     half = small(3)
     first = half.get_samples()
     half.post_warmup_state = half.last_state
-    half.run(half.last_state.rng_key, X, Y)
+    half.run(half.last_state.rng_key, np.asarray(X), np.asarray(Y))
     for name, values in half.get_samples().items():
         np.testing.assert_array_equal(jnp.concatenate([first[name], values]), whole[name])
     assert {"noise_share", "clamped", "potential_energy"} <= set(half.get_extra_fields())

@@ -13,7 +13,7 @@ import optax
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings
-from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax
 from bmfjax.infer.mcmc.plates import at_bounds, bind_plates, constrain, inspect_model
 from bmfjax.infer.mcmc.relaxed import (
     bind_relaxed,
@@ -286,18 +286,15 @@ class IASG(AlgorithmKernel):
         if arguments is not None and has_standard_blocks(self._settings):
             return dict
         # Not by `bind`: as a block of `Gibbs` this is asked for with the other blocks' sites free.
-        sites = inspect_model(self._model, args, kwargs or {})
+        args, kwargs = as_jax(args, kwargs or {})
+        sites = inspect_model(self._model, args, kwargs)
         if self._settings.boundary == "logit":
             sites = at_bounds(sites, "logit")
         return functools.partial(constrain, sites)
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
-        # NumPy arrays cannot be indexed by the traced indices of a plate.
-        args, kwargs = jax.tree.map(
-            lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
-            (args, kwargs),
-        )
+        args, kwargs = as_jax(args, kwargs)
         bound = self._bound(args, kwargs)
         self.windows = dict(bound.windows)
         if bound.caution and not self._cautioned:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from numpyro import handlers
 from numpyro.infer.initialization import init_to_sample
@@ -191,6 +192,14 @@ class AlgorithmKernel(MCMCKernel):
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""
         return self.bind(*args, **(kwargs or {})).constrain
+
+
+def as_jax(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Return model arguments with JAX arrays for NumPy's, which traced indices cannot index."""
+    return jax.tree.map(
+        lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
+        (args, kwargs),
+    )
 
 
 def arguments_of(function: Callable, model: Callable, args: tuple, kwargs: dict) -> dict | None:

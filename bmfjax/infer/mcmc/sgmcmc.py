@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, latent_values
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax, latent_values
 from bmfjax.infer.mcmc.plates import (
     MAX_NEWTON_SIZE,
     at_bounds,
@@ -113,11 +112,7 @@ class StochasticDynamics(AlgorithmKernel):
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
-        # NumPy arrays cannot be indexed by the traced indices of a plate.
-        args, kwargs = jax.tree.map(
-            lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
-            (args, kwargs),
-        )
+        args, kwargs = as_jax(args, kwargs)
         return self._bind_plates(args, kwargs)
 
     def postprocess_fn(self, args, kwargs):
@@ -125,7 +120,8 @@ class StochasticDynamics(AlgorithmKernel):
         if self._blocks is None:
             return dict
         # Not by `bind`: as a block of `Gibbs` this is asked for with the other blocks' sites free.
-        return functools.partial(constrain, self._sites_of(args, kwargs or {}))
+        args, kwargs = as_jax(args, kwargs or {})
+        return functools.partial(constrain, self._sites_of(args, kwargs))
 
     def _sites_of(self, args, kwargs):
         return at_bounds(inspect_model(self._model, args, kwargs), self._boundary)
