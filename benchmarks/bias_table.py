@@ -133,6 +133,16 @@ def samplers(posterior: Posterior, batches):
         algorithm = reflected_mala(density, step_size=h, num_steps=5, initial=None)
         yield f"MALA reflected, h {h}", (algorithm, data)
     yield "truncate, all data", (build(batch=shape), data)
+    # By the names that users have, with their defaults but for the batch.
+    for size in batches:
+        auxiliary = bmfjax.AuxiliaryGibbs(posterior.model, batch_size=size, num_anchor=WARMUP)
+        yield f"AuxiliaryGibbs, batch {size}", auxiliary.bind(posterior.values)
+        sgld = bmfjax.SGLD(posterior.model, batch_size=size)
+        yield f"SGLD by default, batch {size}", sgld.bind(posterior.values)
+    if posterior.rank == 2:  # of few coordinates, for which the curvature of all is dense
+        blocks = ((("basis",), {"rows": 6}), (("usage", "precision"), {"columns": 5}))
+        for kind in (bmfjax.SGLD, bmfjax.SGHMC):
+            yield f"{kind.__name__} of plates", of_plates(kind(posterior.model, blocks), posterior)
     for size in batches:
         batch = (size, size)
         thesis = bmfjax.IASG.thesis(posterior.model, batch_size=size).bind(posterior.values)
@@ -151,6 +161,16 @@ def samplers(posterior: Posterior, batches):
             algorithm = build(batch=batch, noise=noise, control_variates=True)
             name = f"truncate, batch {size}, control variates"
             yield name + (", top-up" if noise == "top-up" else ""), (algorithm, data)
+
+
+def of_plates(kernel, posterior: Posterior):
+    """Algorithm and data of a kernel, started in the model's own space."""
+    bound = kernel.bind(posterior.values)
+
+    def init(key, position, data):
+        return bound.algorithm.init(key, bound.unconstrain(position), data)
+
+    return bound.algorithm._replace(init=init), bound.data
 
 
 def moments(draws):
@@ -213,7 +233,7 @@ def table(name: str, share: float, chosen: str) -> dict:
         add("NUTS", *nuts(posterior, LONGER * seconds))
     for label, bound in samplers(posterior, batches):
         if chosen in label:
-            longer = 1.0 if label.startswith(("SGLD", "IASG")) else LONGER
+            longer = 1.0 if label.startswith(("SGLD", "SGHMC", "IASG")) else LONGER
             add(label, *posterior.run(*bound[:2], longer * seconds))
     reference = {
         "draws": len(exact),

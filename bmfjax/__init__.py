@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from bmfjax.fitting import Fit, fit, merge
     from bmfjax.infer import (
         IASG,
+        SGHMC,
+        SGLD,
+        AuxiliaryGibbs,
         NMFGibbs,
         OrMachineGibbs,
         OrMachineSMC,
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IASG",
+    "SGHMC",
+    "SGLD",
+    "AuxiliaryGibbs",
     "BinaryMatrix",
     "Fit",
     "InputError",
@@ -84,6 +90,9 @@ _HOMES = {
     "bmfjax.fitting": ("Fit", "fit", "merge"),
     "bmfjax.infer": (
         "IASG",
+        "SGHMC",
+        "SGLD",
+        "AuxiliaryGibbs",
         "NMFGibbs",
         "OrMachineGibbs",
         "OrMachineSMC",

@@ -67,17 +67,18 @@ class Fit:
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
-        learned `precision`, from IASG `clamped`; from parallel tempering
-        `swap_probability`, `replica` and `inverse_temperatures` (chain, step, pair or
-        temperature), and `population_accepted`; of a variational fit the `elbo` alone, (start,
-        step of optimisation).
+        learned `precision`, from IASG `clamped`, from "minibatch" `noise_share`; from
+        parallel tempering `swap_probability`, `replica` and `inverse_temperatures` (chain, step,
+        pair or temperature), and `population_accepted`; of a variational fit the `elbo` alone,
+        (start, step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
     scalars : dict
         Fit-level figures: R-hat, effective sample sizes, seconds; `coverage_largest` and
         `coverage_mean`, angles in degrees between the factors of two draws (see
         `bmfjax.verdict.spread`); from IASG `window`, the least number of iterates that a
-        draw averages; of the Boolean and relaxed models `errors`, observed
+        draw averages; from "minibatch" `noise_share`, the noise of its gradients as a share of what
+        it makes up for; of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
         the noise-free matrix that it is expected to get wrong; from parallel tempering
         `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its

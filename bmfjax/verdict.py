@@ -181,8 +181,8 @@ def of_chains(
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
     the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
-    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`
-    and `replica`, of which the figures hold the `round_trips`.
+    `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
+    `noise_share` and `replica`, of which the figures hold the `round_trips`.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
@@ -208,6 +208,8 @@ def of_chains(
         "shared_starts": bool(shared_starts and chains > 1),
         "errors": errors,
     }
+    if "noise_share" in trace:
+        figures["noise_share"] = _of(trace, "noise_share", np.mean)
     if windows:
         figures["window"] = min(windows.values())
     if "rank" in trace:
@@ -249,6 +251,8 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
         mixed = f"{mixed}; {limits}"
     if figures["exact"]:
         return _exact(figures, mixed)
+    if "noise_share" in figures:
+        return _from_minibatches(figures["noise_share"], mixed)
     if figures["clamped"] > MANY_CLAMPED:
         return (
             "Use the factors, but do not rely on standard deviations and probabilities: this "
@@ -257,6 +261,20 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
     return (
         f"Usable, as an approximation: {mixed}, and the standard deviations of this sampler are "
         "approximate."
+    )
+
+
+def _from_minibatches(share, mixed) -> str:
+    """Say how far a sampler is from exact that makes up for the noise of its gradients."""
+    if share > 1.0:
+        return (
+            "Use the factors, but do not rely on standard deviations and probabilities: gradients "
+            f"from minibatches have {share:.1f} times the noise that the sampler can make up for "
+            f"(larger batches have less: batch_size, --batch-size); {mixed}."
+        )
+    return (
+        f"Usable, as an approximation: {mixed}. Gradients from minibatches have {share:.0%} of the "
+        "noise that the sampler can make up for; but for the shape of that noise it is exact."
     )
 
 

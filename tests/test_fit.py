@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 
 import bmfjax
+from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import boolean_product
 from bmfjax.families import ask
+from bmfjax.families.base import is_exact
 from bmfjax.infer import ChainRun
 from bmfjax.infer.interrupt import Terminated
 from bmfjax.posterior.selection import informed
@@ -163,6 +165,21 @@ def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
     stored = sparse.csr_array(product.data.dense())
     again = bmfjax.fit(stored, rank=3, seed=1, **QUICK)
     np.testing.assert_array_equal(again.basis_draws, fitted.basis_draws)
+
+
+def test_minibatches_say_how_exact_they_are(product, fitted):
+    """All rows and columns in a batch: exact. Else the noise of the gradients is in the verdict."""
+    asked = {"model": "relaxed", "sampler": "minibatch"}
+    request = ask(product.data, 3, **asked)
+    assert is_exact(request, request.chains())
+    options = {"batch_size": 12, "num_steps": 12}
+    fit = bmfjax.fit(product.data, 3, seed=1, sampler_options=options, **QUICK | asked)
+    share = fit.scalars["noise_share"]
+    assert not fit.scalars["exact"] and 0.0 < share < 1.0
+    assert f"have {share:.0%} of the noise that the sampler can make up for" in fit.verdict
+    assert np.abs(fit.predict() - fitted.predict()).max() < 0.15
+    assert fit.precision_draws.mean() == pytest.approx(fitted.precision_draws.mean(), rel=0.1)
+    assert "have 1.7 times the noise" in verdict._from_minibatches(1.7, "")
 
 
 def test_thesis_sampler_fixes_the_precision_at_one():

@@ -23,13 +23,16 @@ def product():
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto", "sampler": "thesis"}, "model 'relaxed' with sampler .* give a rank"),
         ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, relaxed"),
-        ({"sampler": "nuts"}, "sampler is 'nuts'; model 'relaxed' has gibbs, iasg, thesis"),
+        (
+            {"sampler": "nuts"},
+            "sampler is 'nuts'; model 'relaxed' has gibbs, minibatch, iasg",
+        ),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
         (
             {**APPROXIMATE, "sampler_options": {"boundary": "reflect"}},
-            "reflected Newton steps do not settle",
+            "averages of reflected Newton steps do not follow",
         ),
         (
             {**APPROXIMATE, "sampler_options": {"scale_likelihood": False}},

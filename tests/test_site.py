@@ -75,8 +75,8 @@ def small_ranks(data, ranks, **options):
 
 
 def small_mcmc(kernel, **options):
-    """Run the Boolean kernel for little; IASG is quick."""
-    if not isinstance(kernel, bmfjax.IASG):
+    """Run the Boolean kernel for little; IASG and SGLD are quick."""
+    if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD):
         options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
     return _WHOLE_MCMC(kernel, **options)
 

@@ -31,7 +31,7 @@ from bmfjax.families.base import (
     thinning,
 )
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
-from bmfjax.infer import IASG, ChainRun, TruncatedGibbs
+from bmfjax.infer import IASG, AuxiliaryGibbs, ChainRun, TruncatedGibbs
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import products
@@ -52,6 +52,7 @@ PAGE = Page(
         functools.partial(facts.mixing, of="reconstructed entries"),
         facts.found,
         facts.clamped,
+        facts.gradient_noise,
         facts.precision,
         facts.replicas,
     ),
@@ -92,6 +93,12 @@ class Relaxed(Family):
             "exact, by truncated normal conditionals, annealed in the first half of the warm-up "
             "(`TruncatedGibbs`)",
         ),
+        "minibatch": Sampler(
+            AuxiliaryGibbs, True, ("log_joint", "residual", "noise_share"),
+            "auxiliary-variable Gibbs from minibatches with control variates, annealed like "
+            '"gibbs": exact where a batch has all rows and columns (256 by default), otherwise but '
+            "for the noise of its gradients, which it takes to be normal (`AuxiliaryGibbs`)",
+        ),
         "iasg": Sampler(
             IASG, False, ("log_joint", "clamped"),
             "approximate: iterate averaging stochastic gradient with curvature and a learned "
@@ -130,10 +137,14 @@ class Relaxed(Family):
             priors=lambda value: {"precision": value}, parse={"type": float},
         ),
         Flag(
-            "--batch-size", "rows and columns in a minibatch (iasg, thesis)",
+            "--batch-size", "rows and columns in a minibatch (minibatch, iasg, thesis)",
             options=lambda value: {"batch_size": value}, parse={"type": int},
         ),
     )  # fmt: skip
+
+    def other_sampler(self, request: Request) -> str | None:
+        # Gibbs is what "minibatch" is compared with, also where both are exact.
+        return "gibbs" if request.sampler == "minibatch" else super().other_sampler(request)
 
     def chains(self, request: Request) -> Chains:
         data, rank = request.data, int(request.rank)
@@ -149,6 +160,10 @@ class Relaxed(Family):
         if "num_anneal" in request.made_by.option_names:
             # Chains that find the number of factors would lose weak ones on the way.
             from_prior = request.init is None and not request.finds_rank
+            if "num_anchor" in request.made_by.option_names:
+                # The last anchor is a mean of draws of the warm-up, after those that are annealed.
+                options.setdefault("num_anneal", warmup // 2 if from_prior else 0)
+                options.setdefault("num_anchor", max(warmup, 1))
             options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
         bound = request.made_by.make(model, **options).bind(data.dense())
@@ -182,7 +197,7 @@ class Relaxed(Family):
             num_samples=request.most_samples,
             looks=request.looks,
             start=lambda resume: start,
-            arguments=arguments | {"windows": bound.windows},
+            arguments=arguments | {"windows": bound.windows, "exact": bound.exact},
         )
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:

@@ -6,6 +6,7 @@ from bmfjax.infer.mcmc.iasg import IASG
 from bmfjax.infer.mcmc.nonnegative import NMFGibbs
 from bmfjax.infer.mcmc.ormachine import OrMachineGibbs
 from bmfjax.infer.mcmc.ratings import PMFGibbs
+from bmfjax.infer.mcmc.sgmcmc import SGHMC, SGLD, AuxiliaryGibbs
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
@@ -24,6 +25,9 @@ from bmfjax.kernels.tempering import annealed, parallel_tempering
 
 __all__ = [
     "IASG",
+    "SGHMC",
+    "SGLD",
+    "AuxiliaryGibbs",
     "ChainRun",
     "Communication",
     "NMFGibbs",

@@ -130,6 +130,13 @@ def clamped(fit) -> Iterator[Fact]:
         yield Fact("Clamped", f"{share:.0%}", note)
 
 
+def gradient_noise(fit) -> Iterator[Fact]:
+    """Noise of the gradients of a sampler from minibatches that makes up for it."""
+    share = fit.scalars.get("noise_share")
+    if share:
+        yield Fact("Gradient noise", f"{share:.0%}", "of what the sampler can make up for")
+
+
 def bound(fit) -> Iterator[Fact]:
     """The lower bound on the log probability of the data, and whether it still changes."""
     scalars = fit.scalars

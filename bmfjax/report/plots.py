@@ -91,6 +91,7 @@ TRACES = {
     "precision": "Noise precision",
     "residual": "Sum of squared residuals",
     "clamped": "Share of coordinates held at a bound",
+    "noise_share": "Noise of the gradients, as a share of what is made up for",
 }
 #: Traces whose first steps are far from the others.
 ZOOMED = ("log_joint", "elbo", "residual", "errors")

@@ -68,7 +68,10 @@ def large(y):
         ({"window": 0}, r"window is 0; give at least 1, or 'matched' or 'pass'"),
         ({"window": 2.5}, r"window is 2\.5"),
         ({"window": "all"}, r"window is 'all'"),
-        ({"boundary": "reflect"}, r"reflected Newton steps do not settle .*use preconditioner="),
+        (
+            {"boundary": "reflect"},
+            r"averages of reflected Newton steps do not follow .*use preconditioner=",
+        ),
         ({"scale_likelihood": False}, r"does not fit the curvature.*use preconditioner="),
         ({"num_approach": -1}, r"num_approach is -1; give a whole number of at least 0"),
         ({"num_calibration": 1}, r"num_calibration is 1; give a whole number of at least 2"),

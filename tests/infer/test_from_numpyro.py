@@ -40,6 +40,19 @@ KERNELS = {
         bmfjax.IASG.thesis(with_rank(relaxed_bmf, precision=1.0), batch_size=4, num_calibration=50),
         ONES,
     ),
+    "SGLD": lambda: (
+        bmfjax.SGLD(regression, blocks=((("level",), {"rows": 3}),), num_approach=2),
+        jnp.asarray(REAL[:, 0]),
+    ),
+    "SGHMC": lambda: (
+        bmfjax.SGHMC(regression, blocks=((("level",), {"rows": 3}),), num_approach=2),
+        jnp.asarray(REAL[:, 0]),
+    ),
+    "SGLD of the relaxed model": lambda: (
+        bmfjax.SGLD(with_rank(relaxed_bmf), batch_size=4, num_steps=2),
+        ONES,
+    ),
+    "AuxiliaryGibbs": lambda: (bmfjax.AuxiliaryGibbs(with_rank(relaxed_bmf), batch_size=4), ONES),
     "TruncatedGibbs": lambda: (bmfjax.TruncatedGibbs(with_rank(relaxed_bmf)), ONES),
     "NMFGibbs": lambda: (bmfjax.NMFGibbs(with_rank(nmf)), REAL),
     "OrMachineGibbs": lambda: (bmfjax.OrMachineGibbs(with_rank(ormachine)), ONES),
@@ -48,7 +61,7 @@ KERNELS = {
 
 
 def test_every_kernel_is_here():
-    kernels = {n for n in dir(bmfjax) if n.endswith("Gibbs") or n == "IASG"}
+    kernels = {n for n in dir(bmfjax) if n.endswith("Gibbs") or n in ("IASG", "SGLD", "SGHMC")}
     assert kernels <= set(KERNELS)
 
 

@@ -17,7 +17,7 @@ from jax import random
 from numpyro.infer import MCMC, NUTS
 
 from bmfjax.diagnostics import ess_bulk
-from bmfjax.infer import IASG, ChainRun
+from bmfjax.infer import IASG, SGLD, ChainRun
 from bmfjax.models import relaxed_bmf
 
 N = 40
@@ -61,6 +61,10 @@ def plain(kind=IASG):
 
 def by_adam():
     return IASG(model, BLOCKS, optimizer=optax.adam(1e-2), window=5)
+
+
+def by_langevin():
+    return SGLD(model, BLOCKS, num_steps=2, num_approach=5)
 
 
 @functools.cache
@@ -188,7 +192,8 @@ keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
 draws = here["small"](keys=keys, num_chains=2, chain_method="parallel").get_samples(True)
 parallel = {"keys": keys, "num_chains": 2, "chain_method": "parallel"}
 adam = here["small"](kernel=here["by_adam"](), **parallel).get_samples(True)
-np.save(sys.argv[2], np.stack([draws["mu"], adam["mu"]]))
+sgld = here["small"](kernel=here["by_langevin"](), **parallel).get_samples(True)
+np.save(sys.argv[2], np.stack([draws["mu"], adam["mu"], sgld["mu"]]))
 """
 
 
@@ -198,9 +203,11 @@ def test_chains_on_several_devices(tmp_path):
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    both, adam = np.load(tmp_path / "mu.npy")
+    both, adam, sgld = np.load(tmp_path / "mu.npy")
     alone = small(kernel=by_adam()).get_samples()["mu"]
     np.testing.assert_allclose(adam[0], alone, rtol=1e-4)
+    alone = small(kernel=by_langevin()).get_samples()["mu"]
+    np.testing.assert_allclose(sgld[0], alone, rtol=1e-3)
     np.testing.assert_allclose(both[0], one_chain().get_samples()["mu"], rtol=1e-5)
     assert not np.allclose(both[0], both[1])
 

@@ -53,7 +53,7 @@ class IASGSettings:
         if self.calibration is not None:
             self._check_calibration()
         one_of("preconditioner", self.preconditioner, ("newton", "calibrated", None))
-        one_of("boundary", self.boundary, ("clamp", "reflect"))
+        one_of("boundary", self.boundary, ("clamp", "reflect", "logit"))
         whole("num_calibration", self.num_calibration, 2)
         if self.num_approach is not None:
             whole("num_approach", self.num_approach, 0)
@@ -71,8 +71,9 @@ class IASGSettings:
             )
         if self.preconditioner == "newton" and self.boundary == "reflect":
             raise InputError(
-                "reflected Newton steps do not settle near a bound; with boundary='reflect' use "
-                "preconditioner='calibrated' or None"
+                "averages of reflected Newton steps do not follow a density near its bound; with "
+                "boundary='reflect' use preconditioner='calibrated' or None, and with 'newton' "
+                "boundary='clamp' or 'logit'; bmfjax.SGLD reflects as it should"
             )
         if self.blocks is not None and self.batch_size is not None:
             raise InputError("blocks already say the batch sizes; leave batch_size out")
@@ -164,7 +165,8 @@ def bound_algorithm(
         step_size=steps,
         window=windows,
         bounds=bounds,
-        boundary=settings.boundary,
+        # Nothing has bounds in the logit.
+        boundary="clamp" if settings.boundary == "logit" else settings.boundary,
         replace=settings.replace,
         conditionals=conditionals,
         approach=adam_approach(blocks, bounds, num_approach) if num_approach else None,

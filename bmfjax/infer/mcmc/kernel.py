@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import random
 from numpyro import handlers
 from numpyro.infer.initialization import init_to_sample
@@ -33,6 +35,9 @@ class BoundAlgorithm(NamedTuple):
     window: int = 1  # steps that one draw takes
     windows: Mapping[str, int] = MappingProxyType({})  # iterates that it averages, by site
     caution: str = ""  # what a user should be told once
+    exact: bool = True  # whether draws are from the posterior, of a sampler that can be exact
+    #: ``refresh(inner, data)``: the state with what it holds of the data and of conditioned sites.
+    refresh: Callable[[Any, Any], Any] = lambda inner, data: inner
 
 
 class KernelState(NamedTuple):
@@ -173,9 +178,28 @@ class AlgorithmKernel(MCMCKernel):
 
         return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
 
+    def refresh(self, state, model_args, model_kwargs):
+        """Return the state after other blocks of a composite `Gibbs` of NumPyro have moved."""
+        bound = self.bind(*model_args, **(model_kwargs or {}))
+        return state._replace(inner=bound.refresh(state.inner, bound.data))
+
+    def wrap_model(self, wrapper):
+        """Return a copy on the wrapped model, as a composite `Gibbs` of NumPyro asks for it."""
+        kernel = copy.copy(self)
+        kernel._model, kernel._sample_fn = wrapper(self._model), None
+        return kernel
+
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""
         return self.bind(*args, **(kwargs or {})).constrain
+
+
+def as_jax(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Return model arguments with JAX arrays for NumPy's, which traced indices cannot index."""
+    return jax.tree.map(
+        lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
+        (args, kwargs),
+    )
 
 
 def arguments_of(function: Callable, model: Callable, args: tuple, kwargs: dict) -> dict | None:

@@ -1,11 +1,12 @@
-"""From a NumPyro model with plates to the gradients that IASG needs.
+"""From a NumPyro model with plates to the gradients that samplers from minibatches need.
 
 Every plate is written full in the model (``with numpyro.plate("rows", n) as i``)
 and indexes its data by ``i``; a minibatch is the same model with other indices
 substituted, which NumPyro rescales by N/S itself.
 
 Sites on a box with constant ends move in their own coordinates; any other site
-moves in unconstrained coordinates, with the log Jacobian in the density.
+moves in unconstrained coordinates, with the log Jacobian in the density. `at_bounds` chooses
+otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
-from bmfjax.models.relaxed import box
+from bmfjax.models.relaxed import box, interval
 
 #: A dense Hessian of a block is formed up to this many coordinates.
 MAX_NEWTON_SIZE = 1000
@@ -42,13 +43,14 @@ class ModelSites(NamedTuple):
     plates: dict[str, int]  # their sizes
     observed_plates: dict[str, tuple[str, ...]]  # plates around every observed site
     latent_plates: dict[str, tuple[str, ...]]  # plates around every latent site
+    priors: dict[str, Any]  # distributions of the latent sites
 
 
 def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
     """Trace a model once and read its sites, supports and plates."""
     # Supports may not depend on values, so that any start will do here.
     trace = model_trace(model, jax.random.key(0), args, kwargs)
-    shapes, boxes, transforms, plates, seen, latent = {}, {}, {}, {}, {}, {}
+    shapes, boxes, transforms, plates, seen, latent, priors = {}, {}, {}, {}, {}, {}, {}
     for name, site in trace.items():
         if site["type"] == "plate":
             plates[name] = site["args"][0]
@@ -60,16 +62,61 @@ def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
             continue
         if site["fn"].support.is_discrete:
             raise InputError(
-                f"site {name!r} is discrete and IASG moves by gradients; "
+                f"site {name!r} is discrete and this sampler moves by gradients; "
                 "marginalise it out of the model"
             )
         shapes[name], latent[name] = jnp.shape(site["value"]), around
+        priors[name] = site["fn"]
         ends = box(site["fn"].support)
         if ends is None:
             transforms[name] = biject_to(site["fn"].support)
         else:
             boxes[name] = ends
-    return ModelSites(shapes, boxes, transforms, plates, seen, latent)
+    return ModelSites(shapes, boxes, transforms, plates, seen, latent, priors)
+
+
+def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSites:
+    """Return the sites with "reflect" ones in their own coordinates and "logit" ones in others.
+
+    A word is of all sites on an interval, a mapping of the sites that it names, which may be on a
+    half-line too.
+    """
+    boxes, transforms = dict(sites.boxes), dict(sites.transforms)
+    if isinstance(boundary, str):
+        chosen = dict.fromkeys(sites.boxes, boundary)
+    else:
+        chosen = dict.fromkeys(sites.boxes, "reflect") | dict(boundary)
+    for name, way in chosen.items():
+        ends = interval(sites.priors[name].support) if name in sites.priors else None
+        if ends is None:
+            raise InputError(
+                f"boundary names {name!r}, which is not a site on an interval or a half-line with "
+                "constant ends; leave it out"
+            )
+        if way == "logit":
+            boxes.pop(name, None)
+            transforms[name] = biject_to(sites.priors[name].support)
+        else:
+            _check_at_ends(name, sites.priors[name], ends)
+            boxes[name] = ends
+            transforms.pop(name, None)
+    return sites._replace(boxes=boxes, transforms=transforms)
+
+
+def _check_at_ends(name, prior, ends) -> None:
+    """Refuse to reflect where the prior density ends in a pole or in a zero."""
+    if any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(prior)):
+        return  # known when the program runs
+    both = jax.value_and_grad(lambda x: jnp.sum(prior.log_prob(x)))
+    finite = [jnp.full(prior.shape(), e, jnp.result_type(float)) for e in ends if math.isfinite(e)]
+    with jax.ensure_compile_time_eval():  # also where a model is being traced
+        values = jax.tree.leaves([both(end) for end in finite])
+        good = all(bool(jnp.all(jnp.isfinite(v))) for v in values)
+    if not good:
+        raise InputError(
+            f"the prior of {name!r} is not finite at its bounds, where nothing can be reflected; "
+            f"give boundary={{{name!r}: 'logit'}}"
+        )
 
 
 def constrain(sites: ModelSites, position: Mapping) -> dict:
@@ -124,6 +171,8 @@ def bind_plates(
             "the blocks of this model are not known; give blocks=((sites, {plate: batch}), ...)"
         )
     sites = inspect_model(model, args, kwargs)
+    if settings.boundary == "logit":
+        sites = at_bounds(sites, "logit")
     given = {n: functools.partial(_untempered, n, d) for n, d in settings.conditionals.items()}
     conditionals = {
         name: functools.partial(_in_moving_coordinates, sites, name, draw)

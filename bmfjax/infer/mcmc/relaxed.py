@@ -159,7 +159,7 @@ def _constant_curvature(prior) -> float:
 
 def has_standard_blocks(settings: IASGSettings) -> bool:
     """Tell whether the hand-written gradients serve: `BLOCKS`, and nothing else drawn exactly."""
-    if settings.conditionals:
+    if settings.conditionals or settings.boundary == "logit":
         return False
     if settings.blocks is None:
         return True
@@ -221,11 +221,14 @@ def plate_conditionals(arguments: dict, given: Mapping) -> dict[str, Callable]:
 def _given_batches(settings, sizes) -> dict:
     """Return the batch of every plate as the user gave it, None where it is to be chosen."""
     if settings.blocks is not None:
-        batches = {p: b for _, plates in settings.blocks for p, b in plates.items()}
-    elif isinstance(settings.batch_size, Mapping):
-        batches = dict(settings.batch_size)
-    else:
-        batches = dict.fromkeys(sizes, settings.batch_size)
+        return {p: b for _, plates in settings.blocks for p, b in plates.items()}
+    return given_batches(settings.batch_size, sizes)
+
+
+def given_batches(batch_size, sizes) -> dict:
+    """Return the batch of rows and of columns from one number, a mapping, or None."""
+    named = isinstance(batch_size, Mapping)
+    batches = dict(batch_size) if named else dict.fromkeys(sizes, batch_size)
     if set(batches) != set(sizes):
         raise InputError(f"batch_size names {sorted(batches)}; it must name 'rows' and 'columns'")
     return batches

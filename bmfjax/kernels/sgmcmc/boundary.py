@@ -112,6 +112,31 @@ def conormal_return(x, preconditioner, box, times: float, num_passes: int = PASS
     return jnp.clip(lax.fori_loop(0, num_passes * rank, one, x), low, high)
 
 
+def reflect(x, velocity, preconditioner, low, high, bounded: tuple[int, ...]):
+    """Reflect a point and its velocity, both (d,), at the ends of the coordinates in `bounded`.
+
+    A coordinate k is reflected along column k of the preconditioner (d, d), the velocity with it in
+    the metric of its inverse (Afshar and Domke 2015), both one coordinate after the other; None is
+    the identity. `low` and `high` are (d,); what is still outside after the passes is clipped.
+    """
+    if preconditioner is None:
+        inside = jnp.where(x < low, 2.0 * low - x, jnp.where(x > high, 2.0 * high - x, x))
+        outside = (x < low) | (x > high)
+        return jnp.clip(inside, low, high), jnp.where(outside, -velocity, velocity)
+    places, low_ends, high_ends = (jnp.asarray(a) for a in (bounded, low, high))
+
+    def one(t, carry):
+        x, velocity = carry
+        k = places[t % len(bounded)]
+        direction = 2.0 * preconditioner[:, k] / preconditioner[k, k]
+        inwards = jnp.maximum(low_ends[k] - x[k], 0.0) - jnp.maximum(x[k] - high_ends[k], 0.0)
+        turned = velocity - jnp.where(inwards != 0.0, velocity[k], 0.0) * direction
+        return x + direction * inwards, turned
+
+    x, velocity = lax.fori_loop(0, PASSES * len(bounded), one, (x, velocity))
+    return jnp.clip(x, low, high), velocity
+
+
 def logit_step(key, x, gradient, variance, curvature, box, step_size, top_up) -> Step:
     """Take a Langevin step in the logits of the coordinates; `curvature` may be singular."""
     low, high = box

@@ -157,12 +157,13 @@ def calibrating(
         def curvature_at(flat):
             return -jax.hessian(density)(flat)
 
-        mode = _newton(density, curvature_at, flatten(blocks, position))
+        mode = newton_mode(density, curvature_at, flatten(blocks, position), NUM_NEWTON)
         at_mode = sandwich.definite(curvature_at(mode))
-        noise_at = _noise_at(blocks, key_cases, position, data, replace)
-        normal = _pairs(key_points, len(mode), max(n for b in blocks for n, _ in b.plates.values()))
+        covariance_at = noise_at(blocks, key_cases, position, data, replace=replace)
+        most = max(n for b in blocks for n, _ in b.plates.values())
+        normal = pairs(key_points, len(mode), NUM_POINTS if most <= MANY_CASES else FEW_POINTS)
         mean, curvature = _closest_normal(mode, at_mode, normal, jax.grad(density), curvature_at)
-        noise = lax.map(noise_at, mean + _scaled(normal, curvature)).mean(0)
+        noise = lax.map(covariance_at, mean + scaled(normal, curvature)).mean(0)
         found = position | unflatten(blocks, position, mean)
         parts = _slices(blocks, position)
         shares = [(1.0 if replace else 1.0 - b.fraction) / b.fraction for b in blocks]
@@ -184,7 +185,7 @@ def calibrating(
             for b, (block, part) in enumerate(zip(blocks, parts, strict=True)):
                 step = steps[block.sites[0]]
                 lacking = (2.0 - step) / step * curvature[part, part] - total[b]
-                top_up.append(matrices[b] @ _root(lacking))
+                top_up.append(matrices[b] @ symmetric_root(lacking))
                 total[b] = total[b] + lacking
         covariance = sandwich.average_covariance(
             sandwich.sweep(
@@ -225,52 +226,60 @@ def _slices(blocks, position):
     return parts
 
 
-def _newton(density, curvature_at, start):
-    """Return the mode: Newton steps, each of the length of a few with which the density is best."""
+def newton_mode(density, curvature_at, start, num_steps, project=lambda x: x):
+    """Return the mode: Newton steps, each of the length of a few with which the density is best.
+
+    `project` brings points back into the support.
+    """
     lengths = jnp.asarray(LENGTHS, start.dtype)
 
     def one(_, flat):
         move = jnp.linalg.solve(sandwich.definite(curvature_at(flat)), jax.grad(density)(flat))
-        values = jax.vmap(lambda length: density(flat + length * move))(lengths)
+        values = jax.vmap(lambda length: density(project(flat + length * move)))(lengths)
         values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
         # The longest that is as good as any but for rounding.
         good = values >= jnp.max(values) - 1e-6 * jnp.abs(jnp.max(values))
         step = lengths[jnp.argmax(good)] * move
-        return jnp.where(jnp.isfinite(jnp.max(values)), flat + step, flat)
+        return jnp.where(jnp.isfinite(jnp.max(values)), project(flat + step), flat)
 
-    return lax.fori_loop(0, NUM_NEWTON, one, start)
+    return lax.fori_loop(0, num_steps, one, start)
 
 
-def _noise_at(blocks, key, position, data, replace):
-    """Return the function from a point to C, from the same cases at every point."""
+def noise_at(blocks, key, position, data, *, replace, relative=False):
+    """Return the function from a point to C, from the same cases at every point.
+
+    `relative` to `position`: that of control variates, of differences to the gradients there.
+    """
     cases = []
     for b, block in enumerate(blocks):
         ((plate, (size, _)),) = block.plates.items()
         some = random.permutation(random.fold_in(key, b), size)[:MAX_CASES]
         cases.append((plate, size, some if size > MAX_CASES else jnp.arange(size)))
 
-    def noise_at(flat):
+    def covariance_at(flat):
         point = position | unflatten(blocks, position, flat)
         parts = []
         for block, (plate, size, some) in zip(blocks, cases, strict=True):
             each = block.case_gradients(point, {plate: some}, data, 1.0)
+            if relative:
+                there = block.case_gradients(position, {plate: some}, data, 1.0)
+                each = {s: g - there[s] for s, g in each.items()}
             # As `ravel_pytree` orders them: by name.
             rows = jnp.concatenate([each[s].reshape(len(some), -1) for s in sorted(each)], axis=1)
             rows = rows - rows.mean(0)
             parts.append(rows.T @ rows / (size * (len(some) - (0 if replace else 1))))
         return jax.scipy.linalg.block_diag(*parts)
 
-    return noise_at
+    return covariance_at
 
 
-def _pairs(key, size, num_cases):
-    """Return standard normal points (point, size), each with its opposite."""
-    number = NUM_POINTS if num_cases <= MANY_CASES else FEW_POINTS
+def pairs(key, size, number):
+    """Return so many standard normal points (point, size), each with its opposite."""
     half = random.normal(key, (number // 2, size))
     return jnp.concatenate([half, -half])
 
 
-def _scaled(normal, curvature):
+def scaled(normal, curvature):
     """Return points with the inverse of the curvature as covariance."""
     root = jnp.linalg.cholesky(curvature).T
     return solve_triangular(root, normal.astype(root.dtype).T).T
@@ -284,7 +293,7 @@ def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
 
     def one(_, carry):
         mean, curvature = carry
-        points = mean + _scaled(normal, curvature)
+        points = mean + scaled(normal, curvature)
         gradients, curvatures = lax.map(lambda x: (gradient_at(x), curvature_at(x)), points)
         found = sandwich.definite(curvatures.mean(0))
         moved = mean + jnp.linalg.solve(found, gradients.mean(0))
@@ -301,7 +310,7 @@ def _relative(curvature, noise):
     return jnp.linalg.eigvalsh(solve_triangular(root, half.T, lower=True))
 
 
-def _root(matrix):
+def symmetric_root(matrix):
     """Return a symmetric root of a matrix that is definite but for rounding."""
     values, vectors = jnp.linalg.eigh(matrix)
     return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T

@@ -235,7 +235,7 @@ def iasg(
                 s: jnp.asarray(v, jnp.result_type(v)) for s, v in initial(key_start, data).items()
             }
         else:
-            position = _given_start(position, jax.eval_shape(lambda k: initial(k, data), key_start))
+            position = given_start(position, jax.eval_shape(lambda k: initial(k, data), key_start))
         position = {s: jnp.clip(v, *bounds[s]) if s in bounds else v for s, v in position.items()}
         if approach is not None:
             position = approach(key_approach, position, data)
@@ -367,7 +367,7 @@ def iasg(
     return Algorithm(init, step, observe)
 
 
-def _given_start(position, expected):
+def given_start(position, expected):
     """Return a given start in the sites' dtypes; refuse other names or shapes than theirs."""
     for s in expected:
         if s not in position:

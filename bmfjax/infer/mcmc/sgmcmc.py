@@ -1,0 +1,545 @@
+"""Samplers from minibatches as NumPyro kernels: SGLD, SGHMC and auxiliary-variable Gibbs."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+from numpyro.infer.initialization import init_to_uniform
+
+from bmfjax.data.checks import one_of, whole
+from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax, latent_values
+from bmfjax.infer.mcmc.plates import (
+    MAX_NEWTON_SIZE,
+    at_bounds,
+    check_blocks,
+    constrain,
+    inspect_model,
+    log_density,
+    plate_block,
+    unconstrain,
+)
+from bmfjax.infer.mcmc.relaxed import given_batches, relaxed_arguments, relaxed_density
+from bmfjax.infer.mcmc.truncated import LATENT, relaxed_start
+from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.sgmcmc.dynamics import stochastic_dynamics
+from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin
+
+#: Cases in a minibatch where the number is not given.
+USUAL_BATCH = 256
+#: Steps of Adam towards the anchor.
+NUM_APPROACH = 1000
+
+
+class StochasticDynamics(AlgorithmKernel):
+    """What SGLD and SGHMC share: blocks of plates in, one algorithm of all sites out."""
+
+    _statistics = ("noise_share", "clamped")
+    _warned = False
+    #: Usual step without bounds and with them, in units of the recursion, and the friction.
+    _usual_steps: tuple[float, float]
+    _friction = 1.0
+
+    def _set(
+        self, model, blocks, *, step_size, num_steps, boundary, control_variates, noise,
+        preconditioner, num_approach,
+    ) -> None:  # fmt: skip
+        """Keep the options, checked."""
+        one_of("preconditioner", preconditioner, ("newton", None))
+        one_of("noise", noise, NOISES)
+        ways = boundary.values() if isinstance(boundary, Mapping) else [boundary]
+        for way in ways:
+            one_of("boundary", way, ("reflect", "logit"))
+        if noise == "top-up" and preconditioner is None:
+            raise InputError(
+                "noise='top-up' needs the curvature, which preconditioner=None does not measure; "
+                "give noise='langevin' with it"
+            )
+        most = math.inf if preconditioner is None else 2.0 * (2.0 - self._friction)
+        if step_size is not None and not 0.0 < self._epsilon(step_size) < most:
+            raise InputError(
+                f"step_size is {step_size}; give a positive number, and with "
+                "preconditioner='newton' one below 4 (SGLD) or 2 (2 - friction) (SGHMC)"
+            )
+        if num_approach is not None:
+            whole("num_approach", num_approach, 0)
+        self._model = model
+        self._blocks = None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks)
+        self._step_size, self._boundary, self._noise = step_size, boundary, noise
+        self._num_steps = whole("num_steps", num_steps)
+        self._control_variates, self._preconditioner = control_variates, preconditioner
+        self._num_approach = num_approach
+
+    def init(self, rng_key, num_warmup, init_params, model_args, model_kwargs):
+        """Return the first state; see `numpyro.infer.mcmc.MCMCKernel`."""
+        state = super().init(rng_key, num_warmup, init_params, model_args, model_kwargs)
+        measured = getattr(state.inner, "measured", None)
+        if measured is not None and not isinstance(measured.noise_share, jax.core.Tracer):
+            self._check_measured(measured)
+        return state
+
+    def _check_measured(self, measured):
+        if not bool(jnp.all(jnp.isfinite(measured.log_joint))):
+            raise FloatingPointError(
+                "no anchor was found where the log density is finite; give init_params nearer to "
+                "an optimum, or more num_approach steps"
+            )
+        share = float(jnp.max(measured.noise_share))
+        if share > 1.0 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the gradients have {share:.1f} times the noise that a step of this length can "
+                "make up for, so that draws spread too widely; give a smaller step_size, larger "
+                "batches, or control_variates=True",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _drawn(self, algorithm, inner, info):
+        # Not as the algorithm observes them: a site of the model may bear any name.
+        return inner.position, info.log_joint, {n: getattr(info, n) for n in self._statistics}
+
+    def get_diagnostics_str(self, state):
+        """Return a few words for the progress bar."""
+        said = super().get_diagnostics_str(state)
+        share = float(state.noise_share)
+        return said if math.isnan(share) else f"{said}, noise {share:.0%}"
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+        args, kwargs = as_jax(args, kwargs)
+        return self._bind_plates(args, kwargs)
+
+    def postprocess_fn(self, args, kwargs):
+        """Return the map from a draw to the model's own space."""
+        if self._blocks is None:
+            return dict
+        # Not by `bind`: as a block of `Gibbs` this is asked for with the other blocks' sites free.
+        args, kwargs = as_jax(args, kwargs or {})
+        return functools.partial(constrain, self._sites_of(args, kwargs))
+
+    def _sites_of(self, args, kwargs):
+        return at_bounds(inspect_model(self._model, args, kwargs), self._boundary)
+
+    def _bind_plates(self, args, kwargs) -> BoundAlgorithm:
+        if self._blocks is None:
+            raise InputError(
+                "the blocks of this model are not known; give blocks=((sites, {plate: batch}), ...)"
+            )
+        model, newton = self._model, self._preconditioner == "newton"
+        sites = self._sites_of(args, kwargs)
+        given = tuple((n, self._with_batches(sites, plates)) for n, plates in self._blocks)
+        top_up = self._noise == "top-up"
+        check_blocks(sites, given, (), replace=True, newton=False, variance=False)
+        self._check_size(sites, given)
+        blocks = [
+            plate_block(model, sites, n, batches, newton=False, scale_likelihood=True)
+            for n, batches in given
+        ]
+        dynamics = stochastic_dynamics(
+            lambda position, indices, data: log_density(model, sites, position, indices, *data),
+            blocks,
+            initial=lambda key, data: unconstrain(
+                sites, latent_values(model, key, *data, init_to_uniform)
+            ),
+            bounds=sites.boxes,
+            friction=self._friction,
+            step_size=self._epsilon(self._step_size),
+            usual_step=self._epsilon(self._usual_steps[bool(sites.boxes)]),
+            num_steps=self._num_steps,
+            num_approach=NUM_APPROACH if self._num_approach is None else self._num_approach,
+            top_up=top_up,
+            control_variates=self._control_variates,
+            preconditioned=newton,
+        )
+        return BoundAlgorithm(
+            dynamics.algorithm,
+            (args, kwargs),
+            constrain=functools.partial(constrain, sites),
+            unconstrain=functools.partial(unconstrain, sites),
+            refresh=dynamics.refresh,
+        )
+
+    def _with_batches(self, sites, plates):
+        """Return the batches with a number where None was given, at most all cases."""
+        return {
+            p: min(USUAL_BATCH if batch is None else batch, sites.plates.get(p, batch or 1))
+            for p, batch in plates.items()
+        }
+
+    def _check_size(self, sites, blocks):
+        size = sum(math.prod(shape) for shape in sites.shapes.values())
+        if self._preconditioner == "newton" and size > MAX_NEWTON_SIZE:
+            raise InputError(
+                f"the sites have {size} coordinates, too many for a dense Hessian (at most "
+                f"{MAX_NEWTON_SIZE}); give preconditioner=None, noise='langevin' and a step_size"
+            )
+        if self._noise == "langevin":
+            if self._step_size is None:
+                raise InputError(
+                    "noise='langevin' does not measure the noise by which a step is chosen; give "
+                    "a step_size"
+                )
+            return
+        for names, batches in blocks:
+            if len(batches) != 1:
+                raise InputError(
+                    f"noise='top-up' needs exactly one plate a block, and the block of "
+                    f"{names[0]!r} has {len(batches)}; give noise='langevin' and a step_size"
+                )
+
+    @staticmethod
+    def _epsilon(step_size):
+        """Return the step of the recursion of `bmfjax.kernels.sgmcmc.dynamics`."""
+        return step_size
+
+
+class SGLD(StochasticDynamics):
+    r"""Stochastic gradient Langevin dynamics for any NumPyro model with plates.
+
+    Each step moves all sites by a gradient estimated from minibatches of named plates, and
+    by noise (Welling and Teh 2011):
+
+    .. math:: x \leftarrow x + \tfrac h2 P\hat g(x) + \eta,
+
+    with the inverse curvature at an optimum as preconditioner P. One draw takes `num_steps`
+    steps; see `bmfjax.kernels.sgmcmc.dynamics`. A step takes a minibatch, and a draw no pass over
+    the data: the density and its curvature are taken on all data once, at the start.
+
+    The draws are approximate. For a normal density their covariance is right at any step,
+    with the default noise; for another the error goes to zero with the step, as does the
+    error near bounds. For `relaxed_bmf` and `nmf` without `blocks` the steps are those of
+    `bmfjax.kernels.langevin`; their anchor follows the chain for 256 draws, which belong to the
+    warm-up.
+
+    Parameters
+    ----------
+    model : callable
+        A NumPyro model with full plates whose indices pick the data:
+        ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
+        Give static arguments by ``functools.partial``.
+    blocks : sequence, optional
+        ``((sites, {plate: batch}), ...)``: which sites take their gradients from which
+        minibatches, drawn with replacement. A batch of None is 256 cases; one of all
+        cases gives the exact gradient. For `relaxed_bmf` and `nmf` found by itself.
+    batch_size : int or mapping, optional
+        For `relaxed_bmf` and `nmf` without `blocks`: one number, or
+        ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.
+    step_size : float, optional
+        h, in units of the covariance P: below 4. Default: 0.3, or 0.1 where sites are
+        reflected, or less where the gradients' noise leaves no room for that.
+    num_steps : int
+        Steps of one draw.
+    boundary : {"reflect", "logit"} or mapping
+        For sites on an interval: "reflect" at its ends, or move in unconstrained
+        coordinates, the logit, with the Jacobian. ``{site: ...}`` chooses for the sites that
+        it names; these may be on a half-line too, where "logit" stands for the logarithm,
+        and the logarithm is the default. Reflection needs a density that is finite at
+        the bound, and it reaches the bound, as coordinates in which it is at infinity
+        do not.
+    control_variates : bool
+        Estimate gradients relative to those at the anchor, an optimum that is found
+        before the first draw: far less noise, for two gradients of a minibatch.
+    noise : {"top-up", "langevin"}
+        Inject what the gradients' noise and the length of the step leave wanting, by their
+        measured covariance; or all of the noise of Langevin dynamics, which then needs a
+        `step_size`. "top-up" takes one plate a block.
+    preconditioner : {"newton", None}
+        The inverse curvature at the anchor, for up to 1000 coordinates; or plain
+        gradient steps, with a `step_size` in units of the squared coordinates and
+        ``noise="langevin"``.
+    num_approach : int, optional
+        Steps of Adam on minibatches from the start towards the anchor, before Newton's
+        method. Default: 1000.
+
+    Raises
+    ------
+    InputError
+        For options that do not fit each other; at the first run, for blocks that
+        do not fit the model.
+
+    Warns
+    -----
+    UserWarning
+        Once, if the gradients have more noise than a step can make up for.
+
+    Notes
+    -----
+    As for `IASG`, `init_params` of ``MCMC.run`` are values in the model's own space. Chains
+    look for their anchors from there, and start at draws of the normal approximation.
+
+    The field `noise_share` is the gradients' noise as a share of what can be left out for
+    it: below 1 it is made up for. `clamped` is the share of coordinates with bounds that
+    left them and were reflected. `potential_energy` is estimated from the last minibatch of a draw.
+
+    As a block of a composite ``Gibbs`` of NumPyro the gradient and the curvature are taken again
+    on all data whenever other blocks have moved.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    ...     with numpyro.plate("cases", 1000) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> y = 3.0 + random.normal(random.key(0), (1000,))
+    >>> kernel = SGLD(model, ((("mu",), {"cases": 50}),))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=200, progress_bar=False)
+    >>> mcmc.run(random.key(1), y)
+    >>> bool(abs(mcmc.get_samples()["mu"].mean() - y.mean()) < 0.02)
+    True
+    """
+
+    _usual_steps = (0.3, 0.1)
+
+    def __init__(
+        self,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        batch_size: int | Mapping[str, int] | None = None,
+        step_size: float | None = None,
+        num_steps: int = 10,
+        boundary: str | Mapping[str, str] = "reflect",
+        control_variates: bool = True,
+        noise: str = "top-up",
+        preconditioner: str | None = "newton",
+        num_approach: int | None = None,
+    ):
+        if blocks is not None and batch_size is not None:
+            raise InputError("blocks already say the batch sizes; leave batch_size out")
+        self._batch_size = batch_size
+        self._set(
+            model, blocks, step_size=step_size, num_steps=num_steps, boundary=boundary,
+            control_variates=control_variates, noise=noise, preconditioner=preconditioner,
+            num_approach=num_approach,
+        )  # fmt: skip
+
+    @staticmethod
+    def _epsilon(step_size):
+        return None if step_size is None else 0.5 * step_size
+
+    def _bind_plates(self, args, kwargs):
+        arguments = relaxed_arguments(self._model, args, kwargs)
+        if self._blocks is not None or arguments is None:
+            if self._batch_size is not None:
+                raise InputError("batch_size is for relaxed_bmf and nmf; give blocks instead")
+            return super()._bind_plates(args, kwargs)
+        for name, given, usual in (
+            ("preconditioner", self._preconditioner, "newton"),
+            ("num_approach", self._num_approach, None),
+        ):
+            if given != usual:
+                raise InputError(
+                    f"{name} is for models with blocks; relaxed_bmf and nmf have steps of their "
+                    "own: leave it out, or give blocks"
+                )
+        if not isinstance(self._boundary, str):
+            raise InputError("relaxed_bmf and nmf have one boundary; give 'reflect' or 'logit'")
+        return bind_langevin(
+            arguments,
+            type(self).__name__,
+            self._batch_size,
+            boundary=self._boundary,
+            step_size=self._step_size,
+            num_steps=self._num_steps,
+            noise=self._noise,
+            control_variates=self._control_variates,
+        )
+
+
+class SGHMC(StochasticDynamics):
+    r"""Stochastic gradient Hamiltonian Monte Carlo for any NumPyro model with plates.
+
+    Langevin dynamics with momentum (Chen, Fox, Guestrin 2014):
+
+    .. math:: v \leftarrow (1-\alpha)\,v + \epsilon P\hat g(x) + \eta, \qquad x \leftarrow x + v.
+
+    It needs fewer steps than `SGLD` where the curvature at the optimum is not that of the whole
+    posterior. What is said there of noise, bounds and control variates holds here; see
+    `bmfjax.kernels.sgmcmc.dynamics`, also for why this and not a thermostat.
+
+    Parameters
+    ----------
+    model, blocks
+        As for `SGLD`; `blocks` must be given.
+    friction : float
+        :math:`\alpha`, above 0 and at most 1.
+    step_size : float, optional
+        :math:`\epsilon`, the squared time step, in units of P; below
+        :math:`2(2-\alpha)`. Default: 0.15, or 0.03 where sites are reflected, or less where
+        the gradients' noise leaves no room for that.
+    num_steps, boundary, control_variates, noise, preconditioner, num_approach
+        As for `SGLD`.
+
+    Raises
+    ------
+    InputError
+        As for `SGLD`.
+
+    Warns
+    -----
+    UserWarning
+        As for `SGLD`.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    ...     with numpyro.plate("cases", 1000) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> y = 3.0 + random.normal(random.key(0), (1000,))
+    >>> kernel = SGHMC(model, ((("mu",), {"cases": 50}),))
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=200, progress_bar=False)
+    >>> mcmc.run(random.key(1), y)
+    >>> bool(abs(mcmc.get_samples()["mu"].mean() - y.mean()) < 0.02)
+    True
+    """
+
+    _usual_steps = (0.15, 0.03)
+
+    def __init__(
+        self,
+        model: Callable,
+        blocks: Sequence | None = None,
+        *,
+        friction: float = 0.5,
+        step_size: float | None = None,
+        num_steps: int = 10,
+        boundary: str | Mapping[str, str] = "reflect",
+        control_variates: bool = True,
+        noise: str = "top-up",
+        preconditioner: str | None = "newton",
+        num_approach: int | None = None,
+    ):
+        if not 0.0 < friction <= 1.0:
+            raise InputError(f"friction is {friction}; give a number above 0 and at most 1")
+        self._friction = friction
+        self._set(
+            model, blocks, step_size=step_size, num_steps=num_steps, boundary=boundary,
+            control_variates=control_variates, noise=noise, preconditioner=preconditioner,
+            num_approach=num_approach,
+        )  # fmt: skip
+
+
+class AuxiliaryGibbs(AlgorithmKernel):
+    r"""Auxiliary-variable Gibbs sampler of `relaxed_bmf` and `nmf` from minibatches.
+
+    Given the other one, a factor matrix is normal on a box. An auxiliary variable makes its
+    coordinates independent truncated normal ones, which are drawn exactly; the gradients'
+    noise takes the place of part of the noise that the auxiliary variable has. See
+    `bmfjax.kernels.sgmcmc.boundary`, "truncate". The gradients are relative to an anchor
+    (control variates), which follows the chain while it warms up.
+
+    With all cases in every batch the draws are from the posterior. With minibatches they are
+    so up to what the gradients' noise is not normal, and correlated between coordinates.
+
+    Every draw ends with the noise precision and learned rates, from their exact conditionals,
+    on all data.
+
+    Parameters
+    ----------
+    model : callable
+        `bmfjax.models.relaxed_bmf` or `nmf`, by ``functools.partial`` with its arguments. Their
+        priors must be quadratic in the logarithm; that of a learned precision a Gamma
+        distribution.
+    batch_size : int or mapping, optional
+        Cases in a minibatch, one number or ``{"rows": ..., "columns": ...}``, drawn without
+        replacement. Default: 256, or all where there are fewer.
+    step_size : float
+        Below 1; what is missing to 1 is room for the gradients' noise.
+    num_steps : int
+        Steps of both factor matrices in one draw.
+    num_anchor : int
+        Draws in which the anchor is moved. Make them part of the warm-up: what comes after
+        them is a Markov chain.
+    num_anneal, lowest
+        As for `TruncatedGibbs`.
+
+    Raises
+    ------
+    InputError
+        For another model, or priors that cannot be drawn; at the first run.
+
+    Notes
+    -----
+    The field `noise_share` is the gradients' noise as a share of what can be left out for it.
+    Above 1 draws spread too widely: take larger batches or a smaller `step_size`.
+
+    Examples
+    --------
+    >>> import functools, bmfjax
+    >>> from jax import random
+    >>> from numpyro.infer import MCMC
+    >>> data = (random.uniform(random.key(0), (30, 20)) < 0.3).astype(float)
+    >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
+    >>> kernel = AuxiliaryGibbs(model, batch_size=10, num_anchor=20)
+    >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=10, progress_bar=False)
+    >>> mcmc.run(random.key(1), data)
+    >>> mcmc.get_samples()["usage"].shape
+    (10, 30, 2)
+    """
+
+    _sites, _statistics = LATENT, ("noise_share", "residual")
+    _samples, _instead = "bmfjax.models.relaxed_bmf and nmf", "SGLD or SGHMC"
+
+    def __init__(
+        self,
+        model: Callable,
+        *,
+        batch_size: int | Mapping[str, int] | None = None,
+        step_size: float = 0.95,
+        num_steps: int = 1,
+        num_anchor: int = 256,
+        num_anneal: int = 0,
+        lowest: float = 0.02,
+    ):
+        self._model, self._batch_size = model, batch_size
+        self._options = {"step_size": step_size, "num_steps": num_steps, "num_anchor": num_anchor}
+        self._num_anneal, self._lowest = num_anneal, lowest
+
+    def bind(self, *args, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+        arguments = self._checked(relaxed_arguments(self._model, args, kwargs))
+        bound = bind_langevin(
+            arguments,
+            type(self).__name__,
+            self._batch_size,
+            boundary="truncate",
+            control_variates=True,
+            **self._options,
+        )
+        return bound._replace(algorithm=self._tempered(bound.algorithm))
+
+
+def bind_langevin(arguments, name, batch_size, **options) -> BoundAlgorithm:
+    """Bind `bmfjax.kernels.langevin` for `relaxed_bmf` called with these arguments."""
+    if arguments["data"] is None:
+        raise InputError(f"{name} needs data, and the model was called without")
+    data = matrix_data(arguments["data"], arguments["observed"])
+    sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
+    batches = relaxed_batches(batch_size, sizes)
+    algorithm = langevin(
+        relaxed_density(arguments),
+        data.values.shape,
+        initial=relaxed_start(arguments),
+        batch=(batches["rows"], batches["columns"]),
+        **options,
+    )
+    return BoundAlgorithm(algorithm, data, exact=batches == sizes)
+
+
+def relaxed_batches(batch_size, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the batch of rows and of columns: as given, or the usual one, at most all."""
+    given = given_batches(batch_size, sizes)
+    return {p: min(USUAL_BATCH if given[p] is None else given[p], n) for p, n in sizes.items()}

@@ -1,0 +1,321 @@
+"""SGLD, SGHMC and AuxiliaryGibbs: their draws against known posteriors, and as NumPyro kernels."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+from jax import random
+from numpyro.infer import MCMC
+
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.diagnostics import ess_bulk
+from bmfjax.infer import IASG, SGHMC, SGLD, AuxiliaryGibbs, ChainRun, TruncatedGibbs
+from bmfjax.kernels.sgmcmc.step_size import matched_step_size
+
+N = 120
+_R = np.random.default_rng(0)
+X = _R.normal(size=(N, 2)) @ np.array([[1.0, 0.5], [0.0, 0.8]])
+Y = X @ [1.0, -2.0] + _R.normal(size=N)
+X, Y = jnp.asarray(X, jnp.float32), jnp.asarray(Y, jnp.float32)
+#: The posterior of `linear`, which is normal.
+PRECISION = np.asarray(X.T @ X, float) + np.eye(2) / 4.0
+MEAN = np.linalg.solve(PRECISION, np.asarray(X.T @ Y, float))
+
+ONE = ((("a", "b"), {"rows": 30}),)
+TWO = ((("a",), {"rows": 30}), (("b",), {"rows": 40}))
+ALL = ((("a", "b"), {"rows": N}),)
+
+
+def linear(x, y):
+    a = numpyro.sample("a", dist.Normal(0.0, 2.0))
+    b = numpyro.sample("b", dist.Normal(0.0, 2.0))
+    with numpyro.plate("rows", N) as i:
+        numpyro.sample("y", dist.Normal(a * x[i, 0] + b * x[i, 1], 1.0), obs=y[i])
+
+
+def drawn(kernel, args, sites, chains=16, number=250):
+    """(chain, draw) of every site in the model's own space, and the run."""
+    bound = kernel.bind(*args)
+    run = ChainRun(
+        bound.algorithm, random.key(1), bound.data, num_chains=chains, num_warmup=30,
+        num_samples=number, draws=dict.fromkeys((*sites, "noise_share", "log_joint"), 1),
+    )  # fmt: skip
+    run.finish()
+    draws = run.draws()
+    constrained = bound.constrain({s: draws[s] for s in sites})
+    return draws | {s: np.asarray(v) for s, v in constrained.items()}, run
+
+
+# ---- a normal posterior --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kernel", "variance"),
+    [
+        # Made up for: the noise of two minibatches, and the length of the step.
+        (SGLD(linear, ONE, control_variates=False, num_approach=20), 1.0),
+        (SGHMC(linear, TWO, step_size=0.6, num_approach=20), 1.0),
+        # The recursion's own stationary variance, of exact gradients.
+        (SGLD(linear, ALL, noise="langevin", step_size=0.8, num_approach=0), 1 / (1 - 0.8 / 4)),
+        (
+            SGHMC(linear, ALL, noise="langevin", step_size=0.6, friction=0.4, num_approach=0),
+            1 / (1 - 0.6 / (2 * 1.6)),
+        ),
+    ],
+    ids=["SGLD", "SGHMC", "SGLD langevin", "SGHMC langevin"],
+)
+def test_the_stationary_covariance_of_a_normal_density(kernel, variance):
+    draws, _ = drawn(kernel, (X, Y), ("a", "b"))
+    both = np.stack([draws["a"], draws["b"]], -1)
+    # In coordinates in which the posterior is standard normal.
+    unit = (both - MEAN) @ np.linalg.cholesky(PRECISION)
+    ess, ess_squares = ess_bulk(unit), ess_bulk(unit**2)
+    assert min(ess.min(), ess_squares.min()) > 800
+    assert np.abs(unit.mean((0, 1))).max() < 4.5 * np.sqrt(variance / ess.min())
+    covariance = np.cov(unit.reshape(-1, 2).T)
+    error = 4.5 * variance * np.sqrt(2 / ess_squares.min())
+    np.testing.assert_allclose(covariance, variance * np.eye(2), atol=error)
+    share = draws["noise_share"].mean()
+    assert np.isnan(share) if kernel._noise == "langevin" else 0.0 < share < 0.8
+    # Estimated from a minibatch, the log joint density is right but for noise.
+    quadratic = -0.5 * (unit**2).sum(-1)
+    assert np.corrcoef(quadratic.ravel(), draws["log_joint"].ravel())[0, 1] > 0.9
+    assert draws["log_joint"].var() == pytest.approx(quadratic.var(), rel=0.3)
+
+
+# ---- bounds --------------------------------------------------------------------------------------
+
+
+def on_bounds(prior, y):
+    m = numpyro.sample("m", prior)
+    with numpyro.plate("rows", 100) as i:
+        numpyro.sample("y", dist.Normal(m, 1.0), obs=y[i])
+
+
+def centred(mean):
+    y = np.random.default_rng(2).normal(size=100)
+    return jnp.asarray(y - y.mean() + mean, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prior", "options"),
+    [
+        (SGLD, dist.TruncatedNormal(0.0, 100.0, low=0.0), {"boundary": {"m": "reflect"}}),
+        (SGHMC, dist.Uniform(0.0, 1.0), {}),
+        (SGLD, dist.Uniform(0.0, 1.0), {"boundary": "logit", "step_size": 0.3, "num_steps": 20}),
+    ],
+    ids=["SGLD on a half-line", "SGHMC in a box", "SGLD in the logit"],
+)
+def test_a_truncated_normal_posterior(kind, prior, options):
+    """Its mode one standard deviation below the bound: clipping would leave an atom there."""
+    kernel = kind(
+        functools.partial(on_bounds, prior), ((("m",), {"rows": 50}),), num_approach=50, **options
+    )
+    draws, _ = drawn(kernel, (centred(-0.1),), ("m",), number=300)
+    exact = scipy.stats.truncnorm(1.0, np.inf, loc=-0.1, scale=0.1)
+    m = draws["m"]
+    assert ess_bulk(m) > 1500 and m.min() >= 0.0
+    assert abs(m.mean() - exact.mean()) < 0.11 * exact.std()
+    assert m.std() == pytest.approx(exact.std(), rel=0.09)
+    assert scipy.stats.kstest(m.ravel(), exact.cdf).statistic < 0.05
+    assert (m == 0.0).mean() < 0.01
+
+
+def test_averages_of_reflected_newton_steps_do_not_follow_a_density_at_its_bound():
+    """What `IASG` refuses: one coordinate with unit variance, its mode one below the bound."""
+    fraction, r = 1 / 13, np.random.default_rng(0)
+    step = float(matched_step_size(8, fraction, replace=True))
+    exact = scipy.stats.truncnorm(1.0, np.inf, loc=-1.0)
+    biases = []
+    for back in (np.abs, lambda x: np.maximum(x, 0.0)):
+        x, averages = np.full(1000, exact.mean()), []
+        for _ in range(100):
+            iterates = []
+            for _ in range(8):
+                x = back(x - step * (x + 1.0 + r.normal(size=1000) / np.sqrt(fraction)))
+                iterates.append(x)
+            averages.append(np.mean(iterates, 0))
+        biases.append((np.mean(averages[20:]) - exact.mean()) / exact.std())
+    np.testing.assert_allclose(biases, [0.81, -0.16], atol=0.03)
+
+
+def test_iasg_moves_in_the_logit_where_it_is_told():
+    model = functools.partial(on_bounds, dist.Uniform(0.0, 1.0))
+    kernel = IASG(model, ((("m",), {"rows": 5}),), boundary="logit", num_approach=0)
+    bound = kernel.bind(centred(0.5))
+    moving = bound.unconstrain({"m": jnp.float32(0.2)})
+    assert float(moving["m"]) == pytest.approx(np.log(0.25), rel=1e-5)
+    assert float(kernel.postprocess_fn((centred(0.5),), {})(moving)["m"]) == pytest.approx(0.2)
+
+
+# ---- under NumPyro's MCMC ------------------------------------------------------------------------
+
+
+def small(number=6, kernel=None, keys=None, **options):
+    kernel = kernel or SGHMC(linear, ONE, num_steps=3, num_approach=5)
+    mcmc = MCMC(kernel, num_warmup=2, num_samples=number, progress_bar=False, **options)
+    # NumPy's arrays, as users have them.
+    arrays = np.asarray(X), np.asarray(Y)
+    mcmc.run(random.key(0) if keys is None else keys, *arrays, extra_fields=("i",))
+    return mcmc
+
+
+def test_chains_and_halves_of_a_run_make_the_same_draws():
+    whole = small().get_samples()
+    keys = jnp.stack([random.key(0), random.key(1)])
+    for method in ("sequential", "vectorized"):
+        both = small(keys=keys, num_chains=2, chain_method=method).get_samples(True)
+        np.testing.assert_allclose(both["a"][0], whole["a"], rtol=1e-3)
+        assert not np.allclose(both["a"][0], both["a"][1])
+    half = small(3)
+    first = half.get_samples()
+    half.post_warmup_state = half.last_state
+    half.run(half.last_state.rng_key, np.asarray(X), np.asarray(Y))
+    for name, values in half.get_samples().items():
+        np.testing.assert_array_equal(jnp.concatenate([first[name], values]), whole[name])
+    assert {"noise_share", "clamped", "potential_energy"} <= set(half.get_extra_fields())
+
+
+@pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
+def test_blocks_of_a_composite_gibbs_follow_each_other():
+    """Anchors and their gradients would be of values that the other block has left."""
+    options = {"num_approach": 5, "num_steps": 4, "step_size": 0.6}
+    kernel = numpyro.infer.Gibbs([
+        (SGLD(linear, ((("a",), {"rows": 60}),), **options), ["a"]),
+        (SGLD(linear, ((("b",), {"rows": 60}),), **options), ["b"]),
+    ])  # fmt: skip
+    mcmc = MCMC(
+        kernel, num_warmup=30, num_samples=500, num_chains=4, chain_method=jax.vmap,
+        progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(random.key(0), X, Y)
+    found = mcmc.get_samples(True)
+    unit = (np.stack([found["a"], found["b"]], -1) - MEAN) @ np.linalg.cholesky(PRECISION)
+    ess = min(ess_bulk(unit).min(), ess_bulk(unit**2).min())
+    assert ess > 300
+    assert np.abs(unit.mean((0, 1))).max() < 4.5 / np.sqrt(ess)
+    np.testing.assert_allclose(
+        np.cov(unit.reshape(-1, 2).T), np.eye(2), atol=4.5 * np.sqrt(2 / ess)
+    )
+
+
+@pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
+@pytest.mark.filterwarnings("ignore:a draw of IASG averages only")
+def test_iasg_is_a_block_of_a_composite_gibbs_unless_calibrated():
+    """The states alone; programs are not compiled."""
+
+    def after_a_sweep(**options):
+        blocks = [
+            (IASG(linear, (((site,), {"rows": 8}),), num_approach=2, **options), [site])
+            for site in ("a", "b")
+        ]
+        kernel = numpyro.infer.Gibbs(blocks)
+        state = jax.eval_shape(lambda key: kernel.init(key, 1, None, (X, Y), {}), random.key(0))
+        return state, jax.eval_shape(lambda s: kernel.sample(s, (X, Y), {}), state)
+
+    state, after = after_a_sweep()
+    assert jax.tree.all(jax.tree.map(lambda x, y: x.shape == y.shape, state, after))
+    assert set(after.z) == {"a", "b"}
+    with pytest.raises(InputError, match="calibration measures at the start"):
+        after_a_sweep(calibration="top-up")
+
+
+# ---- the relaxed model ---------------------------------------------------------------------------
+
+
+@functools.cache
+def relaxed():
+    """12 x 10 of rank 2, some missing: the model, its data and a start."""
+    usage, basis = np.zeros((12, 2), np.float32), np.zeros((10, 2), np.float32)
+    usage[:7, 0], usage[5:, 1], basis[:5, 0], basis[5:, 1] = 0.9, 0.8, 0.9, 0.7
+    values = usage @ basis.T + 0.2 * np.random.default_rng(1).normal(size=(12, 10))
+    values[2, 3] = values[8, 1] = np.nan
+    model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
+    start = {"usage": usage, "basis": basis, "precision": np.float32(25.0)}
+    return model, values.astype(np.float32), start
+
+
+@functools.cache
+def relaxed_draws(kind, **options):
+    model, values, start = relaxed()
+    bound = kind(model, **options).bind(values)
+    run = ChainRun(
+        bound.algorithm, random.key(3), bound.data, num_chains=16, num_warmup=60, num_samples=400,
+        position={n: np.stack([v] * 16) for n, v in start.items()}, draws=dict.fromkeys(start, 1),
+    )  # fmt: skip
+    run.finish()
+    draws = run.draws()
+    return np.concatenate([draws[n].reshape(16, 400, -1) for n in start], -1)
+
+
+def test_auxiliary_gibbs_of_all_cases_is_exact():
+    """Means and mean squares against Gibbs, with a learned precision."""
+    exact, found = relaxed_draws(TruncatedGibbs), relaxed_draws(AuxiliaryGibbs, num_steps=3)
+    for power in (1, 2):
+        a, b = ((x - exact.mean((0, 1))) ** power for x in (found, exact))
+        sizes = [ess_bulk(x) for x in (a, b)]
+        assert min(s.min() for s in sizes) > 300
+        error = np.sqrt(sum(x.var((0, 1)) / s for x, s in zip((a, b), sizes, strict=True)))
+        scores = (a.mean((0, 1)) - b.mean((0, 1))) / error
+        assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
+
+
+def test_auxiliary_gibbs_from_minibatches_comes_close():
+    options = {"batch_size": 6, "step_size": 0.7, "num_steps": 3, "num_anchor": 60}
+    exact, found = relaxed_draws(TruncatedGibbs), relaxed_draws(AuxiliaryGibbs, **options)
+    assert ess_bulk(found).min() > 300
+    error = (found.mean((0, 1)) - exact.mean((0, 1))) / exact.std((0, 1))
+    ratio = found.std((0, 1)) / exact.std((0, 1))
+    assert np.sqrt((error**2).mean()) < 0.06 and np.sqrt(((ratio - 1.0) ** 2).mean()) < 0.06
+
+
+def test_sgld_of_the_relaxed_model_takes_the_steps_of_its_own_kernel():
+    model, values, start = relaxed()
+    bound = SGLD(model, batch_size={"rows": 6, "columns": 10}, boundary="logit").bind(values)
+    state = jax.eval_shape(bound.algorithm.init, random.key(0), start, bound.data)
+    assert set(state.position) == set(start) and state.track is not None
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+_BETA = functools.partial(on_bounds, dist.Beta(0.5, 0.5))
+_M = ((("m",), {"rows": 10}),)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SGLD(linear, ONE, boundary="clamp"), "boundary is 'clamp'; choose from reflect"),
+        (lambda: SGLD(linear, ONE, noise="none"), "noise is 'none'"),
+        (lambda: SGLD(linear, ONE, step_size=0.0), "step_size is 0.0; give a positive number"),
+        (lambda: SGLD(linear, ONE, preconditioner=None), "give noise='langevin' with it"),
+        (lambda: SGLD(linear, ONE, batch_size=3), "leave batch_size out"),
+        (lambda: SGLD(linear, ONE, step_size=4.0), "step_size is 4.0; .* one below 4"),
+        (lambda: SGHMC(linear, ONE, friction=0.0), "friction is 0.0; give a number above 0"),
+        (lambda: SGHMC(linear).bind(X, Y), "the blocks of this model are not known"),
+        (lambda: SGLD(linear, ONE, noise="langevin").bind(X, Y), "give a step_size"),
+        (lambda: SGLD(linear, ((("a", "b"), {}),)).bind(X, Y), "exactly one plate a block"),
+        (lambda: SGLD(linear, ONE[:1], boundary={"a": "reflect"}).bind(X, Y), "boundary names 'a'"),
+        (lambda: SGLD(_BETA, _M).bind(centred(0.5)), r"boundary=\{'m': 'logit'\}"),
+        (lambda: SGLD(relaxed()[0], num_approach=3).bind(relaxed()[1]), "num_approach is for"),
+        (lambda: SGLD(relaxed()[0], boundary={}).bind(relaxed()[1]), "have one boundary"),
+        (lambda: AuxiliaryGibbs(linear).bind(X, Y), "samples .* and no other model; use SGLD"),
+        (lambda: AuxiliaryGibbs(relaxed()[0], batch_size=1).bind(relaxed()[1]), "batch of rows"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_too_much_noise_is_told_once():
+    kernel = SGLD(linear, ((("a", "b"), {"rows": 2}),), control_variates=False, step_size=1.0,
+                  num_steps=1, num_approach=5)  # fmt: skip
+    with pytest.warns(UserWarning, match="times the noise that a step of this length"):
+        kernel.init(random.key(0), 0, None, (X, Y), {})
