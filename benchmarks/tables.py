@@ -26,6 +26,7 @@ _CLIMBED = "each chain starts where its own population has climbed to; other wor
 _SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
 _RELAXED = "earlier starts, from an annealed relaxed model; other work ran beside it"
 _OLD_BIAS = "before the bias was updated together with rows and columns; the machine was shared"
+_SECONDS = "other work ran beside it: seconds are upper bounds"
 #: What must be known of one record, by its name and its commit: a newer record loses the note.
 NOTES = {
     ("after_draws", "ff84bb0"): "run with OPENBLAS_NUM_THREADS=1",
@@ -37,7 +38,9 @@ NOTES = {
     ),
     ("logistic_defaults", "b1ae58e"): "the machine was shared: compare processor seconds",
     ("logistic_recall_retail", "353dde8"): _OLD_BIAS,
-    ("logistic_recall_synthetic", "353dde8"): _OLD_BIAS,
+    ("logistic_recall_synthetic", "39af385"): _SECONDS,
+    ("rank_recovery_tiles", "11e2821"): _SECONDS,
+    ("scale", "5293597"): _SECONDS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
         "all four chains ended in one of the two modes that the chains of other seeds found: "
@@ -46,7 +49,7 @@ NOTES = {
     ("ormachine_convergence_house-votes_rank_8_seed_1", "9db28bd"): "other work ran beside it",
     ("ormachine_convergence_house-votes_rank_8_seed_2", "9db28bd"): "other work ran beside it",
     ("ormachine_convergence_zoo_rank_8", "9db28bd"): "other work ran beside it",
-    ("rank_recovery_grid", "9db28bd"): "other work ran beside it: seconds are upper bounds",
+    ("rank_recovery_grid", "9db28bd"): _SECONDS,
     ("rank_recovery_evidence", "6dd7fbd"): (
         "the fit had four chains and at most 5 factors; max_rank, chains and max_time are defaults "
         "of the script that it did not use"
