@@ -39,7 +39,7 @@ NOTES = {
     ("logistic_defaults", "b1ae58e"): "the machine was shared: compare processor seconds",
     ("logistic_recall_retail", "353dde8"): _OLD_BIAS,
     ("logistic_recall_synthetic", "39af385"): _SECONDS,
-    ("rank_recovery_tiles", "11e2821"): _SECONDS,
+    ("rank_recovery_tiles", "7ed84f2"): _SECONDS,
     ("scale", "5293597"): _SECONDS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
