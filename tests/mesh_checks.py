@@ -13,15 +13,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-PORT, PROCESS, FOLDER = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-jax.distributed.initialize(f"localhost:{PORT}", num_processes=2, process_id=PROCESS)
+from bmfjax import models
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.infer import ChainRun, OrMachineGibbs
+from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.mcmc import ormachine
+from bmfjax.kernels.boolean import words
 
-from bmfjax import models  # noqa: E402
-from bmfjax.data import BinaryMatrix, InputError  # noqa: E402
-from bmfjax.infer import ChainRun, OrMachineGibbs  # noqa: E402
-from bmfjax.infer.checkpoint import Checkpoint  # noqa: E402
-from bmfjax.infer.mcmc import ormachine  # noqa: E402
-from bmfjax.kernels.boolean import words  # noqa: E402
+ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
 
 
 def move(key, position, data, inverse_temperature):
@@ -29,12 +28,6 @@ def move(key, position, data, inverse_temperature):
     ones = words.count_bits(data.by_row.ones, axis=None) / (ROWS * COLUMNS)
     rates = 0.5 * position["flip_rate"] + 0.25 * ones
     return position | {"flip_rate": rates.astype(position["flip_rate"].dtype)}, ones
-
-
-# Few lines a block: seven blocks of rows, which no mesh here divides, and more than one of columns.
-words.MAX_LINES = 16
-ormachine.MOVES["birth"] = lambda density: move
-ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
 
 
 def mesh_of(devices, chains, rows):
@@ -92,27 +85,36 @@ def refusal(chains):
         return str(error)
 
 
-found = {}
-store = Checkpoint(FOLDER / "checkpoint", {"of": "mesh"})
-first, data, start = run_on(mesh_of(jax.devices(), 2, 2))
-# Of the seven blocks of rows a device has four, and no other lines.
-found["rows_of_a_device"] = [s.data.shape for s in data.by_row.ones.addressable_shards]
-first.advance(7)
-store.write(first)
-jax.experimental.multihost_utils.sync_global_devices("stored")
-second = Checkpoint(FOLDER / "checkpoint", {"of": "mesh"}).read(
-    lambda earlier: run_on(mesh_of(jax.devices(), 1, 4))[0]
-)
-second.finish()
-of_mesh = found_by(second)
-if PROCESS == 0:
-    alone, _, start_alone = run_on(None)
-    alone.finish()
-    found |= {
-        "same": same(of_mesh, found_by(alone)),
-        "start": same(start, start_alone),
-        "steps": second.steps_done,
-        "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
-        "refusal": refusal(3),
-    }
-    (FOLDER / "found.json").write_text(json.dumps(found))
+def main(port, process, folder):
+    """Run on a mesh of both processes, go on with another one, and compare with no mesh."""
+    jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=process)
+    # Few lines a block: seven blocks of rows, which no mesh here divides, and several of columns.
+    words.MAX_LINES = 16
+    ormachine.MOVES["birth"] = lambda density: move
+    first, data, start = run_on(mesh_of(jax.devices(), 2, 2))
+    # Of the seven blocks of rows a device has four, and no other lines.
+    shards = [s.data.shape for s in data.by_row.ones.addressable_shards]
+    first.advance(7)
+    Checkpoint(folder / "checkpoint", {"of": "mesh"}).write(first)
+    jax.experimental.multihost_utils.sync_global_devices("stored")
+    second = Checkpoint(folder / "checkpoint", {"of": "mesh"}).read(
+        lambda earlier: run_on(mesh_of(jax.devices(), 1, 4))[0]
+    )
+    second.finish()
+    of_mesh = found_by(second)
+    if process == 0:
+        alone, _, start_alone = run_on(None)
+        alone.finish()
+        found = {
+            "rows_of_a_device": shards,
+            "same": same(of_mesh, found_by(alone)),
+            "start": same(start, start_alone),
+            "steps": second.steps_done,
+            "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
+            "refusal": refusal(3),
+        }
+        (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -208,7 +208,9 @@ def test_where_the_density_curves_upwards_its_scale_is_kept():
 
     position = {"a": jnp.zeros(()), "b": jnp.zeros(())}
     none = {"a": None, "b": None}
-    sites = plates.ModelSites({"a": (), "b": ()}, {}, {}, {}, {"bowl": ()}, {n: () for n in none})
+    sites = plates.ModelSites(
+        {"a": (), "b": ()}, {}, {}, {}, {"bowl": ()}, {n: () for n in none}, {}
+    )
     b = plates.plate_block(saddle, sites, ("a", "b"), {}, newton=True, scale_likelihood=True)
     curvature = jax.jit(b.curvature)(position, ((Y,), {}), 1.0)
     np.testing.assert_allclose(curvature, np.diag([3.0, 8.0]), atol=1e-4)

@@ -65,6 +65,7 @@ def test_block_gradients_are_those_of_the_numpyro_model(x64, prior, missing):
         {"rows": ROWS, "columns": COLUMNS},
         {"data": ("rows", "columns")},
         {s: () for s in position},
+        {},
     )
     settings = {"newton": (True, True), "unscaled": (False, False)}
     blocks = {
