@@ -4,7 +4,7 @@ Where all factors have independent normal priors of one scale, :math:`(UQ, VQ)` 
 :math:`(U, V)` for every orthogonal Q, and chains wander among them. Every draw is turned by the Q
 that brings it nearest to a reference,
 
-.. math:: Q_s = \arg\min_{Q^\top Q = I} \lVert U_s Q - U_0 \rVert^2 + \lVert V_s Q - V_0 \rVert^2,
+.. math:: Q_s = \operatorname{argmin}_{Q^\top Q = I} \| U_s Q - U_0 \|^2 + \| V_s Q - V_0 \|^2,
 
 the orthogonal Procrustes problem (Schonemann 1966, "A generalized solution of the orthogonal
 Procrustes problem", Psychometrika 31), as Assmann, Boysen-Hogrefe, Pape (2016), "Bayesian analysis
