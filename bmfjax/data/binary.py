@@ -99,6 +99,8 @@ class BinaryMatrix(NamedTable):
         ----------
         ones : uint32 array (rows, ceil(num_columns / 32))
             As `bmfjax.data.pack_bits` packs them: bit ``j % 32`` of word ``j // 32`` is entry j.
+            Copied where anyone else may write to it: ``words.flags.writeable = False`` of an array
+            that is no view of another gives it away without a copy.
         num_columns : int
         observed : uint32 array of the same shape, optional
             Bits of the observed entries; default: all.
@@ -206,12 +208,43 @@ class BinaryMatrix(NamedTable):
         -------
         ones, missing : bool arrays (entry,)
 
+        Raises
+        ------
+        InputError
+            If a position is no whole number from 0 to the number of rows or columns less one, or
+            there are not as many rows as columns.
+
         Examples
         --------
         >>> BinaryMatrix([[1, 0], [None, 1]]).at([0, 1], [0, 0])
         (array([ True, False]), array([False,  True]))
         """
-        return self._store.at(np.asarray(rows), np.asarray(columns))
+        rows, columns = self._positions(rows, columns)
+        if len(rows) != len(columns):
+            raise InputError(
+                f"rows has {len(rows)} positions and columns {len(columns)}; give a pair an entry"
+            )
+        return self._store.at(rows, columns)
+
+    def _positions(self, rows, columns):
+        """Return positions of rows and of columns as int arrays, or refuse what is none."""
+        found = []
+        for name, given, size in zip(("rows", "columns"), (rows, columns), self.shape, strict=True):
+            places = np.asarray(given)
+            if places.ndim == 1 and not len(places):
+                places = places.astype(int)
+            if places.ndim != 1 or places.dtype.kind not in "iu":
+                raise InputError(
+                    f"{name} is {places.dtype} with {places.ndim} axes; give a list of positions, "
+                    "whole numbers"
+                )
+            if len(places) and not 0 <= places.min() <= places.max() < size:
+                raise InputError(
+                    f"{name} has positions from {places.min()} to {places.max()}; give some from 0 "
+                    f"to {size - 1}"
+                )
+            found.append(places)
+        return found
 
     def part(self, rows, columns):
         """Return ones and missing entries of some rows and columns, which alone are formed.
@@ -224,12 +257,17 @@ class BinaryMatrix(NamedTable):
         -------
         ones, missing : bool arrays (part of the rows, part of the columns)
 
+        Raises
+        ------
+        InputError
+            If a position is no whole number from 0 to the number of rows or columns less one.
+
         Examples
         --------
         >>> BinaryMatrix([[1, 0], [None, 1]]).part([1], [0, 1])
         (array([[False,  True]]), array([[ True, False]]))
         """
-        return self._store.part(np.asarray(rows), np.asarray(columns))
+        return self._store.part(*self._positions(rows, columns))
 
     # -- representations ----------------------------------------------------------------------
 

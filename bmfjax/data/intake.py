@@ -91,24 +91,12 @@ def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed):
 
 
 def packed_store(ones, observed, num_columns):
-    """Check packed words and return them as a `PackedStore`."""
-    whole("num_columns", num_columns)
+    """Check packed words and return them as a `PackedStore`, which has them for itself."""
+    num_columns = whole("num_columns", num_columns)
     width = -(-num_columns // WORD)
-    for name, words in (("ones", ones), ("observed", observed)):
-        if name == "observed" and words is None:
-            continue
-        kind = getattr(words, "dtype", type(words).__name__)
-        if kind != np.uint32 or words.ndim != 2 or words.shape[1] != width or not len(words):
-            raise InputError(
-                f"{name} is {kind} of shape {np.shape(words)}; give uint32 words of shape "
-                f"(rows, {width}) for {num_columns} columns"
-            )
-        if (words[:, -1] & ~full_line(num_columns)[-1]).any():
-            raise InputError(
-                f"{name} has bits beyond column {num_columns}; set them to zero, or give "
-                "num_columns the number of entries that were packed"
-            )
+    ones = _checked_words("ones", ones, width, num_columns)
     if observed is not None:
+        observed = _checked_words("observed", observed, width, num_columns)
         if observed.shape != ones.shape:
             raise InputError(
                 f"observed has {len(observed)} rows and ones {len(ones)}; give the same number"
@@ -117,8 +105,29 @@ def packed_store(ones, observed, num_columns):
             raise InputError("ones has bits set that observed has not; set them to zero")
         if (observed == full_line(num_columns)).all():
             observed = None
-    store = PackedStore(*(w if w is None else np.asarray(w) for w in (ones, observed)), num_columns)
-    return _with_entries(store)
+    return _with_entries(PackedStore(ones, observed, num_columns))
+
+
+def _checked_words(name, words, width, num_columns):
+    is_array = isinstance(words, np.ndarray) or hasattr(words, "__jax_array__")
+    is_array = is_array or type(words).__module__.startswith("jax")
+    kind = words.dtype if is_array else type(words).__name__
+    if not is_array or kind != np.uint32 or words.ndim != 2 or words.shape[1] != width:
+        shape = f" of shape {words.shape}" if is_array else ""
+        raise InputError(
+            f"{name} is {kind}{shape}; give uint32 words of shape (rows, {width}) for "
+            f"{num_columns} columns"
+        )
+    if not len(words):
+        raise InputError(f"{name} has no rows; give at least one")
+    words = np.asarray(words)
+    if (words[:, -1] & ~full_line(num_columns)[-1]).any():
+        raise InputError(
+            f"{name} has bits beyond column {num_columns}; set them to zero, or give "
+            "num_columns the number of entries that were packed"
+        )
+    # What others may still write to would change the matrix.
+    return np.array(words) if words.flags.writeable or words.base is not None else words
 
 
 def _frame_values(frame):

@@ -281,6 +281,8 @@ class PackedStore(NamedTuple):
         """Return ones and observed entries as words, which `room(lines, entries)` makes."""
 
         def filled(words):
+            if not transposed and room is zero_words:
+                return words
             made = room(*(self.shape[::-1] if transposed else self.shape))
             if transposed:
                 return transpose_words(words, self.num_columns, made)
@@ -398,10 +400,12 @@ def complement(marked):
 def fingerprint(store):
     """Return the sha256 of shape, ones and missing pattern: one for every kind of store.
 
-    Positions are hashed where they are fewer bytes than a large matrix has as words.
+    Of large matrices the words are hashed, unless so few entries are marked (ones, and missing or
+    observed ones, whichever are fewer) that a word has less than one of them.
     """
-    number = store.num_ones()
-    if _size(store.shape) > LARGE and number * WORD > _size(store.shape):
+    size, missing = _size(store.shape), store.num_missing()
+    marked = store.num_ones() + min(missing, size - missing)
+    if size > LARGE and marked * WORD > size:
         return _fingerprint_of_words(store)
     digest = hashlib.sha256(b"bmfjax binary matrix, format 1\n")
     digest.update(np.array(store.shape, dtype="<i8").tobytes())

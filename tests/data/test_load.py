@@ -105,7 +105,7 @@ def test_fimi_transactions(tmp_path):
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, np.asarray])
 def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, density):
     """Kept as words, or as positions where these are fewer; every block has a hole if dense."""
-    anndata = pytest.importorskip("anndata")
+    anndata, h5py = pytest.importorskip("anndata"), pytest.importorskip("h5py")
     rng = np.random.default_rng(0)
     values = np.where(rng.random((60, 40)) < density, 3.0, 0.0).astype(np.float32)
     if form is np.asarray:
@@ -118,6 +118,11 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
     found = load(tmp_path / "m.h5ad", binarize=0.5)
     assert found.fingerprint() == expected.fingerprint() and found.row_names == tuple(names.index)
     assert found.is_packed == (form is np.asarray or (form is sp.csr_matrix and density > 1 / 32))
+    with h5py.File(tmp_path / "m.h5ad", "r+") as file:
+        del file["X"]
+    with pytest.raises(InputError, match="it holds no matrix X"):
+        load(tmp_path / "m.h5ad")
+    (tmp_path / "m.h5ad").unlink()
     i, j = np.argwhere(values == 3.0)[-1]
     values[:] = np.where(values == 3.0, 1.0, values)
     values[i, j] = 3.0

@@ -85,7 +85,9 @@ def test_every_form_has_the_same_content_and_fingerprint(values):
     # Of large matrices of many ones the words are hashed.
     with mock.patch("bmfjax.data.stores.LARGE", 10):
         large = {matrix.fingerprint() for matrix in all_forms(values)}
-    is_other = values.size > 10 and 32 * (values == 1).sum() > values.size
+    missing = np.isnan(values).sum()
+    marked = (values == 1).sum() + min(missing, values.size - missing)
+    is_other = values.size > 10 and 32 * marked > values.size
     assert len(large) == 1 and (large != fingerprints) == is_other
 
 
@@ -106,6 +108,40 @@ def test_the_fingerprint_tells_shapes_but_not_names():
     assert zeros.fingerprint() != BinaryMatrix(np.zeros((6, 2))).fingerprint()
     named = BinaryMatrix(np.zeros((2, 6)), row_names=["a", "b"])
     assert zeros.fingerprint() == named.fingerprint()
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "packed"])
+def test_positions_that_are_none_are_refused(form):
+    values = np.eye(3, 40)
+    matrix = {
+        "dense": lambda: BinaryMatrix(values),
+        "sparse": lambda: BinaryMatrix(sp.csr_array(values)),
+        "packed": lambda: BinaryMatrix.from_packed(pack_on_host(values > 0), 40),
+    }[form]()
+    for rows, columns, message in [
+        ([0], [40], "columns has positions from 40 to 40; give some from 0 to 39"),
+        ([-1], [0], "rows has positions from -1"),
+        ([0.5], [0], "rows is float64 with 1 axes"),
+        (np.ones(3, bool), [0], "rows is bool"),
+        (0, [0], "with 0 axes"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            matrix.at(rows, columns)
+        with pytest.raises(InputError, match=message):
+            matrix.part(rows, columns)
+    with pytest.raises(InputError, match="rows has 1 positions and columns 2"):
+        matrix.at([0], [1, 2])
+    assert [len(x) for x in matrix.at([], [])] == [0, 0]
+    assert [x.shape for x in matrix.part([], [1])] == [(0, 1), (0, 1)]
+
+
+def test_packed_words_are_the_matrix_s_own():
+    words = pack_on_host(np.ones((4, 40), bool))
+    for mine in (words, words[:2]):
+        matrix = BinaryMatrix.from_packed(mine, np.int16(40))
+        mine[0] = 0
+        assert matrix.packed().ones.all() and matrix.ones().nnz == matrix.num_ones
+        mine[0] = matrix.packed().ones[0]
 
 
 NONE = np.zeros((2, 2), np.uint32)

@@ -139,11 +139,13 @@ def read_h5ad(path, *, binarize, label_column):
     except ImportError as err:
         raise _extra("anndata", "h5ad") from err
     with h5py.File(path) as file:
+        if "X" not in file:
+            raise InputError("it holds no matrix X; store the values as X")
         _check_h5ad(file, h5py.Dataset, binarize)
         is_csc = _encoding(file) == "csc_matrix"
-        values = file.get("X", {})
-        stored = None if isinstance(values, h5py.Dataset) or not values else values["data"].size
-    # X stays on the disk, and layers too; columns one by one cannot be read as blocks of rows.
+        is_dense = isinstance(file["X"], h5py.Dataset)
+        stored = None if is_dense else file["X"]["data"].size
+    # X stays on the disk; columns one by one cannot be read as blocks of rows.
     table = anndata.read_h5ad(path, backed=None if is_csc else "r")
     try:
         return _read_x(table, stored, binarize, label_column, path.stem)
@@ -158,15 +160,14 @@ def _encoding(file) -> str:
 
 def _read_x(table, stored, binarize, label_column, name):
     """Read X, of which a sparse one has so many entries `stored`."""
-    if table.X is None:
-        raise InputError("it holds no matrix X; store the values as X")
+    source = table.X  # asked for again it would read its pointers again
     labels = _labels(pd.DataFrame(table.obs), label_column, "obs")
     names = {"row_names": table.obs_names, "column_names": table.var_names}
     size = table.n_obs * table.n_vars
     if size <= LARGE or not table.isbacked:
-        values = table.X[:] if table.isbacked else table.X
+        values = source[:] if table.isbacked else source
         return BinaryMatrix(threshold(values, binarize), **names, row_labels=labels, name=name)
-    parts = (threshold(table.X[some], binarize) for some in blocks(*table.shape))
+    parts = (threshold(source[some], binarize) for some in blocks(*table.shape))
     sides = checked_sides(table.shape, map(names_of_index, names.values()), (None, None))
     # Words are smaller than positions.
     is_packed = stored is None or WORD * stored > size
@@ -194,7 +195,7 @@ def read_parquet(path, *, binarize, row_names, label_column):
 
 
 def _check_h5ad(file, dataset, binarize):
-    """Refuse an AnnData file that does not fit: names and labels are read, and X as it is kept."""
+    """Refuse an AnnData file that does not fit: all arrays are read, but X as it is kept."""
     sizes = []
 
     def add(_, item):
@@ -202,11 +203,12 @@ def _check_h5ad(file, dataset, binarize):
             # A text is an object of its own.
             sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
 
-    for side in ("obs", "var"):
-        if isinstance(file.get(side), dataset):
-            add(side, file[side])
-        elif side in file:
-            file[side].visititems(add)
+    for name, item in file.items():
+        if name in ("X", "raw"):  # `raw` is looked up where it is asked for
+            continue
+        add(name, item)
+        if not isinstance(item, dataset):
+            item.visititems(add)
     require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
     values = file.get("X")
     if isinstance(values, dataset):

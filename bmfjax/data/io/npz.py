@@ -148,10 +148,12 @@ def read_matrix(arrays, name):
         _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
     )
     if "bits" in arrays and is_large:
-        store = _packed_store(_octets(arrays, "bits", shape), missing, shape)
+        store = _packed_store(arrays, missing, shape)
     elif "bits" in arrays:
         ones = _unpack(arrays, "bits", shape)
         hidden = None if missing is None or not missing.nnz else missing.toarray()
+        if "observed_bits" in arrays:
+            hidden = ~_unpack(arrays, "observed_bits", shape)
         store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
     else:
         store = sparse_store(_csr(arrays, "indptr", "indices", shape), missing=missing)
@@ -252,8 +254,11 @@ def _entries(matrix):
     if matrix.is_sparse:
         fields["indptr"], fields["indices"] = _narrow(matrix.ones())
     elif matrix.is_packed:
-        octets = matrix.packed().ones.astype("<u4", copy=False).view(np.uint8)
-        fields["bits"] = octets[:, : -(-matrix.num_columns // 8)]
+        words = matrix.packed()
+        fields["bits"] = _octets_of(words.ones, matrix.num_columns)
+        if words.observed is not None:
+            fields["observed_bits"] = _octets_of(words.observed, matrix.num_columns)
+        return fields
     else:
         fields["bits"] = _pack(matrix.dense(bool, missing=False))
     if matrix.num_missing:
@@ -296,13 +301,25 @@ def _pack(array):
     return np.packbits(np.asarray(array).astype(bool), axis=1, bitorder="little")
 
 
-def _packed_store(octets, missing, shape):
+def _octets_of(words, num_columns):
+    return words.astype("<u4", copy=False).view(np.uint8)[:, : -(-num_columns // 8)]
+
+
+def _packed_store(arrays, missing, shape):
     """Return the store of a large matrix, whose bits stay packed."""
-    ones, observed = zero_words(*shape), None
-    ones.view(np.uint8)[:, : octets.shape[1]] = octets
-    ones[:, -1] &= full_line(shape[1])[-1]
-    if missing is not None and missing.nnz:
+
+    def read(key):
+        octets, words = _octets(arrays, key, shape), zero_words(*shape)
+        words.view(np.uint8)[:, : octets.shape[1]] = octets
+        words[:, -1] &= full_line(shape[1])[-1]
+        return words
+
+    ones, observed = read("bits"), None
+    if "observed_bits" in arrays:
+        observed = read("observed_bits")
+    elif missing is not None and missing.nnz:
         observed = full_line(shape[1]) & ~pack_csr(missing)
+    if observed is not None:
         ones &= observed
     return PackedStore(ones, observed, shape[1])
 

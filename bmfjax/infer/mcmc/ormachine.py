@@ -198,7 +198,8 @@ class OrMachineGibbs(AlgorithmKernel):
         if self._collapsed:
             packed = merge_lines(packed, sides_of(density.shape, "longer"))
         if spread:
-            packed = packed_data(data, mesh=mesh)._replace(**given, whole=whole)
+            packed = boolean_data(data, arguments["observed"], mesh)
+            packed = packed._replace(**given, whole=whole)
         if mesh is not None:
             packed = place_whole(packed, mesh)
         algorithm, place = self._algorithm(density), functools.partial(start_from, density)
@@ -301,12 +302,12 @@ def known_log_odds(known) -> np.ndarray:
     return np.where(known > 0, np.inf, np.where(np.isnan(known), np.nan, -np.inf))
 
 
-def boolean_data(data, observed=None) -> PackedData:
+def boolean_data(data, observed=None, mesh: Mesh | None = None) -> PackedData:
     """Pack a matrix, which may be a traced array with NaN for missing entries."""
     if isinstance(data, BinaryMatrix):
-        return packed_data(data)
+        return packed_data(data, mesh=mesh)
     if not isinstance(data, jax.core.Tracer):
-        return packed_data(BinaryMatrix(np.asarray(data), observed))
+        return packed_data(BinaryMatrix(np.asarray(data), observed), mesh=mesh)
     seen = ~jnp.isnan(data)
     if observed is not None:
         seen = seen & observed
