@@ -971,7 +971,7 @@ def _add_recommend(commands) -> None:
     recommend.add_argument(
         "--least", type=float, metavar="RATING",
         help="rating that counts as high (three quarters up the scale where not given: 4 of 1 to "
-        "5 stars; not for probit)",
+        "5 stars; not for probit); with pmf, 3.5 for whole stars of at least 4",
     )  # fmt: skip
     recommend.add_argument("--level", type=float, default=0.9, help="probability of the interval")
     recommend.add_argument("--seen", action="store_true", help="list rated items too")

@@ -179,7 +179,7 @@ EXACT_PAGE = Page(
         AGREEMENT,
         spread,
     ),
-    words=(*words.REAL, words.LOG_ODDS, words.PROBABILITY_OF_ONE, *DRAWS),
+    words=(*words.REAL, words.LOG_ODDS, words.PROBABILITY_OF_ONE_DRAWN, *DRAWS),
 )
 
 
@@ -364,8 +364,8 @@ class Logistic(Family):
         "gibbs": Sampler(
             logistic_gibbs, True, ("log_joint",),
             "exact, by Polya-Gamma draws of every entry (Polson, Scott, Windle 2013): for standard "
-            "deviations and intervals that can be trusted, where time allows; a sweep takes about "
-            "as long as a round of \"batch\", and a fit takes hundreds of them a chain",
+            "deviations and intervals that can be trusted, where time allows: a fit takes hundreds "
+            "of sweeps over all entries a chain",
             {},
         ),
     }  # fmt: skip

@@ -67,6 +67,9 @@ PROBABILITY_OF_ONE = Word(
     "Probability",
     "That of an observed one, averaged over the starts and over the spread of the log odds.",
 )
+PROBABILITY_OF_ONE_DRAWN = Word(
+    "Probability", "That of an observed one, averaged over the draws of the log odds."
+)
 EFFECT = Word("Effect", "What a row or a column adds to all of its fits.")
 EXPECTED_ENTRY = _fit("the expected entry")
 BEHIND_PROBIT = _fit(

@@ -127,6 +127,29 @@ def test_a_truncated_normal_posterior(kind, prior, options):
     assert (m == 0.0).mean() < 0.01
 
 
+@pytest.mark.parametrize("kernel", [SGLD, SGHMC])
+@pytest.mark.parametrize("bounded", ["half-line", "interval"])
+def test_reflected_sites_run_under_mcmc(kernel, bounded):
+    """Near a bound of an open support, against the truncated normal posterior."""
+    priors = {"half-line": dist.HalfNormal(10.0), "interval": dist.Uniform(0.0, 5.0)}
+
+    def model(y):
+        m = numpyro.sample("m", priors[bounded])
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Normal(m, 1.0), obs=y[i])
+
+    y = 0.05 + np.random.default_rng(0).normal(size=200)
+    made = kernel(model, ((("m",), {"rows": 50}),), boundary={"m": "reflect"})
+    mcmc = MCMC(made, num_warmup=50, num_samples=1500, progress_bar=False)
+    mcmc.run(random.key(0), y)
+    drawn = np.asarray(mcmc.get_samples()["m"])
+    spread = 200**-0.5
+    exact = scipy.stats.truncnorm(-y.mean() / spread, np.inf, y.mean(), spread)
+    assert (drawn > 0).all()
+    assert abs(drawn.mean() - exact.mean()) < 0.15 * exact.std()
+    assert drawn.std() == pytest.approx(exact.std(), rel=0.12)
+
+
 def test_averages_of_reflected_newton_steps_do_not_follow_a_density_at_its_bound():
     """What `IASG` refuses: one coordinate with unit variance, its mode one below the bound."""
     fraction, r = 1 / 13, np.random.default_rng(0)

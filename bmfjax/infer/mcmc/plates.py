@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -32,6 +33,8 @@ from bmfjax.models.relaxed import box, interval
 
 #: A dense Hessian of a block is formed up to this many coordinates.
 MAX_NEWTON_SIZE = 1000
+#: Log density of a prior, and its slope, from which on a bound counts as a pole or a zero of it.
+STEEPEST = 1e12
 
 
 class ModelSites(NamedTuple):
@@ -97,22 +100,38 @@ def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSite
             boxes.pop(name, None)
             transforms[name] = biject_to(sites.priors[name].support)
         else:
-            _check_at_ends(name, sites.priors[name], ends)
-            boxes[name] = ends
+            boxes[name] = _inside(ends)
+            _check_at_ends(name, sites.priors[name], boxes[name])
             transforms.pop(name, None)
     return sites._replace(boxes=boxes, transforms=transforms)
 
 
+def _inside(ends) -> tuple[float, float]:
+    """Return the ends of an interval, moved inwards by the smallest step.
+
+    Many supports are open: NumPyro gives the end itself no density.
+    """
+    kind = np.dtype(jnp.result_type(float)).type
+
+    def moved(end, sign):
+        if not math.isfinite(end):
+            return end
+        # Beside zero numbers are so small that devices take them for zero.
+        inner = sign * np.finfo(kind).tiny if end == 0 else np.nextafter(kind(end), sign * np.inf)
+        return float(inner)
+
+    return moved(ends[0], 1.0), moved(ends[1], -1.0)
+
+
 def _check_at_ends(name, prior, ends) -> None:
     """Refuse to reflect where the prior density ends in a pole or in a zero."""
-    if any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(prior)):
-        return  # known when the program runs
     both = jax.value_and_grad(lambda x: jnp.sum(prior.log_prob(x)))
     finite = [jnp.full(prior.shape(), e, jnp.result_type(float)) for e in ends if math.isfinite(e)]
     with jax.ensure_compile_time_eval():  # also where a model is being traced
         values = jax.tree.leaves([both(end) for end in finite])
-        good = all(bool(jnp.all(jnp.isfinite(v))) for v in values)
-    if not good:
+    if any(isinstance(v, jax.core.Tracer) for v in values):
+        return  # of parameters that are known when the program runs
+    if not all(bool(jnp.all(jnp.abs(v) < STEEPEST)) for v in values):
         raise InputError(
             f"the prior of {name!r} is not finite at its bounds, where nothing can be reflected; "
             f"give boundary={{{name!r}: 'logit'}}"

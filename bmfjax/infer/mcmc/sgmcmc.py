@@ -209,7 +209,7 @@ class SGLD(StochasticDynamics):
 
     with the inverse curvature at an optimum as preconditioner P. One draw takes `num_steps`
     steps; see `bmfjax.kernels.sgmcmc.dynamics`. A step takes a minibatch, and a draw no pass over
-    the data: the density and its curvature are taken on all data once, at the start.
+    the data. Only the search for the optimum at the start takes some: about thirty curvatures.
 
     The draws are approximate. For a normal density their covariance is right at any step,
     with the default noise; for another the error goes to zero with the step, as does the
@@ -362,8 +362,7 @@ class SGHMC(StochasticDynamics):
 
     .. math:: v \leftarrow (1-\alpha)\,v + \epsilon P\hat g(x) + \eta, \qquad x \leftarrow x + v.
 
-    It needs fewer steps than `SGLD` where the curvature at the optimum is not that of the whole
-    posterior. What is said there of noise, bounds and control variates holds here; see
+    What is said of `SGLD` on noise, bounds and control variates holds here; see
     `bmfjax.kernels.sgmcmc.dynamics`, also for why this and not a thermostat.
 
     Parameters
