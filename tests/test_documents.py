@@ -27,7 +27,8 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
 
 
 def test_the_readme_is_short():
-    assert len(README.split()) < 700
+    words = [w for w in README.split() if any(map(str.isalnum, w))]  # but for lines of tables
+    assert len(words) < 700
 
 
 def test_the_readme_has_the_command_that_runs_the_tests():
