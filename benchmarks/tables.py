@@ -44,6 +44,8 @@ NOTES = {
         "other work ran beside it: seconds are upper bounds; peak memory holds the product without "
         "noise too, another time the packed matrix"
     ),
+    ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
+    ("mushroom", "85e6d9e"): _SECONDS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
         "all four chains ended in one of the two modes that the chains of other seeds found: "

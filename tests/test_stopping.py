@@ -24,7 +24,7 @@ from bmfjax.families.boolean import (
     WHOLE_FACTORS,
     WHOLE_LADDER,
     WHOLE_RANK,
-    second_stage_options,
+    later_stages,
 )
 from bmfjax.families.boolean import sampler_options as boolean_options
 from bmfjax.families.sampling import finish
@@ -262,40 +262,58 @@ def test_a_small_matrix_starts_with_few_programs(compilations):
     assert compilations() <= 9
 
 
-def test_small_matrices_have_temperatures_in_the_second_stage_alone():
+def test_small_matrices_jump_and_have_temperatures_in_later_stages_alone():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
     ladder = geometric_ladder(LADDER[1], LADDER[0])
     assert boolean_options(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
-    assert second_stage_options(auto)["inverse_temperatures"] == ladder
+    jumps, hotter = later_stages(auto)
+    assert jumps["moves"] == hotter["moves"] == (*WHOLE_FACTORS, "jump")
+    assert "inverse_temperatures" not in jumps and hotter["inverse_temperatures"] == ladder
     assert boolean_options(fixed)["inverse_temperatures"] == ladder
     high = ask(data, WHOLE_RANK)
     assert boolean_options(high)["moves"] == WHOLE_FACTORS
-    assert len(second_stage_options(high)["inverse_temperatures"]) == WHOLE_LADDER[0]
-    assert high.chains().patience == PATIENCE > auto.chains().patience
+    assert len(later_stages(high)[1]["inverse_temperatures"]) == WHOLE_LADDER[0]
+    # Jumps cost little, and temperatures much.
+    first = high.chains()
+    assert first.patience == auto.chains().patience < PATIENCE
+    assert first.next_stage(first.run(high)).patience == PATIENCE
     for moves in ([], ["xor"]):  # which go with a factor matrix summed out
         chosen = ask(data, WHOLE_RANK, sampler_options={"moves": moves})
-        assert boolean_options(chosen)["moves"] == second_stage_options(chosen)["moves"] == moves
+        (tempered,) = later_stages(chosen)
+        assert boolean_options(chosen)["moves"] == tempered["moves"] == moves
         assert boolean_options(chosen)["update"] == "collapsed"
+        assert chosen.chains().patience == PATIENCE
     assert "update" not in boolean_options(ask(data, 2, sampler_options={"moves": "birth"}))
     ladder = {"inverse_temperatures": (1.0, 0.5)}
     given = ask(data, 2, sampler_options=ladder)
     assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)
-    assert second_stage_options(fixed) is second_stage_options(given) is None
+    assert later_stages(fixed) == later_stages(given) == []
     assert given.chains().next_stage is None
     # A checkpoint of a first stage is not continued by another second one.
     others = [ask(data, 2, sampler_options={"num_exchanges": n}).chains().settings for n in (2, 4)]
     assert others[0] != others[1] == auto.chains().settings
 
 
-def test_the_second_stage_of_small_matrices_goes_on_from_the_first():
+def test_no_jumps_where_factors_are_not_alike():
+    data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
+    apart = ask(data, 2, priors={"usage": np.full((30, 2), 0.3)})
+    for request in (apart, ask(data, 1)):
+        assert all("jump" not in options.get("moves", ()) for options in later_stages(request))
+
+
+def test_later_stages_of_small_matrices_go_on_from_those_before():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     request = ask(data, 2, num_chains=2, sampler_options={"num_anneal": 3})
     first = request.chains()
     run = first.run(request)
-    hotter = first.next_stage(run)
+    jumping = first.next_stage(run)
+    assert jumping.trace[-1] == "jump_accepted"
+    jax.tree.map(np.testing.assert_array_equal, jumping.start(False), run.state.inner.position)
+    run = jumping.run(request)
+    hotter = jumping.next_stage(run)
     assert hotter.trace[-4:] == (*OBSERVED, "population_accepted") and not hotter.next_stage
-    options = second_stage_options(request)
+    options = later_stages(request)[1]
     assert options["num_anneal"] + options["num_adapt"] == STAGE_WARMUP * request.rank
     jax.tree.map(np.testing.assert_array_equal, hotter.start(False), run.state.inner.position)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -47,6 +47,7 @@ from bmfjax.families.tiles import (
 from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
 from bmfjax.infer.ascent_start import MAX_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
+from bmfjax.infer.known_solutions import known_solutions, no_solutions
 from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import chance_in_new_rows, usage_of_new_rows
@@ -96,7 +97,7 @@ ANNEAL, SETTLE, STAGE_WARMUP = 750, 100, 50
 #: Power of the likelihood at which annealing starts, for up to `LOWEST_FOR` observed entries; for
 #: more it falls in proportion. From a higher power chains end in poor modes.
 LOWEST, LOWEST_FOR = 0.1, 7000
-#: Of the random numbers of a fit, beside those of its chains: starts, and the second stage.
+#: Of the random numbers of a fit, beside those of its chains: starts, and the last stage.
 START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
 
 
@@ -247,28 +248,18 @@ class Boolean(Family):
         if request.finds_rank:
             _check_unknown_rank(request)
         arguments, given = boolean_arguments(request), _bits(request)
-        options, hotter = sampler_options(request), second_stage_options(request)
-        check_need(request, hotter or options)
+        options, later = sampler_options(request), later_stages(request)
+        check_need(request, later[-1] if later else options)
         from_prior = given is None and options.get("update") == "collapsed"
-
-        def next_stage(run):
-            return _chains(
-                request, arguments, hotter, "where chains that disagreed had come",
-                lambda bound, resume: _position(run.state),
-                num_warmup=hotter["num_anneal"] + hotter["num_adapt"],
-                phase=f"sampling at {len(hotter['inverse_temperatures'])} temperatures",
-                stream=STAGE_STREAM,
-            )  # fmt: skip
-
         return _chains(
             request, arguments, options,
             _start_text(request, given, from_prior, options["num_anneal"]),
             lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
             num_warmup=request.warmup(_adapted(request, options)),
             shared_starts=given is None and not from_prior and _exchanges(request.data.shape),
-            next_stage=None if hotter is None else next_stage,
-            **({"patience": PATIENCE} if int(request.rank) >= WHOLE_RANK else {}),
-            more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
+            next_stage=_following(request, arguments, later),
+            more={"next_stage": [str(options) for options in later]} if later else {},
+            **_patience(request, later),
         )  # fmt: skip
 
     def other_sampler(self, request):
@@ -330,7 +321,7 @@ def _chains(
             priors={n: settings_text(p) for n, p in arguments.items()},
             init=init,
             thinning=every,
-            sampler_options={n: str(v) for n, v in options.items()},
+            sampler_options={n: str(v) for n, v in options.items() if n != "solutions"},
             **more,
         ),
         sites=tuple(sites_of(arguments)),
@@ -345,6 +336,49 @@ def _chains(
         looks=request.looks,
         **of_stage,
     )
+
+
+def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
+    """Return ``next_stage(run)`` with the first of these options, after which the rest follow."""
+    if not later:
+        return None
+    options, *rest = later
+    tempered = "inverse_temperatures" in options
+
+    def next_stage(run):
+        return _chains(
+            request, arguments, options | _solutions_for(request, options, run),
+            "where chains that disagreed had come",
+            lambda bound, resume: _position(run.state),
+            num_warmup=options["num_anneal"] + options["num_adapt"] if tempered else SETTLE,
+            phase=f"sampling at {len(options['inverse_temperatures'])} temperatures" if tempered
+            else "sampling with jumps between solutions",
+            stream=STAGE_STREAM - len(rest),
+            next_stage=_following(request, arguments, rest),
+            **_patience(request, rest),
+        )  # fmt: skip
+
+    return next_stage
+
+
+def _patience(request, later: Sequence[dict]) -> dict:
+    """Return the patience of chains before temperatures, which cost much at higher ranks."""
+    tempered = later and "inverse_temperatures" in later[0]
+    return {"patience": PATIENCE} if tempered and int(request.rank) >= WHOLE_RANK else {}
+
+
+def _solutions_for(request, options, run) -> dict:
+    """Return the solutions that a run has found, as an option, where jumps need them."""
+    if "jump" not in options.get("moves", ()):
+        return {}
+    data = request.data
+    if not run.steps_done:  # what was stored replaces them
+        rates = request.read_priors()["num_rates"]
+        return {"solutions": no_solutions(data.shape, int(request.rank), rates)}
+    drawn = dict(run.draws())
+    for name, size in zip(FACTORS, data.shape, strict=True):
+        drawn[name] = PackedDraws(drawn[name], size)
+    return {"solutions": known_solutions(drawn)}
 
 
 def _model(request, arguments):
@@ -412,7 +446,7 @@ def sampler_options(request: Request) -> dict:
     """Return the options of the sampler: as given, or what a matrix of this size affords."""
     given = request.read_options()
     options = _defaults(request, given) | given
-    if second_stage_options(request) is not None:
+    if later_stages(request):
         whole = "moves" in given or int(request.rank) >= WHOLE_RANK
         for name in OF_LADDER if whole else (*OF_LADDER, "moves"):
             options.pop(name, None)
@@ -426,17 +460,18 @@ def sampler_options(request: Request) -> dict:
     return annealed_options(request, options, from_prior, warmup)
 
 
-def second_stage_options(request: Request) -> dict | None:
-    """Return the options of chains that go on where the first ones disagree; None for none.
+def later_stages(request: Request) -> list[dict]:
+    """Return the options of chains that go on where those before them disagree.
 
-    A run of a given length has these temperatures from the start, and so has one whose
-    temperatures are given.
+    First they jump between the solutions that they have found, where these are known well enough
+    to be proposed; then there are temperatures too. A run of a given length has these temperatures
+    from the start, and so has one whose temperatures are given: no stage follows.
     """
     given = request.read_options()
     options = _defaults(request, given)
     unasked = "inverse_temperatures" in options.keys() - given.keys()
     if not request.is_auto or not unasked:
-        return None
+        return []
     # Chains that disagree are heated again: a ladder alone takes long to move what is stuck.
     warmup = STAGE_WARMUP * int(request.rank)
     wanted = checks.whole("num_anneal", given.get("num_anneal", warmup), 0)
@@ -444,7 +479,22 @@ def second_stage_options(request: Request) -> dict | None:
     left = warmup - heated
     # No draw is kept of a ladder that still changes.
     adapted = min(checks.whole("num_adapt", given.get("num_adapt", left), 0), left)
-    return options | given | {"num_anneal": heated, "num_adapt": adapted}
+    hotter = options | given | {"num_anneal": heated, "num_adapt": adapted}
+    if not _can_jump(request, given):
+        return [hotter]
+    moves = (*WHOLE_FACTORS, "jump")
+    plain = {n: v for n, v in (options | given).items() if n not in (*OF_LADDER, "num_anneal")}
+    return [plain | {"moves": moves}, hotter | {"moves": moves}]
+
+
+def _can_jump(request: Request, given: Mapping) -> bool:
+    """Tell whether chains may jump to solutions, whose factors come in any order.
+
+    Not where factors are known or have priors of their own, or where other moves are asked for.
+    """
+    priors = request.read_priors()
+    alike = all(priors[n] is None or np.ndim(priors[n]) == 0 for n in FACTORS)
+    return alike and request.anchors is None and "moves" not in given and int(request.rank) > 1
 
 
 def _check_unknown_rank(request: Request) -> None:

@@ -2,6 +2,7 @@
 
 from bmfjax.infer.ascent_start import ascent_starts
 from bmfjax.infer.boolean_start import boolean_starts
+from bmfjax.infer.known_solutions import known_solutions
 from bmfjax.infer.mcmc.iasg import IASG
 from bmfjax.infer.mcmc.nonnegative import NMFGibbs
 from bmfjax.infer.mcmc.ormachine import OrMachineGibbs
@@ -44,6 +45,7 @@ __all__ = [
     "equalised_ladder",
     "geometric_ladder",
     "histogram",
+    "known_solutions",
     "moments",
     "parallel_tempering",
     "product_mean",

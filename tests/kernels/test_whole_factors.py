@@ -20,6 +20,7 @@ from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.marginal import log_marginal_of
 from bmfjax.kernels.boolean.moves import informed_xor as informed
+from bmfjax.kernels.boolean.moves import jump as jumps
 from bmfjax.kernels.boolean.moves import whole_factors
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
@@ -30,7 +31,19 @@ VALUES = np.array(
     [[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1], [1, np.nan, 0], [0, 1, 1], [1, 1, 1]]
 )
 SIDES = sides_of((ROWS, COLUMNS), "usage")
+#: Two solutions that are not alike in anything, and a place without one.
+SOLUTIONS = jumps.KnownSolutions(
+    np.float32([np.log(0.5), np.log(0.5), -np.inf]),
+    np.float32(
+        [[[0.8, 0.6, 0.1], [0.2, 0.7, 0.9]], [[0.4, 0.3, 0.2], [0.6, 0.2, 0.1]], [[0.5] * 3] * 2]
+    ),
+    jumps.Normal(
+        np.float32([[0.5, -0.5], [-1.0, 1.5], [0, 0]]), np.float32([[1.0, 1.5], [2, 1], [1, 1]])
+    ),
+    jumps.Normal(np.float32([-1.0, -2.0, 0.0]), np.float32([1.0, 1.5, 1.0])),
+)
 DATA = merge_lines(packed_data(BinaryMatrix(VALUES)), SIDES)
+DATA = DATA._replace(solutions=jax.tree.map(jnp.asarray, SOLUTIONS))
 DENSITY = BooleanDensity((ROWS, COLUMNS), RANK, basis=BitPrior((1.0, 2.0)))
 
 
@@ -82,7 +95,7 @@ def functions(position, value):
             value, ones.sum(), ones[0] * ones[1], (bits[0] * bits[1]).sum(), (ones == 0).sum(),
             used.sum(), used[0] * used[1], (used * ones).sum(), (used**2).sum(),
             used[0] * bits[1, 1], jnp.abs(used[0] - used[1]), (ones == COLUMNS).sum(),
-            value * ones.sum(),
+            value * ones.sum(), position["flip_rate"], position["flip_rate"] * ones.sum(),
         ]
     )  # fmt: skip
 
@@ -133,6 +146,32 @@ def test_an_informed_choice_that_is_not_balanced_is_noticed(monkeypatch, broken)
     else:
         monkeypatch.setattr(informed, "_change_of_prior", lambda *_: 0.0)
     assert np.abs(scores(compiled(informed.informed_xor), 1.0)[0]).max() > 6
+
+
+@pytest.mark.parametrize("broken", ["permanent", "prior", "chance"])
+def test_a_broken_jump_is_noticed(monkeypatch, broken):
+    """With factors in the order of the solution alone, without a prior, or with other chances."""
+    if broken == "permanent":
+        monkeypatch.setattr(jumps, "log_permanent", lambda a: jnp.trace(a))
+    elif broken == "prior":
+        monkeypatch.setattr(jumps, "log_prior_of_logit", lambda *_: 0.0)
+    else:
+        even = jumps.draw_candidate
+        monkeypatch.setattr(
+            jumps,
+            "draw_candidate",
+            lambda k, s: even(k, s._replace(log_chance=jnp.array([0.0, -2.0, -9.0]))),
+        )
+    assert np.abs(scores(compiled(jumps.jump), 1.0)[0]).max() > 6
+
+
+def test_what_no_solution_is_like_stays():
+    """Where the density of the proposal is rounded to zero, to the last bit."""
+    old = {name: leaf[0] for name, leaf in from_prior().items()}
+    old["usage_density"] = jnp.ones(RANK, jnp.float32)
+    value = log_marginal_of(DENSITY, SIDES, old, DATA)
+    new, then, accepted = jumps.jump(DENSITY, SIDES)(random.key(0), old, value, DATA, 1.0)
+    jax.tree.map(np.testing.assert_array_equal, (new, then, accepted), (old, value, 0.0))
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -33,6 +33,7 @@ from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.moves.birth import birth_move
 from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
+from bmfjax.kernels.boolean.moves.jump import KnownSolutions, with_solutions
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
 from bmfjax.kernels.boolean.moves.split_merge_summed import split_merge_summed
@@ -94,8 +95,11 @@ class OrMachineGibbs(AlgorithmKernel):
         "split_merge_summed" too, with the bits of six factors in the longer matrix summed out
         (`bmfjax.kernels.boolean.moves.split_merge_summed`). With the update "collapsed", and after
         the sweep, "xor" adds one factor to another, "informed_xor" too, with a pair chosen by what
-        every pair would change (`bmfjax.kernels.boolean.moves.informed_xor`), and "rebirth"
-        replaces one, each as often as it is named (`bmfjax.kernels.boolean.moves.whole_factors`).
+        every pair would change (`bmfjax.kernels.boolean.moves.informed_xor`), "rebirth" replaces
+        one (`bmfjax.kernels.boolean.moves.whole_factors`), and "jump" goes to one of the
+        `solutions` (`bmfjax.kernels.boolean.moves.jump`), each as often as it is named.
+    solutions : KnownSolutions, optional
+        Solutions for the move "jump", of `bmfjax.infer.known_solutions`.
     num_anneal : int
         Number of annealed sweeps at the start, in which the power of the likelihood rises
         from `lowest` to one. Annealed sweeps belong to the warm-up.
@@ -144,6 +148,7 @@ class OrMachineGibbs(AlgorithmKernel):
         inverse_temperatures: Sequence[float] | None = None,
         num_adapt: int = 0,
         num_exchanges: int = 0,
+        solutions: KnownSolutions | None = None,
     ):
         one_of("update", update, UPDATES)
         one_of("dispersion", dispersion, RULES)
@@ -163,6 +168,7 @@ class OrMachineGibbs(AlgorithmKernel):
         self._num_anneal, self._lowest = num_anneal, lowest
         self._set_ladder(inverse_temperatures, num_adapt=num_adapt, num_exchanges=num_exchanges)
         self._num_exchanges = num_exchanges
+        self._solutions = _checked_solutions(solutions, "jump" in moves)
 
     def bind(self, *args, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`.
@@ -225,7 +231,10 @@ class OrMachineGibbs(AlgorithmKernel):
             algorithm = collapsed_ormachine(
                 density, moves=self._moves, from_prior=0.0 in (self._ladder or ())
             )
-            return self._tempered(algorithm, log_marginal(density), **options)
+            algorithm = self._tempered(algorithm, log_marginal(density), **options)
+            if self._solutions is None:
+                return algorithm
+            return with_solutions(algorithm, _solutions_of_model(self._solutions, density))
         moves = [
             (name, MOVES[name](density, **(self._block if name == "collapsed" else {})))
             for name in self._moves
@@ -250,6 +259,42 @@ class OrMachineGibbs(AlgorithmKernel):
                     f"the {name} takes all factors to be there, and presence_prior says that some "
                     "may not be; take another update, and the moves 'birth' and 'split_merge'"
                 )
+
+
+def _checked_solutions(solutions, jumps: bool) -> KnownSolutions | None:
+    """Return solutions for jumps; refuse either without the other."""
+    if jumps and not isinstance(solutions, KnownSolutions):
+        raise InputError(
+            "the move 'jump' goes to solutions that are known; give "
+            "solutions=bmfjax.infer.known_solutions(draws), or leave the move out"
+        )
+    if solutions is not None and not jumps:
+        raise InputError("solutions are for the move 'jump'; name it in moves, or leave them out")
+    return solutions
+
+
+def _solutions_of_model(solutions: KnownSolutions, density: BooleanDensity) -> KnownSolutions:
+    """Return solutions without what the model is given; refuse those of another model."""
+    sides = sides_of(density.shape, "longer")
+    given, wanted = solutions.use.shape[1:], (density.rank, sides.short)
+    if given != wanted:
+        raise InputError(
+            f"solutions have {given[0]} factors of {given[1]} bits, and the model {wanted[0]} of "
+            f"{wanted[1]}; give solutions of draws of this model"
+        )
+    learned = {
+        "density": (f"{sides.summed}_density", getattr(density, sides.summed).beta is not None),
+        "rate": ("flip_rate", density.flip_rate.value is None),
+    }
+    for part, (name, is_learned) in learned.items():
+        if is_learned and getattr(solutions, part) is None:
+            raise InputError(
+                f"the model learns {name!r}, which the draws of the solutions do not have; give "
+                "solutions of draws of this model"
+            )
+        if not is_learned:
+            solutions = solutions._replace(**{part: None})
+    return solutions
 
 
 def moves_of(update: str) -> tuple[str, ...]:

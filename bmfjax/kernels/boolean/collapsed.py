@@ -77,6 +77,7 @@ from bmfjax.kernels.boolean.marginal import (
     sum_out,
 )
 from bmfjax.kernels.boolean.moves.informed_xor import informed_xor
+from bmfjax.kernels.boolean.moves.jump import jump
 from bmfjax.kernels.boolean.moves.whole_factors import rebirth, xor
 from bmfjax.kernels.boolean.words import unpack_last_axis
 from bmfjax.kernels.numerics.control import run_if
@@ -86,7 +87,7 @@ SCALES = (0.02, 2.0)
 
 
 #: Moves of whole factors, by name.
-MOVES = {"xor": xor, "informed_xor": informed_xor, "rebirth": rebirth}
+MOVES = {"xor": xor, "informed_xor": informed_xor, "rebirth": rebirth, "jump": jump}
 
 
 def collapsed_ormachine(
@@ -104,9 +105,9 @@ def collapsed_ormachine(
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
     densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
     every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
-    (`bmfjax.kernels.boolean.moves.whole_factors`, and
-    `bmfjax.kernels.boolean.moves.informed_xor`). With `from_prior` a step at an inverse
-    temperature of 0 starts from a draw of the prior; the program is larger then.
+    (`bmfjax.kernels.boolean.moves.whole_factors`, `bmfjax.kernels.boolean.moves.informed_xor`, and
+    `bmfjax.kernels.boolean.moves.jump`, for data with solutions). With `from_prior` a step at an
+    inverse temperature of 0 starts from a draw of the prior; the program is larger then.
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)

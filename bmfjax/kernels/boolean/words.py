@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ class PackedData(NamedTuple):
     Log odds are None where no bit has its own, and infinite where a bit is fixed. The distinct
     lines are there only for samplers that sum a factor matrix out. On a mesh every device may hold
     its own blocks of lines, of both orientations (`along`); `whole` is then there for what needs
-    all of them.
+    all of them. Known solutions are there for the move that jumps to them.
     """
 
     by_row: PackedLines  # a line is a row and holds columns
@@ -75,6 +75,7 @@ class PackedData(NamedTuple):
     distinct_columns: DistinctLines | None = None
     along: Along = WHOLE
     whole: PackedData | None = None
+    solutions: Any = None  # `bmfjax.kernels.boolean.moves.jump.KnownSolutions`
 
 
 def packed_data(

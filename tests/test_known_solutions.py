@@ -1,0 +1,117 @@
+"""Solutions that chains have found, and the jumps between them."""
+
+import functools
+
+import arviz as az
+import jax
+import numpy as np
+import pytest
+from numpyro.infer import MCMC
+from scipy.special import logit
+
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.infer import OrMachineGibbs, known_solutions
+from bmfjax.infer.known_solutions import PLACES, no_solutions
+
+ROWS, COLUMNS, RANK, DRAWS = 12, 5, 2, 20
+
+
+def drawn(seed=0, chains=2):
+    """Draws of two chains that have solutions of their own, with factors in changing order."""
+    r = np.random.default_rng(seed)
+    truth = np.array([[[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]], [[1, 1, 1, 1, 1], [0, 0, 0, 1, 1]]], bool)
+    basis = np.empty((chains, DRAWS, COLUMNS, RANK), bool)
+    density = np.empty((chains, DRAWS, RANK))
+    for c, d in np.ndindex(chains, DRAWS):
+        order = r.permutation(RANK)
+        basis[c, d] = truth[c % 2, order].T
+        density[c, d] = np.array([0.2, 0.7])[order] + r.normal(0, 0.01, RANK)
+    usage = r.random((chains, DRAWS, ROWS, RANK)) < density[:, :, None]
+    rates = r.uniform(0.05, 0.1, (chains, DRAWS))
+    return truth, {"usage": usage, "basis": basis, "usage_density": density, "flip_rate": rates}
+
+
+def test_solutions_are_found_whatever_the_order_of_their_factors():
+    truth, draws = drawn(chains=4)
+    found = known_solutions(draws)
+    assert np.isfinite(found.log_chance).tolist() == [True, True] + [False] * (PLACES - 2)
+    expected = {
+        tuple(bits): logit(p) for one in truth for bits, p in zip(one, (0.2, 0.7), strict=True)
+    }
+    solutions = set()
+    for use, means in zip(found.use[:2], found.density.mean[:2], strict=True):
+        bits = [tuple(factor > 0.5) for factor in use]
+        solutions.add(frozenset(bits))
+        np.testing.assert_allclose(means, [expected[b] for b in bits], atol=0.05)
+    assert solutions == {frozenset(map(tuple, one)) for one in truth}
+    # A bit that never changed is nearly certain, and not quite.
+    assert 0 < found.use.min() < 0.05 and np.all(found.density.spread[:2] < 0.2)
+
+
+def test_places_have_the_same_shapes_whatever_was_found():
+    found, empty = known_solutions(drawn()[1]), no_solutions((ROWS, COLUMNS), RANK, 1)
+    shapes = [jax.tree.map(lambda a: (a.shape, a.dtype), s) for s in (found, empty)]
+    assert shapes[0] == shapes[1]
+    given = known_solutions({n: v for n, v in drawn()[1].items() if n in ("usage", "basis")})
+    assert given.rate is given.density is None
+
+
+def test_chains_jump_under_numpyro():
+    """Of three patterns in the data two factors explain two: chains visit all three pairs alike."""
+    patterns = np.kron(np.eye(3), np.ones((1, 2))) > 0
+    data = np.repeat(patterns, 12, axis=0).astype(float)
+    r, pairs = np.random.default_rng(1), [(0, 1), (1, 2), (0, 2)]
+    solutions = known_solutions(
+        {
+            "usage": np.zeros((3, DRAWS, len(data), RANK)),
+            "basis": np.stack(
+                [np.repeat(patterns[[pair]].swapaxes(1, 2), DRAWS, 0) for pair in pairs]
+            ),
+            "usage_density": r.beta(10.0, 20.0, (3, DRAWS, RANK)),
+            "flip_rate": r.beta(20.0, 150.0, (3, DRAWS)),
+        }
+    )
+    model = functools.partial(bmfjax.models.ormachine, rank=RANK)
+    kernel = OrMachineGibbs(model, update="collapsed", moves="jump", solutions=solutions)
+    mcmc = MCMC(
+        kernel,
+        num_warmup=50,
+        num_samples=600,
+        num_chains=2,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(0), data)
+    basis = np.asarray(mcmc.get_samples(group_by_chain=True)["basis"]) > 0
+    left = np.stack([~basis[:, :, 2 * k : 2 * k + 2].any((2, 3)) for k in range(3)], -1)
+    share = left.mean((0, 1))
+    assert share.sum() > 0.8
+    for k in range(3):
+        ess = float(az.ess(left[..., k].astype(float)))
+        assert ess > 50
+        assert abs(share[k] - share.mean()) < 4 * np.sqrt(share.mean() / ess)
+
+
+def test_refusals():
+    model = functools.partial(bmfjax.models.ormachine, rank=RANK)
+    found = known_solutions(drawn()[1])
+    with pytest.raises(InputError, match="goes to solutions that are known"):
+        OrMachineGibbs(model, update="collapsed", moves="jump")
+    with pytest.raises(InputError, match="are for the move 'jump'"):
+        OrMachineGibbs(model, update="collapsed", solutions=found)
+    kernel = OrMachineGibbs(model, update="collapsed", moves="jump", solutions=found)
+    with pytest.raises(InputError, match="have 2 factors of 5 bits, and the model 2 of 4"):
+        kernel.bind(np.eye(8)[:, :4])
+    less = known_solutions({n: v for n, v in drawn()[1].items() if n != "flip_rate"})
+    kernel = OrMachineGibbs(model, update="collapsed", moves="jump", solutions=less)
+    with pytest.raises(InputError, match="learns 'flip_rate', which the draws"):
+        kernel.bind(np.eye(8)[:, :5])
+    # What is given in the model need not be in the draws, and is not looked at.
+    fixed = functools.partial(model, flip_rate=0.1)
+    for some in (less, found):
+        OrMachineGibbs(fixed, update="collapsed", moves="jump", solutions=some).bind(
+            np.eye(8)[:, :5]
+        )
+    with pytest.raises(InputError, match="no 'basis' of the shape"):
+        known_solutions({"usage": np.zeros((1, 2, 3, 4))})
