@@ -318,6 +318,26 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
     jax.tree.map(np.testing.assert_array_equal, hotter.start(False), run.state.inner.position)
 
 
+def test_solutions_are_stored_with_the_chains_that_jump_to_them():
+    """A stage that is resumed knows no draws of the one before, and goes on alike."""
+    data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
+    request = ask(data, 2, num_chains=2, sampler_options={"num_anneal": 3})
+    first = request.chains()
+    before = first.run(request)
+    while before.num_draws < 8:
+        before.advance()
+    whole = first.next_stage(before).run(request)
+    whole.advance(5)
+    snapshot = whole.snapshot()
+    assert np.isfinite(snapshot.state.solutions.log_chance).any()
+    resumed = first.next_stage(first.run(request)).run(request, resume=True)
+    assert not np.isfinite(resumed.state.solutions.log_chance).any()
+    resumed.restore(snapshot, 5, whole.recorded_between(0, 5))
+    for run in (whole, resumed):
+        run.advance(20)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+
+
 # ---- stopped, and resumed ----------------------------------------------------------------------
 
 

@@ -56,7 +56,7 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     Raises
     ------
     InputError
-        Where a factor matrix is missing, or chains are not told apart.
+        Where a factor matrix is missing, chains are not told apart, or there is no draw.
 
     Examples
     --------
@@ -69,10 +69,11 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     2
     """
     for name in ("usage", "basis"):
-        if name not in draws or len(np.shape(draws[name])) != 4:
+        shape = np.shape(draws[name]) if name in draws else ()
+        if len(shape) != 4 or 0 in shape:
             raise InputError(
-                f"draws have no {name!r} of the shape (chain, draw, lines, rank); give those of "
-                "MCMC.get_samples(group_by_chain=True)"
+                f"draws have no {name!r} of the shape (chain, draw, lines, rank), with at least "
+                "one draw; give those of MCMC.get_samples(group_by_chain=True)"
             )
     sides = sides_of((draws["usage"].shape[2], draws["basis"].shape[2]), "longer")
     groups = []
