@@ -329,7 +329,7 @@ def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     whole = first.next_stage(before).run(request)
     whole.advance(5)
     snapshot = whole.snapshot()
-    assert np.isfinite(snapshot.state.solutions.log_chance).any()
+    assert np.isfinite(snapshot[0].solutions.log_chance).any()
     resumed = first.next_stage(first.run(request)).run(request, resume=True)
     assert not np.isfinite(resumed.state.solutions.log_chance).any()
     resumed.restore(snapshot, 5, whole.recorded_between(0, 5))
