@@ -93,6 +93,22 @@ def test_chains_jump_under_numpyro():
         assert abs(share[k] - share.mean()) < 4 * np.sqrt(share.mean() / ess)
 
 
+def test_a_fit_jumps_to_solutions_that_are_given():
+    truth, draws = drawn()
+    r = np.random.default_rng(1)
+    draws["usage_density"] = r.beta(8.0, 8.0, draws["usage_density"].shape)
+    data = np.repeat(truth[0], 8, axis=0) ^ (r.random((16, COLUMNS)) < 0.07)
+    given = {"moves": ["jump"], "solutions": known_solutions(draws), "inverse_temperatures": None}
+    fit = bmfjax.fit(
+        data.astype(float), RANK, num_warmup=30, num_samples=40, num_chains=2, progress=False,
+        sampler_options=given,
+    )  # fmt: skip
+    assert fit.trace["jump_accepted"].mean() > 0.1
+    assert fit.settings["sampler_options"]["solutions"].startswith("given, ")
+    found = {tuple(column) for column in fit.basis_binary.T}
+    assert found == {tuple(column) for column in truth[0]}
+
+
 def test_refusals():
     model = functools.partial(bmfjax.models.ormachine, rank=RANK)
     found = known_solutions(drawn()[1])

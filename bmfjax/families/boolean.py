@@ -52,6 +52,7 @@ from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import chance_in_new_rows, usage_of_new_rows
 from bmfjax.kernels.boolean.bits import MAX_JOINT
+from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.ladders import geometric_ladder
 from bmfjax.kernels.smc import BLOCK
@@ -88,6 +89,8 @@ EXCHANGES = 4
 WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
 #: From rank `WHOLE_RANK` on: draws before a ladder may start, and the R-hat above which it does.
 PATIENCE = (1000, RHAT_SLOW)
+#: Moves that only the update "collapsed" has.
+ONLY_COLLAPSED = {"xor", "informed_xor", "jump"}
 #: Options of the ladder.
 OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt")
 
@@ -304,15 +307,17 @@ class Boolean(Family):
 
 def _chains(
     request, arguments, options, init: str, start: Callable, more=MappingProxyType({}),
-    shared_starts=False, **of_stage
+    shared_starts=False, found=MappingProxyType({}), **of_stage
 ) -> Chains:  # fmt: skip
     """Return the chains of these options; ``start(bound, resume)`` gives their positions.
 
     `more` settings determine the draws of later stages; `shared_starts` tells whether chains knew
-    of each other before they started.
+    of each other before they started; `found` are options that chains before these have found.
     """
     model = _model(request, arguments)
-    bound, _ = request.made_by.make(model, **options).bind_packed(request.data, mesh=request.mesh)
+    bound, _ = request.made_by.make(model, **options, **found).bind_packed(
+        request.data, mesh=request.mesh
+    )
     every, most_kept = _thinning(request)
     return Chains(
         bound.algorithm,
@@ -321,7 +326,7 @@ def _chains(
             priors={n: settings_text(p) for n, p in arguments.items()},
             init=init,
             thinning=every,
-            sampler_options={n: str(v) for n, v in options.items() if n != "solutions"},
+            sampler_options={n: _option_text(v) for n, v in options.items()},
             **more,
         ),
         sites=tuple(sites_of(arguments)),
@@ -338,6 +343,13 @@ def _chains(
     )
 
 
+def _option_text(value) -> str:
+    """Tell an option; solutions that were given by a fingerprint."""
+    if isinstance(value, KnownSolutions):
+        return digest({str(i): leaf for i, leaf in enumerate(jax.tree.leaves(value))})
+    return str(value)
+
+
 def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
     """Return ``next_stage(run)`` with the first of these options, after which the rest follow."""
     if not later:
@@ -347,7 +359,7 @@ def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
 
     def next_stage(run):
         return _chains(
-            request, arguments, options | _solutions_for(request, options, run),
+            request, arguments, options,
             "where chains that disagreed had come",
             lambda bound, resume: _position(run.state),
             num_warmup=options["num_anneal"] + options["num_adapt"] if tempered else SETTLE,
@@ -355,6 +367,7 @@ def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
             else "sampling with jumps between solutions",
             stream=STAGE_STREAM - len(rest),
             next_stage=_following(request, arguments, rest),
+            found=_solutions_for(request, options, run),
             **_patience(request, rest),
         )  # fmt: skip
 
@@ -561,7 +574,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     # Most moves, and flip rates that are set, belong to the other updates.
     other = given.keys() & {"update", "block_size"} or given.get("dispersion") in RULES[1:]
     moves = np.atleast_1d(given.get("moves", ()))
-    other = other or (len(moves) and not {"xor", "informed_xor"} & set(moves.tolist()))
+    other = other or (len(moves) and not ONLY_COLLAPSED & set(moves.tolist()))
     entries = rows * columns
     if rank <= MAX_JOINT and entries * 2**rank <= FEW_STATES and not other:
         number, hottest = LADDER if rank < WHOLE_RANK else WHOLE_LADDER
