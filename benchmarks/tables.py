@@ -47,13 +47,18 @@ NOTES = {
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("mushroom", "85e6d9e"): _SECONDS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
-    ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
-        "all four chains ended in one of the two modes that the chains of other seeds found: "
-        "their agreement is luck"
-    ),
-    ("ormachine_convergence_house-votes_rank_8_seed_1", "9db28bd"): "other work ran beside it",
-    ("ormachine_convergence_house-votes_rank_8_seed_2", "9db28bd"): "other work ran beside it",
-    ("ormachine_convergence_zoo_rank_8", "9db28bd"): "other work ran beside it",
+    **{
+        (f"ormachine_convergence_{matrix}_rank_8{seed}", "e260a96"): _SECONDS
+        for matrix in ("house-votes", "zoo")
+        for seed in ("", "_seed_1", "_seed_2")
+    },
+    **{
+        (f"ormachine_convergence_{matrix}_rank_8_no_jumps{seed}", "9db28bd"): (
+            "before jumps between solutions; other work ran beside it"
+        )
+        for matrix in ("house-votes", "zoo")
+        for seed in ("", "_seed_1", "_seed_2")
+    },
     ("rank_recovery_grid", "9db28bd"): _SECONDS,
     ("rank_recovery_evidence", "6dd7fbd"): (
         "the fit had four chains and at most 5 factors; max_rank, chains and max_time are defaults "
