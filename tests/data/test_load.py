@@ -1,6 +1,7 @@
 """Loaders: the same matrix through every format, and one sentence for what cannot be read."""
 
 import builtins
+import functools
 
 import numpy as np
 import pandas as pd
@@ -131,6 +132,43 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
         InputError, match=rf"value 3.0 at row {i + 1} \('cell {i}'\), column {j + 1}"
     ):
         load(tmp_path / "m.h5ad")
+
+
+@pytest.mark.parametrize("named", ["index", "first column", "asked for", "not", "refused"])
+def test_a_large_parquet_is_read_in_blocks_of_rows(tmp_path, monkeypatch, named):
+    """As a small one, whatever names its rows; a table of several groups of rows, with holes."""
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    values = rng.choice([0.0, 3.0, np.nan], (60, 40), p=[0.6, 0.3, 0.1])
+    frame = pd.DataFrame(values, columns=[f"gene {j}" for j in range(40)])
+    frame["side"] = rng.choice(["a", "b"], 60)
+    who = [f"cell {i}" for i in range(60)]
+    options = {"binarize": 0.5, "label_column": "side"}
+    if named == "index":
+        frame.index = who
+    elif named in ("first column", "refused"):
+        frame.insert(0, "who", who)
+    elif named == "asked for":
+        frame.insert(0, "who", np.arange(60))
+        options["row_names"] = True
+    if named == "refused":
+        options["row_names"] = False
+    frame.to_parquet(tmp_path / "m.parquet", row_group_size=17)
+    load_it = functools.partial(load, tmp_path / "m.parquet")
+    expected = None if named == "refused" else load_it(**options)
+    monkeypatch.setattr("bmfjax.data.io.formats.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 400)
+    if named == "refused":
+        with pytest.raises(InputError, match="column 'who' is not numeric"):
+            load_it(**options)
+        return
+    found = load_it(**options)
+    assert found.is_packed and not expected.is_packed
+    assert found.fingerprint() == expected.fingerprint()
+    for side in ("row_names", "column_names", "row_labels", "name"):
+        assert getattr(found, side) == getattr(expected, side)
+    with pytest.raises(InputError, match=r"value 3.0 at row .*gene"):
+        load_it(**options | {"binarize": None})
 
 
 # -- labels -------------------------------------------------------------------------------------

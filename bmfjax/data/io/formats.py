@@ -178,11 +178,22 @@ def _read_x(table, stored, binarize, label_column, name):
 def read_parquet(path, *, binarize, row_names, label_column):
     """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
     try:
-        from pyarrow import parquet  # pandas' own message for its absence is a page long
+        import pyarrow  # pandas' own message for its absence is a page long
+        from pyarrow import parquet
     except ImportError as err:
         raise _extra("pyarrow", "parquet") from err
-    _check_parquet(parquet.read_metadata(path), binarize)
-    frame = pd.read_parquet(path, engine="pyarrow")
+    with parquet.ParquetFile(path) as file:
+        _check_parquet(file.metadata, binarize)
+        if _size(file.metadata) > LARGE:
+            kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string)
+            return _read_batches(file, kinds, binarize, row_names, label_column, path.stem)
+        frame = file.read(use_pandas_metadata=True).to_pandas()
+    frame, labels = _parted(frame, row_names, label_column)
+    return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
+
+
+def _parted(frame, row_names, label_column):
+    """Take labels and names of rows out of a table; returns the rest and the labels."""
     labels = _labels(frame, label_column, "the table")
     if row_names is False:
         frame = frame.reset_index(drop=True)
@@ -191,7 +202,33 @@ def read_parquet(path, *, binarize, row_names, label_column):
         if row_names is True or pd.api.types.is_string_dtype(frame[first].dropna()):
             frame = frame.set_index(first)
     frame.columns = frame.columns.map(str)
-    return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
+    return frame, labels
+
+
+def _read_batches(file, are_text, binarize, row_names, label_column, name):
+    """Read a large table in blocks of rows; what is no value is read first."""
+    schema = file.schema_arrow
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    columns = [c for c in schema.names if c not in index]
+    apart = [c for c in columns if c == label_column]
+    first = next((c for c in columns if c != label_column), None)
+    # As `_parted` finds it in the whole table.
+    if row_names is True or any(
+        first and is_text(schema.field(first).type) for is_text in are_text
+    ):
+        apart = [first, *apart]
+    frame = file.read(columns=apart, use_pandas_metadata=True).to_pandas()
+    frame, labels = _parted(frame, row_names, label_column)
+    # What did not become names or labels is a value.
+    apart = [c for c in apart if c not in frame.columns]
+    values = [c for c in columns if c not in apart]
+    shape = (file.metadata.num_rows, len(values))
+    sides = checked_sides(shape, (names_of_index(frame.index), values), (None, None))
+    rows = next(blocks(*shape)).stop
+    batches = file.iter_batches(batch_size=rows, columns=values)
+    parts = (threshold(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
+    store = read_blocks(parts, shape, *sides, is_packed=True)
+    return BinaryMatrix._from_store(store, *sides, check_labels(labels, shape[0]), name)
 
 
 def _check_h5ad(file, dataset, binarize):
@@ -231,8 +268,15 @@ def _check_sparse_x(shape, stored, encoding):
         check_sparse(shape, stored)
 
 
+def _size(meta) -> int:
+    return meta.num_rows * meta.num_columns
+
+
 def _check_parquet(meta, binarize):
-    """Refuse a table whose columns do not fit: as Arrow, as a frame and as an array."""
+    """Refuse a table that does not fit: as words, or as Arrow, as a frame and as an array."""
+    if _size(meta) > LARGE:
+        check_dense((meta.num_rows, meta.num_columns), PACKED_ENTRY)
+        return
     each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
     width = 0
     for kind in meta.schema.to_arrow_schema().types:
