@@ -19,6 +19,11 @@ from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.mcmc import ormachine
 from bmfjax.kernels.boolean import words
+from bmfjax.kernels.numerics.mesh import ROWS as ROWS_OF_MESH
+from bmfjax.kernels.numerics.mesh import Along, checked_mesh, place_whole
+from bmfjax.kernels.ratings.density import PMFDensity
+from bmfjax.kernels.ratings.entries import entry_blocks
+from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 
 ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
 
@@ -62,10 +67,32 @@ def run_on(mesh):
     return run, bound.data, start
 
 
+def ratings_on(mesh):
+    """The draws of a sampler of ratings, whose blocks of lines no mesh here divides."""
+    rng = np.random.default_rng(1)
+    rows, columns = np.nonzero(rng.random((70, 23)) < 0.4)
+    data = entry_blocks(rows, columns, rng.normal(size=len(rows)), (70, 23))
+    if mesh is not None:
+        mesh = checked_mesh(mesh)
+        data = place_whole(data._replace(along=Along(ROWS_OF_MESH)), mesh)
+    run = ChainRun(
+        pmf_gibbs(PMFDensity(2)), jax.random.key(5), data, num_chains=2, num_samples=6,
+        draws={"usage": 1, "basis": 1}, trace={"log_joint": 1}, mesh=mesh,
+    )  # fmt: skip
+    run.finish()
+    return {"draws": run.draws(), "trace": run.trace()}
+
+
 def same(one, other):
     """Whether two trees of arrays are equal, bit for bit."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def largest_difference(one, other):
+    """The largest difference of two trees of arrays, beside their size."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in pairs)
 
 
 def found_by(run):
@@ -102,6 +129,7 @@ def main(port, process, folder):
     )
     second.finish()
     of_mesh = found_by(second)
+    ratings = [ratings_on(mesh_of(jax.devices(), *shape)) for shape in ((2, 2), (1, 4))]
     if process == 0:
         alone, _, start_alone = run_on(None)
         alone.finish()
@@ -112,6 +140,7 @@ def main(port, process, folder):
             "steps": second.steps_done,
             "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
             "refusal": refusal(3),
+            "ratings_apart": [largest_difference(r, ratings_on(None)) for r in ratings],
         }
         (folder / "found.json").write_text(json.dumps(found))
 

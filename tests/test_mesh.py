@@ -57,6 +57,11 @@ def test_a_device_has_its_own_rows_alone(found):
     assert found["rows_of_a_device"] == [[4, 15, 2], [4, 15, 2]]
 
 
+def test_ratings_do_not_depend_on_the_mesh(found):
+    """But for rounding, on any mesh and without one."""
+    assert max(found["ratings_apart"]) < 1e-4
+
+
 def test_chains_that_a_mesh_does_not_divide_are_refused(found):
     assert found["refusal"] == (
         "3 chains run, and mesh has 2 devices along 'chains'; give a number of chains that these "

@@ -55,6 +55,7 @@ from bmfjax.families.base import (
 )
 from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.ratings import pmf_density
+from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
 from bmfjax.kernels.ratings.density import FACTORS, PMFDensity, check_density
 from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
@@ -410,7 +411,7 @@ class Factorisation(Family):
         ),
     )  # fmt: skip
 
-    finds_rank = ("gibbs",)
+    finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
 
     def check_anchors(self, anchors, model):
@@ -450,9 +451,12 @@ class Factorisation(Family):
         if request.finds_rank:
             algorithm = relevance.counted(algorithm, data, _noise_sd(density))
         scale = getattr(data, "scale", None)
+        entries = _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors)
+        if request.mesh is not None:
+            entries = place_whole(entries._replace(along=Along(ROWS)), request.mesh)
         return Chains(
             algorithm,
-            _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors),
+            entries,
             request.settings(
                 priors=priors,
                 stars=None if stars is None else stars.tolist(),

@@ -17,6 +17,7 @@ import numpy as np
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 
 #: Entries of a line in one table at most, and different widths of tables: of few entries fewer,
 #: since each is a loop to compile.
@@ -46,6 +47,8 @@ class EntryBlocks(NamedTuple):
     by_column: LineBlocks
     #: (columns, number): the first coordinates of the columns' factors, where these are known.
     known: jax.Array | None = None
+    #: On a mesh every device has all entries, and draws the vectors of its own blocks of lines.
+    along: Along = WHOLE
 
     def num_known(self, side: str) -> int:
         """Return how many first coordinates of a side's vectors are known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 from jax import lax, random
 
@@ -37,14 +38,37 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
         noise = random.normal(key, (width, system.shape[-1]), system.dtype)
         return None, back_substitute(upper[:, :width], upper[:, width] + noise).T
 
-    keys = random.split(key_draw, lists.kind.shape[0])
+    number = lists.kind.shape[0]
+    keys = random.split(key_draw, number)
     known = _by_block(data.known, lists) if held else None
-    _, drawn = lax.scan(block, None, (keys, lists.kind, lists.first, lists.number, known))
-    vectors = drawn.reshape(-1, width)[lists.place]
+    blocks = (keys, lists.kind, lists.first, lists.number, known)
+    own = _own_blocks(data.along, number)
+    _, drawn = lax.scan(block, None, jax.tree.map(lambda part: part[own], blocks))
+    vectors = _of_all_devices(drawn, data.along, number).reshape(-1, width)[lists.place]
     if held:
         vectors = jnp.concatenate([data.known, vectors], axis=1)
     found = {FACTORS[side]: vectors[:, : density.rank]} if density.rank else {}
     return found | ({f"{side}_effect": vectors[:, density.rank]} if density.effects else {})
+
+
+def _own_blocks(along, number: int) -> jax.Array | slice:
+    """Number the blocks of this device: every so many-th one, so that all have long ones.
+
+    Where the devices do not divide the blocks the last one fills up.
+    """
+    if along.axis is None:
+        return slice(None)
+    part, parts = along.part()
+    return jnp.minimum(part + parts * jnp.arange(-(-number // parts)), number - 1)
+
+
+def _of_all_devices(drawn, along, number: int):
+    """Put what every device has drawn, (its blocks, ...), in the order of all blocks."""
+    if along.axis is None:
+        return drawn
+    parts = along.part()[1]
+    joined = along.gather(drawn).reshape(parts, -1, *drawn.shape[1:])
+    return jnp.swapaxes(joined, 0, 1).reshape(-1, *drawn.shape[1:])[:number]
 
 
 def _given_first(system, known):
