@@ -1,11 +1,13 @@
 """Is one chain faster on several devices than on one, and how much do these tell each other?
 
-A Boolean product with noise; single flips, one chain. On a CPU the devices are parts of one
+A Boolean product with noise, single flips; or ratings, of which one in a hundred is observed. One
+chain. On a CPU the devices are parts of one
 process, as many as `--devices`; on accelerators they are the first of those that JAX finds. Each
 way to run has a process of its own, and they take turns: medians over the rounds. Without a mesh
 the chain runs on whatever cores the system gives it, and pinned to one of them.
 
     python benchmarks/mesh.py [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
+    python benchmarks/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from device import parse
 
-DENSITY, NOISE = 0.2, 0.05
+DENSITY, NOISE, OBSERVED = 0.2, 0.05, 0.01
 WAYS = ("no mesh", "no mesh, pinned to one core", "mesh")
 
 
@@ -44,23 +46,17 @@ def serve(options) -> None:
 
     if meshed and options.device in (None, "cpu"):
         jax.config.update("jax_num_cpu_devices", options.devices)
-    from bmfjax.data import BinaryMatrix
     from bmfjax.infer import ChainRun
-    from bmfjax.kernels.boolean.density import BooleanDensity
-    from bmfjax.kernels.boolean.gibbs import ormachine
-    from bmfjax.kernels.boolean.words import packed_data
     from bmfjax.kernels.numerics.mesh import checked_mesh
 
-    size = options.rows, options.columns
     mesh = None
     if meshed:
         devices = np.array(jax.devices()[: options.devices]).reshape(1, -1)
         mesh = checked_mesh(jax.sharding.Mesh(devices, ("chains", "rows")))
-    data = packed_data(BinaryMatrix(matrix(*size, options.rank)), mesh=mesh)
+    algorithm, data = (ratings if options.model == "pmf" else boolean)(options, mesh)
     run = ChainRun(
-        ormachine(BooleanDensity(size, options.rank)), jax.random.key(0), data,
-        num_samples=10**6, trace={"log_joint": 1}, mesh=mesh,
-    )  # fmt: skip
+        algorithm, jax.random.key(0), data, num_samples=10**6, trace={"log_joint": 1}, mesh=mesh
+    )
     run.advance(1)
     print(json.dumps(traffic(data, options)), flush=True)
     for _ in sys.stdin:
@@ -74,8 +70,37 @@ def serve(options) -> None:
         )
 
 
+def boolean(options, mesh):
+    """Return single flips of a Boolean product."""
+    from bmfjax.data import BinaryMatrix
+    from bmfjax.kernels.boolean.density import BooleanDensity
+    from bmfjax.kernels.boolean.gibbs import ormachine
+    from bmfjax.kernels.boolean.words import packed_data
+
+    size = options.rows, options.columns
+    data = packed_data(BinaryMatrix(matrix(*size, options.rank)), mesh=mesh)
+    return ormachine(BooleanDensity(size, options.rank)), data
+
+
+def ratings(options, mesh):
+    """Return the sampler of ratings, at places drawn at random."""
+    from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
+    from bmfjax.kernels.ratings.density import PMFDensity
+    from bmfjax.kernels.ratings.entries import entry_blocks
+    from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+
+    rng, size = np.random.default_rng(0), (options.rows, options.columns)
+    cells = rng.choice(size[0] * size[1], int(OBSERVED * size[0] * size[1]), replace=False)
+    data = entry_blocks(*np.unravel_index(cells, size), rng.normal(size=len(cells)), size)
+    if mesh is not None:
+        data = place_whole(data._replace(along=Along(ROWS)), mesh)
+    return pmf_gibbs(PMFDensity(options.rank)), data
+
+
 def traffic(data, options) -> dict:
     """Return the bytes that a device reads of its data in a sweep, and those it gets of others."""
+    if options.model == "pmf":
+        return traffic_of_ratings(data, options)
     read = got = 0
     for lines in (data.by_row, data.by_column):
         shards = lines.ones.addressable_shards
@@ -87,9 +112,22 @@ def traffic(data, options) -> dict:
     return {"read": read, "got": got}
 
 
+def traffic_of_ratings(data, options) -> dict:
+    """Return the same of ratings: every rating has a place and a value, in either order."""
+    devices = len(data.by_row.count.devices())
+    tables = (*data.by_row.other, *data.by_row.value, *data.by_column.other, *data.by_column.value)
+    # As if it read all of them once: of the factors' own blocks, and of all fits.
+    width, lines = options.rank + 1, options.rows + options.columns
+    return {
+        "read": sum(a.nbytes for a in tables),
+        "got": 4 * width * lines * (devices - 1) / devices,
+    }
+
+
 def main() -> None:
     """Take turns, and write the medians."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=("ormachine", "pmf"), default="ormachine")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=1000)
     parser.add_argument("--rank", type=int, default=10)
@@ -130,6 +168,7 @@ def main() -> None:
         process.communicate()
     median = {way: statistics.median(values) for way, values in seconds.items()}
     figures = {
+        "model": options.model,
         "rows": options.rows,
         "columns": options.columns,
         "rank": options.rank,
@@ -147,7 +186,8 @@ def main() -> None:
         "load": [round(n, 2) for n in os.getloadavg()],
     }
     print(figures)
-    print(write_record("mesh", figures, options.output))
+    name = "mesh" if options.model == "ormachine" else f"mesh_{options.model}"
+    print(write_record(name, figures, options.output))
 
 
 if __name__ == "__main__":

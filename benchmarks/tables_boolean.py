@@ -361,15 +361,22 @@ def scale(records: Records):
     )  # fmt: skip
 
 
-@page("mesh", "Is one chain faster on several devices than on one?")
+@page("mesh", "Is one chain faster on several devices than on one?", "mesh*")
 def mesh(records: Records):
-    found = figures(records, "mesh")
+    for name, record in records.items():
+        yield f"## {name}"
+        yield from _one_mesh(record["figures"])
+
+
+def _one_mesh(found: dict):
+    same = "the same" if found["same_draws"] else "not the same to the last bit"
     yield (
-        f"One chain of a matrix of {number(found['rows'])} x {number(found['columns'])}, rank "
-        f"{found['rank']}; the mesh has {found['devices']} devices along the rows. Medians of "
-        f"{found['rounds']} rounds that took turns. Of the bytes that a device reads in a sweep it "
-        f"gets {number(100 * found['share_from_others'], 2)} % from the others. The draws are "
-        f"{'the same' if found['same_draws'] else 'not the same'} on all of them."
+        f"Model {found.get('model', 'ormachine')}, one chain of a matrix of "
+        f"{number(found['rows'])} x {number(found['columns'])}, rank {found['rank']}; the mesh has "
+        f"{found['devices']} devices along the rows. Medians of {found['rounds']} rounds that took "
+        f"turns. Of the bytes that a device reads in a sweep it gets "
+        f"{number(100 * found['share_from_others'], 2)} % from the others. The draws are {same} on "
+        "all of them."
     )
     yield table(
         ["run", "ms a sweep", "fastest", "processor ms a sweep", "the mesh is faster by"],
