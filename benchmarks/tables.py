@@ -48,8 +48,8 @@ NOTES = {
     ("mushroom", "85e6d9e"): _SECONDS,
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     **{
-        (f"ormachine_convergence_{matrix}_rank_8{seed}", "e260a96"): _SECONDS
-        for matrix in ("house-votes", "zoo")
+        (f"ormachine_convergence_{matrix}{seed}", "e260a96"): _SECONDS
+        for matrix in ("house-votes_rank_8", "zoo_rank_8", "bob-ross_rank_6")
         for seed in ("", "_seed_1", "_seed_2")
     },
     **{
@@ -74,7 +74,7 @@ NOTES = {
         (f"ormachine_convergence{name}", commit): note
         for name, commit, note in (
             ("", "6c03e19", "earlier sampler, ladders set by hand; the machine was shared"),
-            ("_bob-ross_rank_6", "e1b411a", "other work ran beside it"),
+            ("_bob-ross_rank_6_no_jumps", "e1b411a", "before jumps; other work ran beside it"),
             ("_house-votes_rank_8", "e5683f1", "a ladder of five temperatures after 1,750 steps"),
             ("_house-votes_rank_8_no_ladder", "5a1a58a", "earlier default, no ladder"),
             ("_mushroom_rank_10", "a2f5846", _CLIMBED),
