@@ -463,9 +463,14 @@ class HammingFit(ExactLogisticFit):
             for k in range(self.rank)
         ]
 
+    @classmethod
+    def rounded(cls, usage, basis) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Boolean factors nearest to means of bits."""
+        return usage >= 0.5, basis >= 0.5
+
     def _judged_alone(self, what):
-        means = (f.mean((0, 1)) >= 0.5 for f in (self.usage_draws, self.basis_draws))
-        found = dataclasses.replace(self, binary=Binarized(*means, float("nan")))
+        means = (f.mean((0, 1)) for f in (self.usage_draws, self.basis_draws))
+        found = dataclasses.replace(self, binary=Binarized(*self.rounded(*means), float("nan")))
         return super(HammingFit, found)._judged_alone(what)
 
     def transform(self, new_rows) -> np.ndarray:
@@ -978,7 +983,7 @@ class Hamming(Variant):
         order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
         usage, basis = (f.reordered(order) for f in (aligned.usage, aligned.basis))
         agreeing = agreement_of(aligned)
-        means = (f.mean() >= 0.5 for f in (usage, basis))
+        binary = HammingFit.rounded(usage.mean(), basis.mean())
 
         def judge(fit):
             return verdict.of_chains(
@@ -993,7 +998,7 @@ class Hamming(Variant):
             trace=trace,
             agreement=agreeing[order],
             judge=judge,
-            binary=Binarized(*means, float("nan")),
+            binary=Binarized(*binary, float("nan")),
         )  # fmt: skip
 
 
