@@ -201,7 +201,8 @@ def _add_written(parser) -> None:
     parser.add_argument(
         "--tiles", type=Path, metavar="FILE",
         help="write the tiles with their probabilities and members to a .csv or .parquet "
-        "(ormachine, relaxed); --overwrite replaces such a table, never another file",
+        "(relaxed, ormachine and its variants but hamming); --overwrite replaces such a table, "
+        "never another file",
     )  # fmt: skip
     parser.add_argument(
         "--fdr",

@@ -53,7 +53,8 @@ def fit(
         missing.
     rank : int or "auto"
         Number of factors, at most the smaller side of the matrix. "auto", with sampler "gibbs" (of
-        the logistic model "batch" or "svi"): the number is found, at most `max_rank`.
+        the logistic model "batch" or "svi"), not of variants of the Boolean model: the number is
+        found, at most `max_rank`.
         `Fit.rank_probabilities` is the posterior, with an R-hat that counts in the verdict (of the
         logistic model, whether the starts agree on the most probable number). The
         result has the factors that at least half of the draws use. Of the Boolean model all numbers
@@ -77,15 +78,16 @@ def fit(
     priors : mapping, or prior of the factors' entries, optional
         {priors}
     init : mapping, optional
-        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
-        for the Boolean model. Noise and densities then start where they fit them, and
-        nothing is annealed. Default: draws from the prior, annealed in the warm-up (in its first
-        half, if its length is given); for the Boolean model beyond small matrices, factors that
-        a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at
-        most ten factors, and fewer where both sides are long), or an annealed relaxed model from
-        a random start (`bmfjax.infer.boolean_starts`); for "batch" and "svi" of the logistic model,
-        small random factors. Beyond 131,072 entries Boolean chains share the factors they found
-        before they start, and the verdict says so.
+        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits for the
+        Boolean model. Noise and densities then start where they fit them, and nothing is annealed.
+        Default: draws from the prior, annealed in the warm-up (in its first half, if its length is
+        given); for the Boolean model beyond small matrices, factors that a population of each
+        chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at most ten factors, and fewer
+        where both sides are long), or an annealed relaxed model from a random start
+        (`bmfjax.infer.boolean_starts`); for "batch" and "svi" of the logistic model, small random
+        factors. Variants of the Boolean model start from the prior, annealed; layers where they
+        were found one after the other; codes of "hamming" at random rows. Beyond 131,072 entries
+        Boolean chains share the factors they found before they start, and the verdict says so.
     num_chains : int
         Chains, independent but for starts that are shared. Of "batch" and "svi": starts, over
         which probabilities and predictions average. Of sampler "smc": independent runs, which end
@@ -121,7 +123,8 @@ def fit(
         Show a progress bar on standard error.
     sampler_options : mapping, optional
         Further options of the sampler (see `OrMachineGibbs`, `OrMachineSMC`, `TruncatedGibbs`,
-        `NMFGibbs` and `IASG`), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The
+        `NMFGibbs` and `IASG`; of variants of the Boolean model `bmfjax.infer.EffectsGibbs` and
+        those beside it), such as ``{"update": "joint"}`` or ``{"batch_size": 64}``. The
         Boolean sampler "gibbs" sums the longer factor matrix out where the rank is at most 8 and
         entries times 2^rank are at most 2,097,152. From rank 6 on, and with temperatures, it also
         adds factors to others and replaces them in every step (`moves`). It has several

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,23 @@ OF_REPLICAS = (*OBSERVED, "population_accepted")
 PREDICTED = ("mean", "sd", "interval")
 
 
+class Layer(NamedTuple):
+    """Posterior means of one layer of a fit; see `Fit.layer`.
+
+    Attributes
+    ----------
+    usage : (rows, rank of the layer) float64
+    basis : (columns or rank of the layer below, rank of the layer) float64
+    columns : (columns, rank of the layer) float64
+        Probability that a column is a one in a row that uses this factor alone, where nothing is
+        flipped: the Boolean product of the bases up to the layer.
+    """
+
+    usage: np.ndarray
+    basis: np.ndarray
+    columns: np.ndarray
+
+
 @dataclass(frozen=True, repr=False)
 class Fit:
     """A fitted factorisation: draws of aligned factors and what follows from them.
@@ -63,7 +80,8 @@ class Fit:
         `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"`` also
         `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one, and
         with ``rank="auto"`` the number of factors, `rank`; of matrix factorisations the sites of
-        `bmfjax.models.pmf`.
+        `bmfjax.models.pmf`; of variants of the Boolean model those of their models, where layers
+        above the first have their number in the name, such as `basis_2`.
     trace : dict
         (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
         `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
@@ -127,6 +145,8 @@ class Fit:
     #: Whether factors are Boolean, and whether real ones have either sign.
     is_boolean: ClassVar[bool] = False
     is_signed: ClassVar[bool] = True
+    #: Whether log scores of entries are bounded, as those of bits that are flipped are.
+    has_bounded_scores: ClassVar[bool] = False
     #: Of a fit that finds the number of factors: which of them count, and what is believed of their
     #: number beforehand, where {most} are the most.
     counts_as_factor: ClassVar[str] = ""
@@ -142,6 +162,39 @@ class Fit:
     _is_of_ones: ClassVar[bool] = True
     #: Facts, sections and words of the report.
     page: ClassVar[Page]
+
+    @classmethod
+    def in_order(cls, name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Return draws of a site with its axis of factors, if it has one, permuted.
+
+        Parameters
+        ----------
+        name : str
+            Of the site.
+        values : (chain, draw, ...)
+        order : (rank,) or (chain, draw, rank) int
+            The latter broadcasts against the draws.
+
+        Returns
+        -------
+        (chain, draw, ...)
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> kind = bmfjax.Fit.of_model("ormachine")
+        >>> kind.in_order("usage_density", np.array([[[0.1, 0.2]]]), np.array([1, 0])).tolist()
+        [[[0.2, 0.1]]]
+        """
+        axes = list(cls.dims.get(name, ()))
+        if "factor" not in axes:
+            return values
+        axis = 2 + axes.index("factor")
+        if order.ndim == 1:
+            return values.take(order, axis)
+        shape = [*order.shape[:2], *np.ones(values.ndim - 2, int)]
+        shape[axis] = order.shape[2]
+        return np.take_along_axis(values, order.reshape(shape), axis)
 
     @property
     def precision_draws(self) -> np.ndarray | None:
@@ -296,19 +349,20 @@ class Fit:
     ):
         r"""Probability that an entry is truly a one, given the data.
 
-        For the Boolean model the event is that some factor covers the entry, for the
-        relaxed model that the reconstruction reaches one half,
+        For the Boolean model and its variants the event is that some factor covers the entry, for
+        the relaxed model that the reconstruction reaches one half,
         :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
         logistic model it is that an observation is a one, averaged over the starts (see
-        `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs".
+        `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs"; and so it is
+        for "hamming".
 
         Parameters
         ----------
         rows, columns : sequence of int or str, or bool array, optional
             Positions, names or a mask; default all.
         noisy : bool
-            Boolean model only: the probability that an observation of the entry is a
-            one, flips included.
+            Boolean model and variants only: the probability that an observation of the entry is
+            a one, flips or effects included.
 
         Returns
         -------
@@ -336,10 +390,11 @@ class Fit:
     ):
         r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
-        That of the Boolean model is 0 or 1, and its mean is `probability`; that of the
-        logistic model is the log odds, effects and bias included. Of "pmf" it is the expected
-        rating, effects included, and so it is of "ordered-probit"; of "probit" the probability of
-        a one. See `predict_cells` for single cells, and for observations with their noise.
+        That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
+        the logistic model and of "hamming" is the log odds, effects and bias included. Of "pmf" it
+        is the expected rating, effects included, and so it is of "ordered-probit"; of "probit" the
+        probability of a one. See `predict_cells` for single cells, and for observations with their
+        noise.
 
         Parameters
         ----------
@@ -380,9 +435,9 @@ class Fit:
             Of an observation of the cell, for judging hidden ones; else of what is expected of
             it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
             precision; only intervals need random numbers. For "ordered-probit" it is of stars.
-            For "ormachine" flips are included, and there are "mean" and "probability", which are
-            the same. Not for "logistic" and "probit", whose "probability" is that of an
-            observation already.
+            For "ormachine" and its variants flips or effects are included, and there are "mean" and
+            "probability", which are the same. Not for "logistic", "probit" and "hamming", whose
+            "probability" is that of an observation already.
 
         Returns
         -------
@@ -830,10 +885,10 @@ class Fit:
             raise InputError(f"mode is {mode}; give one from 0 to {len(modes) - 1}, of fit.modes")
         chains, draws = modes.rectangle(mode)
         order = modes.permutation[mode, chains]
-        per_factor = {n for n, axes in self.dims.items() if list(axes) == ["factor"]}
-        other = {n: v[chains[:, None], draws] for n, v in self.other_draws.items()}
-        for name in per_factor & other.keys():
-            other[name] = np.take_along_axis(other[name], order[:, None], -1)
+        other = {
+            n: self.in_order(n, v[chains[:, None], draws], order[:, None])
+            for n, v in self.other_draws.items()
+        }
         usage, basis = (
             chosen_draws(f, chains, draws, order) for f in (self.usage_draws, self.basis_draws)
         )
@@ -904,14 +959,15 @@ class Fit:
         r"""Usage of new rows, given the fitted basis.
 
         For the Boolean model the posterior mean given draws of everything else, which the new rows
-        do not change: exact for each draw up to rank 8, else from a few Gibbs sweeps. For the
-        relaxed model, for every kept draw of the basis, the usage in [0, 1] that fits the new
+        do not change: exact for each draw up to rank 8, else from a few Gibbs sweeps. So it is for
+        its variants, but for "ormachine-effects", whose rows have effects that are drawn, too. For
+        the relaxed model, for every kept draw of the basis, the usage in [0, 1] that fits the new
         rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
-        model the same without the upper bound. For the
-        logistic model the mean of the variational posterior, averaged over the starts (zero,
-        that of the prior, for a row of which nothing is observed), and by sampler "gibbs" the mean
-        of draws given every kept draw, each from a few sweeps. Of "pmf" and the probit models
-        the posterior mean, from `given_new`, which has its spread and predictions as well.
+        model the same without the upper bound. For the logistic model the mean of the variational
+        posterior, averaged over the starts (zero, that of the prior, for a row of which nothing is
+        observed), and by sampler "gibbs" the mean of draws given every kept draw, each from a few
+        sweeps. Of "pmf" and the probit models the posterior mean, from `given_new`, which has its
+        spread and predictions as well.
 
         Parameters
         ----------
@@ -934,13 +990,14 @@ class Fit:
         Parameters
         ----------
         method : {"map", "expected", "threshold", "pairs"}
-            "map": most probable given the matrix, under two flip rates and a density
-            of each factor's own, started at every chain's means
-            (`bmfjax.diagnostics.most_probable_factors`; what `usage_binary` holds).
-            "expected": lowest expected number of wrong entries of the Boolean product,
-            from `probability`. "threshold": one threshold for both factors against the
-            observed matrix (Gonsior 2019, algorithm 4.1). "pairs": one threshold each
-            (Hess, Morik, Piatkowski 2017).
+            "map": most probable given the matrix, under two flip rates and a density of each
+            factor's own, started at every chain's means
+            (`bmfjax.diagnostics.most_probable_factors`; what `usage_binary` holds). Of variants of
+            the Boolean model the rounded means of a chain, or of all, with the lowest expected
+            loss. "expected": lowest expected number of wrong entries of the Boolean product, from
+            `probability`. "threshold": one threshold for both factors against the observed matrix
+            (Gonsior 2019, algorithm 4.1). "pairs": one threshold each (Hess, Morik, Piatkowski
+            2017).
 
         Returns
         -------
@@ -968,13 +1025,12 @@ class Fit:
     def tiles(self, fdr: float = 0.05, *, members: bool = False) -> pd.DataFrame:
         r"""Say of each factor whether its tile is real, and keep those at a false discovery rate.
 
-        Of the Boolean and the relaxed model. The tile :math:`T_k` of factor k is the rectangle of
-        `usage_binary` and `basis_binary`. It is real if the matrix without noise has a factor
-        :math:`S_l` with a Jaccard index
-        :math:`J_{kl} = |T_k \cap S_l| / |T_k \cup S_l| \ge 1/2`, and the other factors, copies of
-        the tile aside, leave more than a tenth of :math:`T_k \cap S_l` to it. No two tiles share a
-        factor. The posterior probability of that is the share of the draws of all chains in which
-        it holds:
+        Of the Boolean model, its variants but "hamming", and the relaxed model. The tile
+        :math:`T_k` of factor k is the rectangle of `usage_binary` and `basis_binary`. It is real if
+        the matrix without noise has a factor :math:`S_l` with a Jaccard index :math:`J_{kl} = |T_k
+        \cap S_l| / |T_k \cup S_l| \ge 1/2`, and the other factors, copies of the tile aside, leave
+        more than a tenth of :math:`T_k \cap S_l` to it. No two tiles share a factor. The posterior
+        probability of that is the share of the draws of all chains in which it holds:
 
         .. math:: p_k = \frac{1}{S} \sum_{s=1}^S 1[T_k \text{ is real in draw } s].
 
@@ -1057,6 +1113,33 @@ class Fit:
         Empty where all are, and of models whose factors are no tiles; see `tiles`.
         """
         return ""
+
+    def layer(self, number: int) -> Layer:
+        """Say which factors of the layer below the factors of a layer join.
+
+        Of model "deep-ormachine", whose layers above the first are factorisations of the usage of
+        the layer below.
+
+        Parameters
+        ----------
+        number : int
+            From 1, the layer of the data.
+
+        Returns
+        -------
+        Layer
+            Posterior means of its `usage` and `basis`, and of `columns`, its factors as they
+            appear in the data.
+
+        Raises
+        ------
+        InputError
+            For a layer that there is not, and of models without layers.
+        """
+        raise InputError(
+            f"model {self.model!r} has no layers; fit model 'deep-ormachine', or use usage "
+            "and basis"
+        )
 
     # ---- for a person ----------------------------------------------------------------------
 

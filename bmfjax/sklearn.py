@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.blocks import spaced
 from bmfjax.data.checks import one_of, whole
-from bmfjax.fitting import fit
+from bmfjax.families import FAMILIES
+from bmfjax.fitting import Fit, fit
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -22,6 +23,8 @@ except ImportError as error:
         "bmfjax.sklearn needs scikit-learn 1.6 or later; pip install 'bmfjax[sklearn]'"
     ) from error
 
+#: Models whose factors are bits.
+MODELS = tuple(m for m in FAMILIES if Fit.of_model(m).is_boolean)
 #: Draws of the basis that `inverse_transform` averages over at most.
 MAX_DRAWS = 400
 
@@ -49,6 +52,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
+    model : {"ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming"}
+        As of `bmfjax.fit`. Of "one-hot" a sample uses exactly one component, so that the components
+        are clusters.
     priors : mapping, optional
         As of `bmfjax.fit`. With a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
@@ -70,8 +76,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Notes
     -----
     `transform` is that of the fit: it sums over all sets of components, so that a sample's values
-    do not depend on the samples beside it. With more than 8 components it samples, and they do by
-    Monte Carlo error.
+    do not depend on the samples beside it. With more than 8 components, and with effects, it
+    samples, and they do by Monte Carlo error.
 
     Examples
     --------
@@ -95,6 +101,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         num_samples="auto",
         max_time=None,
         init="annealed",
+        model="ormachine",
         priors=None,
         random_state=None,
     ):
@@ -105,6 +112,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.num_samples = num_samples
         self.max_time = max_time
         self.init = init
+        self.model = model
         self.priors = priors
         self.random_state = random_state
 
@@ -130,12 +138,14 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         data = self._read(X, reset=True)
         rank = min(whole("n_components", self.n_components), *data.shape)
         one_of("init", self.init, ("annealed", "random"))
+        kind = Fit.of_model(one_of("model", self.model, MODELS))
         seed = _seed(self.random_state)
         self.fit_ = fit(
             data,
             rank,
+            model=self.model,
             priors=self.priors,
-            init=_random_bits(data, rank, seed) if self.init == "random" else None,
+            init=_random_bits(kind, data, rank, seed) if self.init == "random" else None,
             num_chains=self.num_chains,
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
@@ -167,7 +177,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         r"""Probability that each entry is truly a one, from usages.
 
         :math:`E_u[1 - \prod_k (1 - z_{ik} u_{jk})]` over draws of the basis: exact for usages of
-        0 and 1, and for probabilities where the components of a sample are independent.
+        0 and 1, and for probabilities where the components of a sample are independent. Of
+        "one-hot" :math:`E_u[\sum_k z_{ik} u_{jk}]`, and of "hamming" the probability of an
+        observed one.
 
         Parameters
         ----------
@@ -187,13 +199,11 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         if usage.min() < 0 or usage.max() > 1:
             raise InputError("X has values outside [0, 1]; give usages as transform returns them")
-        unused = np.log1p(-np.minimum(usage, 1 - 1e-15))
-        basis = self.fit_.basis_draws
-        chains, draws = basis.shape[:2]
+        chains, draws = self.fit_.basis_draws.shape[:2]
         chosen = spaced(chains * draws, MAX_DRAWS, down=True)
         total = np.zeros((len(usage), self.n_features_in_))
         for c in chosen:
-            total -= np.expm1(unused @ np.asarray(basis[c // draws, c % draws], float).T)
+            total += self.fit_.chance_given(usage, c // draws, c % draws)
         return total / len(chosen)
 
     @property
@@ -237,9 +247,14 @@ def _seed(random_state) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _random_bits(data, rank, seed) -> dict:
-    """Bits at random, whose Boolean product is expected to have as many ones as the data."""
+def _random_bits(kind, data, rank, seed) -> dict:
+    """Bits at random, whose Boolean product is expected to have as many ones as the data.
+
+    They are such as fits of a `kind` have.
+    """
     rng = np.random.default_rng(seed)
     share = np.sqrt(1 - (1 - min(data.density, 0.95)) ** (1 / rank))
     sizes = {"usage": data.num_rows, "basis": data.num_columns}
-    return {site: rng.random((size, rank)) < share for site, size in sizes.items()}
+    # Below one half where a bit is zero.
+    means = [0.5 + share - rng.random((size, rank)) for size in sizes.values()]
+    return dict(zip(sizes, kind.rounded(*means), strict=True))

@@ -7,7 +7,8 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
   good; `rhat_product_worst`: the worst entry;
 * `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
   `ess_cutpoints`: of what the model samples besides;
-* `rhat_rank`: of the number of factors, where it is found;
+* `rhat_rank`: of the number of factors, where it is found; `rhat_layers`: the worst of the
+  dispersions of layers above the first;
 * `rhat_nested`: 99 % of these entries have at most this nested R-hat
   (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
 * `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
@@ -86,9 +87,14 @@ def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
         entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
     else:
         entries = products.sampled_entries(usage, basis, number, **lines)
+    return mixing_of_entries(entries, share)
+
+
+def mixing_of_entries(entries, uncertain: float = _NAN) -> Mixing:
+    """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction."""
     # Chains of a fit have starts of their own, so that each is a group.
     nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
-    return Mixing(split_rhat(entries), ess_bulk(entries), share, nested)
+    return Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
 
 
 #: What the first word of a verdict comes to.
@@ -182,7 +188,8 @@ def of_chains(
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
     the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
-    `noise_share` and `replica`, of which the figures hold the `round_trips`.
+    `noise_share` and `replica`, of which the figures hold the `round_trips`, and `dispersion_2` and
+    so on of layers above the first.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
@@ -214,6 +221,9 @@ def of_chains(
         figures["window"] = min(windows.values())
     if "rank" in trace:
         figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+    if above := [name for name in trace if name.startswith("dispersion_")]:
+        worst = [np.nan_to_num(_of(trace, name, split_rhat), nan=1.0) for name in above]
+        figures["rhat_layers"] = max(worst)
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     # What never moved, or is not there, has no R-hat and is no reason against the run.
@@ -235,6 +245,7 @@ _MIXING = {
     "the noise precision": "rhat_precision",
     "the dispersion": "rhat_dispersion",
     "the number of factors": "rhat_rank",
+    "the dispersion of a layer above": "rhat_layers",
 }
 
 

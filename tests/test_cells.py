@@ -18,8 +18,9 @@ from bmfjax.posterior.selection import positions
 ROWS, COLUMNS, RANK, CHAINS, DRAWS = 40, 37, 3, 2, 25
 NAMES = tuple(f"user {i}" for i in range(ROWS))
 SCALARS = {"verdict": "Put together.", "num_warmup": 0, "thinning": 1, "expected_errors": 0.0}
-OF_ONES = ("ormachine", "relaxed", "logistic", "probit")
 MODELS = tuple(FAMILIES)
+BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit.of_model(m).is_boolean)
+OF_ONES = (*BOOLEAN, "relaxed", "logistic", "probit")
 
 
 def data_of(model, columns=COLUMNS, names=None):
@@ -44,9 +45,13 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
     usage, basis = normal(rows, rank), normal(columns, rank)
     other, settings, approximation = {}, {"priors": {"precision": "4.0"}}, {}
     effects = {"row_effect": normal(rows), "column_effect": normal(columns)}
-    if model == "ormachine":
+    if model in BOOLEAN:
         usage, basis = PackedDraws.pack(usage > 0.5), PackedDraws.pack(basis > 0.3)
         other = {"flip_rate": rng.uniform(0.05, 0.3, (*chains, 2)).astype(np.float32)}
+        if model == "ormachine-effects":
+            other = effects | {"intercept": normal(), "dispersion": normal() ** 2}
+        if model == "hamming":
+            other = {"dispersion": normal() ** 2}
     elif model in ("relaxed", "nmf"):
         usage, basis = abs(usage), abs(basis)
     elif model == "logistic":
@@ -69,7 +74,7 @@ def fit_of(model, data=None, **sizes):
     """A fit put together from arrays, without sampling."""
     usage, basis, other, settings, approximation = drawn(model, **sizes)
     binary = None
-    if model in ("ormachine", "relaxed"):
+    if model in (*BOOLEAN, "relaxed"):
         binary = Binarized(*(np.asarray(f).mean((0, 1)) >= 0.5 for f in (usage, basis)), 0.0)
     return bmfjax.Fit.of_model(model)(
         data_of(model) if data is None else data, model, "gibbs", settings, usage, basis,

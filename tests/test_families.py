@@ -16,6 +16,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.posterior import products
 from tests.test_cells import COLUMN, ROW, data_of, fit_of
 
+OF_BITS = ("ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming")
 EVERY = pytest.mark.parametrize("model", FAMILIES)
 
 
@@ -26,8 +27,8 @@ def test_a_model_has_a_family_and_a_class_of_fits(model):
     assert family.default_sampler(data_of(model)) == next(iter(family.samplers))
     assert bmfjax.Fit.of_model("bmf") is None
     fit = fit_of(model)
-    assert fit.is_boolean == (model == "ormachine")
-    assert fit.is_real == (model not in ("ormachine", "relaxed"))
+    assert fit.is_boolean == (model in OF_BITS)
+    assert fit.is_real == (model not in (*OF_BITS, "relaxed"))
     assert fit.is_signed == (fit.is_real and model != "nmf")
 
 
@@ -99,9 +100,12 @@ def test_what_only_some_fits_have_is_refused_by_the_others(model):
     if not hasattr(fit, "link"):
         with pytest.raises(InputError, match="has no given_new; use transform"):
             fit.given_new(data_of(model))
-    if fit.is_real and model not in ("ormachine", "relaxed"):
+    if fit.is_real:
         with pytest.raises(InputError, match="real factors, which are not rounded"):
             fit.binarize()
+    if model != "deep-ormachine":
+        with pytest.raises(InputError, match="has no layers; fit model 'deep-ormachine'"):
+            fit.layer(2)
 
 
 def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ def product():
         ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto", "sampler": "thesis"}, "model 'relaxed' with sampler .* give a rank"),
-        ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, relaxed"),
+        ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, "),
         (
             {"sampler": "nuts"},
             "sampler is 'nuts'; model 'relaxed' has gibbs, minibatch, iasg",

@@ -17,6 +17,7 @@ from bmfjax.diagnostics import Binarized
 from bmfjax.families.boolean import BooleanFit
 from bmfjax.infer.new_rows import expected_usage
 from bmfjax.sklearn import BooleanMF
+from tests.test_cells import fit_of
 
 CHEAP = {"num_chains": 1, "num_warmup": 50, "num_samples": 200, "init": "random"}
 
@@ -151,6 +152,35 @@ def test_without_scikit_learn_the_import_says_what_to_install(monkeypatch):
         importlib.import_module("bmfjax.sklearn")
 
 
+@pytest.mark.parametrize("model", bmfjax.sklearn.MODELS)
+def test_a_model_is_named_and_starts_with_bits_that_it_has(monkeypatch, model):
+    asked = {}
+
+    def recorded(data, rank, **options):
+        asked.update(options)
+        return stand_in(data, rank, **options)
+
+    monkeypatch.setattr(bmfjax.sklearn, "fit", recorded)
+    BooleanMF(2, model=model, init="random", random_state=0).fit(np.eye(6, 4))
+    assert asked["model"] == model and asked["init"]["basis"].shape == (4, 2)
+    assert model != "one-hot" or (asked["init"]["usage"].sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("model", bmfjax.sklearn.MODELS)
+def test_the_inverse_transform_of_bits_is_what_they_say(model):
+    """Of one draw: covered or not; of codes the probability of a one."""
+    fit = fit_of(model)
+    usage, basis = (np.asarray(f[1, 3], float) for f in (fit.usage_draws, fit.basis_draws))
+    expected = usage @ basis.T > 0
+    if model == "one-hot":
+        usage = np.eye(usage.shape[1])[usage.argmax(1)] * 0.5
+        expected = usage @ basis.T
+    if model == "hamming":
+        log_odds = usage @ (2 * basis - 1).T * fit.other_draws["dispersion"][1, 3]
+        expected = 1 / (1 + np.exp(-log_odds))
+    np.testing.assert_allclose(fit.chance_given(usage, 1, 3), expected, atol=1e-6)
+
+
 def test_no_more_components_than_the_smaller_side(monkeypatch):
     monkeypatch.setattr(bmfjax.sklearn, "fit", stand_in)
     bmf = BooleanMF(7).fit(np.eye(4, 3))
@@ -167,6 +197,7 @@ def test_no_more_components_than_the_smaller_side(monkeypatch):
         (np.eye(2), {"n_components": 0}, "n_components is 0"),
         (np.eye(2), {"n_components": True}, "n_components is True"),
         (np.eye(2), {"init": "nmf"}, "init is 'nmf'"),
+        (np.eye(2), {"model": "nmf"}, "model is 'nmf'; choose from ormachine, ormachine-effects"),
     ],
 )
 def test_bad_input_is_refused(X, options, words):

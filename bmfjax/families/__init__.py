@@ -19,9 +19,20 @@ from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
 from bmfjax.families.ratings import Factorisation
 from bmfjax.families.relaxed import Relaxed
+from bmfjax.families.variants import Deep, Effects, Hamming, OneHot
 from bmfjax.kernels.numerics.mesh import checked_mesh
 
-_ALL = (Boolean(), Relaxed(), Logistic(), Nonnegative(), Factorisation())
+_ALL = (
+    Boolean(),
+    Effects(),
+    Deep(),
+    OneHot(),
+    Hamming(),
+    Relaxed(),
+    Logistic(),
+    Nonnegative(),
+    Factorisation(),
+)
 
 #: The family of every name in ``bmfjax.fit(model=...)``.
 FAMILIES: dict[str, Family] = {model: family for family in _ALL for model in family.models}

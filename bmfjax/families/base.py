@@ -29,6 +29,7 @@ from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.kernels.numerics.mesh import chains_of_device
+from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.verdict import Mixing, Tried
 
@@ -437,6 +438,11 @@ class Family:
     def product_draws(self, request: Request, drawn: Mapping) -> tuple:
         """Return draws of two factor matrices whose products are the entries to look at."""
         return tuple(drawn[name] for name in FACTORS)
+
+    def mixing(self, request: Request, drawn: Mapping, number: int) -> Mixing:
+        """Return R-hat and effective draws of up to `number` entries of these draws."""
+        usage, basis = self.product_draws(request, drawn)
+        return verdict.mixing(informed(request.data), usage, basis, number)
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
         """Turn the draws into a fit: factors in one order, figures, verdict."""

@@ -127,7 +127,7 @@ class BooleanFit(TileFit):
     models = ("ormachine",)
     page = PAGE
     dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
-    is_boolean = True
+    is_boolean = has_bounded_scores = True
     counts_as_factor = "A factor counts where it has ones in both matrices."
     ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
     noisy_kinds = ("mean", "probability")
@@ -179,6 +179,14 @@ class BooleanFit(TileFit):
         if "interval" in kinds:
             found["interval"] = cells.quantiles_of_bits(total, draws, level)
         return {kind: found[kind] for kind in kinds}
+
+    def chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
+        """Return the probability of a one that `probability` tells, (rows, columns), of one draw.
+
+        `usage` (rows, rank) are probabilities of independent bits, in place of those of the draw.
+        """
+        basis = np.asarray(self.basis_draws[chain, draw], float)
+        return -np.expm1(np.log1p(-np.minimum(usage, 1 - 1e-15)) @ basis.T)
 
     def _tile_means(self):
         if self._is_small:
@@ -250,7 +258,7 @@ class Boolean(Family):
             return _populations(request, boolean_arguments(request))
         if request.finds_rank:
             _check_unknown_rank(request)
-        arguments, given = boolean_arguments(request), _bits(request)
+        arguments, given = boolean_arguments(request), given_bits(request)
         options, later = sampler_options(request), later_stages(request)
         check_need(request, later[-1] if later else options)
         from_prior = given is None and options.get("update") == "collapsed"
@@ -361,7 +369,7 @@ def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
         return _chains(
             request, arguments, options,
             "where chains that disagreed had come",
-            lambda bound, resume: _position(run.state),
+            lambda bound, resume: position_of(run.state),
             num_warmup=options["num_anneal"] + options["num_adapt"] if tempered else SETTLE,
             phase=f"sampling at {len(options['inverse_temperatures'])} temperatures" if tempered
             else "sampling with jumps between solutions",
@@ -436,7 +444,7 @@ def _found_starts(request, key) -> list[dict]:
     )  # fmt: skip
 
 
-def _position(state) -> dict:
+def position_of(state) -> dict:
     """Return where chains without temperatures are."""
     while not hasattr(state, "position"):
         state = state.inner
@@ -680,7 +688,8 @@ def sites_of(arguments) -> list[str]:
     return [n for n in SITES if n not in fixed]
 
 
-def _bits(request) -> dict | None:
+def given_bits(request: Request) -> dict | None:
+    """Return the start that was given, as bits; None without one."""
     start = request.read_start()
     for name, values in (start or {}).items():
         if not np.isin(values, (0.0, 1.0)).all():

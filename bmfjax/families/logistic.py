@@ -198,8 +198,12 @@ class LogOddsFit(Fit):
         usage, basis = super().product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
+    def log_odds(self, i, j) -> np.ndarray:
+        """Return draws (draw of all chains, cell) of the log odds of a one, of some cells."""
+        return cells.cell_draws(self, i, j)
+
     def _log_density(self, i, j, values):
-        return scores.logit_density(values, cells.cell_draws(self, i, j))
+        return scores.logit_density(values, self.log_odds(i, j))
 
     def _replicates(self, i, j, rng):
         return scores.drawn_ones(self, i, j, rng)
@@ -217,7 +221,7 @@ class ExactLogisticFit(LogOddsFit):
         return found.reshape(len(i), len(j))
 
     def _block(self, i, j, kinds, level, rng):
-        log_odds = cells.cell_draws(self, i, j)
+        log_odds = self.log_odds(i, j)
         return {
             kind: expit(log_odds).mean(0, dtype=float)
             if kind == "probability"

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from bmfjax import verdict
 from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, Request
 from bmfjax.infer import ChainRun
-from bmfjax.posterior.selection import informed
 
 #: Shares of the draws that may count as warm-up.
 SHARES = (0.0, 0.25, 0.5)
@@ -81,8 +80,7 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
     def figures(discarded: int, entries: verdict.Mixing | int) -> dict:
         kept = {name: values[:, discarded:] for name, values in drawn.items()}
         if isinstance(entries, int):
-            usage, basis = request.family.product_draws(request, kept)
-            entries = verdict.mixing(informed(request.data), usage, basis, entries)
+            entries = request.family.mixing(request, kept, entries)
         first = run.num_warmup + discarded * every
         after = {name: values[:, first:] for name, values in trace.items()}
         return request.family.figures(request, chains, entries, kept, after)

@@ -45,10 +45,6 @@ from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
 from bmfjax.result import Fit
 
-#: Sites with a number a factor.
-PER_FACTOR = ("rate", "usage_density", "basis_density")
-
-
 TILES = (
     functools.partial(matrix, shown="reconstruction", moments=of_product),
     functools.partial(
@@ -89,6 +85,18 @@ class TileFit(Fit):
     is_signed = False
     has_tiles = True
 
+    @classmethod
+    def best_factors(
+        cls, data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None
+    ) -> tuple[Binarized, np.ndarray]:
+        """Return the Boolean factors of aligned draws, and the probability of every entry."""
+        return boolean_factors(data, usage_draws, basis_draws, anchors)
+
+    @classmethod
+    def rounded(cls, usage, basis) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Boolean factors nearest to means of draws."""
+        return usage >= 0.5, basis >= 0.5
+
     @functools.cached_property
     def _trust(self) -> trust.Trust:
         return trust.trust_of(self)
@@ -124,9 +132,9 @@ class TileFit(Fit):
     def _judged_alone(self, what):
         draws = self.usage_draws, self.basis_draws
         # Of a matrix too large to be formed, the majority of the draws.
-        binary = Binarized(*(f.mean((0, 1)) >= 0.5 for f in draws), float("nan"))
+        binary = Binarized(*self.rounded(*(f.mean((0, 1)) for f in draws)), float("nan"))
         if self._is_small:
-            binary = boolean_factors(self.data, *draws, self.anchors)[0]
+            binary = self.best_factors(self.data, *draws, self.anchors)[0]
         figures = {
             "errors": self.data.count_errors(binary.usage, binary.basis),
             "expected_errors": binary.expected_loss,
@@ -213,7 +221,7 @@ def tile_fit(
     """
     probability = None
     if binary is None:
-        binary, probability = boolean_factors(
+        binary, probability = kind.best_factors(
             request.data, aligned.usage, aligned.basis, request.anchors
         )
     size = binary.usage.sum(0) * binary.basis.sum(0)
@@ -235,7 +243,7 @@ def tile_fit(
 
     fit = make_fit(
         kind, request, chains, run,
-        draws={n: v[..., order] if n in PER_FACTOR else v for n, v in draws.items()}
+        draws={n: kind.in_order(n, v, order) for n, v in draws.items()}
         | {"usage": usage, "basis": basis},
         trace=trace,
         agreement=agreement[order],

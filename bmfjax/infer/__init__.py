@@ -10,6 +10,12 @@ from bmfjax.infer.mcmc.ratings import PMFGibbs
 from bmfjax.infer.mcmc.sgmcmc import SGHMC, SGLD, AuxiliaryGibbs
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs
+from bmfjax.infer.mcmc.variants import (
+    DeepOrMachineGibbs,
+    EffectsGibbs,
+    HammingGibbs,
+    OneHotGibbs,
+)
 from bmfjax.infer.reducers import Reducer, histogram, moments, product_mean
 from bmfjax.infer.run import ChainRun
 from bmfjax.kernels.ladders import (
@@ -31,7 +37,11 @@ __all__ = [
     "AuxiliaryGibbs",
     "ChainRun",
     "Communication",
+    "DeepOrMachineGibbs",
+    "EffectsGibbs",
+    "HammingGibbs",
     "NMFGibbs",
+    "OneHotGibbs",
     "OrMachineGibbs",
     "OrMachineSMC",
     "PMFGibbs",

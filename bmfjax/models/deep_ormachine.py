@@ -98,8 +98,8 @@ def deep_ormachine(
     shape, values, seen = binary_data(data, observed, shape, "deep_ormachine")
     rows, columns = shape
     sizes, top = (columns, *ranks), len(ranks)
-    basis_priors = _of_layers(basis_prior, "basis_prior", top)
-    flip_rates = _of_layers(flip_rate, "flip_rate", top)
+    basis_priors = of_layers(basis_prior, "basis_prior", top)
+    flip_rates = of_layers(flip_rate, "flip_rate", top)
 
     usage = sample_bits(
         f"usage_{top}",
@@ -131,8 +131,8 @@ def _next_usage(layer, usage, basis, rate):
     return jnp.asarray(numpyro.sample(f"usage_{layer}", bits.to_event(2), infer=infer))
 
 
-def _of_layers(option, name, top):
-    """Return the option of every layer, from one for all or a mapping."""
+def of_layers(option, name, top):
+    """Return the option of every layer, from one for all or a mapping of layers, from 1."""
     layers = range(1, top + 1)
     if not isinstance(option, Mapping):
         return dict.fromkeys(layers, option)

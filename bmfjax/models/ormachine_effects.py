@@ -68,7 +68,7 @@ def ormachine_effects(
     -----
     Sites: `usage` (rows, rank), `basis` (columns, rank), `usage_density` (rank,), `basis_density`
     (rank,), `dispersion` (); `row_effect` (rows,), `column_effect` (columns,), `row_precision`
-    (), `column_precision` (), `intercept` (); `data` (entry,).
+    (), `column_precision` (), `intercept` (); `data` (entry,). Plate: `entries`.
 
     References
     ----------
@@ -99,7 +99,8 @@ def ormachine_effects(
         covered = jnp.any((usage[rows] != 0) & (basis[columns] != 0), axis=-1)
         logits += jnp.where(covered, dispersion, -dispersion)
     values = None if values is None else jnp.asarray(values, int)
-    numpyro.sample("data", dist.Bernoulli(logits=logits).to_event(1), obs=values)
+    with numpyro.plate("entries", len(rows)):
+        numpyro.sample("data", dist.Bernoulli(logits=logits), obs=values)
 
 
 def _effect(side, size, prior) -> jax.Array:

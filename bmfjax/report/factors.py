@@ -140,6 +140,24 @@ def tile_card(fit, line, k: int) -> Card:
     )
 
 
+def code_card(fit, line, k: int) -> Card:
+    """Describe factor `k` as a code of ones and zeros, from its line of `Fit.summary`."""
+    mean, inside = fit.basis[:, k], fit.basis_binary[:, k]
+    rows = np.flatnonzero(fit.usage_binary[:, k])
+    rows = rows[np.argsort(-fit.usage[rows, k], kind="stable")]
+    colours = label_colours(fit.data.row_labels or ())
+    return Card(
+        f"{int(line['rows']):,} rows use it; {int(line['columns']):,} ones in its code",
+        f"Agreement of the chains: {_known(line['agreement'], '.2f')}.",
+        [
+            Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
+            for name, share in label_shares(fit).items()
+        ],
+        *_columns(fit, k, np.argsort(-mean, kind="stable"), mean, inside, "with lower means"),
+        _names(fit, "Rows, highest usage first", rows, MORE_ROWS),
+    )
+
+
 def _trust(line, num_chains) -> tuple[str, str]:
     """Say whether a tile is to be trusted, and its shade."""
     why = trust.in_words(line, num_chains)

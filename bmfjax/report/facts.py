@@ -225,6 +225,39 @@ def flip_rates(fit) -> Iterator[Fact]:
         yield Fact(name, value, "probability that an entry is observed wrong")
 
 
+def levels(fit) -> Iterator[Fact]:
+    """The intercept, and what a factor adds, of log odds with effects."""
+    value = _mean_sd(fit.other_draws["intercept"], ".2f")
+    yield Fact("Intercept", value, "log odds halfway between covered and uncovered entries")
+    value = _mean_sd(fit.other_draws["dispersion"], ".2f")
+    note = "added to the log odds of entries that a factor covers, and taken from those of others"
+    yield Fact("Dispersion", value, note)
+
+
+def hamming_dispersion(fit) -> Iterator[Fact]:
+    """What a code adds to the log odds."""
+    value = _mean_sd(fit.other_draws["dispersion"], ".2f")
+    note = "each code of a row adds to the log odds of its ones, and takes from those of its zeros"
+    yield Fact("Dispersion", value, note)
+
+
+def weights(fit) -> Iterator[Fact]:
+    """Shares of the rows that have each factor."""
+    if "weights" in fit.other_draws:
+        means = fit.other_draws["weights"].mean((0, 1))
+        shown = ", ".join(f"{w:.2f}" for w in means)
+        yield Fact("Weights", shown, "probability that a row has each factor, means")
+
+
+def layers(fit) -> Iterator[Fact]:
+    """The layers above the first, and whether all chains found their factors."""
+    for number, rank in enumerate(fit.ranks[1:], 2):
+        share = fit.scalars.get(f"factors_agreeing_{number}", math.nan)
+        text = "not checked" if math.isnan(share) else f"{round(share * rank)} of {rank}"
+        note = "factors of that layer that every two chains found, at least 0.8 alike"
+        yield Fact(f"Layer {number}, found by all chains", text, note)
+
+
 def precision(fit) -> Iterator[Fact]:
     """A learned noise precision."""
     if fit.precision_draws is not None:

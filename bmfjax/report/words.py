@@ -70,6 +70,18 @@ PROBABILITY_OF_ONE = Word(
 PROBABILITY_OF_ONE_DRAWN = Word(
     "Probability", "That of an observed one, averaged over the draws of the log odds."
 )
+EFFECT_ON_LOG_ODDS = Word(
+    "Effect", "What a row or a column adds to the log odds of a one in all of its entries."
+)
+CODE = Word(
+    "Code",
+    "The basis of a factor: ones and zeros to which the rows that use it are pulled alike.",
+)
+LAYER = Word(
+    "Layer",
+    "The first layer has the factors of the data. The factors of a layer above say which factors "
+    "of the layer below occur together in a row.",
+)
 EFFECT = Word("Effect", "What a row or a column adds to all of its fits.")
 EXPECTED_ENTRY = _fit("the expected entry")
 BEHIND_PROBIT = _fit(

@@ -13,7 +13,16 @@ from numpyro.infer import MCMC
 import bmfjax
 from bmfjax.diagnostics import group, posterior_dataset
 from bmfjax.diagnostics.arviz import _import_arviz
-from bmfjax.models import nmf, ormachine, pmf, relaxed_bmf
+from bmfjax.models import (
+    deep_ormachine,
+    hamming_machine,
+    nmf,
+    one_hot_machine,
+    ormachine,
+    ormachine_effects,
+    pmf,
+    relaxed_bmf,
+)
 
 ROWS, COLUMNS = 6, 5
 REAL = np.random.default_rng(0).gamma(1.0, size=(ROWS, COLUMNS)).astype(np.float32)
@@ -56,6 +65,19 @@ KERNELS = {
     "TruncatedGibbs": lambda: (bmfjax.TruncatedGibbs(with_rank(relaxed_bmf)), ONES),
     "NMFGibbs": lambda: (bmfjax.NMFGibbs(with_rank(nmf)), REAL),
     "OrMachineGibbs": lambda: (bmfjax.OrMachineGibbs(with_rank(ormachine)), ONES),
+    "EffectsGibbs": lambda: (
+        bmfjax.infer.EffectsGibbs(with_rank(ormachine_effects, shape=ONES.shape)),
+        *np.nonzero(ONES >= 0),
+        ONES.ravel(),
+    ),
+    "DeepOrMachineGibbs": lambda: (
+        bmfjax.infer.DeepOrMachineGibbs(
+            functools.partial(deep_ormachine, ranks=(2, 1)), num_start=2
+        ),
+        ONES,
+    ),
+    "HammingGibbs": lambda: (bmfjax.infer.HammingGibbs(with_rank(hamming_machine)), ONES),
+    "OneHotGibbs": lambda: (bmfjax.infer.OneHotGibbs(with_rank(one_hot_machine)), ONES),
     "PMFGibbs": lambda: (bmfjax.PMFGibbs(with_rank(pmf)), REAL),
 }
 
@@ -68,15 +90,16 @@ def test_every_kernel_is_here():
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages only")  # of so few cases
 @pytest.mark.parametrize("name", KERNELS)
 def test_arviz_takes_the_run_of_a_kernel(name):
-    kernel, data = KERNELS[name]()
+    kernel, *arguments = KERNELS[name]()
     mcmc = MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False)
-    mcmc.run(jax.random.key(0), data)
+    mcmc.run(jax.random.key(0), *arguments)
     idata = _import_arviz().from_numpyro(mcmc, log_likelihood=True)
     posterior, draws = posterior_dataset(idata), mcmc.get_samples(group_by_chain=True)
     assert set(posterior.data_vars) == set(draws)
     for site, values in draws.items():
         np.testing.assert_array_equal(posterior[site].values, np.asarray(values))
     stats = group(idata, "sample_stats")
+    data = arguments[-1]
     energy = np.asarray(mcmc.get_extra_fields(group_by_chain=True)["potential_energy"])
     np.testing.assert_array_equal(stats["lp"].values, -energy)
     np.testing.assert_array_equal(group(idata, "observed_data")["data"].values, data)

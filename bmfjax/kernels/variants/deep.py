@@ -42,13 +42,15 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean import density as boolean
 from bmfjax.kernels.boolean import flip_rates, gibbs
-from bmfjax.kernels.boolean.bits import LineUpdate, covered_by, metropolis
+from bmfjax.kernels.boolean.bits import LineUpdate, covered_by, metropolis, update_bits
+from bmfjax.kernels.boolean.bits import gibbs as gibbs_update
 from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import ErrorCounts, FlipRatePrior, both_rates
 from bmfjax.kernels.boolean.words import (
     PackedData,
     blocks_of_lines,
     count_bits,
+    pack_last_axis,
     packed_data,
     unpack_last_axis,
 )
@@ -189,6 +191,11 @@ def log_joint(density: DeepDensity, position: dict, data: PackedData) -> jax.Arr
     return _log_joint(density, position, data, counts)
 
 
+def errors_of(density: DeepDensity, position: dict, data: PackedData, number: int):
+    """Return the `ErrorCounts` of a layer's data, and the number of its errors."""
+    return gibbs.product_errors(*layer(number, density, position, data))
+
+
 def _errors(one: Layer) -> ErrorCounts:
     """Count the wrong and right entries of a layer's data."""
     return gibbs.product_errors(*one)[0]
@@ -228,6 +235,21 @@ def sweep(
         position |= renamed(density, number, drawn)
         counts, errors = (*counts, of_layer), (*errors, wrong)
     return position, counts, errors
+
+
+def usage_sweep(key, density: DeepDensity, position, data: PackedData) -> dict:
+    """Draw the usage of every layer once by Gibbs, all else given; return the position."""
+    position = dict(position)
+    for number in range(1, len(density.ranks) + 1):
+        one, own, lines = layer(number, density, position, data)
+        odds = boolean.log_odds("usage", one, own, lines)
+        key_layer, weights = random.fold_in(key, number), flip_rates.weights(own["flip_rate"])
+        drawn, _ = update_bits(
+            key_layer, own["usage"], own["basis"], lines.by_row, density.shape[0], odds, weights,
+            gibbs_update,
+        )  # fmt: skip
+        position[f"usage_{number}"] = drawn
+    return position
 
 
 def reconstruction(density: DeepDensity, position: dict) -> jax.Array:
@@ -404,6 +426,34 @@ def draw_prior(key, density: DeepDensity, data: PackedData) -> dict:
         one = layer(number, density, position, data)
         drawn = boolean.draw_prior(random.fold_in(key, number), one.density, one.data)
         position |= renamed(density, number, drawn)
+    return position
+
+
+def position_from(density: DeepDensity, data: PackedData, given: dict) -> dict:
+    """Return the position with given bits of the first layer, and whatever else is given.
+
+    `given` has `usage_1` (rows, rank) and `basis_1` (columns, rank), zeros and ones. A factor of a
+    layer above starts as a copy of one below. Densities and flip rates follow from the bits.
+    """
+    top, bits = len(density.ranks), {}
+    for number, rank in enumerate(density.ranks, 1):
+        if number > 1:
+            below = bits[f"usage_{number - 1}"]
+            copied = np.arange(rank) % below.shape[1]
+            same = np.arange(below.shape[1])[:, None] == copied
+            bits |= {f"usage_{number}": below[:, copied], f"basis_{number}": same}
+        own = (f"usage_{number}", f"basis_{number}")
+        bits |= {n: jnp.asarray(given[n]) > 0.5 for n in own if n in given}
+    position = {n: pack_last_axis(b.T) for n, b in bits.items()}
+    for number in range(1, top + 1):
+        one_rate = _of_layer(density.flip_rate, FlipRatePrior, number)
+        position[f"flip_rate_{number}"] = flip_rates.start_rate(one_rate)
+    for number in range(1, top + 1):
+        one, _, own_data = layer(number, density, position, data)
+        names = sites(density, number)
+        known = {n: given[name] for n, name in names.items() if name in given}
+        known |= {n: bits[names[n]] for n in ("usage", "basis")}
+        position |= renamed(density, number, gibbs.start_from(one, own_data, known))
     return position
 
 

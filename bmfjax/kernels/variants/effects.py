@@ -201,6 +201,26 @@ def random_position(key, shape, rank, effects):
     return position
 
 
+def position_from(given, *, shape, effects) -> dict:
+    """Return the position with given factors, and whatever else is given.
+
+    Densities follow from the bits, and effects start at zero, unless they are given too.
+    """
+    position = {}
+    for side, size in zip(SIDES, shape, strict=True):
+        name = FACTORS[side]
+        if name in given:
+            position[name] = (jnp.asarray(given[name]) > 0.5).astype(jnp.int32)
+            position[name + "_density"] = (position[name].sum(0) + 1.0) / (size + 2.0)
+            position["dispersion"] = jnp.asarray(1.0)
+        if effects:
+            position[side + "_effect"] = jnp.zeros(size)
+            position[side + "_precision"] = jnp.ones(())
+            position["intercept"] = jnp.zeros(())
+    rest = {n: jnp.asarray(v) for n, v in given.items() if n not in FACTORS.values()}
+    return position | rest
+
+
 # ---- the density --------------------------------------------------------------------------------
 
 

@@ -31,12 +31,14 @@ from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean.bits import Lines, update_bits
 from bmfjax.kernels.boolean.density import (
     BitPrior,
+    BooleanDensity,
     draw_density,
     draw_prior_of,
     log_odds,
     log_prior_of,
     orientations,
 )
+from bmfjax.kernels.boolean.gibbs import start_from
 from bmfjax.kernels.boolean.words import PackedData, packed_data
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.variants.scores import ScoreWeights, score_basis, score_counts, score_usage
@@ -85,11 +87,14 @@ def hamming_data(matrix: BinaryMatrix, usage_log_odds=None, basis_log_odds=None)
     >>> hamming_data(BinaryMatrix([[1, 0, 1]])).by_row.observed.tolist()
     [[[7]]]
     """
-    data = packed_data(matrix, usage_log_odds, basis_log_odds)
+    return with_mask(packed_data(matrix, usage_log_odds, basis_log_odds), matrix.shape)
+
+
+def with_mask(data: PackedData, shape) -> PackedData:
+    """Return the data with a mask of observed entries, if they have none: all of them."""
     if data.by_row.observed is not None:
         return data
-
-    full = packed_data(BinaryMatrix(np.ones(matrix.shape, bool)))
+    full = packed_data(BinaryMatrix(np.ones(shape, bool)))
     return data._replace(
         by_row=data.by_row._replace(observed=full.by_row.ones),
         by_column=data.by_column._replace(observed=full.by_column.ones),
@@ -130,16 +135,47 @@ def hamming_machine(density: HammingDensity, *, initial: Callable | None = None)
 
     def step(key, state, data, inverse_temperature=1.0):
         position, counts = sweep(key, density, state.position, data, inverse_temperature)
-        likelihood = _log_likelihood(position["dispersion"], counts)
-        joint = likelihood + log_prior(density, position, data)
-        rank = density.rank
-        info = HammingInfo(joint, likelihood, jnp.sum(counts[:rank]), counts[rank])
-        return State(position), info
+        return State(position), _info(density, position, data, counts)
 
     def observe(state, info):
         return dict(state.position) | info._asdict()
 
     return Algorithm(init_from(initial), step, observe)
+
+
+def _info(density, position, data, counts) -> HammingInfo:
+    likelihood = _log_likelihood(position["dispersion"], counts)
+    joint = likelihood + log_prior(density, position, data)
+    rank = density.rank
+    return HammingInfo(joint, likelihood, jnp.sum(counts[:rank]), counts[rank])
+
+
+def info_of(density: HammingDensity, position, data: PackedData) -> HammingInfo:
+    """Return the statistics of a position, from the position alone."""
+
+    def keep(key, lines: Lines, partner, weights):
+        return lines.bits, score_counts(lines, partner)
+
+    odds = jnp.zeros((density.rank, 1))
+    _, counts = update_bits(
+        random.key(0), position["basis"], position["usage"], data.by_column, density.shape[1],
+        odds, None, keep,
+    )  # fmt: skip
+    return _info(density, position, data, jnp.sum(counts, axis=0))
+
+
+def position_from(density: HammingDensity, data: PackedData, given: dict) -> dict:
+    """Return the position with given factors, and whatever else is given.
+
+    `given` has `usage` (rows, rank) and `basis` (columns, rank), zeros and ones. Densities follow
+    from these; a learned dispersion starts at 1.
+    """
+    one = BooleanDensity(density.shape, density.rank, density.usage, density.basis)
+    position = start_from(one, data, given)
+    del position["flip_rate"]
+    start = density.dispersion.value
+    start = given.get("dispersion", 1.0) if start is None else start
+    return position | {"dispersion": jnp.asarray(start, jnp.result_type(float))}
 
 
 def sweep(key, density: HammingDensity, position, data: PackedData, inverse_temperature):
@@ -167,18 +203,7 @@ def sweep(key, density: HammingDensity, position, data: PackedData, inverse_temp
 def log_likelihood(density: HammingDensity) -> Callable:
     """Build ``log_likelihood(state, data)``, untempered, for `bmfjax.kernels.tempering`."""
 
-    def of_state(state: State, data: PackedData) -> jax.Array:
-        def keep(key, lines: Lines, partner, weights):
-            return lines.bits, score_counts(lines, partner)
-
-        words, other = (state.position[n] for n in ("basis", "usage"))
-        odds = jnp.zeros((density.rank, 1))
-        _, counts = update_bits(
-            random.key(0), words, other, data.by_column, density.shape[1], odds, None, keep
-        )
-        return _log_likelihood(state.position["dispersion"], jnp.sum(counts, axis=0))
-
-    return of_state
+    return lambda state, data: info_of(density, state.position, data).log_likelihood
 
 
 def log_prior(density: HammingDensity, position, data) -> jax.Array:
@@ -205,6 +230,11 @@ def rows_as_codes(key, density: HammingDensity, data: PackedData) -> dict:
     chosen = random.choice(key_rows, rows, (rank,), replace=rank > rows)
     words = data.by_row.ones.reshape(-1, data.by_row.ones.shape[-1])
     return draw_prior(key_rest, density, data) | {"basis": words[chosen]}
+
+
+def score_weights(dispersion, rank) -> ScoreWeights:
+    """Return the log likelihoods of an entry by its score."""
+    return ScoreWeights(_log_likelihoods(dispersion, rank))
 
 
 def _log_likelihoods(dispersion, rank):

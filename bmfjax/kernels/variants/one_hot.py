@@ -34,6 +34,7 @@ from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import draw_choice, gibbs, update_bits
 from bmfjax.kernels.boolean.density import (
     BitPrior,
+    BooleanDensity,
     draw_density,
     draw_prior_of,
     log_odds,
@@ -45,6 +46,7 @@ from bmfjax.kernels.boolean.gibbs import (
     error_counts,
     observed_state,
     product_errors,
+    start_from,
 )
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, packed_data
 
@@ -98,11 +100,15 @@ def one_hot_data(matrix: BinaryMatrix, weights=None, basis_log_odds=None) -> One
     >>> one_hot_data(BinaryMatrix([[1, 0], [0, 1]]), [0.5, 0.5]).log_weights.shape
     (2, 1)
     """
-    if weights is not None:
-        with np.errstate(divide="ignore"):
-            table = np.log(np.atleast_2d(np.asarray(weights, float))).T
-        weights = jnp.asarray(table, jnp.result_type(float))
-    return OneHotData(packed_data(matrix, basis_log_odds=basis_log_odds), weights)
+    log_weights = None if weights is None else log_weights_of(weights)
+    return OneHotData(packed_data(matrix, basis_log_odds=basis_log_odds), log_weights)
+
+
+def log_weights_of(weights) -> jax.Array:
+    """Return the logarithms of known weights (rank,) or (rows, rank): (rank, 1) or (rank, rows)."""
+    with np.errstate(divide="ignore"):
+        table = np.log(np.atleast_2d(np.asarray(weights, float))).T
+    return jnp.asarray(table, jnp.result_type(float))
 
 
 def one_hot_machine(density: OneHotDensity, *, initial: Callable | None = None) -> Algorithm:
@@ -137,11 +143,40 @@ def one_hot_machine(density: OneHotDensity, *, initial: Callable | None = None) 
 
     def step(key, state, data, inverse_temperature=1.0):
         position, counts, errors = sweep(key, density, state.position, data, inverse_temperature)
-        likelihood = flip_rates.log_likelihood(position["flip_rate"], counts)
-        joint = likelihood + log_prior(density, position, data)
-        return State(position), OrMachineInfo(joint, likelihood, errors, {})
+        return State(position), _info(density, position, data, counts, errors)
 
     return Algorithm(init_from(initial), step, observed_state)
+
+
+def _info(density, position, data, counts, errors):
+    likelihood = flip_rates.log_likelihood(position["flip_rate"], counts)
+    joint = likelihood + log_prior(density, position, data)
+    return OrMachineInfo(joint, likelihood, errors, {})
+
+
+def info_of(density: OneHotDensity, position, data: OneHotData) -> OrMachineInfo:
+    """Return the statistics of a position, from the position alone."""
+    factors = position | {"usage": members(position["cluster"], density.rank)}
+    return _info(density, position, data, *product_errors(density, factors, data.packed))
+
+
+def position_from(density: OneHotDensity, data: OneHotData, given: dict) -> dict:
+    """Return the position with given codes, and whatever else is given.
+
+    `given` has `basis` (columns, rank), zeros and ones, and `cluster` (rows,). Weights, densities
+    and flip rates follow from these.
+    """
+    cluster = jnp.asarray(given["cluster"], jnp.int32)
+    bits = cluster[:, None] == jnp.arange(density.rank)
+    one = BooleanDensity(
+        density.shape, density.rank, BitPrior(beta=None), density.basis, density.flip_rate
+    )
+    position = start_from(one, data.packed, {**given, "usage": bits})
+    del position["usage"]
+    if density.concentration is not None:
+        total = jnp.sum(bits, axis=0) + jnp.asarray(density.concentration)
+        position["weights"] = jnp.asarray(given.get("weights", total / jnp.sum(total)))
+    return position | {"cluster": cluster}
 
 
 def sweep(key, density: OneHotDensity, position, data: OneHotData, inverse_temperature):
@@ -209,10 +244,7 @@ def log_likelihood(density: OneHotDensity) -> Callable:
     """Build ``log_likelihood(state, data)``, untempered, for `bmfjax.kernels.tempering`."""
 
     def of_state(state: State, data: OneHotData) -> jax.Array:
-        position = state.position
-        factors = position | {"usage": members(position["cluster"], density.rank)}
-        counts, _ = product_errors(density, factors, data.packed)
-        return flip_rates.log_likelihood(position["flip_rate"], counts)
+        return info_of(density, state.position, data).log_likelihood
 
     return of_state
 

@@ -1,0 +1,1018 @@
+"""Variants of the Boolean model: row and column effects, layers, and one factor a row.
+
+Each has a likelihood or a prior of its own, and is a model of its own. Factors are bits as those of
+"ormachine", and fits have what its fits have. Chains start from the prior, annealed, or from layers
+that are found one after the other. Chains that disagree go on at several temperatures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import numpy as np
+from scipy.special import expit
+
+from bmfjax import models, verdict
+from bmfjax.data import InputError, checks
+from bmfjax.data.blocks import spaced
+from bmfjax.diagnostics import Binarized, agreement, align, expected_loss, share_agreeing
+from bmfjax.families.base import (
+    FACTORS,
+    Chains,
+    Family,
+    Flag,
+    Prior,
+    Request,
+    Sampler,
+    after_warmup,
+    annealed_options,
+    check_memory,
+    digest,
+    gamma_pair,
+    make_fit,
+    matched_rows,
+    most_probable,
+    positive_prior,
+    settings_text,
+    thinning,
+    what_was_tried,
+)
+from bmfjax.families.boolean import (
+    LOWEST,
+    LOWEST_FOR,
+    MAX_KEPT,
+    STAGE_STREAM,
+    STAGE_WARMUP,
+    Boolean,
+    BooleanFit,
+    agreement_of,
+    align_packed,
+    given_bits,
+    position_of,
+)
+from bmfjax.families.logistic import ExactLogisticFit
+from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, tile_fit
+from bmfjax.infer import ChainRun, DeepOrMachineGibbs, EffectsGibbs, HammingGibbs, OneHotGibbs
+from bmfjax.infer.new_rows import (
+    MAX_RANK,
+    cells_by_sets,
+    chance_by_codes,
+    drawn_with_effects,
+    layered_bits,
+    look_at_cells,
+    look_at_usage,
+    one_of_each,
+    sampled_layers,
+    usage_by_codes,
+    usage_by_sets,
+)
+from bmfjax.kernels.ladders import geometric_ladder
+from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.models.deep_ormachine import of_layers
+from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior.packed import PackedDraws, as_packed
+from bmfjax.posterior.selection import MAX_ENTRIES, informed, sampled_positions
+from bmfjax.report import facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import modes, spread
+from bmfjax.report.factors import UNIT, code_card, factors
+from bmfjax.report.layers import layers_section
+from bmfjax.report.overview import linked, matrix
+from bmfjax.report.plots import traces
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.result import Fit, Layer
+
+#: Steps before draws are kept of a run that finds its own warm-up: annealed, and from a start.
+ANNEAL, SETTLE = 500, 100
+#: Temperatures of chains that disagree: how many, and the hottest.
+LADDER = (4, 0.2)
+#: Sweeps by which each layer is found alone; all layers are joined in four times as many.
+NUM_START = 50
+#: Layers above the first, at most, and draws from which their factors in the data are told.
+MAX_ABOVE, FED_DRAWS = 4, 200
+
+
+# ---- fits ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class VariantFit(BooleanFit):
+    """A fit of a variant: its Boolean factors are those of the draws.
+
+    The most probable factors given the matrix, which "ormachine" searches for, would be those of
+    another model.
+    """
+
+    models = ()
+
+    @classmethod
+    def best_factors(cls, data, usage_draws, basis_draws, anchors=None):
+        """Return rounded means with the lowest expected loss: of every chain, and of all."""
+        probability = products.exceedance(usage_draws, basis_draws, level=0.5)
+        draws, found = (usage_draws, basis_draws), []
+        for axis in [(0, 1)] if usage_draws.shape[0] == 1 else [1, (0, 1)]:
+            means = (f.mean(axis).reshape(-1, *f.shape[2:]) for f in draws)
+            for usage, basis in zip(*means, strict=True):
+                rounded = cls.rounded(usage, basis)
+                found.append(Binarized(*rounded, expected_loss(probability, *rounded)))
+        return min(found, key=lambda one: one.expected_loss), probability
+
+
+EFFECTS_PAGE = Page(
+    facts=(
+        *SAMPLING,
+        functools.partial(facts.mixing, of="log odds"),
+        facts.found,
+        facts.levels,
+        functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
+        facts.replicas,
+    ),
+    sections=(*TILES, *CHAINS_OF_TILES),
+    words=(*WORDS_OF_TILES, words.EFFECT_ON_LOG_ODDS, *DRAWS),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class EffectsFit(VariantFit):
+    """A fit of Boolean factors beside effects of rows and columns on the log odds."""
+
+    models = ("ormachine-effects",)
+    page = EFFECTS_PAGE
+    has_bounded_scores = False
+    dims: ClassVar = {
+        **BooleanFit.dims,
+        "row_effect": ["rows"],
+        "column_effect": ["columns"],
+    }
+
+    def _log_odds(self, i, j) -> np.ndarray:
+        """Return draws (draw of all chains, cell) of the log odds of a one."""
+        return log_odds_of(self.usage_draws, self.basis_draws, self.other_draws, i, j)
+
+    @functools.cached_property
+    def mixing(self):
+        return mixing_of_log_odds(
+            self.data, self.usage_draws, self.basis_draws, self.other_draws, verdict.NUM_ENTRIES
+        )
+
+    def _noisy_probability(self, i, j):
+        every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
+        found = self._cells(*every, ("probability",), 0.9, True)["probability"]
+        return found.reshape(len(i), len(j))
+
+    def _cells(self, i, j, kinds, level, noisy):
+        if not noisy:
+            return super()._cells(i, j, kinds, level, noisy)
+        one = np.concatenate(
+            [
+                expit(self._log_odds(i[some], j[some])).mean(0, dtype=float)
+                for some in cells.blocks(len(i), 4 * self._width())
+            ]
+        )
+        return dict.fromkeys(kinds, one)
+
+    def _log_density(self, i, j, values):
+        return scores.logit_density(values, self._log_odds(i, j))
+
+    def transform(self, new_rows) -> np.ndarray:
+        return self._with_rows(new_rows, 0).usage_draws.mean((0, 1))
+
+    def _with_rows(self, new, seed):
+        new = matched_rows(self, new)
+        drawn = drawn_with_effects(new, as_packed(self.basis_draws), self.other_draws, seed)
+        usage = PackedDraws(drawn.pop("usage"), new.num_rows)
+        others = dict(self.other_draws) | drawn
+        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+
+    def _score_new(self, new, i, j, values, seed):
+        return Fit._score_new(self, new, i, j, values, seed)
+
+
+def log_odds_of(usage, basis, others: Mapping, i, j) -> np.ndarray:
+    """Return draws (draw of all chains, cell) of the log odds of a one, of cells (cell,)."""
+    hit = np.stack(list(cells.boolean_products(as_packed(usage), as_packed(basis), i, j)))
+    flat = {
+        n: others[n].reshape(len(hit), -1)
+        for n in ("intercept", "dispersion", "row_effect", "column_effect")
+    }
+    effects = flat["row_effect"][:, i] + flat["column_effect"][:, j] + flat["intercept"]
+    return effects + np.where(hit, flat["dispersion"], -flat["dispersion"])
+
+
+def mixing_of_log_odds(
+    data, usage, basis, others, number: int, log_odds: Callable = log_odds_of
+) -> verdict.Mixing:
+    """Return R-hat and effective draws of the log odds of up to `number` entries."""
+    i, j = sampled_positions(*informed(data).values(), number)
+    drawn = log_odds(usage, basis, others, i, j)
+    return verdict.mixing_of_entries(drawn.reshape(*usage.shape[:2], -1))
+
+
+def _page_of_flips(*more_facts, sections=(), more_words=()) -> Page:
+    return Page(
+        facts=(
+            *SAMPLING,
+            facts.errors,
+            functools.partial(facts.mixing, of="uncertain entries"),
+            facts.found,
+            *more_facts,
+            facts.uncertain,
+            facts.flip_rates,
+            facts.replicas,
+        ),
+        sections=(*TILES, *sections, *CHAINS_OF_TILES),
+        words=(*WORDS_OF_TILES, *more_words, *DRAWS),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class OneHotFit(VariantFit):
+    """A fit in which every row uses exactly one factor, its code."""
+
+    models = ("one-hot",)
+    page = _page_of_flips(facts.weights)
+    dims: ClassVar = {"weights": ["factor"], "basis_density": ["factor"]}
+
+    @classmethod
+    def rounded(cls, usage, basis):
+        """Return the most probable code of every row, and the nearest codes."""
+        return np.eye(usage.shape[1], dtype=bool)[usage.argmax(1)], basis >= 0.5
+
+    def chance_given(self, usage, chain, draw):
+        # Factors of a row exclude each other.
+        return usage @ np.asarray(self.basis_draws[chain, draw], float).T
+
+    def binarize(self, method: str = "map"):
+        if method != "map":
+            raise InputError(
+                f"method is {method!r}, and in model 'one-hot' a row has exactly one factor, which "
+                "this method does not keep; leave it out"
+            )
+        return self._rounded()
+
+    def _by_sets(self):
+        if "weights" not in self.other_draws:
+            raise InputError(
+                "the weights of the codes were given, and say nothing of new rows; fit with "
+                "learned weights to transform others"
+            )
+        return (
+            self.basis_draws,
+            self.other_draws["flip_rate"],
+            *one_of_each(self.other_draws["weights"]),
+        )
+
+    def transform(self, new_rows) -> np.ndarray:
+        return usage_by_sets(matched_rows(self, new_rows), *self._by_sets())
+
+    def _score_new(self, new, i, j, values, seed):
+        one = cells_by_sets(matched_rows(self, new), *self._by_sets(), i, j)
+        return scores.log_chance(values, one)
+
+
+@dataclass(frozen=True, repr=False)
+class DeepFit(VariantFit):
+    """A fit of layers: the usage of a layer is the data of the next, which is its prior.
+
+    Usage, basis, flip rate and tiles are those of the first layer. The sites of others have the
+    number of their layer.
+    """
+
+    models = ("deep-ormachine",)
+    page = _page_of_flips(facts.layers, sections=(layers_section,), more_words=(words.LAYER,))
+    dims: ClassVar = {"basis_density": ["factor"]} | {
+        name: axes
+        for n in range(2, MAX_ABOVE + 2)
+        for name, axes in {
+            f"usage_{n}": ["rows", f"factor_{n}"],
+            f"basis_{n}": ["factor" if n == 2 else f"factor_{n - 1}", f"factor_{n}"],
+            f"usage_density_{n}": [f"factor_{n}"],
+            f"basis_density_{n}": [f"factor_{n}"],
+        }.items()
+    }
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Number of factors of every layer, from the data upwards."""
+        return (self.rank, *self.settings["layers"])
+
+    def layer(self, number: int) -> Layer:
+        checks.whole("the number of the layer", number, 1, len(self.ranks))
+        if number == 1:
+            return Layer(self.usage, self.basis, self.basis)
+        draws = (self.other_draws[f"{site}_{number}"] for site in FACTORS)
+        means = (d.mean((0, 1), dtype=float) for d in draws)
+        return Layer(*means, self._fed_forward(number))
+
+    def _fed_forward(self, number) -> np.ndarray:
+        """Return how likely a column is in a factor of a layer, as it appears in the data."""
+        chains, kept = self.usage_draws.shape[:2]
+        chosen = spaced(chains * kept, FED_DRAWS, down=True)
+        total = np.zeros((self.data.num_columns, self.ranks[number - 1]))
+        for c in chosen:
+            at = divmod(int(c), kept)
+            product = self.other_draws[f"basis_{number}"][at]
+            for below in range(number - 1, 1, -1):
+                product = self.other_draws[f"basis_{below}"][at].astype(int) @ product > 0
+            total += np.asarray(self.basis_draws[at], int) @ product.astype(int) > 0
+        return total / len(chosen)
+
+    @property
+    def _density_of_top(self):
+        name = f"usage_density_{len(self.ranks)}"
+        if name not in self.other_draws:
+            raise InputError(
+                "the prior of the usage was given and no density was learned, so that it says "
+                "nothing of new rows; fit with a learned density to transform others"
+            )
+        return self.other_draws[name]
+
+    def _of_new(self, new, by_sets, look) -> np.ndarray:
+        """Sum over the sets of factors where there are few, else draw the usage of all layers."""
+        numbers = range(2, len(self.ranks) + 1)
+        top = self._density_of_top
+        if max(self.ranks) <= MAX_RANK:
+            above = (
+                [self.other_draws[f"{s}_{n}"] for n in numbers] for s in ("basis", "flip_rate")
+            )
+            sets = layered_bits(*above, top)
+            return by_sets(new, self.basis_draws, self.other_draws["flip_rate"], *sets)
+        draws = {"basis_1": self.basis_draws, "flip_rate_1": self.other_draws["flip_rate"]}
+        draws |= {f"{s}_{n}": self.other_draws[f"{s}_{n}"] for n in numbers for s in OF_LAYER}
+        draws["usage_density"] = top
+        flat = {n: (as_packed(v).words if n.startswith("basis") else v) for n, v in draws.items()}
+        flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in flat.items()}
+        return sampled_layers(new, self.ranks, flat, look).T
+
+    def transform(self, new_rows) -> np.ndarray:
+        new = matched_rows(self, new_rows)
+        return self._of_new(new, usage_by_sets, look_at_usage(new.num_rows))
+
+    def _score_new(self, new, i, j, values, seed):
+        new = matched_rows(self, new)
+        by_sets = functools.partial(cells_by_sets, i=i, j=j)
+        one = self._of_new(new, by_sets, look_at_cells(new.shape, i, j))
+        return scores.log_chance(values, one)
+
+
+HAMMING_PAGE = Page(
+    facts=(
+        *SAMPLING,
+        functools.partial(facts.mixing, of="log odds"),
+        facts.found,
+        facts.hamming_dispersion,
+        facts.replicas,
+    ),
+    sections=(
+        functools.partial(
+            matrix,
+            shown="probability of a one",
+            moments=functools.partial(linked, link=expit),
+        ),
+        functools.partial(
+            factors,
+            note="A factor is a code: a row that uses it is pulled to the ones and to the zeros of "
+            "the code. The bar is the probability that the code has a one in a column, followed by "
+            "its standard deviation.",
+            card=code_card,
+            shades=UNIT,
+        ),
+        traces,
+        functools.partial(
+            agreement_section,
+            first="Log odds do not depend on the order of the factors and are what counts first.",
+        ),
+        modes,
+        spread,
+    ),
+    words=(*words.IN_UNIT, words.CODE, words.PROBABILITY_OF_ONE_DRAWN, *DRAWS),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class HammingFit(ExactLogisticFit):
+    """A fit of codes to which rows are pulled; the log odds are a product of bits and signs."""
+
+    models = ("hamming",)
+    page = HAMMING_PAGE
+    dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
+    is_boolean = True
+    is_signed = False
+
+    @staticmethod
+    def _as_kept(draws):
+        return PackedDraws.pack(draws)
+
+    def product_draws(self, rows, columns):
+        usage, basis = (
+            f.lines(np.asarray(at))
+            for f, at in ((self.usage_draws, rows), (self.basis_draws, columns))
+        )
+        size = np.asarray(self.other_draws["dispersion"], np.float32)[..., None, None]
+        return usage * size, np.where(basis, np.float32(1), np.float32(-1))
+
+    def log_odds(self, i, j):
+        return log_odds_of_codes(self.usage_draws, self.basis_draws, self.other_draws, i, j)
+
+    @functools.cached_property
+    def mixing(self):
+        return mixing_of_log_odds(
+            self.data, self.usage_draws, self.basis_draws, self.other_draws, verdict.NUM_ENTRIES,
+            log_odds_of_codes,
+        )  # fmt: skip
+
+    def chance_given(self, usage, chain, draw):
+        """Return the probability of a one given usages (rows, rank) of 0 and 1, of one draw."""
+        signs = np.where(self.basis_draws[chain, draw], 1.0, -1.0)
+        return expit(float(self.other_draws["dispersion"][chain, draw]) * (usage @ signs.T))
+
+    def _rounded(self):
+        return self.binary.usage, self.binary.basis
+
+    def binarize(self, method: str = "map"):
+        if method != "map":
+            raise InputError(
+                f"method is {method!r}, which is of Boolean products, and those of model 'hamming' "
+                "are log odds; leave it out"
+            )
+        return self._rounded()
+
+    def _tiles(self, fdr, members):
+        raise InputError(
+            "model 'hamming' has no tiles: the zeros of a factor's code count as its ones do; use "
+            "summary(), or fit model 'ormachine'"
+        )
+
+    def _table(self):
+        u, v = self._rounded()
+        sd = np.concatenate([self.usage_sd, self.basis_sd]).mean(0)
+        return [
+            {
+                "factor": k + 1,
+                "rows": int(u[:, k].sum()),
+                "columns": int(v[:, k].sum()),
+                "agreement": float(self.agreement[k]),
+                "sd": float(sd[k]),
+            }
+            for k in range(self.rank)
+        ]
+
+    @classmethod
+    def rounded(cls, usage, basis) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Boolean factors nearest to means of bits."""
+        return usage >= 0.5, basis >= 0.5
+
+    def _judged_alone(self, what):
+        means = (f.mean((0, 1)) for f in (self.usage_draws, self.basis_draws))
+        found = dataclasses.replace(self, binary=Binarized(*self.rounded(*means), float("nan")))
+        return super(HammingFit, found)._judged_alone(what)
+
+    def transform(self, new_rows) -> np.ndarray:
+        return usage_by_codes(matched_rows(self, new_rows), self.basis_draws, self.other_draws)
+
+    def _score_new(self, new, i, j, values, seed):
+        new = matched_rows(self, new)
+        one = chance_by_codes(new, self.basis_draws, self.other_draws, i, j)
+        return scores.log_chance(values, one)
+
+
+def log_odds_of_codes(usage, basis, others: Mapping, i, j) -> np.ndarray:
+    """Return draws (draw of all chains, cell) of the log odds of a one, of the Hamming machine."""
+    chains, kept = usage.shape[:2]
+    out = np.empty((chains * kept, len(i)), np.float32)
+    for at, one in enumerate(out):
+        draw = divmod(at, kept)
+        signs = np.where(basis[draw], np.float32(1), np.float32(-1))
+        np.einsum("ik,ik->i", usage[draw][i].astype(np.float32), signs[j], out=one)
+    return out * others["dispersion"].reshape(-1, 1)
+
+
+#: Sites of a layer above the first that new rows depend on.
+OF_LAYER = ("basis", "flip_rate")
+
+
+# ---- families ------------------------------------------------------------------------------------
+
+
+class Variant(Family):
+    """What the families of the variants have in common."""
+
+    #: The class of the fits, and the function of `bmfjax.models`.
+    fits: ClassVar[type[VariantFit]]
+    model: ClassVar
+
+    def arguments(self, request: Request) -> dict:
+        """Return keyword arguments of the model, without rank and shape, from the priors."""
+        raise NotImplementedError
+
+    def bound(self, request: Request, arguments: Mapping, options: Mapping):
+        """Return the algorithm and its data."""
+        model = functools.partial(type(self).model, **self.sizes(request), **arguments)
+        return request.made_by.make(model, **options).bind_packed(request.data)
+
+    def sizes(self, request: Request) -> dict:
+        """Return the arguments of the model that say how large the factors are."""
+        return {"rank": int(request.rank)}
+
+    def more_settings(self, request: Request) -> dict:
+        """Return further settings of the fit."""
+        return {}
+
+    def more_trace(self, request: Request) -> tuple[str, ...]:
+        """Return scalars that are traced beside those of the sampler."""
+        return ()
+
+    def sites(self, request: Request, arguments: Mapping) -> tuple[str, ...]:
+        """Return the sites of a draw that are kept."""
+        raise NotImplementedError
+
+    def given(self, request: Request) -> dict | None:
+        """Return the start that was given by the names of the model, or None."""
+        return given_bits(request)
+
+    def bytes_a_draw(self, request: Request) -> int:
+        """Return the bytes of one kept draw of a chain."""
+        return int(request.rank) * sum(request.data.shape) // 8 + 8 * int(request.rank)
+
+    def chains(self, request: Request) -> Chains:
+        check_memory(request.data, *self._need(request))
+        arguments, start = self.arguments(request), self.given(request)
+        options, hotter = self._options(request)
+
+        def next_stage(run):
+            number = len(hotter["inverse_temperatures"])
+            return self._chains(
+                request, arguments, hotter, "where chains that disagreed had come",
+                lambda resume: position_of(run.state),
+                num_warmup=hotter["num_anneal"] + hotter["num_adapt"],
+                phase=f"sampling at {number} temperatures",
+                stream=STAGE_STREAM,
+            )  # fmt: skip
+
+        def first(resume):
+            if start is None:
+                return None
+            bound = self.bound(request, arguments, options)
+            return request.every_chain(jax.device_get(bound.unconstrain(start)))
+
+        return self._chains(
+            request, arguments, options, self._start_text(start, options), first,
+            num_warmup=request.warmup(self._adapted(request)),
+            next_stage=None if hotter is None else next_stage,
+            more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
+        )  # fmt: skip
+
+    def _chains(self, request, arguments, options, init, start, more=None, **of_stage) -> Chains:
+        bound = self.bound(request, arguments, options)
+        bytes_a_draw = request.num_chains * self.bytes_a_draw(request)
+        every, most_kept = thinning(bytes_a_draw, request.most_samples, MAX_KEPT)
+        tempered = OBSERVED if options.get("inverse_temperatures") is not None else ()
+        return Chains(
+            bound.algorithm,
+            bound.data,
+            request.settings(
+                priors={n: _told(p) for n, p in arguments.items()},
+                init=init,
+                thinning=every,
+                sampler_options={n: str(v) for n, v in options.items()},
+                **self.more_settings(request),
+                **(more or {}),
+            ),
+            sites=self.sites(request, arguments),
+            trace=(*request.made_by.trace, *self.more_trace(request), *tempered),
+            thinning=(every, most_kept),
+            num_samples=request.most_samples,
+            start=start,
+            looks=request.looks,
+            **of_stage,
+        )
+
+    def _adapted(self, request) -> int:
+        """Return the steps before draws are kept, of a run that may count draws as warm-up."""
+        return ANNEAL if self._from_prior(request) else SETTLE
+
+    def _from_prior(self, request) -> bool:
+        return request.init is None
+
+    def _options(self, request) -> tuple[dict, dict | None]:
+        """Return the options, and those of chains that go on where the first ones disagree."""
+        given = request.read_options()
+        options, from_prior = dict(given), self._from_prior(request)
+        if from_prior:
+            data = request.data
+            observed = data.num_rows * data.num_columns - data.num_missing
+            options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
+        warmup = request.warmup(self._adapted(request))
+        options = annealed_options(request, options, from_prior, warmup)
+        if not request.is_auto or "inverse_temperatures" in given:
+            return options, None
+        warmup = STAGE_WARMUP * int(request.rank)
+        heated = warmup // 2 if request.init is None else 0
+        number, hottest = LADDER
+        return options, options | {
+            "inverse_temperatures": geometric_ladder(hottest, number),
+            "num_anneal": heated,
+            "num_adapt": warmup - heated,
+        }
+
+    def _start_text(self, start, options) -> str:
+        if start is not None:
+            return digest(start)
+        return "annealed from the prior" if options["num_anneal"] else "the prior"
+
+    def _need(self, request) -> tuple[float, str]:
+        """Return the bytes an entry that the model takes, and why."""
+        return 1.0, "both orientations of the matrix are kept as packed words"
+
+    def product_draws(self, request, drawn):
+        sides = zip(FACTORS, request.data.shape, strict=True)
+        return tuple(PackedDraws(drawn[name], size) for name, size in sides)
+
+    def aligned_sites(self, request, drawn: dict, aligned, pivot) -> tuple[dict, dict]:
+        """Return the other sites with their factors in the order of `aligned`, and figures."""
+        moved = {n: self.fits.in_order(n, v, aligned.permutation) for n, v in drawn.items()}
+        return moved, {}
+
+    def aligned(self, request, run, trace):
+        """Return the aligned factors, the other sites in their order, and figures."""
+        drawn, pivot = run.draws(), most_probable(run, trace)
+        aligned = align_packed(*self.product_draws(request, drawn), pivot)
+        others = {n: v for n, v in drawn.items() if n not in FACTORS}
+        return aligned, *self.aligned_sites(request, others, aligned, pivot)
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
+        trace = run.trace()
+        aligned, others, figures = self.aligned(request, run, trace)
+        best, binary = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1))), None
+        if request.data.num_rows * request.data.num_columns > MAX_ENTRIES:  # too large to be formed
+            means = (f.mean(1)[best] for f in (aligned.usage, aligned.basis))
+            binary = Binarized(*self.fits.rounded(*means), float("nan"))
+        return tile_fit(
+            self.fits, request, chains, run, aligned, agreement_of(aligned), trace, others,
+            binary=binary, figures=figures,
+        )  # fmt: skip
+
+
+def beta_pair(name, value) -> list[float]:
+    """Return both parameters of a Beta prior, checked."""
+    try:
+        pair = [checks.positive(f"prior {name!r}", v, "number") for v in value]
+    except TypeError:
+        pair = []
+    if len(pair) != 2:
+        raise InputError(f"prior {name!r} is {value!r}; give both parameters of a Beta prior")
+    return pair
+
+
+class Effects(Variant):
+    """Boolean factors beside effects of rows and columns."""
+
+    fits, model = EffectsFit, models.ormachine_effects
+    models: ClassVar = {
+        "ormachine-effects": "Boolean factors, and effects of rows and columns on the log odds of "
+        "a one, see `bmfjax.models.ormachine_effects`; for rows and columns that differ in how "
+        "many ones they have"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            EffectsGibbs, True, ("log_joint", "dispersion"),
+            "exact, over the observed entries only (`bmfjax.infer.EffectsGibbs`)",
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "effect_precision": Prior(
+            "shape and rate of the Gamma prior of the precisions of row and column effects; "
+            "default 1 and 1",
+            None,
+            gamma_pair,
+        ),
+        "intercept_sd": Prior(
+            "standard deviation of the intercept", 10.0, positive_prior("standard deviation")
+        ),
+        "dispersion_rate": Prior(
+            "rate of the exponential prior of the dispersion, half of what a factor adds to the "
+            "log odds of its entries",
+            1.0,
+            positive_prior("rate"),
+        ),
+        "density": Prior(
+            "parameters of the Beta prior of every factor's densities; default 1 and 1",
+            None,
+            beta_pair,
+        ),
+    }
+
+    def arguments(self, request):
+        given = request.read_priors()
+        return {
+            "precision_prior": tuple(given["effect_precision"] or (1.0, 1.0)),
+            "intercept_sd": given["intercept_sd"],
+            "dispersion_rate": given["dispersion_rate"],
+            "density_prior": tuple(given["density"] or (1.0, 1.0)),
+        }
+
+    def bound(self, request, arguments, options):
+        model = functools.partial(
+            models.ormachine_effects,
+            shape=request.data.shape, **self.sizes(request), **arguments,
+        )  # fmt: skip
+        return request.made_by.make(model, **options).bind_matrix(request.data)
+
+    def sites(self, request, arguments):
+        return (
+            *FACTORS, "usage_density", "basis_density", "dispersion", "intercept",
+            "row_effect", "column_effect", "row_precision", "column_precision",
+        )  # fmt: skip
+
+    def bytes_a_draw(self, request):
+        return super().bytes_a_draw(request) + 4 * sum(request.data.shape)
+
+    def _need(self, request):
+        # Lists of the entries by row and by column; of every replica a few numbers an entry.
+        replicas = request.num_chains * LADDER[0]
+        return 16.0 + 16.0 * replicas, "the model with effects lists the observed entries"
+
+    def mixing(self, request, drawn, number):
+        return mixing_of_log_odds(request.data, *self.product_draws(request, drawn), drawn, number)
+
+
+class OneHot(Variant):
+    """Boolean factors of which a row has exactly one."""
+
+    fits, model = OneHotFit, models.one_hot_machine
+    models: ClassVar = {
+        "one-hot": "Boolean factors of which every row has exactly one, so that they cluster the "
+        "rows; observed with flips, see `bmfjax.models.one_hot_machine`"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            OneHotGibbs, True, ("log_joint", "errors", "dispersion"),
+            "exact, on packed words (`bmfjax.infer.OneHotGibbs`)",
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "weights": Prior(
+            "prior of the shares of the factors: a `numpyro.distributions.Dirichlet` (default a "
+            "flat one), or probabilities (rank,) or (rows, rank) that fix them"
+        ),
+        "basis": Boolean.priors["basis"]._replace(about=Boolean.priors["usage"].about.replace(
+            "every factor's usage", "every factor's basis")),
+        "flip_rate": Boolean.priors["flip_rate"],
+        "num_rates": Boolean.priors["num_rates"],
+    }  # fmt: skip
+    flags = Boolean.flags
+
+    def arguments(self, request):
+        given = request.read_priors()
+        return {
+            "cluster_prior": given["weights"],
+            "basis_prior": given["basis"],
+            "flip_rate": given["flip_rate"],
+            "num_rates": given["num_rates"],
+        }
+
+    def sites(self, request, arguments):
+        learned = {"weights": "cluster_prior", "basis_density": "basis_prior"}
+        return (*FACTORS, "flip_rate", *(n for n, p in learned.items() if _learned(arguments[p])))
+
+    def given(self, request):
+        start = given_bits(request)
+        if start is None:
+            return None
+        if (start["usage"].sum(1) != 1).any():
+            raise InputError(
+                "init 'usage' has a row without exactly one factor, which every row has in model "
+                "'one-hot'; give one a row"
+            )
+        return {"cluster": start["usage"].argmax(1), "basis": start["basis"]}
+
+
+def _layers(name, value) -> list[int]:
+    """Return the number of factors of each layer above the first, checked."""
+    given = [value] if isinstance(value, int | np.integer) else value
+    if isinstance(given, str) or not hasattr(given, "__len__") or not 1 <= len(given) <= MAX_ABOVE:
+        raise InputError(
+            f"prior {name!r} is {value!r}; give the number of factors of every layer above the "
+            f"first, at least one and at most {MAX_ABOVE} numbers, or choose model 'ormachine'"
+        )
+    return [checks.whole(f"a number in {name}", rank) for rank in given]
+
+
+class Deep(Variant):
+    """Layers of Boolean factors."""
+
+    fits, model = DeepFit, models.deep_ormachine
+    models: ClassVar = {
+        "deep-ormachine": "layers of Boolean factors: which factors a row uses is the Boolean "
+        "product of further factors, observed with flips (Rukat, Holmes, Titsias, Yau 2017), see "
+        "`bmfjax.models.deep_ormachine`"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            DeepOrMachineGibbs, True, ("log_joint", "errors", "dispersion"),
+            "exact, on packed words (`bmfjax.infer.DeepOrMachineGibbs`)",
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "layers": Prior(
+            "numbers of factors of the layers above the first, from the second upwards; default "
+            "one layer of half the rank",
+            None,
+            _layers,
+        ),
+        "usage": Prior(
+            "prior of the density of every factor's usage in the top layer: a "
+            "`numpyro.distributions.Beta` (default Beta(1, 1)), a number that fixes it, or an "
+            "array of the probability of every bit"
+        ),
+        "basis": Prior("the same of the basis of every layer; an array is of the first"),
+        "flip_rate": Boolean.priors["flip_rate"],
+        "flip_rate_above": Prior(
+            "the same of every layer above the first; Beta(1, 100) expects them to be nearly exact"
+        ),
+        "num_rates": Boolean.priors["num_rates"],
+    }
+    flags = (
+        *Boolean.flags,
+        Flag(
+            "--layers", "factors of the layers above the first, such as 4 2 (one layer of half the "
+            "rank where not given)",
+            priors=lambda value: {"layers": value}, parse={"type": int, "nargs": "+"},
+        ),
+    )  # fmt: skip
+
+    def ranks(self, request) -> tuple[int, ...]:
+        """Return the number of factors of every layer."""
+        given = request.read_priors()["layers"]
+        above = [max(1, int(request.rank) // 2)] if given is None else given
+        return (int(request.rank), *above)
+
+    def sizes(self, request):
+        return {"ranks": self.ranks(request)}
+
+    def arguments(self, request):
+        given = request.read_priors()
+        above = range(2, len(self.ranks(request)) + 1)
+        basis = given["basis"]
+        return {
+            "usage_prior": given["usage"],
+            "basis_prior": {1: basis} if np.ndim(basis) else basis,
+            "flip_rate": {1: given["flip_rate"]} | dict.fromkeys(above, given["flip_rate_above"]),
+            "num_rates": given["num_rates"],
+        }
+
+    def more_settings(self, request):
+        return {"layers": list(self.ranks(request)[1:])}
+
+    def more_trace(self, request):
+        return tuple(f"dispersion_{n}" for n in range(2, len(self.ranks(request)) + 1))
+
+    def sites(self, request, arguments):
+        top = len(self.ranks(request))
+        found = [*FACTORS, "flip_rate"]
+        for n in range(2, top + 1):
+            found += [f"usage_{n}", f"basis_{n}", f"flip_rate_{n}"]
+        basis = of_layers(arguments["basis_prior"], "basis_prior", top)
+        learned = [n for n, prior in basis.items() if _learned(prior)]
+        found += ["basis_density" if n == 1 else f"basis_density_{n}" for n in learned]
+        found += [f"usage_density_{top}"] * _learned(arguments["usage_prior"])
+        return tuple(found)
+
+    def given(self, request):
+        start = given_bits(request)
+        return None if start is None else {f"{n}_1": bits for n, bits in start.items()}
+
+    def bytes_a_draw(self, request):
+        lines = (request.data.num_rows + 32) * sum(self.ranks(request)[1:])
+        return super().bytes_a_draw(request) + lines // 8
+
+    def _from_prior(self, request):
+        return request.init is None and self._num_start(request) == 0
+
+    def _num_start(self, request) -> int:
+        given = (request.sampler_options or {}).get("num_start", NUM_START)
+        return checks.whole("num_start", given, 0)
+
+    def _options(self, request):
+        options, hotter = super()._options(request)
+        started = {"num_start": self._num_start(request)}
+        return options | started, None if hotter is None else hotter | started
+
+    def _start_text(self, start, options):
+        if start is None and options["num_start"]:
+            return "layers found one after the other, then joined"
+        return super()._start_text(start, options)
+
+    def aligned_sites(self, request, drawn, aligned, pivot):
+        packed = {f"{s}_{n}" for s in FACTORS for n in range(2, MAX_ABOVE + 2)}
+        rest = {n: v for n, v in drawn.items() if n not in packed}
+        moved, figures = super().aligned_sites(request, rest, aligned, pivot)
+        drawn, rows = drawn | moved, request.data.num_rows
+        order, ranks = aligned.permutation, self.ranks(request)
+        for n in range(2, len(ranks) + 1):
+            # Factors of the layer below, which this one joins, have their order by now.
+            basis = _unpacked(drawn[f"basis_{n}"], ranks[n - 2])
+            basis = np.take_along_axis(basis, order[..., None], 2)
+            found = align(_unpacked(drawn[f"usage_{n}"], rows), basis, pivot=pivot)
+            order = found.permutation
+            drawn |= {f"usage_{n}": found.usage, f"basis_{n}": found.basis}
+            for name in (f"usage_density_{n}", f"basis_density_{n}"):
+                if name in drawn:
+                    drawn[name] = np.take_along_axis(drawn[name], order, -1)
+            agreeing = agreement(found.usage.mean(1), found.basis.mean(1))
+            number = float("nan") if request.num_chains == 1 else share_agreeing(agreeing)
+            figures[f"factors_agreeing_{n}"] = float(number)
+        return drawn, figures
+
+
+class Hamming(Variant):
+    """Codes to which the rows that use them are pulled."""
+
+    fits, model = HammingFit, models.hamming_machine
+    models: ClassVar = {
+        "hamming": "Boolean factors, each a code: a row is pulled to the ones and to the zeros of "
+        "all codes that it uses, see `bmfjax.models.hamming_machine`"
+    }
+    samplers: ClassVar = {
+        "gibbs": Sampler(
+            HammingGibbs, True, ("log_joint", "errors", "dispersion"),
+            "exact, on packed words (`bmfjax.infer.HammingGibbs`)",
+        ),
+    }  # fmt: skip
+    priors: ClassVar = {
+        "usage": Boolean.priors["usage"],
+        "basis": Boolean.priors["basis"],
+        "dispersion": Prior(
+            "a scalar `numpyro.distributions` prior on [0, inf) of what a code adds to the log "
+            "odds, or a number that fixes it; default Exponential(1)"
+        ),
+    }
+    shares_prior = True
+
+    def arguments(self, request):
+        given = request.read_priors()
+        return {
+            "usage_prior": given["usage"],
+            "basis_prior": given["basis"],
+            "dispersion": given["dispersion"],
+        }
+
+    def sites(self, request, arguments):
+        learned = [n for n in FACTORS if _learned(arguments[f"{n}_prior"])]
+        return (*FACTORS, "dispersion", *(f"{n}_density" for n in learned))
+
+    def _from_prior(self, request):
+        return False  # but with random rows for codes: annealing would forget them
+
+    def _start_text(self, start, options):
+        return "random rows as codes" if start is None else digest(start)
+
+    def mixing(self, request, drawn, number):
+        drawn_bits = self.product_draws(request, drawn)
+        return mixing_of_log_odds(request.data, *drawn_bits, drawn, number, log_odds_of_codes)
+
+    def result(self, request, chains, run):
+        trace = run.trace()
+        aligned, others, _ = self.aligned(request, run, trace)
+        order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
+        usage, basis = (f.reordered(order) for f in (aligned.usage, aligned.basis))
+        agreeing = agreement_of(aligned)
+        binary = HammingFit.rounded(usage.mean(), basis.mean())
+
+        def judge(fit):
+            return verdict.of_chains(
+                fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                exact=True, tried=what_was_tried(request, chains, run),
+            )  # fmt: skip
+
+        return make_fit(
+            HammingFit, request, chains, run,
+            draws={n: HammingFit.in_order(n, v, order) for n, v in others.items()}
+            | {"usage": usage, "basis": basis},
+            trace=trace,
+            agreement=agreeing[order],
+            judge=judge,
+            binary=Binarized(*binary, float("nan")),
+        )  # fmt: skip
+
+
+def _told(prior) -> str | dict:
+    """Return a prior as settings hold it: of layers, that of each."""
+    if isinstance(prior, Mapping):
+        return {str(layer): settings_text(p) for layer, p in prior.items()}
+    return str(prior) if isinstance(prior, tuple) else settings_text(prior)
+
+
+def _unpacked(words, size) -> np.ndarray:
+    """Return bits (chain, draw, size, factor) uint8 of words (chain, draw, factor, words)."""
+    return np.asarray(PackedDraws(words, size)).astype(np.uint8)
+
+
+def _learned(prior) -> bool:
+    return prior is None or hasattr(prior, "arg_constraints")

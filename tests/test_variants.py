@@ -1,0 +1,276 @@
+"""Variants of the Boolean model through `bmfjax.fit`: their posterior, and all that fits have."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_density
+from scipy.special import expit
+
+import bmfjax
+from bmfjax import models
+from bmfjax.cli import main
+from bmfjax.data import InputError
+from bmfjax.diagnostics import posterior_dataset
+from bmfjax.families import ask, variants
+from bmfjax.infer import new_rows
+from tests.test_cells import fit_of
+
+X = np.array([[1, 1, 0], [1, np.nan, 0], [0, 1, 1], [0, np.nan, 1]])
+ROW, COLUMN = np.nonzero(~np.isnan(X))
+QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 1500, "progress": False}
+#: Options of a quick fit of rank 2, and the model that it is of, as a function of nothing.
+VARIANTS = {
+    "ormachine-effects": ({}, functools.partial(models.ormachine_effects, rank=2, shape=X.shape)),
+    "deep-ormachine": (
+        {"priors": {"layers": [1]}, "sampler_options": {"num_start": 0}},
+        functools.partial(models.deep_ormachine, ranks=(2, 1)),
+    ),
+    "one-hot": ({}, functools.partial(models.one_hot_machine, rank=2)),
+    "hamming": ({}, functools.partial(models.hamming_machine, rank=2)),
+}
+EVERY = pytest.mark.parametrize("model", VARIANTS)
+
+
+@functools.cache
+def fitted(model):
+    return bmfjax.fit(X, 2, model=model, seed=1, **VARIANTS[model][0], **QUICK)
+
+
+def observed_one(fit):
+    """The probability that an observation is a one, of every entry."""
+    return fit.probability(noisy=True) if fit.noisy_kinds else fit.probability()
+
+
+def chances(model, sites):
+    """Whether each entry is covered, and the probability of a one: (draw, row, column)."""
+    one_hot = "cluster" in sites
+    usage = sites.get("usage", sites.get("usage_1"))
+    usage = sites["cluster"][..., None] == np.arange(2) if one_hot else usage
+    basis = sites.get("basis", sites.get("basis_1"))
+    covered = np.einsum("dik,djk->dij", usage.astype(int), basis.astype(int)) > 0
+    if model == "ormachine-effects":
+        level = sites["row_effect"][:, :, None] + sites["column_effect"][:, None]
+        level = level + sites["intercept"][:, None, None]
+        size = sites["dispersion"][:, None, None]
+        return covered, expit(level + np.where(covered, size, -size))
+    if model == "hamming":
+        one = expit(sites["dispersion"][:, None, None] * (usage @ (2 * basis - 1).swapaxes(1, 2)))
+        return one, one
+    rate = sites.get("flip_rate", sites.get("flip_rate_1"))[:, None, None]
+    return covered, np.where(covered, 1 - rate, rate)
+
+
+@EVERY
+def test_probabilities_are_those_of_the_posterior(model):
+    """Draws from the prior of the NumPyro model, weighted by the likelihood: no symmetry counts."""
+    function = VARIANTS[model][1]
+    arguments = (ROW, COLUMN) if model == "ormachine-effects" else ()
+    if not arguments:
+        function = functools.partial(function, shape=X.shape)
+    sites = jax.jit(Predictive(function, num_samples=80_000))(random.key(0), *arguments)
+    covered, one = chances(model, {n: np.asarray(v) for n, v in sites.items()})
+    seen = one[:, ROW, COLUMN]
+    weight = np.where(X[ROW, COLUMN] == 1, seen, 1 - seen).prod(1)
+    weight /= weight.sum()
+    assert 1 / (weight**2).sum() > 500
+    fit = fitted(model)
+    for found, expected in ((fit.probability(), covered), (observed_one(fit), one)):
+        np.testing.assert_allclose(found, np.tensordot(weight, expected, 1), atol=0.08)
+    cells = fit.predict_cells([1, 3], [1, 1], "probability", noisy=bool(fit.noisy_kinds))
+    np.testing.assert_allclose(cells, observed_one(fit)[[1, 3], 1], rtol=1e-6)
+
+
+def as_sites(model, draws):
+    """One draw of a fit by the names of the model."""
+    if model == "deep-ormachine":
+        first = ("usage", "basis", "flip_rate", "basis_density")
+        named = {f"{n}_1" if n in first else n: v for n, v in draws.items()}
+        return {n.replace("usage_density_2", "usage_density"): v for n, v in named.items()}
+    if model == "one-hot":
+        return {"cluster": draws["usage"].argmax(-1)} | draws
+    return draws
+
+
+@EVERY
+def test_aligned_draws_are_the_draws_by_other_names(model):
+    """All that belongs to a factor moves with it: the log joint density stays."""
+    fit, function = fitted(model), VARIANTS[model][1]
+    arguments = (ROW, COLUMN, X[ROW, COLUMN]) if model == "ormachine-effects" else (X,)
+
+    @jax.jit
+    def joint(sites):
+        return log_density(function, arguments, {}, sites)[0]
+
+    moved = fit.draws() | {"usage": np.asarray(fit.usage_draws).astype(int)}
+    for at in ((0, 3), (1, 70)):
+        sites = as_sites(model, {n: jnp.asarray(np.asarray(v)[at]) for n, v in moved.items()})
+        sites = {n: v.astype(int) if v.dtype.kind in "bu" else v for n, v in sites.items()}
+        np.testing.assert_allclose(joint(sites), fit.kept_trace("log_joint")[at], rtol=1e-4)
+    assert fit.scalars["exact"] and np.isfinite(fit.log_prior()).all()
+
+
+@EVERY
+def test_rows_that_were_fitted_are_found_again(model, monkeypatch):
+    """Number of factors of a row, and its entries; single factors change places with others."""
+    fit, (i, j) = fitted(model), np.indices(X.shape).reshape(2, -1)
+    usage, ones = fit.transform(X), np.ones(X.size)
+    np.testing.assert_allclose(usage.sum(1), fit.usage.sum(1), atol=0.08)
+    chance = np.exp(fit.score_new(X, i, j, ones))
+    np.testing.assert_allclose(chance, observed_one(fit).ravel(), atol=0.08)
+    if model in ("deep-ormachine", "hamming"):  # by Gibbs sampling, as for many factors
+        for module in (variants, new_rows):
+            monkeypatch.setattr(module, "MAX_RANK", 0)
+        np.testing.assert_allclose(fit.transform(X), usage, atol=0.08)
+        np.testing.assert_allclose(np.exp(fit.score_new(X, i, j, ones)), chance, atol=0.08)
+
+
+@EVERY
+def test_saved_and_loaded_again(model, tmp_path):
+    fit = fitted(model)
+    again = bmfjax.Fit.load(fit.save(tmp_path / "out"))
+    assert type(again) is type(fit) and again.verdict == fit.verdict
+    assert again.settings == fit.settings
+    for site, values in fit.draws().items():
+        np.testing.assert_array_equal(again.draws()[site], values)
+    np.testing.assert_array_equal(observed_one(again), observed_one(fit))
+    posterior = posterior_dataset(fit.idata)
+    own = {
+        "ormachine-effects": ("row_effect", "rows"),
+        "deep-ormachine": ("basis_2", "factor_2"),
+        "one-hot": ("weights", "factor"),
+        "hamming": ("usage_density", "factor"),
+    }
+    site, axis = own[model]
+    assert axis in posterior[site].dims
+
+
+@EVERY
+def test_the_command_line_fits_and_reports(model, tmp_path, monkeypatch):
+    table, out = tmp_path / "table.csv", tmp_path / "out"
+    rows = [",".join("" if np.isnan(v) else str(int(v)) for v in row) for row in X]
+    table.write_text("\n".join(rows))
+    more = ["--layers", "1", "--option", "num_start=0"] if model == "deep-ormachine" else []
+    few = ["--chains", "2", "--warmup", "100", "--samples", "1500", "--seed", "1", "--quiet"]
+    asked = ["fit", str(table), "--no-header", "--rank", "2", "--model", model, *more, *few]
+    assert main([*asked, "--output", str(out)]) == 0
+    fit = bmfjax.Fit.load(out)
+    np.testing.assert_array_equal(fit.draws()["usage"], fitted(model).draws()["usage"])
+    page = (out / "report.html").read_text()
+    own = {"ormachine-effects": "Dispersion", "deep-ormachine": "Layers", "one-hot": "Weights"}
+    own["hamming"] = "ones in its code"
+    assert own[model] in page
+
+
+def test_chains_that_disagree_go_on_at_several_temperatures():
+    """The next stage starts where the chains are, and its temperatures are those of its options."""
+    request = ask(X, 2, model="one-hot", num_chains=2)
+    chains = request.chains()
+    run = chains.run(request)
+    run.advance(3)
+    following = chains.next_stage(run)
+    assert "replica" in following.trace and following.phase == "sampling at 4 temperatures"
+    start = following.start(False)
+    np.testing.assert_array_equal(start["cluster"], run.state.inner.position["cluster"])
+
+
+def test_a_layer_is_the_product_of_the_bases_below_it():
+    rng = np.random.default_rng(0)
+    fit = fit_of("deep-ormachine")
+    chains, draws, rows, rank = fit.usage_draws.shape
+    sizes = (fit.data.num_columns, rank, 4, 2)
+    for n in (2, 3):
+        for site, lines in (("usage", rows), ("basis", sizes[n - 1])):
+            bits = rng.random((chains, draws, lines, sizes[n])) < 0.4
+            fit.other_draws[f"{site}_{n}"] = bits.astype(np.uint8)
+    fit.settings["layers"] = [4, 2]
+    assert fit.ranks == (rank, 4, 2)
+    bases = [
+        np.asarray(fit.basis_draws, int),
+        fit.other_draws["basis_2"],
+        fit.other_draws["basis_3"],
+    ]
+    product = functools.reduce(lambda a, b: (a.astype(int) @ b.astype(int)) > 0, bases)
+    np.testing.assert_allclose(fit.layer(3).columns, product.mean((0, 1)), atol=1e-12)
+    np.testing.assert_allclose(fit.layer(2).basis, bases[1].mean((0, 1)))
+    np.testing.assert_allclose(fit.layer(1).columns, fit.basis)
+    order = rng.permutation(rank)
+    moved = fit.in_order("basis_2", bases[1], order)
+    np.testing.assert_array_equal(moved, bases[1][:, :, order])
+    np.testing.assert_array_equal(fit.in_order("usage_2", bases[1], order), bases[1])
+
+
+def test_a_start_is_where_chains_begin():
+    usage, basis = np.eye(4, 2), np.eye(3, 2)
+    usage[2:, 0] = 1
+    for model in VARIANTS:
+        request = ask(X, 2, model=model, init={"usage": usage, "basis": basis}, num_chains=2)
+        chains = request.chains()
+        start = chains.start(False)
+        seen = chains.algorithm.init(None, jax.tree.map(lambda a: a[0], start), chains.data)
+        position = variants.position_of(seen)
+        words = position["basis_1" if model == "deep-ormachine" else "basis"]
+        expected = basis if model == "ormachine-effects" else [[1], [2]]
+        np.testing.assert_array_equal(words, expected)
+        assert chains.settings["init"].startswith("given")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        ("ormachine-effects", {"rank": "auto"}, "does not find the number of factors"),
+        ("deep-ormachine", {"anchors": {"a": ["0"]}}, "takes no anchors"),
+        ("one-hot", {"sampler": "smc"}, "model 'one-hot' has gibbs"),
+        ("ormachine-effects", {"priors": {"density": 1.0}}, "both parameters of a Beta"),
+        ("ormachine-effects", {"priors": {"effect_precision": "a"}}, "give shape and rate"),
+        ("deep-ormachine", {"priors": {"layers": []}}, "at least one and at most 4 numbers"),
+        ("deep-ormachine", {"priors": {"layers": [0]}}, "a number in layers is 0"),
+        ("deep-ormachine", {"priors": {"layers": "two"}}, "give the number of factors"),
+        ("deep-ormachine", {"sampler_options": {"update": "xor"}}, "update is 'xor'"),
+        ("hamming", {"priors": {"dispersion": -1.0}}, "dispersion is -1.0; give a positive"),
+        ("one-hot", {"priors": {"weights": [0.5, 0.4]}}, "do not sum to one"),
+        ("one-hot", {"sampler_options": {"num_adapt": 5}}, "give inverse_temperatures"),
+        (
+            "one-hot", {"init": {"usage": np.ones((4, 2)), "basis": np.ones((3, 2))}},
+            "a row without exactly one factor",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_apply_is_refused(model, options, words):
+    rank = options.pop("rank", 2)
+    with pytest.raises(InputError, match=words):
+        ask(X, rank, model=model, **options).chains()
+
+
+def test_what_a_fit_does_not_have_is_refused():
+    with pytest.raises(InputError, match="exactly one factor, which this method does not keep"):
+        fitted("one-hot").binarize("threshold")
+    for refused, words in (
+        (lambda fit: fit.tiles(), "has no tiles: the zeros of a factor's code"),
+        (lambda fit: fit.binarize("pairs"), "which is of Boolean products"),
+        (lambda fit: fit.probability(noisy=True), "is that of an observation already"),
+    ):
+        with pytest.raises(InputError, match=words):
+            refused(fitted("hamming"))
+    with pytest.raises(InputError, match="the number of the layer is 3"):
+        fitted("deep-ormachine").layer(3)
+    of_usage = ("one-hot", "weights"), ("deep-ormachine", "usage"), ("hamming", "usage")
+    for model, prior in of_usage:
+        fit = fitted(model)
+        known = {n: v for n, v in fit.other_draws.items() if not n.startswith(prior + "_de")}
+        known.pop("weights", None)
+        with pytest.raises(InputError, match="nothing of new rows; fit with"):
+            variants.dataclasses.replace(fit, other_draws=known).transform(X)
+
+
+def test_weights_of_a_dirichlet_prior_are_learned():
+    prior = dist.Dirichlet(jnp.array([3.0, 1.0]))
+    chains = ask(X, 2, model="one-hot", priors={"weights": prior}).chains()
+    assert "weights" in chains.sites and "Dirichlet" in chains.settings["priors"]["cluster_prior"]
+    fixed = ask(X, 2, model="one-hot", priors={"weights": [0.5, 0.5]}).chains()
+    assert "weights" not in fixed.sites
