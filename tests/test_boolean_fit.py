@@ -175,7 +175,7 @@ def test_the_published_rule_is_not_called_exact(product):
             {"init": {"usage": np.full((60, 3), 0.5), "basis": np.zeros((40, 3))}},
             "values other than 0 and 1",
         ),
-        ({"sampler_options": {"moves": ("jump",)}}, "moves with the update .* is 'jump'"),
+        ({"sampler_options": {"moves": ("leap",)}}, "moves with the update .* is 'leap'"),
         ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
         ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 60"),
     ],
