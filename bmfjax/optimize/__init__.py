@@ -22,6 +22,7 @@ from bmfjax.optimize.palm import (
 from bmfjax.optimize.polish import Polished, polish
 from bmfjax.optimize.proximal import binary_penalty, elastic_penalty, prox_binary, prox_elastic
 from bmfjax.optimize.tiling import Tiling, panpal, primp
+from bmfjax.optimize.trust import Trusted, trusted
 
 __all__ = [
     "SQUARED_ERROR",
@@ -35,6 +36,7 @@ __all__ = [
     "Polished",
     "Smooth",
     "Tiling",
+    "Trusted",
     "binary_penalty",
     "elastic",
     "elastic_penalty",
@@ -50,4 +52,5 @@ __all__ = [
     "prox_elastic",
     "regularised_error",
     "tile_code_length",
+    "trusted",
 ]
