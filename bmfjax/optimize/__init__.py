@@ -1,9 +1,11 @@
 """Optimisers of factorisations: nonnegative and Boolean factors to compare samplers with.
 
 The nonnegative and the relaxed ones are pure JAX, compiled whole; `polish` improves Boolean
-factors on the host.
+factors on the host, `best_reconstruction` does so from several starts, and `trusted` keeps the
+tiles that are not noise.
 """
 
+from bmfjax.optimize.best import Reconstruction, best_reconstruction
 from bmfjax.optimize.costs import regularised_error, tile_code_length
 from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
 from bmfjax.optimize.nmf import multiplicative_updates, projected_gradient
@@ -34,9 +36,11 @@ __all__ = [
     "PalmState",
     "Penalty",
     "Polished",
+    "Reconstruction",
     "Smooth",
     "Tiling",
     "Trusted",
+    "best_reconstruction",
     "binary_penalty",
     "elastic",
     "elastic_penalty",
