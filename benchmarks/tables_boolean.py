@@ -616,6 +616,11 @@ def nested(records: Records):
     )  # fmt: skip
 
 
+def _agreeing(run: dict) -> str:
+    share = run.get("factors_agreeing")
+    return "" if share is None else percent(share, 0) + " %"
+
+
 @page("mushroom", "How much of the mushrooms' misfit is the prior, and how much a poor mode?")
 def mushroom(records: Records):
     found = figures(records, "mushroom")
@@ -633,7 +638,7 @@ def mushroom(records: Records):
             [
                 name, listed(errors if isinstance(errors := run["errors"], list) else [errors]),
                 listed(run.get("log_joint"), 1), number(run.get("rhat_log_joint"), 3),
-                number(run.get("ess_log_joint"), 0), percent(run.get("factors_agreeing"), 0),
+                number(run.get("ess_log_joint"), 0), _agreeing(run),
                 number(run.get("seconds"), 0), number(run.get("cpu_seconds"), 0),
                 run.get("verdict", ""),
             ]
