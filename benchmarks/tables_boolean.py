@@ -295,7 +295,8 @@ _PHASES = ("import", "compile", "start", "sample", "after")
 def first_answer(records: Records):
     yield (
         "Seconds of `bmfjax fit` at its defaults, from start to report; warm: compiled programs "
-        "are in the cache folder. `processor` has the processor seconds of all phases."
+        "are in the cache folder. `processor` has the processor seconds of all phases, "
+        "and `programs` the number of programs that were compiled or read from the cache."
     )
     for name, record in records.items():
         yield f"## {name}"
@@ -303,16 +304,18 @@ def first_answer(records: Records):
         for case, runs in record["figures"]["cases"].items():
             rows += [_answered(case, how, runs[how]) for how in ("cold", "warm")]
         yield table(
-            ["matrix", "", *_PHASES, "in all", "processor", "draws", "R-hat", "verdict"], rows
-        )
+            ["matrix", "", *_PHASES, "in all", "processor", "programs", "draws", "R-hat",
+             "verdict"], rows,
+        )  # fmt: skip
 
 
 def _answered(case: str, how: str, run: dict) -> list:
     if "failed" in run:
-        return [case, how, *[""] * (len(_PHASES) + 4), f"failed: {run['failed']}"]
+        return [case, how, *[""] * (len(_PHASES) + 5), f"failed: {run['failed']}"]
     return [
         case, how, *(number(run["phases"].get(p, {}).get("wall"), 1) for p in _PHASES),
-        number(run["total"]["wall"], 1), number(run["total"]["cpu"], 1), run.get("draws"),
+        number(run["total"]["wall"], 1), number(run["total"]["cpu"], 1),
+        run.get("compilations", ""), run.get("draws"),
         number(run.get("rhat"), 3), run.get("verdict", ""),
     ]  # fmt: skip
 
