@@ -6,7 +6,8 @@ Each case is `bmfjax.fit` with its defaults, then what `bmfjax fit` writes, in a
 * start: checks, and where the chains start;
 * sample: from the first step to the last;
 * after: alignment, verdict, factors, and the fit and its report on disk;
-* compile: tracing and compilation, which the other phases leave out.
+* compile: tracing and compilation, which the other phases leave out. The programs are counted,
+  whether they are compiled or read from the cache.
 
 The cache is empty the first time ("cold") and holds the programs of that run the second
 ("warm"). On a machine that others use, too, the CPU seconds are those to compare. Ratings are
@@ -41,6 +42,7 @@ class Watch:
 
     def __init__(self):
         self.marks, self.compiling = [("begin", *_now())], []
+        self.compilations = 0
         self._log, self._over = [_now()], threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -59,6 +61,8 @@ class Watch:
         if event.startswith("/jax/core/compile/"):
             now = time.perf_counter()
             self.compiling.append((now - duration, now))
+            # A program that is read from the cache counts, too.
+            self.compilations += event.endswith("backend_compile_duration")
 
     def mark(self, phase):
         """End a phase."""
@@ -147,6 +151,7 @@ def run_case(options) -> dict:
             clock: round(sum(spent[clock] for spent in phases.values()), 2)
             for clock in ("wall", "cpu")
         },
+        "compilations": watch.compilations,
         "draws": int(fit.scalars["num_draws"]),
         "rhat": round(float(fit.scalars["rhat"]), 3),
         "verdict": fit.scalars["verdict"].split(",")[0].split(":")[0],

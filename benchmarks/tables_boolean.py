@@ -295,7 +295,8 @@ _PHASES = ("import", "compile", "start", "sample", "after")
 def first_answer(records: Records):
     yield (
         "Seconds of `bmfjax fit` at its defaults, from start to report; warm: compiled programs "
-        "are in the cache folder. `processor` has the processor seconds of all phases."
+        "are in the cache folder. `processor` has the processor seconds of all phases, "
+        "and `programs` the number of programs that were compiled or read from the cache."
     )
     for name, record in records.items():
         yield f"## {name}"
@@ -303,16 +304,18 @@ def first_answer(records: Records):
         for case, runs in record["figures"]["cases"].items():
             rows += [_answered(case, how, runs[how]) for how in ("cold", "warm")]
         yield table(
-            ["matrix", "", *_PHASES, "in all", "processor", "draws", "R-hat", "verdict"], rows
-        )
+            ["matrix", "", *_PHASES, "in all", "processor", "programs", "draws", "R-hat",
+             "verdict"], rows,
+        )  # fmt: skip
 
 
 def _answered(case: str, how: str, run: dict) -> list:
     if "failed" in run:
-        return [case, how, *[""] * (len(_PHASES) + 4), f"failed: {run['failed']}"]
+        return [case, how, *[""] * (len(_PHASES) + 5), f"failed: {run['failed']}"]
     return [
         case, how, *(number(run["phases"].get(p, {}).get("wall"), 1) for p in _PHASES),
-        number(run["total"]["wall"], 1), number(run["total"]["cpu"], 1), run.get("draws"),
+        number(run["total"]["wall"], 1), number(run["total"]["cpu"], 1),
+        run.get("compilations", ""), run.get("draws"),
         number(run.get("rhat"), 3), run.get("verdict", ""),
     ]  # fmt: skip
 
@@ -623,6 +626,11 @@ def nested(records: Records):
     )  # fmt: skip
 
 
+def _agreeing(run: dict) -> str:
+    share = run.get("factors_agreeing")
+    return "" if share is None else percent(share, 0) + " %"
+
+
 @page("mushroom", "How much of the mushrooms' misfit is the prior, and how much a poor mode?")
 def mushroom(records: Records):
     found = figures(records, "mushroom")
@@ -640,7 +648,7 @@ def mushroom(records: Records):
             [
                 name, listed(errors if isinstance(errors := run["errors"], list) else [errors]),
                 listed(run.get("log_joint"), 1), number(run.get("rhat_log_joint"), 3),
-                number(run.get("ess_log_joint"), 0), percent(run.get("factors_agreeing"), 0),
+                number(run.get("ess_log_joint"), 0), _agreeing(run),
                 number(run.get("seconds"), 0), number(run.get("cpu_seconds"), 0),
                 run.get("verdict", ""),
             ]
@@ -686,7 +694,13 @@ def optimisers(records: Records):
     yield _settings(found)
     if "thesis" in found:
         yield "## The matrices of Gonsior (2019)"
-        yield "Wrong entries. PanPal and Primp find the rank; the others are given it."
+        said = "Wrong entries. PanPal and Primp find the rank; the others are given it."
+        if any(n.endswith(", trusted") for methods in found["thesis"].values() for n in methods):
+            said += (
+                " A row `trusted` has their tiles that are kept at a false discovery rate of 5 %; "
+                "its seconds are those of the selection."
+            )
+        yield said
         rows = [
             [
                 matrix, method, case["errors_observed"], case["errors_noise_free"], case["rank"],

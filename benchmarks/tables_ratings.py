@@ -46,13 +46,16 @@ def pmf_movielens(records: Records):
     yield table(["published", "error"], [[n, number(v, 4)] for n, v in published.items()])
 
 
+#: How older records were compiled, by whether they say `undivided`.
+_COMPILED = {False: "by XLA's defaults", True: "undivided"}
+
+
 @page("pmf_speed", "What does a Gibbs sweep of ratings cost beside SMURFF?", "pmf_speed*")
 def pmf_speed(records: Records):
     yield (
         "Milliseconds of a sweep on a random matrix, without effects: the least of the sweeps, and "
-        "in brackets the median. `undivided` sets "
-        "`XLA_FLAGS=--xla_disable_hlo_passes=cpu-parallel-task-assigner`, with which XLA does not "
-        "part loops among threads."
+        "in brackets the median. By its defaults XLA divides loops among threads. `bmfjax.fit` "
+        "switches that off, and LLVM's later passes with it; `undivided` is without the former."
     )
     rows = []
     for record in records.values():
@@ -60,18 +63,19 @@ def pmf_speed(records: Records):
         shape = f"{found['rows']:,} x {found['columns']:,}, {found['observed_percent']} % observed"
         for case, run in found["milliseconds_a_sweep"].items():
             rows.append([
-                shape, case + (", undivided" if found.get("undivided") else ""),
+                shape, case, found.get("compiled", _COMPILED[found.get("undivided", False)]),
                 *(_sweep(run.get(who), of)
                   for who in ("bmfjax", "smurff") for of in ("wall", "processor")),
                 found.get("smurff_version", ""),
             ])  # fmt: skip
     yield table(
-        ["matrix", "case", "bmfjax", "processor", "SMURFF", "processor", "SMURFF's version"], rows
-    )
+        ["matrix", "case", "compiled", "bmfjax", "processor", "SMURFF", "processor",
+         "SMURFF's version"], rows,
+    )  # fmt: skip
 
 
 def _sweep(run: dict | None, of: str) -> str:
-    if run is None:
+    if run is None or of not in run:  # the program is not there
         return ""
     return f"{number(run[of]['least'], 1)} ({number(run[of]['median'], 1)})"
 

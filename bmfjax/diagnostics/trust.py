@@ -71,6 +71,11 @@ def density_bound(rows, columns, ones, observed, *, shape, noise, tail: str = "c
     >>> bool(bound[0] < 1e-20), float(bound[1])
     (True, 1.0)
     """
+    return np.exp(log_density_bound(rows, columns, ones, observed, shape, noise, tail))
+
+
+def log_density_bound(rows, columns, ones, observed, shape, noise, tail: str = "chernoff"):
+    """Return the logarithm of `density_bound`, which does not vanish where many tiles are sure."""
     one_of("tail", tail, TAILS)
     counts = [np.atleast_1d(np.asarray(c, float)) for c in (rows, columns, ones, observed)]
     a, b, ones, observed = np.broadcast_arrays(*counts)
@@ -91,7 +96,7 @@ def density_bound(rows, columns, ones, observed, *, shape, noise, tail: str = "c
     dense = share > p
     # Where the noise has no ones at all the exponent is infinite, which 0 entries must not meet.
     log = _log_choose(n, a) + _log_choose(m, b) - observed * np.where(dense, exponent, 0.0)
-    return np.where(dense, np.exp(np.minimum(log, 0.0)), 1.0)
+    return np.where(dense, np.minimum(log, 0.0), 0.0)
 
 
 def _log_choose(n, k):

@@ -1,9 +1,11 @@
 """Optimisers of factorisations: nonnegative and Boolean factors to compare samplers with.
 
 The nonnegative and the relaxed ones are pure JAX, compiled whole; `polish` improves Boolean
-factors on the host.
+factors on the host, `best_reconstruction` does so from several starts, and `trusted` keeps the
+tiles that are not noise.
 """
 
+from bmfjax.optimize.best import Reconstruction, best_reconstruction
 from bmfjax.optimize.costs import regularised_error, tile_code_length
 from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
 from bmfjax.optimize.nmf import multiplicative_updates, projected_gradient
@@ -22,6 +24,7 @@ from bmfjax.optimize.palm import (
 from bmfjax.optimize.polish import Polished, polish
 from bmfjax.optimize.proximal import binary_penalty, elastic_penalty, prox_binary, prox_elastic
 from bmfjax.optimize.tiling import Tiling, panpal, primp
+from bmfjax.optimize.trust import Trusted, trusted
 
 __all__ = [
     "SQUARED_ERROR",
@@ -33,8 +36,11 @@ __all__ = [
     "PalmState",
     "Penalty",
     "Polished",
+    "Reconstruction",
     "Smooth",
     "Tiling",
+    "Trusted",
+    "best_reconstruction",
     "binary_penalty",
     "elastic",
     "elastic_penalty",
@@ -50,4 +56,5 @@ __all__ = [
     "prox_elastic",
     "regularised_error",
     "tile_code_length",
+    "trusted",
 ]

@@ -96,6 +96,7 @@ def polish(
         It ends after so many passes over all swaps and merges in a row without a lower number.
     perturbations : int
         Further searches, each from the best factors with some replaced. What is worse is forgotten.
+        None where no entry is wrong.
     max_time : float, optional
         Seconds after which no further move is begun.
     seed : int
@@ -113,6 +114,8 @@ def polish(
 
     Notes
     -----
+    `bmfjax.optimize.best_reconstruction` tries several starts and spends a given time on them.
+
     It holds about 20 bytes for each entry of the matrix. Where the rank is not far below the number
     of columns, the largest columns as factors of their own are a better start than none.
 
@@ -159,6 +162,7 @@ class _Search:
         self.rank = usage.shape[1]
         self.covers = self.usage @ self.basis.T
         self.ones, self.zeros = gain > 0, gain < 0
+        self.most = int(np.count_nonzero(self.ones))
 
     def over(self) -> bool:
         return time.monotonic() >= self.end
@@ -173,9 +177,9 @@ class _Search:
         passes = self.passes(patience)
         best = self.state()
         for _ in range(perturbations):
-            if self.over() or self.rank < 2:
-                break
             reached = self.value()
+            if self.over() or self.rank < 2 or reached == self.most:
+                break
             self.perturb()
             passes += self.passes(patience)
             if self.value() < reached:

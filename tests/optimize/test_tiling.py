@@ -13,7 +13,14 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.threshold import PAIR_GRID
-from bmfjax.optimize import Factors, panpal, primp, regularised_error, tile_code_length
+from bmfjax.optimize import (
+    Factors,
+    panpal,
+    primp,
+    regularised_error,
+    tile_code_length,
+    trusted,
+)
 from bmfjax.optimize.tiling import _code_length, _cut, _errors_and_ones
 
 TRUTH = np.kron(np.eye(3, dtype=bool), np.ones((14, 12), bool))
@@ -79,6 +86,19 @@ def test_planted_tiles_are_found_with_their_number(method, cost):
     assert math.isclose(found.cost, cost(found.usage, found.basis, TRUTH), rel_tol=1e-9)
     for factor in found.relaxed:
         assert factor.shape[1] == 5 and factor.min() >= 0 and factor.max() <= 1
+
+
+@pytest.mark.parametrize("method", [panpal, primp])
+def test_what_is_trusted_of_a_tiling_are_planted_tiles(method):
+    ones = TRUTH | (np.random.default_rng(0).random(TRUTH.shape) < 0.1)
+    data = BinaryMatrix(ones)
+    tiling = method(random.key(0), data, rank_step=5, max_rank=5, num_starts=8)
+    found = trusted(tiling, data)
+    assert len(found.kept) == tiling.usage.shape[1] and found.kept.sum() >= 3
+    np.testing.assert_array_equal(found.usage, tiling.usage[:, found.kept])
+    np.testing.assert_array_equal(found.basis, tiling.basis[:, found.kept])
+    inside = (found.usage.T.astype(int) @ TRUTH @ found.basis).diagonal()
+    assert (inside > 0.8 * found.usage.sum(0) * found.basis.sum(0)).all()
 
 
 @pytest.mark.parametrize(
