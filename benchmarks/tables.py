@@ -44,6 +44,9 @@ NOTES = {
         "other work ran beside it: seconds are upper bounds; peak memory holds the product without "
         "noise too, another time the packed matrix"
     ),
+    ("minibatch_regression", "cba910f"): (
+        "other work ran beside it: compare processor seconds; all start at the mode"
+    ),
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     ("ormachine_convergence_house-votes_rank_8", "9db28bd"): (
         "all four chains ended in one of the two modes that the chains of other seeds found: "
