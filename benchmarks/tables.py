@@ -46,6 +46,9 @@ NOTES = {
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("mushroom", "85e6d9e"): _SECONDS,
+    ("minibatch_regression", "cba910f"): (
+        "other work ran beside it: compare processor seconds; all start at the mode"
+    ),
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     **{
         (f"ormachine_convergence_{matrix}{seed}", "e260a96"): _SECONDS

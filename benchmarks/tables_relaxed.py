@@ -359,3 +359,41 @@ def _calibrated(row: dict) -> list[str]:
     ratios = row.get("ratio", (f"diverged: {row.get('diverged')}", "", ""))
     shown = [v if isinstance(v, str) else number(v, 3) for v in ratios]
     return [*shown, *(number(row.get(name), 3) for name in names)]
+
+
+@page("minibatch_regression", "How soon do minibatches know the posterior of a million rows?")
+def minibatch_regression(records: Records):
+    found = figures(records, "minibatch_regression")
+    tolerance, nuts = found.get("tolerance", {}), found.get("nuts", {})
+    yield (
+        f"A logistic regression on {number(found.get('rows'))} rows and "
+        f"{number(found.get('covariates'))} correlated covariates. Seconds, start included, until "
+        f"means are within {number(tolerance.get('mean'))} posterior standard deviations and "
+        f"standard deviations within {number(tolerance.get('sd'))} of them, and stay there: medians"
+        f" of {number(found.get('seeds'))} chains. `mean` and `sd` are the largest differences of "
+        "all draws of all chains together, `ratio` the least and the most of the standard "
+        "deviations. Effective draws are of the worst coefficient, by a processor second after the "
+        "start."
+    )
+    yield table(
+        [
+            "sampler", "draws", "mean", "sd", "ratio: least", "most", "start, processor s",
+            "to tolerance, processor s", "wall s", "effective draws / s",
+        ],
+        [
+            [
+                name, row["draws"], *(number(row[n], 4) for n in ("mean", "sd")),
+                *(number(v, 3) for v in row["ratio"]), number(row.get("start"), 2),
+                *(number(row.get(n), 2) if row.get(n) else "not reached"
+                  for n in ("processor", "seconds")),
+                number(row.get("ess_per_second"), 1),
+            ]
+            for name, row in found.get("samplers", {}).items()
+        ],
+    )  # fmt: skip
+    yield (
+        "The reference is the normal density at the mode with importance weights of float64 on all "
+        f"rows. On {number(nuts.get('rows'))} rows NUTS, with {number(nuts.get('ess'))} effective "
+        f"draws, is {number(nuts.get('mean'), 3)} standard deviations from it in the means and "
+        f"{number(nuts.get('sd'), 3)} in the standard deviations."
+    )

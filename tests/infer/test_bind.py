@@ -185,7 +185,7 @@ def test_options_that_fit_no_model(options, message):
             large,
             ((("many",), {"cases": 5}),),
             {"calibration": "sandwich", "preconditioner": None, "step_size": 0.1},
-            r"1001 coordinates together, too many to measure .*at most 256\)",
+            r"1001 coordinates together, too many to measure .*at most 1000\)",
         ),
         (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size of 'mu' is -0\.1; give a positive"),
         (

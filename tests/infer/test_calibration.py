@@ -15,7 +15,7 @@ from numpyro.infer import MCMC
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import IASG, ChainRun
 from bmfjax.infer.mcmc.iasg import _warn_of
-from bmfjax.kernels.sgmcmc.calibration import NUM_POINTS, _closest_normal
+from bmfjax.kernels.sgmcmc.calibration import NUM_POINTS, _closest_normal, newton_mode
 
 N, TAU, PRIOR = 240, 4.0, 2.0
 CHAINS, DRAWS = 32, 250
@@ -159,6 +159,37 @@ def test_the_closest_normal_of_a_skewed_density():
     )
     assert float(curvature[0, 0]) == pytest.approx(3.0, rel=0.02)
     assert float(mean[0]) == pytest.approx(np.log(3.0) - 1 / 6, abs=0.01)
+
+
+def test_newtons_method_ends_at_the_mode():
+    """A second step finds that the first one, of a quadratic density, has led there."""
+    seen = []
+
+    def curvature_at(x):
+        jax.debug.callback(lambda: seen.append(1))
+        return jnp.diag(jnp.array([4.0, 9.0]))
+
+    def density(x):
+        return -0.5 * ((x - 1.0) ** 2 @ jnp.array([4.0, 9.0]))
+
+    mode = newton_mode(density, curvature_at, jnp.zeros(2), 30)
+    jax.effects_barrier()
+    np.testing.assert_allclose(mode, 1.0, atol=1e-5)
+    assert len(seen) == 2
+
+
+def test_a_million_cases_are_measured():
+    """No product of numbers of cases may leave the integers: shapes alone show it."""
+
+    def model(y):
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Normal(b, 1.0), obs=y[i])
+
+    kernel = IASG(model, ((("b",), {"rows": None}),), calibration="top-up")
+    bound = kernel.bind(jnp.zeros(1_000_000))
+    found = jax.eval_shape(lambda: bound.algorithm.init(random.key(0), None, bound.data))
+    assert found.calibration.noise.shape == (1, 1)
 
 
 def test_one_program_serves_all_steps():

@@ -12,7 +12,7 @@ import optax
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
-from bmfjax.kernels.sgmcmc.calibration import calibrating
+from bmfjax.kernels.sgmcmc.calibration import FULL_COORDINATES, MAX_CASES, calibrating
 from bmfjax.kernels.sgmcmc.iasg import adam_approach, iasg
 from bmfjax.kernels.sgmcmc.step_size import (
     ENOUGH,
@@ -23,7 +23,7 @@ from bmfjax.kernels.sgmcmc.step_size import (
 )
 
 #: Coordinates of all blocks together up to which calibration measures full covariances.
-MAX_CALIBRATED = 256
+MAX_CALIBRATED = 1000
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,23 @@ def check_calibrated(blocks, bounds, conditionals, initial, data, instead) -> No
                 f"{block.sites[0]!r} has {len(block.plates)}"
             )
     start = jax.eval_shape(lambda: initial(jax.random.key(0), data))
-    size = sum(start[s].size for block in blocks for s in block.sites)
-    if size > MAX_CALIBRATED:
+    sizes = [sum(start[s].size for s in block.sites) for block in blocks]
+    if sum(sizes) > MAX_CALIBRATED:
         raise InputError(
-            f"the blocks have {size} coordinates together, too many to measure the covariance of "
-            f"their gradients (at most {MAX_CALIBRATED}); leave calibration out, or use {instead}"
+            f"the blocks have {sum(sizes)} coordinates together, too many to measure the "
+            f"covariance of their gradients (at most {MAX_CALIBRATED}); leave calibration out, or "
+            f"use {instead}"
         )
+    for block, size in zip(blocks, sizes, strict=True):
+        ((cases, _),) = block.plates.values()
+        is_matrix = len(block.sites) == 1 and start[block.sites[0]].ndim == 2
+        if size > FULL_COORDINATES and cases > MAX_CASES and not is_matrix:
+            raise InputError(
+                f"the block of {block.sites[0]!r} has {size} coordinates, too many to measure the "
+                f"covariance of their gradients from {MAX_CASES} cases (at most "
+                f"{FULL_COORDINATES}, unless it is one matrix); leave calibration out, or use "
+                f"{instead}"
+            )
 
 
 def _windows(settings, blocks, planned) -> dict[str, int]:

@@ -111,7 +111,9 @@ class IASG(AlgorithmKernel):
         of the posterior, :math:`A^{-1}`. "top-up": the same, and normal noise is
         added to every step where the gradients have too little. Right where the density is nearly
         quadratic with constant curvature and no bounds: refused for sites on a box,
-        and a warning tells of a curvature that changes. Up to 256 coordinates.
+        and a warning tells of a curvature that changes. Up to 1000
+        coordinates; of more than 4096 cases a block of more than 256 must be one matrix, whose C
+        is then estimated as a Kronecker product.
         The field `sandwich` has the standard deviations before correction, by
         theory, over the posterior's, and ``last_state.inner.calibration`` the rest.
     optimizer : optax.GradientTransformation, optional
@@ -167,6 +169,7 @@ class IASG(AlgorithmKernel):
 
     _statistics = ("clamped",)
     _cautioned = False
+    _compiles_start = True
     #: Iterates that a draw averages, by site; None before the first run.
     windows: dict[str, int] | None = None
 

@@ -73,6 +73,8 @@ class AlgorithmKernel(MCMCKernel):
     #: Powers of the likelihood of tempered copies, steps in which these are placed, and annealed
     #: first steps from the lowest power.
     _ladder, _num_adapt, _num_anneal, _lowest = None, 0, 0, 1.0
+    #: Whether the start is compiled as one program: worth it where it passes over the data often.
+    _compiles_start = False
 
     @property
     def model(self):
@@ -147,13 +149,16 @@ class AlgorithmKernel(MCMCKernel):
                 f"is {num_warmup}; give a longer warm-up, or a smaller num_anneal or num_adapt"
             )
         bound = self.bind(*model_args, **(model_kwargs or {}))
+        start = bound.algorithm.init
+        if self._compiles_start:
+            start = compiled(start, bound.data)
 
         def one(key, params):
             key, key_init = random.split(key)
             position = None
             if params is not None:
                 position = bound.unconstrain({n: jnp.asarray(v) for n, v in params.items()})
-            inner = bound.algorithm.init(key_init, position, bound.data)
+            inner = start(key_init, position, bound.data)
             # The data closed over: a model's arguments need not all be arrays.
             step = functools.partial(bound.algorithm.step, data=bound.data)
             info = jax.eval_shape(step, key, inner)[1]
@@ -200,6 +205,33 @@ def as_jax(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
         (args, kwargs),
     )
+
+
+def compiled(function: Callable, data) -> Callable:
+    """Return ``function(key, position, data)`` as one program, for data of this form.
+
+    Arrays of `data` are its arguments, so that it holds no copy of them. What else there is, which
+    a model may take, is part of it.
+    """
+    leaves, form = jax.tree.flatten(data)
+    is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
+
+    @jax.jit
+    def program(key, position, arrays):
+        rest = iter(arrays)
+        return function(
+            key,
+            position,
+            form.unflatten(
+                next(rest) if a else leaf for a, leaf in zip(is_array, leaves, strict=True)
+            ),
+        )
+
+    def run(key, position, data):
+        given = zip(is_array, jax.tree.leaves(data), strict=True)
+        return program(key, position, [leaf for a, leaf in given if a])
+
+    return run
 
 
 def arguments_of(function: Callable, model: Callable, args: tuple, kwargs: dict) -> dict | None:

@@ -8,7 +8,9 @@ At the start, on all data:
    and Archambeau 2009), with a few points in the place of q. It is about where iterates with the
    posterior's spread are, and closer to a skewed posterior than its mode.
 3. The noise covariance :math:`C` of the gradients of single cases (by ``vmap``) is averaged over
-   q. So it has the part that minibatches have from the noise of their curvature.
+   q. So it has the part that minibatches have from the noise of their curvature. It is taken in
+   full from all cases, or from 4,096 of them; of a matrix of more than 256 coordinates these are
+   too few, and it is then a Kronecker product (`bmfjax.kernels.sgmcmc.kronecker`).
 
 Then, by `kind`,
 
@@ -49,16 +51,21 @@ from jax.scipy.linalg import solve_triangular
 
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block, Calibrating
+from bmfjax.kernels.sgmcmc.kronecker import kronecker_factors
 from bmfjax.kernels.sgmcmc.step_size import LONGEST_STEP, unchecked_variance_ratio
 
 #: Points in the place of a normal, in pairs around its mean; fewer where there are many cases, as
 #: the posterior is then normal. Rounds in which the normal is found.
 NUM_POINTS, FEW_POINTS, MANY_CASES = 64, 8, 50_000
 NUM_ROUNDS = 10
+#: Coordinates of a block of which C is estimated in full from some of the cases.
+FULL_COORDINATES = 256
 #: Cases from which the noise is measured, at most; steps of Newton's method and their lengths.
 MAX_CASES = 4096
 NUM_NEWTON = 30
 LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0)
+#: Posterior standard deviations that may be left to the mode, and to the closest normal.
+NEAR = 0.01
 #: Draws that the mode counts for in the mean about which draws are corrected.
 WEIGHT_OF_MODE = 8.0
 
@@ -161,7 +168,8 @@ def calibrating(
         at_mode = sandwich.definite(curvature_at(mode))
         covariance_at = noise_at(blocks, key_cases, position, data, replace=replace)
         most = max(n for b in blocks for n, _ in b.plates.values())
-        normal = pairs(key_points, len(mode), NUM_POINTS if most <= MANY_CASES else FEW_POINTS)
+        few = most > MANY_CASES or len(mode) > FULL_COORDINATES
+        normal = pairs(key_points, len(mode), FEW_POINTS if few else NUM_POINTS)
         mean, curvature = _closest_normal(mode, at_mode, normal, jax.grad(density), curvature_at)
         noise = lax.map(covariance_at, mean + scaled(normal, curvature)).mean(0)
         found = position | unflatten(blocks, position, mean)
@@ -229,20 +237,28 @@ def _slices(blocks, position):
 def newton_mode(density, curvature_at, start, num_steps, project=lambda x: x):
     """Return the mode: Newton steps, each of the length of a few with which the density is best.
 
+    They end with one shorter than `NEAR` standard deviations: with many cases each takes a second.
     `project` brings points back into the support.
     """
     lengths = jnp.asarray(LENGTHS, start.dtype)
 
-    def one(_, flat):
-        move = jnp.linalg.solve(sandwich.definite(curvature_at(flat)), jax.grad(density)(flat))
+    def one(carry):
+        n, flat, _ = carry
+        curvature = sandwich.definite(curvature_at(flat))
+        move = jnp.linalg.solve(curvature, jax.grad(density)(flat))
         values = jax.vmap(lambda length: density(project(flat + length * move)))(lengths)
         values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
         # The longest that is as good as any but for rounding.
         good = values >= jnp.max(values) - 1e-6 * jnp.abs(jnp.max(values))
         step = lengths[jnp.argmax(good)] * move
-        return jnp.where(jnp.isfinite(jnp.max(values)), project(flat + step), flat)
+        moved = jnp.where(jnp.isfinite(jnp.max(values)), project(flat + step), flat)
+        away = moved - flat
+        return n + 1, moved, away @ curvature @ away > NEAR**2
 
-    return lax.fori_loop(0, num_steps, one, start)
+    def goes_on(carry):
+        return (carry[0] < num_steps) & carry[2]
+
+    return lax.while_loop(goes_on, one, (0, start, jnp.asarray(num_steps > 0)))[1]
 
 
 def noise_at(blocks, key, position, data, *, replace, relative=False):
@@ -264,13 +280,29 @@ def noise_at(blocks, key, position, data, *, replace, relative=False):
             if relative:
                 there = block.case_gradients(position, {plate: some}, data, 1.0)
                 each = {s: g - there[s] for s, g in each.items()}
-            # As `ravel_pytree` orders them: by name.
-            rows = jnp.concatenate([each[s].reshape(len(some), -1) for s in sorted(each)], axis=1)
-            rows = rows - rows.mean(0)
-            parts.append(rows.T @ rows / (size * (len(some) - (0 if replace else 1))))
+            # Floats: the product of two numbers of cases may be no int32.
+            weight = len(some) / (float(size) * (len(some) - (0 if replace else 1)))
+            parts.append(weight * _covariance(each, size))
         return jax.scipy.linalg.block_diag(*parts)
 
     return covariance_at
+
+
+def _covariance(each, size):
+    """Return the covariance (d, d) of single-case gradients, of some of so many cases.
+
+    Of many coordinates, of which some cases tell too little, that of a matrix is a Kronecker
+    product.
+    """
+    # As `ravel_pytree` orders them: by name.
+    arrays = [each[s] - each[s].mean(0) for s in sorted(each)]
+    cases = len(arrays[0])
+    coordinates = sum(a.size for a in arrays) // cases
+    if coordinates > FULL_COORDINATES and cases < size:
+        (matrix,) = arrays
+        return jnp.kron(*kronecker_factors(matrix))
+    rows = jnp.concatenate([a.reshape(cases, -1) for a in arrays], axis=1)
+    return rows.T @ rows / cases
 
 
 def pairs(key, size, number):
@@ -288,19 +320,26 @@ def scaled(normal, curvature):
 def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
     """Return mean and curvature with which gradient and curvature agree in the mean.
 
-    A round that leaves the finite numbers is not taken.
+    A round that leaves the finite numbers is not taken; the rounds end with one that changes the
+    normal by less than `NEAR` standard deviations.
     """
 
-    def one(_, carry):
-        mean, curvature = carry
+    def one(carry):
+        n, mean, curvature, _ = carry
         points = mean + scaled(normal, curvature)
         gradients, curvatures = lax.map(lambda x: (gradient_at(x), curvature_at(x)), points)
         found = sandwich.definite(curvatures.mean(0))
-        moved = mean + jnp.linalg.solve(found, gradients.mean(0))
-        usable = jnp.isfinite(found).all() & jnp.isfinite(moved).all()
-        return jnp.where(usable, moved, mean), jnp.where(usable, found, curvature)
+        away = jnp.linalg.solve(found, gradients.mean(0))
+        usable = jnp.isfinite(found).all() & jnp.isfinite(away).all()
+        change = jnp.max(jnp.abs(_relative(found, curvature) - 1.0))
+        far = (away @ found @ away > NEAR**2) | (change > NEAR)
+        moved = jnp.where(usable, mean + away, mean), jnp.where(usable, found, curvature)
+        return n + 1, *moved, usable & far
 
-    return lax.fori_loop(0, NUM_ROUNDS, one, (mode, at_mode))
+    def goes_on(carry):
+        return (carry[0] < NUM_ROUNDS) & carry[3]
+
+    return lax.while_loop(goes_on, one, (0, mode, at_mode, jnp.asarray(True)))[1:3]
 
 
 def _relative(curvature, noise):
