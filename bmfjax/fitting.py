@@ -101,11 +101,14 @@ def fit(
     num_samples : int or "auto"
         Draws of each chain. "auto": chains run until they agree, or until `max_time`. They look
         after 250, 375, 500, 750, 1,000, ... draws, at most 128,000, whether the log joint
-        density, the rates and 99 % of the entries of the product have R-hat of at most 1.01
-        (1.05, if the sampler is approximate) and 50 effective draws a chain. These numbers do
-        not depend on time: unless `max_time` stops the run, the draws follow from the seed. Of
-        "batch" and "svi": draws from the approximate posterior of each start, at most 250. The
-        draws of sampler "smc" are its particles (`num_particles` in `sampler_options`).
+        density, the rates, the number of factors where it is found, and 99 % of the entries of the
+        product have R-hat of at most 1.01 (1.05, if the sampler is approximate) and 50 effective
+        draws a chain. What is the same in every draw needs neither, and the log joint density of
+        "pmf", "probit" and "ordered-probit" does not count: parts of it change no prediction.
+        When they look does not depend on time: unless `max_time` stops the run, the draws follow
+        from the seed. Of "batch" and "svi": draws from the approximate posterior of each start, at
+        most 250. The draws of sampler "smc" are its particles (`num_particles` in
+        `sampler_options`).
     max_time : float, optional
         Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
         where `num_samples` is "auto", and none where it is a number; ``float("inf")`` is none.

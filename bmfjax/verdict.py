@@ -5,9 +5,9 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
 
 * `rhat_product`, `ess_product`: 99 % of up to 1,000 entries of the reconstruction are at least as
   good; `rhat_product_worst`: the worst entry;
-* `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
-  `ess_cutpoints`: of what the model samples besides;
-* `rhat_rank`: of the number of factors, where it is found;
+* `rhat_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`, and the same with `ess_`
+  for effective draws: of what the model samples besides;
+* `rhat_rank`, `ess_rank`: of the number of factors, where it is found;
 * `rhat_nested`: 99 % of these entries have at most this nested R-hat
   (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
 * `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
@@ -111,17 +111,53 @@ def word_of(sentence: str) -> str:
     return WORDS.get(first[0] if first else "", "unknown")
 
 
+#: Effective draws, by what they are of.
+_EFFECTIVE = {
+    "the reconstruction": "ess_product",
+    "the log joint density": "ess_log_joint",
+    "the noise precision": "ess_precision",
+    "the dispersion": "ess_dispersion",
+    "the cut points": "ess_cutpoints",
+    "the number of factors": "ess_rank",
+}
+
+
+def fewest_draws(figures: Mapping) -> tuple[str, float]:
+    """Return what has the fewest effective draws of all that counts, and how many it has.
+
+    What never moved, or is not there, has none to count; infinity if that is everything.
+
+    Examples
+    --------
+    >>> fewest_draws({"ess_product": float("nan"), "ess_log_joint": 5.0, "ess_rank": 6.0})
+    ('the log joint density', 5.0)
+    """
+    known = {what: figures.get(name, _NAN) for what, name in _EFFECTIVE.items()}
+    if not figures.get("log_joint_counts", True):
+        del known["the log joint density"]
+    known = {what: math.inf if np.isnan(number) else number for what, number in known.items()}
+    return min(known.items(), key=lambda pair: pair[1])
+
+
+def _are_enough(figures: Mapping, chains: int) -> bool:
+    """Whether there are enough effective draws of all that counts."""
+    return fewest_draws(figures)[1] >= ESS_PER_CHAIN * chains
+
+
 def suffices(figures: Mapping, chains: int) -> bool:
     """Whether draws with these figures need no more beside them.
 
     R-hat must be what "Reliable" asks for, or "Usable" where the sampler is not exact; effective
-    draws are what either asks for.
+    draws of all that counts are what either asks for.
+
+    Examples
+    --------
+    >>> good = {"rhat": 1.009, "exact": True, "ess_product": 900.0, "ess_log_joint": 210.0}
+    >>> suffices(good, 4), suffices(good | {"ess_log_joint": 5.0}, 4)
+    (True, False)
     """
-    least = ESS_PER_CHAIN * chains
-    return bool(
-        figures["rhat"] <= (RHAT_GOOD if figures["exact"] else RHAT_USABLE)
-        and not any(figures.get(name, _NAN) < least for name in ("ess_product", "ess_cutpoints"))
-    )
+    most = RHAT_GOOD if figures["exact"] else RHAT_USABLE
+    return bool(figures["rhat"] <= most and _are_enough(figures, chains))
 
 
 def mixing_of_starts(data, approximation) -> Mixing:
@@ -198,9 +234,9 @@ def of_chains(
         "rhat_product_worst": _moving_quantile(entries.rhat, 1.0),
         "ess_product": _moving_quantile(entries.ess, 0.01),
         **_of_many(entries),
-        **_of_log_joint(trace),
-        "rhat_precision": _of(trace, "precision", split_rhat),
-        "rhat_dispersion": _of(trace, "dispersion", split_rhat),
+        **_of_scalar(trace, "log_joint"),
+        **_of_scalar(trace, "precision"),
+        **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
         "factors_agreeing": _agreeing(agreeing, chains),
         "clamped": _of(trace, "clamped", np.mean),
@@ -213,16 +249,14 @@ def of_chains(
     if windows:
         figures["window"] = min(windows.values())
     if "rank" in trace:
-        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+        figures |= _of_scalar(trace, "rank")
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
-    # What never moved, or is not there, has no R-hat and is no reason against the run.
-    worst = max(np.nan_to_num(figures.get(name, _NAN), nan=1.0) for name in _MIXING.values())
-    figures["rhat"] = float(worst)
+    figures["rhat"] = _worst(figures, _MIXING.values())
     figures["converged"] = bool(
         chains > 1
-        and worst <= RHAT_USABLE
-        and not figures["ess_product"] < ESS_PER_CHAIN * chains
+        and figures["rhat"] <= RHAT_USABLE
+        and _are_enough(figures, chains)
         and figures["factors_agreeing"] == 1.0
     )
     figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
@@ -329,10 +363,8 @@ def _reasons(figures, chains, rank) -> str:
     if known[worst] > RHAT_USABLE:
         reasons.append(f"{worst} has an R-hat of {known[worst]:.2f}")
     if not reasons:
-        reasons = [
-            f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "
-            f"{ESS_PER_CHAIN} a chain"
-        ]
+        what, number = fewest_draws(figures)
+        reasons = [f"{number:.0f} effective draws of {what} are fewer than {ESS_PER_CHAIN} a chain"]
     return " and ".join(reasons)
 
 
@@ -391,7 +423,7 @@ def _comes_together(log_joint) -> bool:
 
 def _more_draws(figures, chains, tried) -> str:
     """Say how many draws may be enough: at most ten times as many, in round numbers."""
-    short = ESS_PER_CHAIN * chains / max(np.nan_to_num(figures["ess_product"]), 1.0)
+    short = ESS_PER_CHAIN * chains / max(fewest_draws(figures)[1], 1.0)
     wanted = min(max(2.0, 1.5 * short), 10.0) * max(tried.draws, 100)
     digit = 10.0 ** math.floor(math.log10(wanted))
     number = int(math.ceil(wanted / digit) * digit)
@@ -414,25 +446,23 @@ def of_ratings(
     figures = {
         "exact": exact,
         **_quantiles(entries.rhat),
-        "ess_product": float(np.quantile(entries.ess, 0.01)),
+        "ess_product": _quantile(entries.ess, 0.01),
         **_of_many(entries),
-        **_of_log_joint(trace),
-        "rhat_precision": _of(trace, "precision", split_rhat),
+        **_of_scalar(trace, "log_joint"),
+        "log_joint_counts": joint_counts,
+        **_of_scalar(trace, "precision"),
         "factors_agreeing": _agreeing(agreeing, chains),
         "noise_free": False,
     }
     if cutpoints is not None:
         figures |= _of_cutpoints(cutpoints)
     if "rank" in trace:
-        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+        figures |= _of_scalar(trace, "rank")
     doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
     doubts += ["rhat_log_joint"] * joint_counts
-    figures["rhat"] = float(np.nanmax([figures.get(name, _NAN) for name in doubts]))
+    figures["rhat"] = _worst(figures, doubts)
     figures["converged"] = bool(
-        chains > 1
-        and figures["rhat"] <= RHAT_USABLE
-        and figures["ess_product"] >= ESS_PER_CHAIN * chains
-        and figures.get("ess_cutpoints", math.inf) >= ESS_PER_CHAIN * chains
+        chains > 1 and figures["rhat"] <= RHAT_USABLE and _are_enough(figures, chains)
     )
     figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
     return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing), what)}
@@ -477,6 +507,9 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
             f"{figures['rhat_cutpoints']:.2f} with at least {figures['ess_cutpoints']:.0f} "
             "effective draws"
         )
+    what, number = fewest_draws(figures)
+    if number < ESS_PER_CHAIN * chains and what not in ("the reconstruction", "the cut points"):
+        mixed += f"; {what} has {number:.0f} effective draws, fewer than {ESS_PER_CHAIN} a chain"
     found = round(figures["factors_agreeing"] * rank)
     if found < rank:
         mixed += (
@@ -644,14 +677,28 @@ def _of(trace, name, statistic) -> float:
     return float(statistic(trace[name])) if name in trace else _NAN
 
 
-def _of_log_joint(trace) -> dict:
-    values = trace["log_joint"]
-    return {"rhat_log_joint": float(split_rhat(values)), "ess_log_joint": float(ess_bulk(values))}
+def _of_scalar(trace, name) -> dict:
+    """Return R-hat and effective draws of a scalar of the trace; NaN where there is none."""
+    return {
+        f"rhat_{name}": _of(trace, name, split_rhat),
+        f"ess_{name}": _of(trace, name, ess_bulk),
+    }
+
+
+def _worst(figures, names) -> float:
+    """Return the largest R-hat: what never moved, or is not there, is no reason against a run."""
+    known = [figures.get(name, _NAN) for name in names]
+    return float(max(1.0 if np.isnan(rhat) else rhat for rhat in known))
 
 
 def _quantiles(rhat) -> dict:
-    worst = float(rhat.max())
-    return {"rhat_product": float(np.quantile(rhat, 0.99)), "rhat_product_worst": worst}
+    return {"rhat_product": _quantile(rhat, 0.99), "rhat_product_worst": _quantile(rhat, 1.0)}
+
+
+def _quantile(values, q: float) -> float:
+    """Quantile over the values that are there; NaN where none is."""
+    moving = values[~np.isnan(values)]
+    return float(np.quantile(moving, q)) if len(moving) else _NAN
 
 
 def _of_many(entries: Mixing) -> dict:

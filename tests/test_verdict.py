@@ -13,11 +13,13 @@ from bmfjax.verdict import (
     Mixing,
     Tried,
     farther_spread,
+    fewest_draws,
     mixing,
     of_chains,
     of_ratings,
     remedy_of_chains,
     spread,
+    suffices,
 )
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
@@ -127,6 +129,63 @@ def test_chains_that_shared_their_starts_are_said_to_have():
         trace = {"log_joint": FLAT[:number]}
         found = of_chains(good, number, 3, np.ones(3), trace, exact=True, shared_starts=shared)
         assert found["shared_starts"] == (said in found["verdict"]) == (shared and number > 1)
+
+
+#: Four chains that mix at once, and four that agree but wander: few effective draws, R-hat near 1.
+QUICK = np.random.default_rng(1).normal(size=(4, 400))
+SLOW_TRACE = np.sin(np.arange(400) * 2 * np.pi / 100)[None] * np.ones((4, 1))
+GOOD = Mixing(np.ones(9), np.full(9, 900.0))
+
+
+def judged(family, **trace):
+    """Judge good entries by a family's rule, with this trace beside them."""
+    trace = {"log_joint": QUICK} | trace
+    if family == "boolean":
+        return of_chains(GOOD, 4, 3, np.ones(2), trace, exact=True)
+    return of_ratings(GOOD, 4, np.ones(2), trace, joint_counts=family == "logistic")
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("log_joint", "the log joint density"),
+        ("precision", "the noise precision"),
+        ("dispersion", "the dispersion"),
+        ("rank", "the number of factors"),
+    ],
+)
+def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
+    """The log joint of learned priors does not count: no prediction depends on all of it."""
+    counts = family == "boolean" or name in ("precision", "rank")
+    counts = counts or (family, name) == ("logistic", "log_joint")
+    found = judged(family, **{name: SLOW_TRACE})
+    assert found["rhat"] <= 1.01
+    assert found["converged"] is suffices(found, 4) is not counts
+    if counts:
+        what, number = fewest_draws(found)
+        assert what == words and number < 200
+        assert words in found["verdict"] and f"{number:.0f} effective draws" in found["verdict"]
+        assert found["remedy"].startswith("take more draws")
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
+def test_what_never_moves_needs_no_effective_draws(family):
+    """A run whose log joint, rates and entries are the same in every draw ends."""
+    still = np.zeros((4, 400))
+    found = judged(family, log_joint=still, precision=still, rank=still)
+    assert np.isnan(found["ess_log_joint"]) and found["converged"] and suffices(found, 4)
+    apart = still + np.arange(4)[:, None]
+    for name in ("precision", "rank"):
+        found = judged(family, **{name: apart})
+        assert found["rhat"] == np.inf and not found["converged"] and not suffices(found, 4)
+
+
+def test_entries_that_never_move_do_not_hide_those_that_do():
+    half = Mixing(np.array([np.nan, 1.0]), np.array([np.nan, 20.0]))
+    for judge, errors in ((of_chains, (3,)), (of_ratings, ())):
+        found = judge(half, 4, *errors, np.ones(2), {"log_joint": QUICK}, exact=True)
+        assert found["ess_product"] == 20.0 and not found["converged"] and not suffices(found, 4)
 
 
 def test_many_chains_have_a_nested_rhat():
