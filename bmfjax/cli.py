@@ -734,7 +734,9 @@ def _tell(result, output, again) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
-    _print_table(table, f"{what}: {result.model} model, rank {result.rank}")
+    empty = result.scalars.get("factors_empty", 0)
+    without = f", {empty} without a tile when rounded" * (empty > 0)
+    _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
     if not result.is_signed and result.scalars["factors_agreeing"] != 1.0:
         _tell_modes(result.modes)
     print(result.verdict)

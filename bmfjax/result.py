@@ -80,7 +80,8 @@ class Fit:
         draw averages; from "minibatch" `noise_share`, the noise of its gradients as a share of what
         it makes up for; of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
-        the noise-free matrix that it is expected to get wrong; from parallel tempering
+        the noise-free matrix that it is expected to get wrong, and `factors_empty`, factors without
+        a tile when rounded; from parallel tempering
         `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its
         `rank_probability`, `rank_mean`, `rhat_rank` and `ess_rank`; and of sampler "smc" the
         figures of `log_evidence`.
@@ -864,6 +865,7 @@ class Fit:
         scalars |= verdict.of_chains(
             self.mixing, self.num_chains, self.scalars["errors"], self.agreement, self.trace,
             exact=self.scalars["exact"],
+            empty=self._empty,
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
             shared_starts=self.scalars.get("shared_starts", False),
@@ -874,8 +876,6 @@ class Fit:
                 remedy=self.scalars.get("remedy", ""),
             ),
         )  # fmt: skip
-        if "rank" in self.trace:
-            scalars |= verdict.of_rank(self.trace["rank"])
         scalars["verdict"] = f"{what}. {scalars['verdict']}"
         return dataclasses.replace(self, scalars=scalars)
 
@@ -958,6 +958,9 @@ class Fit:
     def basis_binary(self) -> np.ndarray:
         """The same, (columns, rank) bool."""
         return self._rounded()[1]
+
+    #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
+    _empty = None
 
     def _rounded(self):
         raise InputError(

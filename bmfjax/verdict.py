@@ -10,7 +10,8 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
 * `rhat_rank`, `ess_rank`: of the number of factors, where it is found;
 * `rhat_nested`: 99 % of these entries have at most this nested R-hat
   (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
-* `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
+* `factors_agreeing`: the share of factors in which all chains agree, NaN for one chain; of them
+  `factors_found` have a tile, and `factors_empty` factors of the fit are empty when rounded;
 * `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
 
 What a model does not have is NaN or absent. `spread` measures how far apart the solutions are
@@ -210,15 +211,17 @@ UNKNOWN = Tried()
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    residual_floor: float = 0.0, shared_starts: bool = False, windows: Mapping = _NO_WINDOWS,
-    tried: Tried = UNKNOWN,
+    empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
+    windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
-    the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
+    the tile similarity across chains, `empty` (rank,) tells which factors have no tile when they
+    are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
-    `noise_share` and `replica`, of which the figures hold the `round_trips`.
+    `noise_share`, the number of factors `rank`, and `replica`, of which the figures hold the
+    `round_trips`.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
@@ -238,7 +241,7 @@ def of_chains(
         **_of_scalar(trace, "precision"),
         **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        "factors_agreeing": _agreeing(agreeing, chains),
+        **_of_factors(agreeing, empty, chains),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
@@ -249,7 +252,7 @@ def of_chains(
     if windows:
         figures["window"] = min(windows.values())
     if "rank" in trace:
-        figures |= _of_scalar(trace, "rank")
+        figures |= of_rank(trace["rank"])
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     figures["rhat"] = _worst(figures, _MIXING.values())
@@ -280,9 +283,8 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
         modes = "; fit.modes and the report show the modes" * (figures["factors_agreeing"] != 1.0)
         why = f"{_reasons(figures, chains, rank)}{limits and '; '}{limits}{modes}"
         return f"Do not rely on this run, because {why}. Next, {figures['remedy']}."
-    mixed = f"{_found(figures, rank)} {_everyone(chains)}, and {_entries_text(figures)}"
-    if limits:
-        mixed = f"{mixed}; {limits}"
+    mixed = f"{_found(figures, rank, _everyone(chains))}, and {_entries_text(figures)}"
+    mixed = "; ".join(filter(None, [mixed, _number_found(figures), limits]))
     if figures["exact"]:
         return _exact(figures, mixed)
     if "noise_share" in figures:
@@ -357,7 +359,12 @@ def _reasons(figures, chains, rank) -> str:
     """Say what keeps the run from having converged: factors, the worst R-hat, or few draws."""
     reasons = []
     if figures["factors_agreeing"] != 1.0:
-        reasons.append(f"only {_found(figures, rank)} {_everyone(chains)}")
+        empty = figures.get("factors_empty", 0)
+        apart = rank - round(figures["factors_agreeing"] * rank)
+        found = f"only {_found(figures, rank, _everyone(chains))}"
+        if empty and _number_agreeing(figures, rank) == rank - empty:
+            found = f"the chains differ in {_factors(apart)} that {_are(apart)} empty when rounded"
+        reasons.append(found)
     known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
     worst = max(known, key=lambda what: np.nan_to_num(known[what]))
     if known[worst] > RHAT_USABLE:
@@ -457,7 +464,7 @@ def of_ratings(
     if cutpoints is not None:
         figures |= _of_cutpoints(cutpoints)
     if "rank" in trace:
-        figures |= _of_scalar(trace, "rank")
+        figures |= of_rank(trace["rank"])
     doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
     doubts += ["rhat_log_joint"] * joint_counts
     figures["rhat"] = _worst(figures, doubts)
@@ -498,7 +505,9 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
         mixed += f"; the log joint density has an R-hat of {figures['rhat_log_joint']:.2f}"
     if figures["rhat_precision"] > RHAT_GOOD:
         mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
-    if figures.get("rhat_rank", 0.0) > RHAT_GOOD:
+    if figures["converged"] and (number := _number_found(figures)):
+        mixed += f"; {number}"
+    elif figures.get("rhat_rank", 0.0) > RHAT_GOOD:
         mixed += f"; the number of factors has an R-hat of {figures['rhat_rank']:.2f}"
     few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * chains
     if few or figures.get("rhat_cutpoints", 0.0) > RHAT_GOOD:
@@ -603,7 +612,7 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
         )
     none = figures.get("rank") == 0
     all_found = none or round(figures["factors_agreeing"] * rank) == rank
-    found = f"{_found(figures, rank)} {_everyone(starts, 'starts')}"
+    found = _found(figures, rank, _everyone(starts, "starts"))
     mixed = (
         f"{'no factor stands out of the noise' if none else found}, and 99 % of the log odds have "
         f"an R-hat across starts of at most {figures['rhat_product']:.2f}{_number(figures, starts)}"
@@ -652,8 +661,53 @@ def _exact(figures, mixed) -> str:
     return f"{word}: an exact sampler, and chains that agree; {mixed}."
 
 
-def _found(figures, rank) -> str:
-    return f"{round(figures['factors_agreeing'] * rank)} of {rank} factors were found by"
+def _found(figures, rank, everyone) -> str:
+    """Say how many factors `everyone` found; one that is empty when rounded is not found."""
+    number, empty = _number_agreeing(figures, rank), figures.get("factors_empty", 0)
+    if not empty:
+        return f"{number} of {rank} factors were found by {everyone}"
+    if empty == rank:
+        return "no factor has a tile when rounded"
+    more = f"{empty} more {_are(empty)} empty when rounded"
+    return f"{number} of {rank - empty} factors with a tile were found by {everyone} ({more})"
+
+
+def _number_agreeing(figures, rank) -> int:
+    """Return how many factors with a tile were found, of a fit whose factors are rounded or not."""
+    return figures.get("factors_found", round(figures["factors_agreeing"] * rank))
+
+
+def rank_text(figures: Mapping, rank: int) -> str:
+    """Say how many factors a fit has, and how many of them are empty when rounded.
+
+    Examples
+    --------
+    >>> rank_text({}, 1), rank_text({"factors_empty": 1}, 4)
+    ('1 factor', '4 factors, 1 of them empty when rounded')
+    """
+    empty = figures.get("factors_empty", 0)
+    return _factors(rank) + f", {empty} of them empty when rounded" * (empty > 0)
+
+
+def _factors(number) -> str:
+    return f"{number} factor{'s' * (number != 1)}"
+
+
+def _are(number) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _number_found(figures) -> str:
+    """Say how probable the number of factors is, where chains find it; empty where they do not."""
+    if "rank_probability" not in figures:
+        return ""
+    mixed = "the same in every draw"
+    if not np.isnan(figures["rhat_rank"]):
+        mixed = f"R-hat {figures['rhat_rank']:.2f}, {figures['ess_rank']:.0f} effective draws"
+    return (
+        f"the number of factors is {figures['rank']} with probability "
+        f"{figures['rank_probability']:.2f} ({mixed})"
+    )
 
 
 def _everyone(number, what="chains") -> str:
@@ -671,6 +725,19 @@ def _mixing(figures) -> str:
 def _agreeing(agreeing, chains) -> float:
     """Share of the factors that all chains found; NaN for one chain."""
     return float(share_agreeing(agreeing)) if chains > 1 else _NAN
+
+
+def _of_factors(agreeing, empty, chains) -> dict:
+    """Return the share of factors that agree, how many are empty, and how many chains found."""
+    found = {"factors_agreeing": _agreeing(agreeing, chains)}
+    if empty is None:
+        return found
+    empty = np.asarray(empty, bool)
+    found["factors_empty"] = int(empty.sum())
+    if chains > 1:
+        full = np.asarray(agreeing)[~empty]
+        found["factors_found"] = round(share_agreeing(full) * len(full)) if len(full) else 0
+    return found
 
 
 def _of(trace, name, statistic) -> float:

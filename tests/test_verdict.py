@@ -188,6 +188,42 @@ def test_entries_that_never_move_do_not_hide_those_that_do():
         assert found["ess_product"] == 20.0 and not found["converged"] and not suffices(found, 4)
 
 
+def test_factors_that_are_empty_when_rounded_are_not_found():
+    trace = {"log_joint": QUICK}
+    for agreeing, empty, words in (
+        ([1.0, 1.0, 1.0], [0, 0, 1], "2 of 2 factors with a tile were found by all 4 chains (1 "
+         "more is empty when rounded)"),
+        ([1.0, 0.3, 1.0], [0, 0, 1], "because only 1 of 2 factors with a tile were found by all 4 "
+         "chains (1 more is empty when rounded)"),
+        ([1.0, 1.0, 0.3], [0, 0, 1], "because the chains differ in 1 factor that is empty when "
+         "rounded;"),
+        ([1.0, 1.0, 1.0], [1, 1, 1], "no factor has a tile when rounded, and 99 %"),
+        ([1.0, 1.0, 1.0], [1, 1, 0], "1 of 1 factors with a tile were found by all 4 chains (2 "
+         "more are empty when rounded)"),
+        ([1.0, 1.0, 1.0], [0, 0, 0], "3 of 3 factors were found by all 4 chains"),
+    ):  # fmt: skip
+        judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))
+        assert words in judged["verdict"]
+        assert judged["converged"] == (min(agreeing) == 1.0)
+        assert judged["factors_empty"] == sum(empty)
+    alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
+                      empty=np.array([0, 1]))  # fmt: skip
+    assert alone["factors_empty"] == 1 and "factors_found" not in alone
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings"])
+def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
+    rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
+    found = judged(family, rank=rank)
+    assert found["converged"] and found["rank"] == 4
+    said = f"the number of factors is 4 with probability {np.mean(rank == 4):.2f} (R-hat 1.0"
+    assert said in found["verdict"]
+    assert f"{found['ess_rank']:.0f} effective draws)" in found["verdict"]
+    same = judged(family, rank=np.full((4, 400), 3))["verdict"]
+    assert "is 3 with probability 1.00 (the same in every draw)" in same
+    assert "number of factors is" not in judged(family)["verdict"]
+
+
 def test_many_chains_have_a_nested_rhat():
     """Of 16 chains on; that of short chains which do not agree is high, as R-hat is."""
     rng = np.random.default_rng(3)

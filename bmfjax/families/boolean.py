@@ -124,7 +124,7 @@ class BooleanFit(TileFit):
     page = PAGE
     dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
     is_boolean = True
-    counts_as_factor = "A factor counts where it has ones in both matrices."
+    counts_as_factor = "A factor counts in a draw where it has ones in both matrices there."
     ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
     noisy_kinds = ("mean", "probability")
     _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"

@@ -232,7 +232,7 @@ class Nonnegative(Family):
             judge=lambda fit: verdict.of_chains(
                 fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
                 exact=True, residual_floor=floor, tried=what_was_tried(request, chains, run),
-            ) | relevance.figures(request, run, trace),
+            ),
         )  # fmt: skip
 
 

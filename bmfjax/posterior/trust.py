@@ -67,13 +67,9 @@ def trust_of(fit) -> Trust:
     return Trust(found, draws, needed, bound, covered)
 
 
-def _empty(fit) -> np.ndarray:
-    return ~(fit.usage_binary.any(0) & fit.basis_binary.any(0))
-
-
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each factor in `Fit.tiles`."""
-    level, empty = check_level(fdr), _empty(fit)
+    level, empty = check_level(fdr), fit._empty
     kept = np.zeros(fit.rank, bool)
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)

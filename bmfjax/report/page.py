@@ -10,7 +10,7 @@ from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
 from bmfjax.report.section import template
 from bmfjax.store import PAGE_MARK, check_page
-from bmfjax.verdict import RHAT_GOOD
+from bmfjax.verdict import RHAT_GOOD, rank_text
 
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
@@ -67,6 +67,7 @@ def render(fit) -> str:
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
+        factors=rank_text(fit.scalars, fit.rank),
         shade=_shade(fit),
         stopped="" if fit.scalars["complete"] else page.stopped(fit),
         facts=[fact for tell in page.facts for fact in tell(fit)],
