@@ -280,7 +280,11 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
     if chains == 1:
         return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
     if not figures["converged"]:
-        modes = "; fit.modes and the report show the modes" * (figures["factors_agreeing"] != 1.0)
+        modes = ""
+        if figures["factors_agreeing"] != 1.0:
+            modes = "; fit.modes and the report show the modes"
+        elif figures["rhat"] > RHAT_USABLE:
+            modes = "; fit.modes and the report show where they differ"
         why = f"{_reasons(figures, chains, rank)}{limits and '; '}{limits}{modes}"
         return f"Do not rely on this run, because {why}. Next, {figures['remedy']}."
     mixed = f"{_found(figures, rank, _everyone(chains))}, and {_entries_text(figures)}"
@@ -368,7 +372,9 @@ def _reasons(figures, chains, rank) -> str:
     known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
     worst = max(known, key=lambda what: np.nan_to_num(known[what]))
     if known[worst] > RHAT_USABLE:
-        reasons.append(f"{worst} has an R-hat of {known[worst]:.2f}")
+        stuck = np.isinf(known[worst])
+        of = "an infinite R-hat (chains are stuck)" if stuck else f"an R-hat of {known[worst]:.2f}"
+        reasons.append(f"{worst} has {of}")
     if not reasons:
         what, number = fewest_draws(figures)
         reasons = [f"{number:.0f} effective draws of {what} are fewer than {ESS_PER_CHAIN} a chain"]

@@ -123,6 +123,14 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     assert found["converged"] and found["remedy"] == "" and "Next" not in found["verdict"]
 
 
+def test_chains_that_are_stuck_with_the_same_factors_are_said_to_be():
+    stuck = Mixing(np.full(9, np.inf), np.full(9, 900.0))
+    found = of_chains(stuck, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
+    assert not found["converged"]
+    assert "the reconstruction has an infinite R-hat (chains are stuck)" in found["verdict"]
+    assert "; fit.modes and the report show where they differ. Next, " in found["verdict"]
+
+
 def test_chains_that_shared_their_starts_are_said_to_have():
     good, said = Mixing(np.ones(9), np.full(9, 900.0)), "shared the factors"
     for number, shared in ((4, True), (4, False), (1, True)):

@@ -92,6 +92,7 @@ def test_the_sections_come_in_order(fit, text):
         "How",
         "Traces",
         "Do",
+        *["Modes"] * (fit.modes.differences is not None),
         "How",
         "Words",
         "To",
