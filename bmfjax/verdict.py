@@ -195,6 +195,8 @@ class Tried(NamedTuple):
     stopped: bool = False  # before all draws were taken
     #: Temperatures (or walls) were used; None where the sampler has none.
     ladder: bool | None = None
+    #: The matrix is so large that temperatures have not been seen to help.
+    large: bool = False
     #: The option that turns temperatures on: its name, and a value as JSON.
     ladder_option: tuple[str, str] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
     #: A sampler that is left to try: one that estimates the evidence, or an exact one.
@@ -403,7 +405,7 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
         return _RESUME
     if not apart:
         return _more_draws(figures, chains, tried)
-    if tried.ladder is False:
+    if tried.ladder is False and not tried.large:
         name, value = tried.ladder_option
         return (
             f"let the chains cross between modes, sampler_options={{'{name}': {value}}} (--option "
@@ -411,6 +413,8 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
         )
     if tried.other_sampler is not None:
         return f"fit with sampler='{tried.other_sampler}' (--sampler {tried.other_sampler})"
+    if tried.large:
+        return _where_large(tried)
     if tried.rank > 1:
         less = tried.rank - 1
         return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
@@ -424,6 +428,16 @@ _RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
     "SECONDS)"
 )
+
+
+def _where_large(tried) -> str:
+    """Say what helps where chains are apart and temperatures cost more than they are known to."""
+    more = "take more draws (num_samples, --samples)"
+    if tried.stopped:
+        more = "give it more time (max_time, --max-time)"
+    less = tried.rank - 1
+    smaller = f" a smaller rank, rank={less} (--rank {less})," * (less > 0)
+    return f"{more},{smaller} or use the factors that all modes share (fit.modes.common)"
 
 
 def _comes_together(log_joint) -> bool:

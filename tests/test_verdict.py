@@ -1,12 +1,15 @@
 """How far apart the draws of a fit are, what to try next, and the sentence that says so."""
 
 import re
+import types
 
 import numpy as np
 import pytest
 
 from bmfjax.cli import build_parser
+from bmfjax.data import BinaryMatrix
 from bmfjax.families import FAMILIES
+from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import (
     MAX_LINES,
@@ -84,6 +87,21 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
         (SLOW, Tried(ladder=False, draws=300), FLAT, "num_samples=2000 (--samples 2000)"),
         (SLOW, Tried(ladder=False, stopped=True), STUCK, "--resume --max-time"),
+        (
+            APART,
+            Tried(ladder=False, large=True, rank=8),
+            STUCK,
+            "take more draws (num_samples, --samples), a smaller rank, rank=7 (--rank 7), or use "
+            "the factors that all modes share (fit.modes.common)",
+        ),
+        (
+            APART,
+            Tried(ladder=False, large=True, stopped=True),
+            STUCK,
+            "give it more time (max_time, --max-time), or use the factors that all modes share",
+        ),
+        (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
+        (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
         (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
         (SLOW | {"converged": True}, Tried(), FLAT, ""),
     ],
@@ -92,6 +110,22 @@ def test_the_remedy_depends_on_what_is_wrong_and_what_was_tried(figures, tried, 
     remedy = remedy_of_chains(figures, 4, log_joint, tried)
     assert words in remedy if words else remedy == ""
     assert "--chains 4" in remedy_of_chains(APART, 1, log_joint[:1], Tried())
+
+
+def test_temperatures_are_advised_for_small_boolean_matrices_alone():
+    for model, columns, large in (
+        ("ormachine", 1024, False), ("ormachine", 1025, True), ("nmf", 1025, False),
+    ):  # fmt: skip
+        family, data = FAMILIES[model], BinaryMatrix(np.eye(128, columns))
+        made_by = next(iter(family.samplers.values()))
+        request = types.SimpleNamespace(
+            family=family, data=data, rank=8, made_by=made_by, sampler="gibbs", finds_rank=False,
+            sampler_options=None, chain_numbers=None,
+        )  # fmt: skip
+        run = types.SimpleNamespace(num_draws=500, is_complete=True)
+        tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
+        assert tried.large is large and tried.ladder is False
+        assert (family.ladder[0] in remedy_of_chains(APART, 4, STUCK, tried)) is not large
 
 
 def test_remedies_name_options_that_there_are():

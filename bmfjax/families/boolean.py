@@ -230,6 +230,8 @@ class Boolean(Family):
     shares_prior = True
     finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
+    # Beyond, temperatures take four times the time, and have not been seen to help.
+    ladder_entries = SMALL
     flags = (
         Flag(
             "--flip-rates", "one flip rate, or one each for zeros and ones (one where not given)",
