@@ -79,7 +79,8 @@ def fit(
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits
         for the Boolean model. Noise and densities then start where they fit them, and
-        nothing is annealed. Default: draws from the prior, annealed in the warm-up (in its first
+        nothing is annealed. R-hat of such chains does not show other modes, and the verdict says
+        so. Default: draws from the prior, annealed in the warm-up (in its first
         half, if its length is given); for the Boolean model beyond small matrices, factors that
         a population of each chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at
         most ten factors, and fewer where both sides are long), or an annealed relaxed model from

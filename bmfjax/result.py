@@ -869,6 +869,7 @@ class Fit:
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
             shared_starts=self.scalars.get("shared_starts", False),
+            given_start=self.scalars.get("given_start", False),
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
                 draws=int(self.scalars["num_draws"]),

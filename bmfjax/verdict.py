@@ -214,7 +214,7 @@ UNKNOWN = Tried()
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
     empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
-    windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
+    given_start: bool = False, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
@@ -227,7 +227,8 @@ def of_chains(
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
-    Chains with `shared_starts` took over factors of each other before they started.
+    Chains with `shared_starts` took over factors of each other before they started; those with a
+    `given_start` all started from the solution that a user gave.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
@@ -247,6 +248,7 @@ def of_chains(
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
+        "given_start": bool(given_start and chains > 1),
         "errors": errors,
     }
     if "noise_share" in trace:
@@ -344,7 +346,14 @@ def _limits(figures, windows) -> str:
             "the chains shared the factors they had found before they started, so that R-hat does "
             "not show modes which they left"
         )
+    if figures["given_start"]:
+        limits.append(_given("chains", "R-hat does not show other modes"))
     return "; ".join(limits)
+
+
+def _given(what: str, hidden: str) -> str:
+    """Say that chains or starts began at one solution, and what they do not show therefore."""
+    return f"the {what} started from the solution that was given, so that {hidden}"
 
 
 def _averaged(windows) -> str:
@@ -462,7 +471,8 @@ def _more_draws(figures, chains, tried) -> str:
 
 def of_ratings(
     entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True,
-    what: str = "fits", joint_counts: bool = False, tried: Tried = UNKNOWN,
+    what: str = "fits", joint_counts: bool = False, given_start: bool = False,
+    tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge a matrix factorisation by entries of `what` it reconstructs.
 
@@ -479,6 +489,7 @@ def of_ratings(
         "log_joint_counts": joint_counts,
         **_of_scalar(trace, "precision"),
         "factors_agreeing": _agreeing(agreeing, chains),
+        "given_start": bool(given_start and chains > 1),
         "noise_free": False,
     }
     if cutpoints is not None:
@@ -545,6 +556,8 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
             f"; the factors behind them are less sure, {found} of {rank} found by "
             f"{_everyone(chains)}"
         )
+    if figures["given_start"]:
+        mixed += f"; {_given('chains', 'R-hat does not show other modes')}"
     if not figures["converged"]:
         return f"Do not rely on this run yet: {mixed}. Next, {figures['remedy']}."
     if not figures["exact"]:
@@ -559,8 +572,9 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
 
 
 def of_starts(
-    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None
-) -> dict:
+    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None,
+    given_start: bool = False,
+) -> dict:  # fmt: skip
     """Judge a variational fit of the logistic model by its starts.
 
     `elbo` (start, step) is the bound after every step, `steps` and `settled` (start,) say how many
@@ -589,6 +603,7 @@ def of_starts(
         "complete": everywhere or most >= num_steps,
         **_quantiles(entries.rhat),
         "factors_agreeing": _agreeing(agreeing, starts),
+        "given_start": bool(given_start and starts > 1),
     }
     figures["rhat"] = figures["rhat_product"]
     # NaN, of one start, is not small.
@@ -637,6 +652,8 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
         f"{'no factor stands out of the noise' if none else found}, and 99 % of the log odds have "
         f"an R-hat across starts of at most {figures['rhat_product']:.2f}{_number(figures, starts)}"
     )
+    if figures.get("given_start"):
+        mixed += f"; {_given('starts', 'their agreement does not show other solutions')}"
     if figures["converged"]:
         what = "Usable" if all_found else "Use the probabilities, but not the factors"
         return (

@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.data import BinaryMatrix
 from bmfjax.families import FAMILIES
@@ -20,10 +21,12 @@ from bmfjax.verdict import (
     mixing,
     of_chains,
     of_ratings,
+    of_starts,
     remedy_of_chains,
     spread,
     suffices,
 )
+from tests import small_fits
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
 
@@ -264,6 +267,36 @@ def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     same = judged(family, rank=np.full((4, 400), 3))["verdict"]
     assert "is 3 with probability 1.00 (the same in every draw)" in same
     assert "number of factors is" not in judged(family)["verdict"]
+
+
+def test_chains_that_started_from_a_given_solution_are_said_to_have():
+    """In every judge; one chain compares nothing."""
+    said = "started from the solution that was given, so that"
+    for number, given in ((4, True), (4, False), (1, True)):
+        trace, alone = {"log_joint": QUICK[:number]}, np.full(2, np.nan)
+        agreeing = np.ones(2) if number > 1 else alone
+        elbo, settled = np.tile(-100.0, (number, 60)), np.ones(number, bool)
+        for found in (
+            of_chains(GOOD, number, 3, agreeing, trace, exact=True, given_start=given),
+            of_ratings(GOOD, number, agreeing, trace, given_start=given),
+            of_starts(
+                GOOD, agreeing, elbo, np.full(number, 60), settled, 60, sampled=False,
+                given_start=given,
+            ),
+        ):  # fmt: skip
+            told = given and number > 1
+            assert found["given_start"] == (said in found["verdict"]) == told
+            if number > 1:
+                assert found["converged"]
+
+
+def test_a_family_tells_its_verdict_of_a_given_start():
+    """The others do in tests of their own fits."""
+    init = {name: bits.astype(float) for name, bits in small_fits.start().items()}
+    more = {"model": "logistic", "sampler": "gibbs", "init": init} | small_fits.SIZES
+    fit = bmfjax.fit(small_fits.ones(), small_fits.RANK, **more)
+    assert fit.scalars["given_start"]
+    assert "started from the solution that was given" in fit.verdict
 
 
 def test_many_chains_have_a_nested_rhat():

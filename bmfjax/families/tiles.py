@@ -233,6 +233,7 @@ def tile_fit(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(request, chains), empty=size == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
+            given_start=request.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
         ) | dict(figures)  # fmt: skip
