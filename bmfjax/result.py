@@ -22,7 +22,7 @@ from bmfjax.diagnostics import (
 )
 from bmfjax.diagnostics.arviz import container, datasets, standard_attributes
 from bmfjax.kernels.tempering import OBSERVED
-from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior import cells, products, scores, trust
 from bmfjax.posterior.containers import groups_of
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.modes import Modes, modes_of
@@ -1013,6 +1013,8 @@ class Fit:
             factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only"
             (not by all, and the shares of two chains differ by at least one half).
 
+            Printed, it has all columns.
+
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`,
             whether it is in the tile; `membership`, the probability that it belongs to the tile,
             given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
@@ -1045,7 +1047,7 @@ class Fit:
         """
         if not isinstance(members, bool):
             raise InputError(f"members is {members!r}; give True or False")
-        return self._with_anchors(self._tiles(fdr, members))
+        return trust.WholeTable(self._with_anchors(self._tiles(fdr, members)))
 
     def _tiles(self, fdr, members) -> pd.DataFrame:
         """Return what `tiles` does."""

@@ -40,6 +40,15 @@ OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
 
 
+class WholeTable(pd.DataFrame):
+    """A table that is printed with all of its columns, however narrow the terminal is."""
+
+    def __repr__(self) -> str:
+        options = {n: pd.get_option(f"display.{n}") for n in ("max_rows", "min_rows")}
+        cut = options["max_rows"] is not None and len(self) > options["max_rows"]
+        return self.to_string(**options, show_dimensions=cut)
+
+
 class Trust(NamedTuple):
     """What the draws and the data say of every tile of a fit."""
 

@@ -88,8 +88,13 @@ def _shade(fit) -> str:
 
 
 def _flat(settings) -> list[tuple[str, str]]:
-    """Settings as rows of a table; a setting inside of a setting is `outer.inner`."""
-    rows = []
+    """Settings as rows of a table; a setting inside of a setting is `outer.inner`.
+
+    Where the number of factors is found, the rank is the most that there may be.
+    """
+    rows, settings = [], dict(settings)
+    if settings.pop("finds_rank", False):
+        settings["rank"] = f"auto, at most {settings['rank']}"
     for name, value in settings.items():
         if isinstance(value, dict):
             rows += [(f"{name}.{inner}", str(v)) for inner, v in value.items()]

@@ -13,7 +13,7 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.threshold import PAIR_GRID
-from bmfjax.optimize import Factors, panpal, primp, regularised_error, tile_code_length
+from bmfjax.optimize import Factors, elbmf, panpal, primp, regularised_error, tile_code_length
 from bmfjax.optimize.tiling import _code_length, _cut, _errors_and_ones
 
 TRUTH = np.kron(np.eye(3, dtype=bool), np.ones((14, 12), bool))
@@ -124,6 +124,9 @@ def test_tiles_are_found_with_entries_missing():
     ],
 )
 def test_refusals(options, words):
+    for search, more in ((panpal, ()), (primp, ()), (elbmf, (2,))):
+        with pytest.raises(InputError, match=r"key is 0; give a random key, such as jax"):
+            search(0, BinaryMatrix(TRUTH), *more)
     with pytest.raises(InputError, match=words):
         panpal(random.key(0), BinaryMatrix(TRUTH), **options)
     with pytest.raises(InputError, match="BinaryMatrix"):

@@ -7,6 +7,7 @@ import io
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -64,6 +65,16 @@ def test_the_page_says_which_factors_to_trust(fit, text):
     assert fit.doubts in shown
 
 
+def test_tiles_are_printed_with_all_columns(fit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    for members in (False, True):
+        tiles = fit.tiles(members=members)
+        assert all(name in repr(tiles).splitlines()[0] for name in tiles.columns)
+        assert "..." not in repr(tiles)
+    many = type(tiles)(pd.concat([tiles] * 20))
+    assert f"[{len(many)} rows x {len(tiles.columns)} columns]" in repr(many)
+
+
 def test_names_and_labels_are_escaped(fit, text):
     for name in (*fit.data.column_names, "<left>", "right & wrong", fit.data.name):
         assert name in html.unescape(text)
@@ -107,6 +118,13 @@ def test_settings_and_fingerprint_are_told(fit, text):
     assert fit.data.fingerprint() in text
     assert "num_warmup" in text
     assert fit.versions["jax"] in text
+
+
+def test_a_rank_that_is_found_is_told_as_asked_for():
+    assert page._flat({"rank": 8, "finds_rank": True, "seed": 0}) == [
+        ("rank", "auto, at most 8"), ("seed", "0"),
+    ]  # fmt: skip
+    assert page._flat({"rank": 8}) == [("rank", "8")]
 
 
 def test_no_page_explains_a_word_twice():
