@@ -735,8 +735,10 @@ def _tell(result, output, again) -> int:
     """Print the factors, the verdict and where the files are."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
-    _print_table(table, f"{what}: {result.model} model, rank {result.rank}")
-    if not result.is_signed and result.scalars["factors_agreeing"] != 1.0:
+    empty = result.scalars.get("factors_empty", 0)
+    without = f", {empty} without a tile when rounded" * (empty > 0)
+    _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
+    if not (result.is_signed or result.scalars["converged"]):
         _tell_modes(result.modes)
     print(result.verdict)
     if result.rank_probabilities is not None:
@@ -768,11 +770,12 @@ def _tell(result, output, again) -> int:
 
 
 def _tell_modes(modes) -> None:
-    """Print the modes where there are several."""
+    """Print the modes where there are several; of one, where its chains differ."""
     if len(modes) > 1:
         _print_table(
             modes.table.reset_index(), f"{len(modes)} modes, weights by {modes.weighted_by}"
         )
+    if len(modes) > 1 or modes.differences is not None:
         print(modes.shared)
 
 

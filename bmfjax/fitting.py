@@ -80,14 +80,15 @@ def fit(
     init : mapping, optional
         Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank), bits for the
         Boolean model. Noise and densities then start where they fit them, and nothing is annealed.
-        Default: draws from the prior, annealed in the warm-up (in its first half, if its length is
-        given); for the Boolean model beyond small matrices, factors that a population of each
-        chain's own finds by climbing (`bmfjax.infer.ascent_starts`: at most ten factors, and fewer
-        where both sides are long), or an annealed relaxed model from a random start
-        (`bmfjax.infer.boolean_starts`); for "batch" and "svi" of the logistic model, small random
-        factors. Variants of the Boolean model start from the prior, annealed; layers where they
-        were found one after the other; codes of "hamming" at random rows. Beyond 131,072 entries
-        Boolean chains share the factors they found before they start, and the verdict says so.
+        R-hat of such chains does not show other modes, and the verdict says so. Default: draws from
+        the prior, annealed in the warm-up (in its first half, if its length is given); for the
+        Boolean model beyond small matrices, factors that a population of each chain's own finds by
+        climbing (`bmfjax.infer.ascent_starts`: at most ten factors, and fewer where both sides are
+        long), or an annealed relaxed model from a random start (`bmfjax.infer.boolean_starts`); for
+        "batch" and "svi" of the logistic model, small random factors. Variants of the Boolean model
+        start from the prior, annealed; layers where they were found one after the other; codes of
+        "hamming" at random rows. Beyond 131,072 entries Boolean chains share the factors they found
+        before they start, and the verdict says so.
     num_chains : int
         Chains, independent but for starts that are shared. Of "batch" and "svi": starts, over
         which probabilities and predictions average. Of sampler "smc": independent runs, which end
@@ -103,11 +104,14 @@ def fit(
     num_samples : int or "auto"
         Draws of each chain. "auto": chains run until they agree, or until `max_time`. They look
         after 250, 375, 500, 750, 1,000, ... draws, at most 128,000, whether the log joint
-        density, the rates and 99 % of the entries of the product have R-hat of at most 1.01
-        (1.05, if the sampler is approximate) and 50 effective draws a chain. These numbers do
-        not depend on time: unless `max_time` stops the run, the draws follow from the seed. Of
-        "batch" and "svi": draws from the approximate posterior of each start, at most 250. The
-        draws of sampler "smc" are its particles (`num_particles` in `sampler_options`).
+        density, the rates, the number of factors where it is found, and 99 % of the entries of the
+        product have R-hat of at most 1.01 (1.05, if the sampler is approximate) and 50 effective
+        draws a chain. What is the same in every draw needs neither, and the log joint density of
+        "pmf", "probit" and "ordered-probit" does not count: parts of it change no prediction.
+        When they look does not depend on time: unless `max_time` stops the run, the draws follow
+        from the seed. Of "batch" and "svi": draws from the approximate posterior of each start, at
+        most 250. The draws of sampler "smc" are its particles (`num_particles` in
+        `sampler_options`).
     max_time : float, optional
         Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
         where `num_samples` is "auto", and none where it is a number; ``float("inf")`` is none.

@@ -22,7 +22,7 @@ from bmfjax.diagnostics import (
 )
 from bmfjax.diagnostics.arviz import container, datasets, standard_attributes
 from bmfjax.kernels.tempering import OBSERVED
-from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior import cells, products, scores, trust
 from bmfjax.posterior.containers import groups_of
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.modes import Modes, modes_of
@@ -98,7 +98,8 @@ class Fit:
         draw averages; from "minibatch" `noise_share`, the noise of its gradients as a share of what
         it makes up for; of the Boolean and relaxed models `errors`, observed
         entries that the Boolean product gets wrong, and `expected_errors`, entries of
-        the noise-free matrix that it is expected to get wrong; from parallel tempering
+        the noise-free matrix that it is expected to get wrong, and `factors_empty`, factors without
+        a tile when rounded; from parallel tempering
         `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its
         `rank_probability`, `rank_mean`, `rhat_rank` and `ess_rank`; and of sampler "smc" the
         figures of `log_evidence`.
@@ -919,9 +920,11 @@ class Fit:
         scalars |= verdict.of_chains(
             self.mixing, self.num_chains, self.scalars["errors"], self.agreement, self.trace,
             exact=self.scalars["exact"],
+            empty=self._empty,
             # The limit itself is not kept with the fit; whether it was reached is.
             residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
             shared_starts=self.scalars.get("shared_starts", False),
+            given_start=self.scalars.get("given_start", False),
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
                 draws=int(self.scalars["num_draws"]),
@@ -929,8 +932,6 @@ class Fit:
                 remedy=self.scalars.get("remedy", ""),
             ),
         )  # fmt: skip
-        if "rank" in self.trace:
-            scalars |= verdict.of_rank(self.trace["rank"])
         scalars["verdict"] = f"{what}. {scalars['verdict']}"
         return dataclasses.replace(self, scalars=scalars)
 
@@ -1016,6 +1017,9 @@ class Fit:
         """The same, (columns, rank) bool."""
         return self._rounded()[1]
 
+    #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
+    _empty = None
+
     def _rounded(self):
         raise InputError(
             f"model {self.model!r} has real factors, which are not rounded to 0 and 1; use usage "
@@ -1065,6 +1069,8 @@ class Fit:
             factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only"
             (not by all, and the shares of two chains differ by at least one half).
 
+            Printed, it has all columns.
+
             With `members` these columns again, and `side`, "row" or "column"; `name`; `member`,
             whether it is in the tile; `membership`, the probability that it belongs to the tile,
             given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
@@ -1097,7 +1103,7 @@ class Fit:
         """
         if not isinstance(members, bool):
             raise InputError(f"members is {members!r}; give True or False")
-        return self._with_anchors(self._tiles(fdr, members))
+        return trust.WholeTable(self._with_anchors(self._tiles(fdr, members)))
 
     def _tiles(self, fdr, members) -> pd.DataFrame:
         """Return what `tiles` does."""

@@ -5,13 +5,14 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
 
 * `rhat_product`, `ess_product`: 99 % of up to 1,000 entries of the reconstruction are at least as
   good; `rhat_product_worst`: the worst entry;
-* `rhat_log_joint`, `ess_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`,
-  `ess_cutpoints`: of what the model samples besides;
-* `rhat_rank`: of the number of factors, where it is found; `rhat_layers`: the worst of the
-  dispersions of layers above the first;
+* `rhat_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`, and the same with `ess_`
+  for effective draws: of what the model samples besides;
+* `rhat_rank`, `ess_rank`: of the number of factors, where it is found; `rhat_layers`: the worst of
+  the dispersions of layers above the first;
 * `rhat_nested`: 99 % of these entries have at most this nested R-hat
   (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
-* `factors_agreeing`: the share of factors that all chains found, NaN for one chain;
+* `factors_agreeing`: the share of factors in which all chains agree, NaN for one chain; of them
+  `factors_found` have a tile, and `factors_empty` factors of the fit are empty when rounded;
 * `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
 
 What a model does not have is NaN or absent. `spread` measures how far apart the solutions are
@@ -117,17 +118,53 @@ def word_of(sentence: str) -> str:
     return WORDS.get(first[0] if first else "", "unknown")
 
 
+#: Effective draws, by what they are of.
+_EFFECTIVE = {
+    "the reconstruction": "ess_product",
+    "the log joint density": "ess_log_joint",
+    "the noise precision": "ess_precision",
+    "the dispersion": "ess_dispersion",
+    "the cut points": "ess_cutpoints",
+    "the number of factors": "ess_rank",
+}
+
+
+def fewest_draws(figures: Mapping) -> tuple[str, float]:
+    """Return what has the fewest effective draws of all that counts, and how many it has.
+
+    What never moved, or is not there, has none to count; infinity if that is everything.
+
+    Examples
+    --------
+    >>> fewest_draws({"ess_product": float("nan"), "ess_log_joint": 5.0, "ess_rank": 6.0})
+    ('the log joint density', 5.0)
+    """
+    known = {what: figures.get(name, _NAN) for what, name in _EFFECTIVE.items()}
+    if not figures.get("log_joint_counts", True):
+        del known["the log joint density"]
+    known = {what: math.inf if np.isnan(number) else number for what, number in known.items()}
+    return min(known.items(), key=lambda pair: pair[1])
+
+
+def _are_enough(figures: Mapping, chains: int) -> bool:
+    """Whether there are enough effective draws of all that counts."""
+    return fewest_draws(figures)[1] >= ESS_PER_CHAIN * chains
+
+
 def suffices(figures: Mapping, chains: int) -> bool:
     """Whether draws with these figures need no more beside them.
 
     R-hat must be what "Reliable" asks for, or "Usable" where the sampler is not exact; effective
-    draws are what either asks for.
+    draws of all that counts are what either asks for.
+
+    Examples
+    --------
+    >>> good = {"rhat": 1.009, "exact": True, "ess_product": 900.0, "ess_log_joint": 210.0}
+    >>> suffices(good, 4), suffices(good | {"ess_log_joint": 5.0}, 4)
+    (True, False)
     """
-    least = ESS_PER_CHAIN * chains
-    return bool(
-        figures["rhat"] <= (RHAT_GOOD if figures["exact"] else RHAT_USABLE)
-        and not any(figures.get(name, _NAN) < least for name in ("ess_product", "ess_cutpoints"))
-    )
+    most = RHAT_GOOD if figures["exact"] else RHAT_USABLE
+    return bool(figures["rhat"] <= most and _are_enough(figures, chains))
 
 
 def mixing_of_starts(data, approximation) -> Mixing:
@@ -164,6 +201,8 @@ class Tried(NamedTuple):
     stopped: bool = False  # before all draws were taken
     #: Temperatures (or walls) were used; None where the sampler has none.
     ladder: bool | None = None
+    #: The matrix is so large that temperatures have not been seen to help.
+    large: bool = False
     #: The option that turns temperatures on: its name, and a value as JSON.
     ladder_option: tuple[str, str] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
     #: A sampler that is left to try: one that estimates the evidence, or an exact one.
@@ -180,20 +219,22 @@ UNKNOWN = Tried()
 
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
-    residual_floor: float = 0.0, shared_starts: bool = False, windows: Mapping = _NO_WINDOWS,
-    tried: Tried = UNKNOWN,
+    empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
+    given_start: bool = False, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
-    the tile similarity across chains, and `trace` holds (chain, step) without the warm-up:
+    the tile similarity across chains, `empty` (rank,) tells which factors have no tile when they
+    are rounded (None: none are rounded), and `trace` holds (chain, step) without the warm-up:
     `log_joint`, and where the sampler has them `precision`, `dispersion`, `residual`, `clamped`,
-    `noise_share` and `replica`, of which the figures hold the `round_trips`, and `dispersion_2` and
-    so on of layers above the first.
+    `noise_share`, the number of factors `rank`, `replica`, of which the figures hold the
+    `round_trips`, and `dispersion_2` and so on of layers above the first.
     A sum of squared residuals below `residual_floor`, twice the rate of the precision's Gamma
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
-    Chains with `shared_starts` took over factors of each other before they started.
+    Chains with `shared_starts` took over factors of each other before they started; those with a
+    `given_start` all started from the solution that a user gave.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
@@ -205,14 +246,15 @@ def of_chains(
         "rhat_product_worst": _moving_quantile(entries.rhat, 1.0),
         "ess_product": _moving_quantile(entries.ess, 0.01),
         **_of_many(entries),
-        **_of_log_joint(trace),
-        "rhat_precision": _of(trace, "precision", split_rhat),
-        "rhat_dispersion": _of(trace, "dispersion", split_rhat),
+        **_of_scalar(trace, "log_joint"),
+        **_of_scalar(trace, "precision"),
+        **_of_scalar(trace, "dispersion"),
         "entries_uncertain": entries.uncertain,
-        "factors_agreeing": _agreeing(agreeing, chains),
+        **_of_factors(agreeing, empty, chains),
         "clamped": _of(trace, "clamped", np.mean),
         "noise_free": bool(_of(trace, "residual", np.mean) < residual_floor),
         "shared_starts": bool(shared_starts and chains > 1),
+        "given_start": bool(given_start and chains > 1),
         "errors": errors,
     }
     if "noise_share" in trace:
@@ -220,19 +262,17 @@ def of_chains(
     if windows:
         figures["window"] = min(windows.values())
     if "rank" in trace:
-        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+        figures |= of_rank(trace["rank"])
     if above := [name for name in trace if name.startswith("dispersion_")]:
         worst = [np.nan_to_num(_of(trace, name, split_rhat), nan=1.0) for name in above]
         figures["rhat_layers"] = max(worst)
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
-    # What never moved, or is not there, has no R-hat and is no reason against the run.
-    worst = max(np.nan_to_num(figures.get(name, _NAN), nan=1.0) for name in _MIXING.values())
-    figures["rhat"] = float(worst)
+    figures["rhat"] = _worst(figures, _MIXING.values())
     figures["converged"] = bool(
         chains > 1
-        and worst <= RHAT_USABLE
-        and not figures["ess_product"] < ESS_PER_CHAIN * chains
+        and figures["rhat"] <= RHAT_USABLE
+        and _are_enough(figures, chains)
         and figures["factors_agreeing"] == 1.0
     )
     figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
@@ -254,12 +294,15 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
     if chains == 1:
         return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
     if not figures["converged"]:
-        modes = "; fit.modes and the report show the modes" * (figures["factors_agreeing"] != 1.0)
+        modes = ""
+        if figures["factors_agreeing"] != 1.0:
+            modes = "; fit.modes and the report show the modes"
+        elif figures["rhat"] > RHAT_USABLE:
+            modes = "; fit.modes and the report show where they differ"
         why = f"{_reasons(figures, chains, rank)}{limits and '; '}{limits}{modes}"
         return f"Do not rely on this run, because {why}. Next, {figures['remedy']}."
-    mixed = f"{_found(figures, rank)} {_everyone(chains)}, and {_entries_text(figures)}"
-    if limits:
-        mixed = f"{mixed}; {limits}"
+    mixed = f"{_found(figures, rank, _everyone(chains))}, and {_entries_text(figures)}"
+    mixed = "; ".join(filter(None, [mixed, _number_found(figures), limits]))
     if figures["exact"]:
         return _exact(figures, mixed)
     if "noise_share" in figures:
@@ -313,7 +356,14 @@ def _limits(figures, windows) -> str:
             "the chains shared the factors they had found before they started, so that R-hat does "
             "not show modes which they left"
         )
+    if figures["given_start"]:
+        limits.append(_given("chains", "R-hat does not show other modes"))
     return "; ".join(limits)
+
+
+def _given(what: str, hidden: str) -> str:
+    """Say that chains or starts began at one solution, and what they do not show therefore."""
+    return f"the {what} started from the solution that was given, so that {hidden}"
 
 
 def _averaged(windows) -> str:
@@ -334,16 +384,21 @@ def _reasons(figures, chains, rank) -> str:
     """Say what keeps the run from having converged: factors, the worst R-hat, or few draws."""
     reasons = []
     if figures["factors_agreeing"] != 1.0:
-        reasons.append(f"only {_found(figures, rank)} {_everyone(chains)}")
+        empty = figures.get("factors_empty", 0)
+        apart = rank - round(figures["factors_agreeing"] * rank)
+        found = f"only {_found(figures, rank, _everyone(chains))}"
+        if empty and _number_agreeing(figures, rank) == rank - empty:
+            found = f"the chains differ in {_factors(apart)} that {_are(apart)} empty when rounded"
+        reasons.append(found)
     known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
     worst = max(known, key=lambda what: np.nan_to_num(known[what]))
     if known[worst] > RHAT_USABLE:
-        reasons.append(f"{worst} has an R-hat of {known[worst]:.2f}")
+        stuck = np.isinf(known[worst])
+        of = "an infinite R-hat (chains are stuck)" if stuck else f"an R-hat of {known[worst]:.2f}"
+        reasons.append(f"{worst} has {of}")
     if not reasons:
-        reasons = [
-            f"{figures['ess_product']:.0f} effective draws of the reconstruction are fewer than "
-            f"{ESS_PER_CHAIN} a chain"
-        ]
+        what, number = fewest_draws(figures)
+        reasons = [f"{number:.0f} effective draws of {what} are fewer than {ESS_PER_CHAIN} a chain"]
     return " and ".join(reasons)
 
 
@@ -369,7 +424,7 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
         return _RESUME
     if not apart:
         return _more_draws(figures, chains, tried)
-    if tried.ladder is False:
+    if tried.ladder is False and not tried.large:
         name, value = tried.ladder_option
         return (
             f"let the chains cross between modes, sampler_options={{'{name}': {value}}} (--option "
@@ -377,6 +432,8 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
         )
     if tried.other_sampler is not None:
         return f"fit with sampler='{tried.other_sampler}' (--sampler {tried.other_sampler})"
+    if tried.large:
+        return _where_large(tried)
     if tried.rank > 1:
         less = tried.rank - 1
         return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
@@ -392,6 +449,16 @@ _RESUME = (
 )
 
 
+def _where_large(tried) -> str:
+    """Say what helps where chains are apart and temperatures cost more than they are known to."""
+    more = "take more draws (num_samples, --samples)"
+    if tried.stopped:
+        more = "give it more time (max_time, --max-time)"
+    less = tried.rank - 1
+    smaller = f" a smaller rank, rank={less} (--rank {less})," * (less > 0)
+    return f"{more},{smaller} or use the factors that all modes share (fit.modes.common)"
+
+
 def _comes_together(log_joint) -> bool:
     """Say whether the chains were closer in the second half of the draws than in the first."""
     half = log_joint.shape[1] // 2
@@ -402,7 +469,7 @@ def _comes_together(log_joint) -> bool:
 
 def _more_draws(figures, chains, tried) -> str:
     """Say how many draws may be enough: at most ten times as many, in round numbers."""
-    short = ESS_PER_CHAIN * chains / max(np.nan_to_num(figures["ess_product"]), 1.0)
+    short = ESS_PER_CHAIN * chains / max(fewest_draws(figures)[1], 1.0)
     wanted = min(max(2.0, 1.5 * short), 10.0) * max(tried.draws, 100)
     digit = 10.0 ** math.floor(math.log10(wanted))
     number = int(math.ceil(wanted / digit) * digit)
@@ -414,7 +481,8 @@ def _more_draws(figures, chains, tried) -> str:
 
 def of_ratings(
     entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True,
-    what: str = "fits", joint_counts: bool = False, tried: Tried = UNKNOWN,
+    what: str = "fits", joint_counts: bool = False, given_start: bool = False,
+    tried: Tried = UNKNOWN,
 ) -> dict:  # fmt: skip
     """Judge a matrix factorisation by entries of `what` it reconstructs.
 
@@ -425,25 +493,24 @@ def of_ratings(
     figures = {
         "exact": exact,
         **_quantiles(entries.rhat),
-        "ess_product": float(np.quantile(entries.ess, 0.01)),
+        "ess_product": _quantile(entries.ess, 0.01),
         **_of_many(entries),
-        **_of_log_joint(trace),
-        "rhat_precision": _of(trace, "precision", split_rhat),
+        **_of_scalar(trace, "log_joint"),
+        "log_joint_counts": joint_counts,
+        **_of_scalar(trace, "precision"),
         "factors_agreeing": _agreeing(agreeing, chains),
+        "given_start": bool(given_start and chains > 1),
         "noise_free": False,
     }
     if cutpoints is not None:
         figures |= _of_cutpoints(cutpoints)
     if "rank" in trace:
-        figures["rhat_rank"] = _of(trace, "rank", split_rhat)
+        figures |= of_rank(trace["rank"])
     doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
     doubts += ["rhat_log_joint"] * joint_counts
-    figures["rhat"] = float(np.nanmax([figures.get(name, _NAN) for name in doubts]))
+    figures["rhat"] = _worst(figures, doubts)
     figures["converged"] = bool(
-        chains > 1
-        and figures["rhat"] <= RHAT_USABLE
-        and figures["ess_product"] >= ESS_PER_CHAIN * chains
-        and figures.get("ess_cutpoints", math.inf) >= ESS_PER_CHAIN * chains
+        chains > 1 and figures["rhat"] <= RHAT_USABLE and _are_enough(figures, chains)
     )
     figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
     return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing), what)}
@@ -479,7 +546,9 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
         mixed += f"; the log joint density has an R-hat of {figures['rhat_log_joint']:.2f}"
     if figures["rhat_precision"] > RHAT_GOOD:
         mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
-    if figures.get("rhat_rank", 0.0) > RHAT_GOOD:
+    if figures["converged"] and (number := _number_found(figures)):
+        mixed += f"; {number}"
+    elif figures.get("rhat_rank", 0.0) > RHAT_GOOD:
         mixed += f"; the number of factors has an R-hat of {figures['rhat_rank']:.2f}"
     few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * chains
     if few or figures.get("rhat_cutpoints", 0.0) > RHAT_GOOD:
@@ -488,12 +557,17 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
             f"{figures['rhat_cutpoints']:.2f} with at least {figures['ess_cutpoints']:.0f} "
             "effective draws"
         )
+    what, number = fewest_draws(figures)
+    if number < ESS_PER_CHAIN * chains and what not in ("the reconstruction", "the cut points"):
+        mixed += f"; {what} has {number:.0f} effective draws, fewer than {ESS_PER_CHAIN} a chain"
     found = round(figures["factors_agreeing"] * rank)
     if found < rank:
         mixed += (
             f"; the factors behind them are less sure, {found} of {rank} found by "
             f"{_everyone(chains)}"
         )
+    if figures["given_start"]:
+        mixed += f"; {_given('chains', 'R-hat does not show other modes')}"
     if not figures["converged"]:
         return f"Do not rely on this run yet: {mixed}. Next, {figures['remedy']}."
     if not figures["exact"]:
@@ -508,8 +582,9 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
 
 
 def of_starts(
-    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None
-) -> dict:
+    entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None,
+    given_start: bool = False,
+) -> dict:  # fmt: skip
     """Judge a variational fit of the logistic model by its starts.
 
     `elbo` (start, step) is the bound after every step, `steps` and `settled` (start,) say how many
@@ -538,6 +613,7 @@ def of_starts(
         "complete": everywhere or most >= num_steps,
         **_quantiles(entries.rhat),
         "factors_agreeing": _agreeing(agreeing, starts),
+        "given_start": bool(given_start and starts > 1),
     }
     figures["rhat"] = figures["rhat_product"]
     # NaN, of one start, is not small.
@@ -581,11 +657,13 @@ def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
         )
     none = figures.get("rank") == 0
     all_found = none or round(figures["factors_agreeing"] * rank) == rank
-    found = f"{_found(figures, rank)} {_everyone(starts, 'starts')}"
+    found = _found(figures, rank, _everyone(starts, "starts"))
     mixed = (
         f"{'no factor stands out of the noise' if none else found}, and 99 % of the log odds have "
         f"an R-hat across starts of at most {figures['rhat_product']:.2f}{_number(figures, starts)}"
     )
+    if figures.get("given_start"):
+        mixed += f"; {_given('starts', 'their agreement does not show other solutions')}"
     if figures["converged"]:
         what = "Usable" if all_found else "Use the probabilities, but not the factors"
         return (
@@ -630,8 +708,53 @@ def _exact(figures, mixed) -> str:
     return f"{word}: an exact sampler, and chains that agree; {mixed}."
 
 
-def _found(figures, rank) -> str:
-    return f"{round(figures['factors_agreeing'] * rank)} of {rank} factors were found by"
+def _found(figures, rank, everyone) -> str:
+    """Say how many factors `everyone` found; one that is empty when rounded is not found."""
+    number, empty = _number_agreeing(figures, rank), figures.get("factors_empty", 0)
+    if not empty:
+        return f"{number} of {rank} factors were found by {everyone}"
+    if empty == rank:
+        return "no factor has a tile when rounded"
+    more = f"{empty} more {_are(empty)} empty when rounded"
+    return f"{number} of {rank - empty} factors with a tile were found by {everyone} ({more})"
+
+
+def _number_agreeing(figures, rank) -> int:
+    """Return how many factors with a tile were found, of a fit whose factors are rounded or not."""
+    return figures.get("factors_found", round(figures["factors_agreeing"] * rank))
+
+
+def rank_text(figures: Mapping, rank: int) -> str:
+    """Say how many factors a fit has, and how many of them are empty when rounded.
+
+    Examples
+    --------
+    >>> rank_text({}, 1), rank_text({"factors_empty": 1}, 4)
+    ('1 factor', '4 factors, 1 of them empty when rounded')
+    """
+    empty = figures.get("factors_empty", 0)
+    return _factors(rank) + f", {empty} of them empty when rounded" * (empty > 0)
+
+
+def _factors(number) -> str:
+    return f"{number} factor{'s' * (number != 1)}"
+
+
+def _are(number) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _number_found(figures) -> str:
+    """Say how probable the number of factors is, where chains find it; empty where they do not."""
+    if "rank_probability" not in figures:
+        return ""
+    mixed = "the same in every draw"
+    if not np.isnan(figures["rhat_rank"]):
+        mixed = f"R-hat {figures['rhat_rank']:.2f}, {figures['ess_rank']:.0f} effective draws"
+    return (
+        f"the number of factors is {figures['rank']} with probability "
+        f"{figures['rank_probability']:.2f} ({mixed})"
+    )
 
 
 def _everyone(number, what="chains") -> str:
@@ -651,18 +774,45 @@ def _agreeing(agreeing, chains) -> float:
     return float(share_agreeing(agreeing)) if chains > 1 else _NAN
 
 
+def _of_factors(agreeing, empty, chains) -> dict:
+    """Return the share of factors that agree, how many are empty, and how many chains found."""
+    found = {"factors_agreeing": _agreeing(agreeing, chains)}
+    if empty is None:
+        return found
+    empty = np.asarray(empty, bool)
+    found["factors_empty"] = int(empty.sum())
+    if chains > 1:
+        full = np.asarray(agreeing)[~empty]
+        found["factors_found"] = round(share_agreeing(full) * len(full)) if len(full) else 0
+    return found
+
+
 def _of(trace, name, statistic) -> float:
     return float(statistic(trace[name])) if name in trace else _NAN
 
 
-def _of_log_joint(trace) -> dict:
-    values = trace["log_joint"]
-    return {"rhat_log_joint": float(split_rhat(values)), "ess_log_joint": float(ess_bulk(values))}
+def _of_scalar(trace, name) -> dict:
+    """Return R-hat and effective draws of a scalar of the trace; NaN where there is none."""
+    return {
+        f"rhat_{name}": _of(trace, name, split_rhat),
+        f"ess_{name}": _of(trace, name, ess_bulk),
+    }
+
+
+def _worst(figures, names) -> float:
+    """Return the largest R-hat: what never moved, or is not there, is no reason against a run."""
+    known = [figures.get(name, _NAN) for name in names]
+    return float(max(1.0 if np.isnan(rhat) else rhat for rhat in known))
 
 
 def _quantiles(rhat) -> dict:
-    worst = float(rhat.max())
-    return {"rhat_product": float(np.quantile(rhat, 0.99)), "rhat_product_worst": worst}
+    return {"rhat_product": _quantile(rhat, 0.99), "rhat_product_worst": _quantile(rhat, 1.0)}
+
+
+def _quantile(values, q: float) -> float:
+    """Quantile over the values that are there; NaN where none is."""
+    moving = values[~np.isnan(values)]
+    return float(np.quantile(moving, q)) if len(moving) else _NAN
 
 
 def _of_many(entries: Mixing) -> dict:

@@ -158,6 +158,7 @@ def test_the_published_rule_is_not_called_exact(product):
     options = {"dispersion": "mle", "moves": ()}
     found = bmfjax.fit(values, 3, init=init, sampler_options=options, **FEW)
     assert not found.scalars["exact"]
+    assert "started from the solution that was given" in found.verdict
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ def test_what_is_alike_cannot_be_told_apart():
     assert alike.sentence.startswith("It cannot be told which of fit ")
     assert "fit 3" not in alike.sentence and "standard error" in alike.sentence
     assert alike.table["seed"].tolist() == [0, 1, 0]
+    same = compare([of_rank(3), of_rank(3)])
+    assert "differ by 0.0, with" in same.sentence and "-0.0" not in repr(same)
 
 
 def test_the_sentence_speaks_of_chains_that_do_not_agree_and_of_evidence():

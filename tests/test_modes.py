@@ -10,7 +10,7 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import cell_draws
-from bmfjax.posterior.modes import SAME, mode_labels
+from bmfjax.posterior.modes import SAME, entry_rhat, mode_labels
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.report import checks
@@ -78,7 +78,7 @@ def apart():
 def test_chains_that_agree_are_in_one_mode():
     assert not mode_labels(*draws_of(np.zeros((4, DRAWS)))).any()
     assert not mode_labels(*draws_of(np.zeros((1, 4)))).any()  # a single segment
-    modes = fit_in(np.zeros((2, DRAWS))).modes
+    modes = fit_in(np.zeros((2, DRAWS)), converged=True, rhat=1.0, remedy="").modes
     assert len(modes) == 1 and modes.weights.tolist() == [1.0] and modes.common.all()
     assert repr(modes) == "All draws have the same factors: there is one mode."
 
@@ -231,9 +231,54 @@ def test_the_page_shows_modes_where_chains_disagree(apart):
     shown = checks.modes(apart)
     assert shown.heading == "Modes" and "<td>1, 3, 4</td>" in shown.html
     assert "no posterior probabilities" in shown.html and "common to all modes" in shown.html
-    agreeing = dataclasses.replace(apart, scalars=apart.scalars | {"factors_agreeing": 1.0})
+    agreeing = dataclasses.replace(apart, scalars=apart.scalars | {"converged": True})
     assert checks.modes(agreeing) is None
-    assert checks.modes(fit_in(np.zeros((2, DRAWS)))) is None
+    assert checks.modes(fit_in(np.zeros((1, DRAWS)))) is None  # nothing to compare
+
+
+# ---- one mode, whose chains do not agree ---------------------------------------------------------
+
+
+def stuck_fit(**scalars):
+    """Four chains without noise in one mode, of which one or two differ in three of its bits."""
+    usage, basis = (np.tile(f, (4, DRAWS, 1, 1)) for f in (USAGE, ONE))
+    usage[0, :, 7, [0, 2]] ^= True
+    basis[:2, :, 3, 1] ^= True
+    # Chains differ here, too, but each changes.
+    usage[:, ::3, 20, 1] ^= np.array([True, False, False, False])[:, None]
+    fit = fit_in(np.zeros((4, DRAWS)), **scalars)
+    return dataclasses.replace(
+        fit, usage_draws=PackedDraws.pack(usage), basis_draws=PackedDraws.pack(basis)
+    )
+
+
+def test_chains_that_are_stuck_in_one_mode_are_told_with_lines_and_the_remedy():
+    fit = stuck_fit(factors_agreeing=1.0, rhat=np.inf)
+    modes, rows, columns = fit.modes, fit.data.row_names, fit.data.column_names
+    assert len(modes) == 1
+    assert modes.differences.to_numpy().tolist() == [
+        ["row", rows[7], 2, 2], ["column", columns[3], 1, 1], ["row", rows[20], 1, 0],
+    ]  # fmt: skip
+    assert repr(modes) == (
+        "All draws have the same factors: there is one mode. Yet the chains differ in 4 entries of "
+        f"these factors, 3 of which never change within a chain: in row {rows[7]} (2) and in "
+        f"column {columns[3]} (1). Next, try more."
+    )
+    shown = checks.modes(fit)
+    assert shown.heading == "Modes" and f"<td>{rows[7]}</td>" in shown.html
+    assert "Next, try more." in shown.html
+    assert stuck_fit(converged=True, rhat=1.0).modes.differences is None
+
+
+def test_rhat_of_entries_is_that_of_gelman_and_rubin():
+    """Packed or not; infinite where chains are stuck apart, NaN where nothing moves."""
+    bits = np.random.default_rng(2).random((4, 30, 5, 2)) < 0.3
+    bits[:, :, 0], bits[:, :, 1] = np.array([0, 1, 1, 0], bool)[:, None, None], True
+    found, x = entry_rhat(PackedDraws.pack(bits)), bits[:, :, 2, 0].astype(float)
+    np.testing.assert_allclose(found, entry_rhat(bits.astype(float)))
+    assert np.isinf(found[0]).all() and np.isnan(found[1]).all()
+    between, within = 30 * x.mean(1).var(ddof=1), x.var(1, ddof=1).mean()
+    assert found[2, 0] == pytest.approx(((29 * within + between) / (30 * within)) ** 0.5)
 
 
 # ---- every family --------------------------------------------------------------------------------

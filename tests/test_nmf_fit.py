@@ -137,6 +137,7 @@ def test_a_start_and_walls_are_taken():
     )  # fmt: skip
     assert found.trace["replica"].shape == (2, 13, 3)
     assert found.settings["init"].startswith("given") and found.precision_draws is None
+    assert "started from the solution that was given" in found.verdict
 
 
 VARIED = 1.0 + np.eye(4)

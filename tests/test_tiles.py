@@ -410,6 +410,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
         n: [""] for n in ("density", "membership", "lower", "upper")})  # fmt: skip
     text = expected.select_dtypes(object).columns
     expected[text] = expected[text].fillna("").astype(again[text].dtypes.to_dict())
+    again = type(expected)(again)  # printed whole
     pd.testing.assert_frame_equal(again, expected, rtol=1e-6, check_dtype=False)
     assert (fit.doubts in " ".join(capsys.readouterr().out.split())) or not fit.doubts
     # It stays unless told, and then only a table is replaced.

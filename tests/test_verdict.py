@@ -1,24 +1,32 @@
 """How far apart the draws of a fit are, what to try next, and the sentence that says so."""
 
 import re
+import types
 
 import numpy as np
 import pytest
 
+import bmfjax
 from bmfjax.cli import build_parser
+from bmfjax.data import BinaryMatrix
 from bmfjax.families import FAMILIES
+from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import (
     MAX_LINES,
     Mixing,
     Tried,
     farther_spread,
+    fewest_draws,
     mixing,
     of_chains,
     of_ratings,
+    of_starts,
     remedy_of_chains,
     spread,
+    suffices,
 )
+from tests import small_fits
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
 
@@ -82,6 +90,21 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
         (SLOW, Tried(ladder=False, draws=300), FLAT, "num_samples=2000 (--samples 2000)"),
         (SLOW, Tried(ladder=False, stopped=True), STUCK, "--resume --max-time"),
+        (
+            APART,
+            Tried(ladder=False, large=True, rank=8),
+            STUCK,
+            "take more draws (num_samples, --samples), a smaller rank, rank=7 (--rank 7), or use "
+            "the factors that all modes share (fit.modes.common)",
+        ),
+        (
+            APART,
+            Tried(ladder=False, large=True, stopped=True),
+            STUCK,
+            "give it more time (max_time, --max-time), or use the factors that all modes share",
+        ),
+        (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
+        (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
         (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
         (SLOW | {"converged": True}, Tried(), FLAT, ""),
     ],
@@ -90,6 +113,22 @@ def test_the_remedy_depends_on_what_is_wrong_and_what_was_tried(figures, tried, 
     remedy = remedy_of_chains(figures, 4, log_joint, tried)
     assert words in remedy if words else remedy == ""
     assert "--chains 4" in remedy_of_chains(APART, 1, log_joint[:1], Tried())
+
+
+def test_temperatures_are_advised_for_small_boolean_matrices_alone():
+    for model, columns, large in (
+        ("ormachine", 1024, False), ("ormachine", 1025, True), ("nmf", 1025, False),
+    ):  # fmt: skip
+        family, data = FAMILIES[model], BinaryMatrix(np.eye(128, columns))
+        made_by = next(iter(family.samplers.values()))
+        request = types.SimpleNamespace(
+            family=family, data=data, rank=8, made_by=made_by, sampler="gibbs", finds_rank=False,
+            sampler_options=None, chain_numbers=None,
+        )  # fmt: skip
+        run = types.SimpleNamespace(num_draws=500, is_complete=True)
+        tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
+        assert tried.large is large and tried.ladder is False
+        assert (family.ladder[0] in remedy_of_chains(APART, 4, STUCK, tried)) is not large
 
 
 def test_remedies_name_options_that_there_are():
@@ -121,12 +160,143 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     assert found["converged"] and found["remedy"] == "" and "Next" not in found["verdict"]
 
 
+def test_chains_that_are_stuck_with_the_same_factors_are_said_to_be():
+    stuck = Mixing(np.full(9, np.inf), np.full(9, 900.0))
+    found = of_chains(stuck, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
+    assert not found["converged"]
+    assert "the reconstruction has an infinite R-hat (chains are stuck)" in found["verdict"]
+    assert "; fit.modes and the report show where they differ. Next, " in found["verdict"]
+
+
 def test_chains_that_shared_their_starts_are_said_to_have():
     good, said = Mixing(np.ones(9), np.full(9, 900.0)), "shared the factors"
     for number, shared in ((4, True), (4, False), (1, True)):
         trace = {"log_joint": FLAT[:number]}
         found = of_chains(good, number, 3, np.ones(3), trace, exact=True, shared_starts=shared)
         assert found["shared_starts"] == (said in found["verdict"]) == (shared and number > 1)
+
+
+#: Four chains that mix at once, and four that agree but wander: few effective draws, R-hat near 1.
+QUICK = np.random.default_rng(1).normal(size=(4, 400))
+SLOW_TRACE = np.sin(np.arange(400) * 2 * np.pi / 100)[None] * np.ones((4, 1))
+GOOD = Mixing(np.ones(9), np.full(9, 900.0))
+
+
+def judged(family, **trace):
+    """Judge good entries by a family's rule, with this trace beside them."""
+    trace = {"log_joint": QUICK} | trace
+    if family == "boolean":
+        return of_chains(GOOD, 4, 3, np.ones(2), trace, exact=True)
+    return of_ratings(GOOD, 4, np.ones(2), trace, joint_counts=family == "logistic")
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("log_joint", "the log joint density"),
+        ("precision", "the noise precision"),
+        ("dispersion", "the dispersion"),
+        ("rank", "the number of factors"),
+    ],
+)
+def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
+    """The log joint of learned priors does not count: no prediction depends on all of it."""
+    counts = family == "boolean" or name in ("precision", "rank")
+    counts = counts or (family, name) == ("logistic", "log_joint")
+    found = judged(family, **{name: SLOW_TRACE})
+    assert found["rhat"] <= 1.01
+    assert found["converged"] is suffices(found, 4) is not counts
+    if counts:
+        what, number = fewest_draws(found)
+        assert what == words and number < 200
+        assert words in found["verdict"] and f"{number:.0f} effective draws" in found["verdict"]
+        assert found["remedy"].startswith("take more draws")
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
+def test_what_never_moves_needs_no_effective_draws(family):
+    """A run whose log joint, rates and entries are the same in every draw ends."""
+    still = np.zeros((4, 400))
+    found = judged(family, log_joint=still, precision=still, rank=still)
+    assert np.isnan(found["ess_log_joint"]) and found["converged"] and suffices(found, 4)
+    apart = still + np.arange(4)[:, None]
+    for name in ("precision", "rank"):
+        found = judged(family, **{name: apart})
+        assert found["rhat"] == np.inf and not found["converged"] and not suffices(found, 4)
+
+
+def test_entries_that_never_move_do_not_hide_those_that_do():
+    half = Mixing(np.array([np.nan, 1.0]), np.array([np.nan, 20.0]))
+    for judge, errors in ((of_chains, (3,)), (of_ratings, ())):
+        found = judge(half, 4, *errors, np.ones(2), {"log_joint": QUICK}, exact=True)
+        assert found["ess_product"] == 20.0 and not found["converged"] and not suffices(found, 4)
+
+
+def test_factors_that_are_empty_when_rounded_are_not_found():
+    trace = {"log_joint": QUICK}
+    for agreeing, empty, words in (
+        ([1.0, 1.0, 1.0], [0, 0, 1], "2 of 2 factors with a tile were found by all 4 chains (1 "
+         "more is empty when rounded)"),
+        ([1.0, 0.3, 1.0], [0, 0, 1], "because only 1 of 2 factors with a tile were found by all 4 "
+         "chains (1 more is empty when rounded)"),
+        ([1.0, 1.0, 0.3], [0, 0, 1], "because the chains differ in 1 factor that is empty when "
+         "rounded;"),
+        ([1.0, 1.0, 1.0], [1, 1, 1], "no factor has a tile when rounded, and 99 %"),
+        ([1.0, 1.0, 1.0], [1, 1, 0], "1 of 1 factors with a tile were found by all 4 chains (2 "
+         "more are empty when rounded)"),
+        ([1.0, 1.0, 1.0], [0, 0, 0], "3 of 3 factors were found by all 4 chains"),
+    ):  # fmt: skip
+        judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))
+        assert words in judged["verdict"]
+        assert judged["converged"] == (min(agreeing) == 1.0)
+        assert judged["factors_empty"] == sum(empty)
+    alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
+                      empty=np.array([0, 1]))  # fmt: skip
+    assert alone["factors_empty"] == 1 and "factors_found" not in alone
+
+
+@pytest.mark.parametrize("family", ["boolean", "ratings"])
+def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
+    rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
+    found = judged(family, rank=rank)
+    assert found["converged"] and found["rank"] == 4
+    said = f"the number of factors is 4 with probability {np.mean(rank == 4):.2f} (R-hat 1.0"
+    assert said in found["verdict"]
+    assert f"{found['ess_rank']:.0f} effective draws)" in found["verdict"]
+    same = judged(family, rank=np.full((4, 400), 3))["verdict"]
+    assert "is 3 with probability 1.00 (the same in every draw)" in same
+    assert "number of factors is" not in judged(family)["verdict"]
+
+
+def test_chains_that_started_from_a_given_solution_are_said_to_have():
+    """In every judge; one chain compares nothing."""
+    said = "started from the solution that was given, so that"
+    for number, given in ((4, True), (4, False), (1, True)):
+        trace, alone = {"log_joint": QUICK[:number]}, np.full(2, np.nan)
+        agreeing = np.ones(2) if number > 1 else alone
+        elbo, settled = np.tile(-100.0, (number, 60)), np.ones(number, bool)
+        for found in (
+            of_chains(GOOD, number, 3, agreeing, trace, exact=True, given_start=given),
+            of_ratings(GOOD, number, agreeing, trace, given_start=given),
+            of_starts(
+                GOOD, agreeing, elbo, np.full(number, 60), settled, 60, sampled=False,
+                given_start=given,
+            ),
+        ):  # fmt: skip
+            told = given and number > 1
+            assert found["given_start"] == (said in found["verdict"]) == told
+            if number > 1:
+                assert found["converged"]
+
+
+def test_a_family_tells_its_verdict_of_a_given_start():
+    """The others do in tests of their own fits."""
+    init = {name: bits.astype(float) for name, bits in small_fits.start().items()}
+    more = {"model": "logistic", "sampler": "gibbs", "init": init} | small_fits.SIZES
+    fit = bmfjax.fit(small_fits.ones(), small_fits.RANK, **more)
+    assert fit.scalars["given_start"]
+    assert "started from the solution that was given" in fit.verdict
 
 
 def test_many_chains_have_a_nested_rhat():

@@ -66,7 +66,7 @@ class Comparison:
         """The table as text, a column a fit, without the verdicts, which stand below it."""
         shown = self.table.drop(columns="verdict").astype(object)
         for name in shown.columns.intersection(DIGITS):
-            shown[name] = [f"{value:,{DIGITS[name]}}" for value in shown[name]]
+            shown[name] = [f"{value:z,{DIGITS[name]}}" for value in shown[name]]
         return shown.astype(str).T.rename_axis(index="figure", columns=None)
 
     @property
@@ -309,7 +309,8 @@ def _by_evidence(table) -> str:
 
 
 def _amount(value, error) -> str:
-    return f"{value:,.1f}, with a standard error of {error:,.1f}"
+    # "z": what rounds to zero has no sign.
+    return f"{value:z,.1f}, with a standard error of {error:,.1f}"
 
 
 def _listed(names) -> str:

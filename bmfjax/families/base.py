@@ -397,6 +397,9 @@ class Family:
     #: The option that lets chains cross between modes, and a value of it as JSON.
     ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
 
+    #: Entries up to which a ladder of temperatures is advised.
+    ladder_entries: ClassVar[float] = math.inf
+
     def kind(self, model: str) -> type[Data]:
         """Return the type that files and arrays are read as."""
         return BinaryMatrix
@@ -679,6 +682,7 @@ def what_was_tried(request: Request, chains: Chains, run: ChainRun) -> Tried:
         stopped=not run.is_complete,
         ladder="replica" in chains.trace if has_ladder else None,
         ladder_option=family.ladder,
+        large=math.prod(request.data.shape) > family.ladder_entries,
         other_sampler=family.other_sampler(request),
         particles=_particles(request),
         remedy="" if request.chain_numbers is None else OTHER_CHAINS,

@@ -128,7 +128,7 @@ class BooleanFit(TileFit):
     page = PAGE
     dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
     is_boolean = has_bounded_scores = True
-    counts_as_factor = "A factor counts where it has ones in both matrices."
+    counts_as_factor = "A factor counts in a draw where it has ones in both matrices there."
     ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
     noisy_kinds = ("mean", "probability")
     _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
@@ -242,6 +242,8 @@ class Boolean(Family):
     shares_prior = True
     finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
+    # Beyond, temperatures take four times the time, and have not been seen to help.
+    ladder_entries = SMALL
     flags = (
         Flag(
             "--flip-rates", "one flip rate, or one each for zeros and ones (one where not given)",

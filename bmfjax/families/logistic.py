@@ -480,6 +480,7 @@ class Logistic(Family):
             return shown | verdict.of_starts(
                 fit.mixing, agreeing, elbo, steps, settled, run.num_steps,
                 sampled=request.sampler == "svi", ranks=drawn.get("rank"),
+                given_start=request.init is not None,
             )  # fmt: skip
 
         return make_fit(
@@ -674,7 +675,7 @@ def gibbs_result(request: Request, chains: Chains, run: ChainRun) -> ExactLogist
         agreement=agreeing,
         judge=lambda fit: _judged(
             fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
-            tried=what_was_tried(request, chains, run),
+            given_start=request.init is not None, tried=what_was_tried(request, chains, run),
         ),
     )  # fmt: skip
 

@@ -231,8 +231,9 @@ class Nonnegative(Family):
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
                 fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, residual_floor=floor, tried=what_was_tried(request, chains, run),
-            ) | relevance.figures(request, run, trace),
+                exact=True, residual_floor=floor, given_start=request.init is not None,
+                tried=what_was_tried(request, chains, run),
+            ),
         )  # fmt: skip
 
 

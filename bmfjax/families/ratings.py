@@ -497,7 +497,7 @@ class Factorisation(Family):
             judge=lambda fit: verdict.of_ratings(
                 fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
                 drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
-            ) | relevance.figures(request, run, trace),
+            ),
         )  # fmt: skip
 
 

@@ -222,7 +222,7 @@ class Relaxed(Family):
         floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
         return tile_fit(
             RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn,
-            residual_floor=floor, figures=relevance.figures(request, run, trace),
+            residual_floor=floor,
         )  # fmt: skip
 
 

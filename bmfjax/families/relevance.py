@@ -16,10 +16,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bmfjax import verdict
 from bmfjax.data import InputError
 from bmfjax.families.base import FACTORS, Data, Request, kept_factors
-from bmfjax.infer import ChainRun
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
@@ -94,11 +92,6 @@ def random_start(request: Request, precision, upper: float) -> dict:
         spread = max(float(np.nanvar(values)), np.finfo(np.float32).tiny)
         start["precision"] = np.full(request.num_chains, 1.0 / spread, np.float32)
     return start
-
-
-def figures(request: Request, run: ChainRun, trace: Mapping) -> dict:
-    """Return what the draws say of the number of factors, where it is found."""
-    return verdict.of_rank(trace["rank"][:, run.warmup_steps :]) if request.finds_rank else {}
 
 
 def used_draws(data: Data, usage, basis, noise_sd) -> np.ndarray:

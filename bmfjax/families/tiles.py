@@ -112,6 +112,10 @@ class TileFit(Fit):
     def _rounded(self):
         return self.binary.usage, self.binary.basis
 
+    @property
+    def _empty(self):
+        return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
+
     def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
         if method == "map":
             return self._rounded()
@@ -235,8 +239,9 @@ def tile_fit(
     def judge(fit):
         return {"expected_errors": binary.expected_loss} | verdict.of_chains(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
-            exact=is_exact(request, chains),
+            exact=is_exact(request, chains), empty=size == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
+            given_start=request.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
         ) | dict(figures)  # fmt: skip

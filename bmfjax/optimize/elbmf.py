@@ -26,6 +26,7 @@ from bmfjax.optimize.palm import (
     Penalty,
     Smooth,
     arrays_of,
+    check_key,
     matrix_of,
     palm,
     squared_error,
@@ -101,7 +102,7 @@ def elbmf(
     Raises
     ------
     InputError
-        Data that are no `BinaryMatrix`, or numbers outside their bounds.
+        What is no random key, data that are no `BinaryMatrix`, or numbers outside their bounds.
 
     Notes
     -----
@@ -122,6 +123,7 @@ def elbmf(
     >>> elbmf(random.key(0), BinaryMatrix(truth), 3, num_starts=4).error
     0
     """
+    check_key(key)
     ones, counted = arrays_of(data)
     whole("rank", rank)
     whole("num_starts", num_starts)

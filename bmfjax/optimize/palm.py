@@ -58,6 +58,16 @@ class Matrix(NamedTuple):
     observed: jax.Array | None = None
 
 
+def check_key(key) -> None:
+    """Refuse what is no random key: a seed alone is none."""
+    is_array = isinstance(key, jax.Array)
+    if is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
+        return
+    if not (is_array and key.dtype == jnp.uint32 and key.shape == (2,)):  # as before typed keys
+        what = f"an array of shape {key.shape} and type {key.dtype}" if is_array else repr(key)
+        raise InputError(f"key is {what}; give a random key, such as jax.random.key(0)")
+
+
 def arrays_of(data: BinaryMatrix):
     """Return the ones of a matrix, bool, and which entries count, bool or None where all do."""
     if not isinstance(data, BinaryMatrix):

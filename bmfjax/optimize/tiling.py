@@ -30,6 +30,7 @@ from bmfjax.optimize.palm import (
     Penalty,
     Smooth,
     arrays_of,
+    check_key,
     matrix_of,
     minimise,
     norm_of_other,
@@ -113,7 +114,8 @@ def panpal(
     Raises
     ------
     InputError
-        Data that are no `BinaryMatrix`, or numbers that are not positive and whole.
+        What is no random key, data that are no `BinaryMatrix`, or numbers that are not positive and
+        whole.
 
     References
     ----------
@@ -219,6 +221,7 @@ def _search(
     key, data, rank, optimiser: Palm, cost, num_starts, rank_step, max_rank, max_steps, tolerance
 ) -> Tiling:
     """Raise the rank until more than one factor is left unused, and return the best tiling."""
+    check_key(key)
     ones, counted = arrays_of(data)
     whole("num_starts", num_starts)
     whole("max_steps", max_steps)

@@ -264,6 +264,11 @@ class Modes(Sequence):
         With stacking, the share of scores that the draws say too little of; else 0.
     remedy : str
         What to try next.
+    differences : pandas.DataFrame or None
+        Where the chains of a single mode do not agree: a line for each row and column, by `side`
+        and `name`, in whose entries of the factors they differ (R-hat above 1.05); `entries`, in
+        how many of them, and `stuck`, how many of these never change within a chain; those with
+        most come first. None where the chains agree, and where there are several modes.
     """
 
     modes: tuple[Mode, ...]
@@ -273,6 +278,7 @@ class Modes(Sequence):
     permutation: np.ndarray
     doubtful: float = 0.0
     remedy: str = ""
+    differences: pd.DataFrame | None = None
 
     def __len__(self) -> int:
         return len(self.modes)
@@ -324,9 +330,10 @@ class Modes(Sequence):
 
     @property
     def shared(self) -> str:
-        """Which factors the modes share."""
+        """Which factors the modes share; in a single mode, where the chains differ."""
         if len(self.modes) == 1:
-            return "All draws have the same factors: there is one mode."
+            same = "All draws have the same factors: there is one mode."
+            return same if self.differences is None else f"{same} {_differing(self.differences)}"
         number = int(self.common.sum())
         if number == 0:
             return "No factor is common to all modes."
@@ -337,9 +344,9 @@ class Modes(Sequence):
     @property
     def sentence(self) -> str:
         """What the modes share, and what to do next."""
-        if len(self.modes) == 1:
-            return self.shared
         following = f" Next, {self.remedy}." if self.remedy else ""
+        if len(self.modes) == 1:
+            return f"{self.shared}{following}"
         return f"{self.shared} fit.restricted(0) is the fit of the first mode alone.{following}"
 
     def __repr__(self) -> str:
@@ -353,6 +360,80 @@ class Modes(Sequence):
 def numbers(chosen) -> str:
     """Return the numbers of chosen factors, from 1: "1, 3"."""
     return ", ".join(str(k + 1) for k in np.flatnonzero(chosen))
+
+
+# ---- where the chains of one mode differ ---------------------------------------------------------
+
+
+def differences_of(fit, good_rhat: float) -> pd.DataFrame:
+    """Count the entries of the factors in which chains differ, by row and by column.
+
+    They have an R-hat above `good_rhat`; see `Modes.differences`.
+    """
+    parts = []
+    for side, names, draws in (
+        ("row", fit.data.row_names, fit.usage_draws),
+        ("column", fit.data.column_names, fit.basis_draws),
+    ):
+        rhat = entry_rhat(draws)
+        entries, stuck = (rhat > good_rhat).sum(1), np.isinf(rhat).sum(1)
+        lines = np.flatnonzero(entries)
+        names = np.array(names, object)[lines]
+        part = {"side": side, "name": names, "entries": entries[lines], "stuck": stuck[lines]}
+        parts.append(pd.DataFrame(part))
+    found = pd.concat(parts, ignore_index=True)
+    return found.sort_values(
+        ["stuck", "entries"], ascending=False, kind="stable", ignore_index=True
+    )
+
+
+def entry_rhat(draws) -> np.ndarray:
+    r"""Return R-hat of every entry of a factor matrix, (lines, rank), of means and variances alone.
+
+    With the mean :math:`m_c` and the variance :math:`v_c` of n draws of each chain it is
+    :math:`\sqrt{(n-1)/n + \mathrm{var}(m_c) / \mathrm{mean}(v_c)}` (Gelman, Rubin 1992): infinite
+    where chains differ and none of them ever changes, NaN where no draw differs from another.
+    """
+    chains, number = draws.shape[:2]
+    if isinstance(draws, PackedDraws):
+        means = draws.mean(1)
+        variances = means * (1 - means) * number / max(number - 1, 1)
+    else:  # a chain at a time, as memory goes
+        means = np.stack([draws[c].mean(0, dtype=float) for c in range(chains)])
+        variances = np.stack([draws[c].var(0, dtype=float, ddof=1) for c in range(chains)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = means.var(0, ddof=1) / variances.mean(0)
+    return np.sqrt((number - 1) / number + ratio)
+
+
+def _differing(differences: pd.DataFrame, most: int = 3) -> str:
+    """Say in how many entries of the factors chains differ, and in which lines most."""
+    entries, stuck = int(differences["entries"].sum()), int(differences["stuck"].sum())
+    if not entries:
+        return "Yet the chains do not agree."
+    what = f"{entries:,} entries" if entries > 1 else "1 entry"
+    text = f"Yet the chains differ in {what} of these factors"
+    counted = "stuck" if stuck else "entries"
+    if stuck == entries:
+        text += f", which never change{'s' * (stuck == 1)} within a chain"
+    elif stuck:
+        text += f", {stuck:,} of which never change{'s' * (stuck == 1)} within a chain"
+    said = []
+    for side in ("row", "column"):
+        some = differences[(differences["side"] == side) & (differences[counted] > 0)]
+        if len(some):
+            named = (f"{line.name} ({getattr(line, counted)})" for line in _first(some, most))
+            more = f" and {len(some) - most:,} more" * (len(some) > most)
+            said.append(f"{side}{'s' * (len(some) > 1)} {', '.join(named)}{more}")
+    return f"{text}: in {' and in '.join(said)}."
+
+
+def _first(table, number):
+    """Return the first lines of a table, as named tuples."""
+    return table.head(number).itertuples(index=False)
+
+
+# ---- modes of a fit ------------------------------------------------------------------------------
 
 
 def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
@@ -387,7 +468,9 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
         for m in range(len(weights))
     )
     common = agreement(*clean) >= SAME if len(weights) > 1 else np.ones(fit.rank, bool)
-    return Modes(modes, rule, common, labels, permutation, doubtful, remedy)
+    apart = len(labels) > 1 and fit.scalars.get("rhat", 1.0) > good_rhat
+    where = differences_of(fit, good_rhat) if apart and len(weights) == 1 else None
+    return Modes(modes, rule, common, labels, permutation, doubtful, remedy, where)
 
 
 def _most_used(draws) -> np.ndarray:

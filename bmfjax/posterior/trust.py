@@ -40,6 +40,15 @@ OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
 
 
+class WholeTable(pd.DataFrame):
+    """A table that is printed with all of its columns, however narrow the terminal is."""
+
+    def __repr__(self) -> str:
+        options = {n: pd.get_option(f"display.{n}") for n in ("max_rows", "min_rows")}
+        cut = options["max_rows"] is not None and len(self) > options["max_rows"]
+        return self.to_string(**options, show_dimensions=cut)
+
+
 class Trust(NamedTuple):
     """What the draws and the data say of every tile of a fit."""
 
@@ -67,13 +76,9 @@ def trust_of(fit) -> Trust:
     return Trust(found, draws, needed, bound, covered)
 
 
-def _empty(fit) -> np.ndarray:
-    return ~(fit.usage_binary.any(0) & fit.basis_binary.any(0))
-
-
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     """Return the line of each factor in `Fit.tiles`."""
-    level, empty = check_level(fdr), _empty(fit)
+    level, empty = check_level(fdr), fit._empty
     kept = np.zeros(fit.rank, bool)
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)

@@ -47,6 +47,8 @@ WEIGHTED = {
     STACKING: f"{_MODES} are approximate: shares of the draws, each chain weighted as in the "
     "mixture of chains that predicts left-out entries best. They are no posterior probabilities.",
 }
+#: Rows and columns that are listed where chains of one mode differ.
+SHOWN_LINES = 20
 #: Values of R-hat above this share the last bar.
 TOP_RHAT = 1.2
 
@@ -185,12 +187,27 @@ def agreement(
 
 
 def modes(fit) -> Section | None:
-    """Show the modes that chains are in, where they disagree about the factors."""
-    if fit.scalars["factors_agreeing"] == 1.0 or len(fit.modes) == 1:
+    """Show the modes that chains are in where they disagree; of one mode, where they differ."""
+    if fit.scalars["converged"]:
         return None
+    found = fit.modes
+    if len(found) == 1:
+        return None if found.differences is None else _one_mode(found)
     return section(
         "Modes", WEIGHTED[fit.modes.weighted_by], table(fit.modes.table), fit.modes.shared
     )
+
+
+def _one_mode(found) -> Section:
+    """Show in which lines the chains of one mode differ."""
+    lines = found.differences.head(SHOWN_LINES).set_index("name")
+    shown = table(lines) if len(lines) else ""
+    note = (
+        "In how many of its entries of the factors chains differ (R-hat above "
+        f"{verdict.RHAT_USABLE}), and how many of these are stuck: they never change within a "
+        "chain."
+    )
+    return section("Modes", found.sentence, note if len(lines) else "", shown)
 
 
 def spread(fit, *, of: str = "") -> Section:

@@ -182,10 +182,12 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     """How many factors all chains found, and how far apart the draws are."""
     agreeing, text = fit.scalars["factors_agreeing"], "not checked"
     if not math.isnan(agreeing):
-        text = f"{round(agreeing * fit.rank)} of {fit.rank}"
-    yield Fact(
-        f"Factors found by all {runs}", text, f"tiles at least 0.8 alike in every two {runs}"
-    )
+        agreeing = fit.scalars.get("factors_found", round(agreeing * fit.rank))
+        text = f"{agreeing} of {fit.rank}"
+    note = f"tiles at least 0.8 alike in every two {runs}"
+    if empty := fit.scalars.get("factors_empty", 0):
+        note += f"; {empty} {'is' if empty == 1 else 'are'} empty when rounded, so not found"
+    yield Fact(f"Factors found by all {runs}", text, note)
     largest, mean = fit.scalars["coverage_largest"], fit.scalars["coverage_mean"]
     note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
     yield Fact("Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note)

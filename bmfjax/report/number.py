@@ -59,8 +59,20 @@ def number_section(fit) -> Section | None:
         "How many factors are there?",
         "Posterior probability of every number of factors, the dots those of each "
         f"{'start' if fit.approximation else 'chain'}. {fit.counts_as_factor} The page shows the "
-        "factors that at least half of the draws use.",
+        f"factors that at least half of the draws use.{_empty_text(fit)}",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
+    )
+
+
+def _empty_text(fit) -> str:
+    """Say that some of the factors shown are empty, though most draws use them."""
+    empty = fit.scalars.get("factors_empty", 0)
+    if not empty:
+        return ""
+    one = empty == 1
+    return (
+        f" When rounded, {empty} of them {'is' if one else 'are'} empty: each draw uses "
+        f"{'it' if one else 'them'} with other rows or columns."
     )
 
 

@@ -10,7 +10,7 @@ from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
 from bmfjax.report.section import template
 from bmfjax.store import PAGE_MARK, check_page
-from bmfjax.verdict import RHAT_GOOD
+from bmfjax.verdict import RHAT_GOOD, rank_text
 
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
@@ -67,6 +67,7 @@ def render(fit) -> str:
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
+        factors=rank_text(fit.scalars, fit.rank),
         shade=_shade(fit),
         stopped="" if fit.scalars["complete"] else page.stopped(fit),
         facts=[fact for tell in page.facts for fact in tell(fit)],
@@ -87,8 +88,13 @@ def _shade(fit) -> str:
 
 
 def _flat(settings) -> list[tuple[str, str]]:
-    """Settings as rows of a table; a setting inside of a setting is `outer.inner`."""
-    rows = []
+    """Settings as rows of a table; a setting inside of a setting is `outer.inner`.
+
+    Where the number of factors is found, the rank is the most that there may be.
+    """
+    rows, settings = [], dict(settings)
+    if settings.pop("finds_rank", False):
+        settings["rank"] = f"auto, at most {settings['rank']}"
     for name, value in settings.items():
         if isinstance(value, dict):
             rows += [(f"{name}.{inner}", str(v)) for inner, v in value.items()]

@@ -7,6 +7,7 @@ import io
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -14,6 +15,7 @@ import bmfjax
 from bmfjax.families import FAMILIES
 from bmfjax.report import factors, overview, page, plots, write_report
 from bmfjax.report.style import label_colours, plain, png
+from bmfjax.verdict import of_rank
 
 AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
 
@@ -63,6 +65,16 @@ def test_the_page_says_which_factors_to_trust(fit, text):
     assert fit.doubts in shown
 
 
+def test_tiles_are_printed_with_all_columns(fit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    for members in (False, True):
+        tiles = fit.tiles(members=members)
+        assert all(name in repr(tiles).splitlines()[0] for name in tiles.columns)
+        assert "..." not in repr(tiles)
+    many = type(tiles)(pd.concat([tiles] * 20))
+    assert f"[{len(many)} rows x {len(tiles.columns)} columns]" in repr(many)
+
+
 def test_names_and_labels_are_escaped(fit, text):
     for name in (*fit.data.column_names, "<left>", "right & wrong", fit.data.name):
         assert name in html.unescape(text)
@@ -83,7 +95,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
     assert len(text) < 600_000
 
 
-def test_the_sections_come_in_order(text):
+def test_the_sections_come_in_order(fit, text):
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert [t.split()[0] for t in titles] == [
         "The",
@@ -91,6 +103,7 @@ def test_the_sections_come_in_order(text):
         "How",
         "Traces",
         "Do",
+        *["Modes"] * (fit.modes.differences is not None),
         "How",
         "Words",
         "To",
@@ -105,6 +118,13 @@ def test_settings_and_fingerprint_are_told(fit, text):
     assert fit.data.fingerprint() in text
     assert "num_warmup" in text
     assert fit.versions["jax"] in text
+
+
+def test_a_rank_that_is_found_is_told_as_asked_for():
+    assert page._flat({"rank": 8, "finds_rank": True, "seed": 0}) == [
+        ("rank", "auto, at most 8"), ("seed", "0"),
+    ]  # fmt: skip
+    assert page._flat({"rank": 8}) == [("rank", "8")]
 
 
 def test_no_page_explains_a_word_twice():
@@ -210,6 +230,27 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
         assert "Rows, highest usage first" not in text
     assert "Too few draws" in text
     assert factors.usage_by_label_figure(one) is None
+
+
+def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, small_figures):
+    """They are in the title, the figures at the top, and where the number of factors is found."""
+    usage = fit.usage_binary & [True, False]
+    empty = dataclasses.replace(
+        fit,
+        binary=fit.binary._replace(usage=usage),
+        trace=fit.trace | {"rank": np.full_like(fit.trace["log_joint"], 2, dtype=int)},
+    )
+    judged = empty.restricted(0)
+    assert judged.scalars["factors_empty"] == 0  # rounded anew
+    empty = dataclasses.replace(
+        empty, scalars=empty.scalars | of_rank(np.full((2, 40), 2))
+        | {"factors_empty": 1, "factors_found": 1, "factors_agreeing": 1.0},
+    )  # fmt: skip
+    shown = html.unescape(page.render(empty))
+    assert "</i> in 2 factors, 1 of them empty when rounded</h1>" in shown.replace("<i>blocks", "")
+    assert "<dd>1 of 2<small>tiles at least 0.8 alike in every two chains; 1 is empty" in shown
+    assert "When rounded, 1 of them is empty" in shown
+    assert empty._empty.tolist() == [False, True]
 
 
 def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
