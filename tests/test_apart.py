@@ -23,9 +23,15 @@ from bmfjax.models.truncated_beta import TruncatedBeta
 from bmfjax.store import hold
 from tests import small_fits
 
-JOINT = {"update": "joint"}
+#: The Boolean sampler that takes least to compile, which is nearly all that these tests take.
+QUICK = {
+    "sampler_options": {"update": "gibbs", "moves": []},
+    "priors": {"usage": 0.3, "basis": 0.3},
+}
+STARTED = QUICK | {"init": small_fits.start()}
 OF_MODEL = {
-    "ormachine": (small_fits.ones, {"sampler_options": JOINT}),
+    "ormachine": (small_fits.ones, QUICK),
+    "ormachine from a start": (small_fits.ones, STARTED),
     "relaxed": (small_fits.ones, {}),
     "nmf": (small_fits.real, {}),
     "pmf": (small_fits.stars, {}),
@@ -34,19 +40,20 @@ SIZES = small_fits.SIZES | {"num_chains": 4}
 PARTS = ([1], [2, 4], [3])
 
 
-def part(folder, chains, model="ormachine", **more):
+def fitted(model, **more):
     data, options = OF_MODEL[model]
     settings = SIZES | options | more
-    return bmfjax.fit(
-        data(), small_fits.RANK, model=model, chains=chains, checkpoint=folder, **settings
-    )
+    return bmfjax.fit(data(), small_fits.RANK, model=model.split()[0], **settings)
+
+
+def part(folder, chains, model="ormachine from a start", **more):
+    return fitted(model, chains=chains, checkpoint=folder, **more)
 
 
 @functools.cache
-def whole(model="ormachine"):
+def whole(model="ormachine from a start"):
     """One run with all chains, not to be changed."""
-    data, options = OF_MODEL[model]
-    return bmfjax.fit(data(), small_fits.RANK, model=model, **SIZES, **options)
+    return fitted(model)
 
 
 def assert_same(merged, one):
@@ -65,7 +72,7 @@ def assert_same(merged, one):
     assert merged.settings == one.settings
 
 
-@pytest.mark.parametrize("model", OF_MODEL)
+@pytest.mark.parametrize("model", ["ormachine", "relaxed", "nmf", "pmf"])
 def test_merged_chains_are_those_of_one_run(model, tmp_path):
     for chains in PARTS:
         part(tmp_path, chains, model)
@@ -117,9 +124,7 @@ def test_a_part_that_was_stopped_is_named_and_goes_on_with_the_same_draws(tmp_pa
 
 
 def asked_for(**more):
-    request = ask(
-        small_fits.ones(), small_fits.RANK, chains=[1], num_chains=4, sampler_options=JOINT, **more
-    )
+    request = ask(small_fits.ones(), small_fits.RANK, chains=[1], num_chains=4, **QUICK, **more)
     return request, request.chains()
 
 
@@ -264,7 +269,8 @@ def test_start_and_known_factors_come_back(tmp_path):
     known = {"known": [n for n, bit in zip(names, start["basis"][:, 0], strict=True) if bit]}
     data = bmfjax.BinaryMatrix(data, column_names=names)
     request = ask(
-        data, 2, init=start, anchors=known, num_chains=2, chains=[2], sampler_options=JOINT,
+        data, 2, init=start, anchors=known, num_chains=2, chains=[2],
+        sampler_options=QUICK["sampler_options"],
         priors={"usage": dist.Beta(1.0, 3.0)},
     )  # fmt: skip
     chains = request.chains()
@@ -280,7 +286,9 @@ def test_start_and_known_factors_come_back(tmp_path):
 
 def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
     data = bmfjax.save(tmp_path / "table.npz", bmfjax.BinaryMatrix(small_fits.ones()))
-    sizes = ["--warmup", "40", "--samples", "30", "--option", "update=joint", "--quiet"]
+    sizes = ["--warmup", "40", "--samples", "30", "--quiet"]
+    sizes += ["--option", "update=gibbs", "--option", "moves=[]"]
+    sizes += ["--prior-value", "usage=0.3", "--prior-value", "basis=0.3"]
     run = ["fit", str(data), "--rank", "2", "--output", str(tmp_path), *sizes]
     assert main([*run, "--chain", "1/4"]) == 0
     assert f"chain 1 of 4: 30 draws; when all are there: bmfjax merge {tmp_path}" in (
@@ -304,7 +312,7 @@ def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
     assert "open" in capsys.readouterr().out
     written = {p.name for p in tmp_path.iterdir()}
     assert {"summary.json", "posterior.nc", "report.html", "factors.csv", "chains"} <= written
-    merged, one = bmfjax.Fit.load(tmp_path), whole()
+    merged, one = bmfjax.Fit.load(tmp_path), whole("ormachine")
     np.testing.assert_array_equal(merged.usage_draws[:, :], one.usage_draws[:, :])
     assert merged.verdict == one.verdict
     assert main(["merge", str(tmp_path)]) == 2
