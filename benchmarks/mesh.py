@@ -1,10 +1,10 @@
 """Is one chain faster on several devices than on one, and how much do these tell each other?
 
-A Boolean product with noise, single flips; or ratings, of which one in a hundred is observed. One
-chain. On a CPU the devices are parts of one
-process, as many as `--devices`; on accelerators they are the first of those that JAX finds. Each
-way to run has a process of its own, and they take turns: medians over the rounds. Without a mesh
-the chain runs on whatever cores the system gives it, and pinned to one of them.
+A Boolean product with noise, by single flips; or ratings, of which one in a hundred is observed.
+One chain runs. On a CPU the devices are parts of one process, as many as `--devices`; on
+accelerators they are the first of those that JAX finds. Each way to run has a process of its own,
+and they take turns: medians over the rounds. Without a mesh the chain runs on whatever cores the
+system gives it, and pinned to one of them.
 
     python benchmarks/mesh.py [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
     python benchmarks/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32

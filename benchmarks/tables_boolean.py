@@ -643,18 +643,23 @@ def mushroom(records: Records):
     runs = {n: v for n, v in found.items() if isinstance(v, dict)}
     yield table(
         ["fit", "wrong entries", "log joint", "R-hat log joint", "ESS", "factors found by all",
-         "seconds", "processor seconds", "verdict"],
+         "rebirths accepted", "seconds", "processor seconds", "verdict"],
         [
             [
                 name, listed(errors if isinstance(errors := run["errors"], list) else [errors]),
                 listed(run.get("log_joint"), 1), number(run.get("rhat_log_joint"), 3),
                 number(run.get("ess_log_joint"), 0), _agreeing(run),
-                number(run.get("seconds"), 0), number(run.get("cpu_seconds"), 0),
+                _accepted(run.get("rebirth_accepted")), number(run.get("seconds"), 0),
+                number(run.get("cpu_seconds"), 0),
                 run.get("verdict", ""),
             ]
             for name, run in runs.items()
         ],
     )  # fmt: skip
+
+
+def _accepted(share: float | None) -> str:
+    return "" if share is None else f"{percent(share, 1)} %"
 
 
 @page(

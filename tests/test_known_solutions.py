@@ -11,6 +11,7 @@ from scipy.special import logit
 
 import bmfjax
 from bmfjax.data import InputError
+from bmfjax.families import ask
 from bmfjax.infer import OrMachineGibbs, known_solutions
 from bmfjax.infer.known_solutions import PLACES, no_solutions
 
@@ -129,5 +130,37 @@ def test_refusals():
         OrMachineGibbs(fixed, update="collapsed", moves="jump", solutions=some).bind(
             np.eye(8)[:, :5]
         )
-    with pytest.raises(InputError, match="no 'basis' of the shape"):
-        known_solutions({"usage": np.zeros((1, 2, 3, 4))})
+    two = functools.partial(model, num_rates=2)
+    kernel = OrMachineGibbs(two, update="collapsed", moves="jump", solutions=found)
+    with pytest.raises(InputError, match="have 1 flip rate, and the model 2"):
+        kernel.bind(np.eye(8)[:, :5])
+    with pytest.raises(InputError, match="and solutions is a dict; in Python give"):
+        OrMachineGibbs(model, update="collapsed", moves="jump", solutions=drawn()[1])
+
+
+def test_what_are_no_draws_is_refused():
+    draws = drawn()[1]
+    density = draws["usage_density"]
+    for given, said in (
+        ("zoo", "draws is a str; give a mapping"),
+        ({"usage": draws["usage"]}, "no 'basis' of the shape"),
+        (draws | {"basis": draws["basis"][..., :1]}, r"'basis' have the shape \(2, 20, 5, 1\)"),
+        (draws | {"usage_density": density[0]}, r"'usage_density' have the shape \(20, 2\)"),
+        (draws | {"flip_rate": draws["flip_rate"] * np.nan}, "'flip_rate' are not in"),
+        (draws | {"basis": draws["basis"] * np.nan}, "'basis' have values other than 0 and 1"),
+    ):
+        with pytest.raises(InputError, match=said):
+            known_solutions(given)
+
+
+def test_given_solutions_stay_where_chains_disagree():
+    """The next stage jumps to what was given, and is stored under its fingerprint."""
+    data = (np.random.default_rng(0).random((30, 5)) < 0.5).astype(float)
+    options = {"moves": ["jump"], "solutions": known_solutions(drawn()[1]), "num_anneal": 0}
+    request = ask(data, RANK, num_chains=2, sampler_options=options)
+    first = request.chains()
+    hotter = first.next_stage(first.run(request))
+    assert "inverse_temperatures" in hotter.settings["sampler_options"]
+    (told,) = first.settings["next_stage"]
+    assert told["solutions"] == first.settings["sampler_options"]["solutions"]
+    assert told["solutions"].startswith("given, ")

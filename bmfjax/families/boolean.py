@@ -271,7 +271,7 @@ class Boolean(Family):
             num_warmup=request.warmup(_adapted(request, options)),
             shared_starts=given is None and not from_prior and _exchanges(request.data.shape),
             next_stage=_following(request, arguments, later),
-            more={"next_stage": [str(options) for options in later]} if later else {},
+            more={"next_stage": [_option_texts(o) for o in later]} if later else {},
             **_patience(request, later),
         )  # fmt: skip
 
@@ -336,7 +336,7 @@ def _chains(
             priors={n: settings_text(p) for n, p in arguments.items()},
             init=init,
             thinning=every,
-            sampler_options={n: _option_text(v) for n, v in options.items()},
+            sampler_options=_option_texts(options),
             **more,
         ),
         sites=tuple(sites_of(arguments)),
@@ -353,11 +353,15 @@ def _chains(
     )
 
 
-def _option_text(value) -> str:
-    """Tell an option; solutions that were given by a fingerprint."""
-    if isinstance(value, KnownSolutions):
-        return digest({str(i): leaf for i, leaf in enumerate(jax.tree.leaves(value))})
-    return str(value)
+def _option_texts(options: Mapping) -> dict[str, str]:
+    """Tell options; solutions that were given by a fingerprint."""
+
+    def text(value):
+        if isinstance(value, KnownSolutions):
+            return digest({str(i): leaf for i, leaf in enumerate(jax.tree.leaves(value))})
+        return str(value)
+
+    return {name: text(value) for name, value in options.items()}
 
 
 def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
@@ -392,7 +396,7 @@ def _patience(request, later: Sequence[dict]) -> dict:
 
 def _solutions_for(request, options, run) -> dict:
     """Return the solutions that a run has found, as an option, where jumps need them."""
-    if "jump" not in options.get("moves", ()):
+    if "jump" not in options.get("moves", ()) or "solutions" in options:
         return {}
     data = request.data
     if not run.steps_done:  # what was stored replaces them

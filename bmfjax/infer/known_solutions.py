@@ -46,7 +46,8 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     draws : mapping of arrays
         As ``MCMC.get_samples(group_by_chain=True)`` returns them: `usage` (chain, draw, rows,
         rank) and `basis` (chain, draw, columns, rank), and where they are learned `usage_density`
-        and `basis_density` (chain, draw, rank) and `flip_rate`.
+        and `basis_density` (chain, draw, rank) and `flip_rate`. Of a fit ``{"usage":
+        fit.usage_draws, "basis": fit.basis_draws, **fit.other_draws}``.
 
     Returns
     -------
@@ -56,7 +57,8 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     Raises
     ------
     InputError
-        Where a factor matrix is missing, chains are not told apart, or there is no draw.
+        Where a factor matrix is missing, chains are not told apart, shapes do not agree, densities
+        or rates are not in [0, 1], or there is no draw.
 
     Examples
     --------
@@ -68,13 +70,7 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     >>> int(np.isfinite(found.log_chance).sum())
     2
     """
-    for name in ("usage", "basis"):
-        shape = np.shape(draws[name]) if name in draws else ()
-        if len(shape) != 4 or 0 in shape:
-            raise InputError(
-                f"draws have no {name!r} of the shape (chain, draw, lines, rank), with at least "
-                "one draw; give those of MCMC.get_samples(group_by_chain=True)"
-            )
+    _check(draws)
     sides = sides_of((draws["usage"].shape[2], draws["basis"].shape[2]), "longer")
     groups = []
     for segment in _segments(draws, sides):
@@ -89,6 +85,41 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
             groups.append(aligned)
     groups.sort(key=lambda group: -len(group.bits))
     return _described(groups[:PLACES])
+
+
+def _check(draws) -> None:
+    """Refuse what are no draws of the Boolean model."""
+    remedy = "give those of MCMC.get_samples(group_by_chain=True)"
+    if not isinstance(draws, Mapping):
+        raise InputError(
+            f"draws is a {type(draws).__name__}; give a mapping of names to arrays, of a fit "
+            "{'usage': fit.usage_draws, 'basis': fit.basis_draws, **fit.other_draws}"
+        )
+    shapes = {name: np.shape(values) for name, values in draws.items()}
+    for name in ("usage", "basis"):
+        shape = shapes.get(name, ())
+        if len(shape) != 4 or 0 in shape:
+            raise InputError(
+                f"draws have no {name!r} of the shape (chain, draw, lines, rank), with at least "
+                f"one draw; {remedy}"
+            )
+    chains, number, _, rank = shapes["usage"]
+    wanted = {
+        "basis": [(chains, number, shapes["basis"][2], rank)],
+        "usage_density": [(chains, number, rank)],
+        "basis_density": [(chains, number, rank)],
+        "flip_rate": [(chains, number), (chains, number, 2)],
+    }
+    for name, known in wanted.items():
+        if name in draws and shapes[name] not in known:
+            raise InputError(
+                f"draws of {name!r} have the shape {shapes[name]}, and those of 'usage' "
+                f"{shapes['usage']}; {remedy}"
+            )
+        if name.endswith(("density", "rate")) and name in draws:
+            values = np.asarray(draws[name], float)
+            if not ((values >= 0.0) & (values <= 1.0)).all():
+                raise InputError(f"draws of {name!r} are not in [0, 1]; {remedy}")
 
 
 def no_solutions(shape: tuple[int, int], rank: int, num_rates: int) -> KnownSolutions:
@@ -108,7 +139,10 @@ def _unknown(shape) -> Normal:
 
 def _segments(draws, sides) -> Iterator[_Segment]:
     """Cut every chain into segments of evenly spaced draws."""
-    bits = np.moveaxis(np.asarray(draws[sides.kept]), 2, 3) > 0.5
+    kept = np.asarray(draws[sides.kept])
+    if not np.isin(kept, (0, 1)).all():
+        raise InputError(f"draws of {sides.kept!r} have values other than 0 and 1; give bits")
+    bits = np.moveaxis(kept, 2, 3) > 0
     logits = dict.fromkeys(("density", "rate"))
     for part, name in (("density", f"{sides.summed}_density"), ("rate", "flip_rate")):
         values = draws.get(name)

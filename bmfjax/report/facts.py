@@ -81,9 +81,9 @@ def _particles(fit, kept) -> Iterator[Fact]:
 
 
 def _earlier(fit) -> str:
-    """Say what ran before chains at several temperatures."""
+    """Say what ran before chains that jump, or have several temperatures."""
     steps = int(fit.scalars.get("earlier_steps", 0))
-    return f", which follow {steps:,} steps at one temperature that did not agree" * (steps > 0)
+    return f", which follow {steps:,} steps of chains that did not agree" * (steps > 0)
 
 
 def starts(fit) -> Iterator[Fact]:

@@ -134,7 +134,9 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
         load(tmp_path / "m.h5ad")
 
 
-@pytest.mark.parametrize("named", ["index", "first column", "asked for", "not", "refused"])
+@pytest.mark.parametrize(
+    "named", ["index", "first column", "categories", "asked for", "not", "refused"]
+)
 def test_a_large_parquet_is_read_in_blocks_of_rows(tmp_path, monkeypatch, named):
     """As a small one, whatever names its rows; a table of several groups of rows, with holes."""
     pytest.importorskip("pyarrow")
@@ -146,8 +148,8 @@ def test_a_large_parquet_is_read_in_blocks_of_rows(tmp_path, monkeypatch, named)
     options = {"binarize": 0.5, "label_column": "side"}
     if named == "index":
         frame.index = who
-    elif named in ("first column", "refused"):
-        frame.insert(0, "who", who)
+    elif named in ("first column", "categories", "refused"):
+        frame.insert(0, "who", pd.Categorical(who) if named == "categories" else who)
     elif named == "asked for":
         frame.insert(0, "who", np.arange(60))
         options["row_names"] = True
@@ -169,6 +171,25 @@ def test_a_large_parquet_is_read_in_blocks_of_rows(tmp_path, monkeypatch, named)
         assert getattr(found, side) == getattr(expected, side)
     with pytest.raises(InputError, match=r"value 3.0 at row .*gene"):
         load_it(**options | {"binarize": None})
+    with pytest.raises(InputError, match=r"has no such column; it has .*gene 0"):
+        load_it(**options | {"label_column": "nobody"})
+
+
+def test_a_large_parquet_with_a_name_twice_is_refused(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = [pyarrow.array(np.zeros(30)) for _ in range(5)]
+    parquet.write_table(
+        pyarrow.Table.from_arrays(columns, names=list("abcda")), tmp_path / "m.parquet"
+    )
+    said = []
+    for large in (10**6, 100):
+        monkeypatch.setattr("bmfjax.data.io.formats.LARGE", large)
+        with pytest.raises(InputError, match=r"twice|repeat|same") as refused:
+            load(tmp_path / "m.parquet")
+        said.append(str(refused.value))
+    assert said[0] == said[1]
 
 
 # -- labels -------------------------------------------------------------------------------------

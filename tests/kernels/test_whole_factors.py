@@ -165,7 +165,7 @@ def test_a_broken_jump_is_noticed(monkeypatch, broken):
     assert np.abs(scores(compiled(jumps.jump), 1.0)[0]).max() > 6
 
 
-def test_what_no_solution_is_like_stays():
+def test_a_position_that_is_never_proposed_stays():
     """Where the density of the proposal is rounded to zero, to the last bit."""
     old = {name: leaf[0] for name, leaf in from_prior().items()}
     old["usage_density"] = jnp.ones(RANK, jnp.float32)

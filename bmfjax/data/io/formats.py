@@ -178,15 +178,13 @@ def _read_x(table, stored, binarize, label_column, name):
 def read_parquet(path, *, binarize, row_names, label_column):
     """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
     try:
-        import pyarrow  # pandas' own message for its absence is a page long
-        from pyarrow import parquet
+        from pyarrow import parquet  # pandas' own message for its absence is a page long
     except ImportError as err:
         raise _extra("pyarrow", "parquet") from err
     with parquet.ParquetFile(path) as file:
         _check_parquet(file.metadata, binarize)
         if _size(file.metadata) > LARGE:
-            kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string)
-            return _read_batches(file, kinds, binarize, row_names, label_column, path.stem)
+            return _read_batches(file, binarize, row_names, label_column, path.stem)
         frame = file.read(use_pandas_metadata=True).to_pandas()
     frame, labels = _parted(frame, row_names, label_column)
     return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
@@ -205,17 +203,18 @@ def _parted(frame, row_names, label_column):
     return frame, labels
 
 
-def _read_batches(file, are_text, binarize, row_names, label_column, name):
+def _read_batches(file, binarize, row_names, label_column, name):
     """Read a large table in blocks of rows; what is no value is read first."""
     schema = file.schema_arrow
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     columns = [c for c in schema.names if c not in index]
-    apart = [c for c in columns if c == label_column]
+    checked_sides((1, len(columns)), (None, columns), (None, None))  # refuses a name twice
+    if label_column is not None and label_column not in columns:
+        _labels(pd.DataFrame(columns=columns), label_column, "the table")  # which refuses it
+    # A first column of text, or of nothing, may name the rows: `_parted` decides.
     first = next((c for c in columns if c != label_column), None)
-    # As `_parted` finds it in the whole table.
-    if row_names is True or any(
-        first and is_text(schema.field(first).type) for is_text in are_text
-    ):
+    apart = [c for c in columns if c == label_column]
+    if first is not None and (row_names is True or not _is_number(schema.field(first).type)):
         apart = [first, *apart]
     frame = file.read(columns=apart, use_pandas_metadata=True).to_pandas()
     frame, labels = _parted(frame, row_names, label_column)
@@ -229,6 +228,14 @@ def _read_batches(file, are_text, binarize, row_names, label_column, name):
     parts = (threshold(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
     store = read_blocks(parts, shape, *sides, is_packed=True)
     return BinaryMatrix._from_store(store, *sides, check_labels(labels, shape[0]), name)
+
+
+def _is_number(kind) -> bool:
+    """Whether a type of Arrow is one of numbers or booleans."""
+    try:
+        return np.dtype(kind.to_pandas_dtype()).kind in "biuf"
+    except (NotImplementedError, TypeError):  # text in a dictionary, among others
+        return False
 
 
 def _check_h5ad(file, dataset, binarize):

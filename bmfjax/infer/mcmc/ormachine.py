@@ -264,9 +264,11 @@ class OrMachineGibbs(AlgorithmKernel):
 def _checked_solutions(solutions, jumps: bool) -> KnownSolutions | None:
     """Return solutions for jumps; refuse either without the other."""
     if jumps and not isinstance(solutions, KnownSolutions):
+        found = "" if solutions is None else f", and solutions is a {type(solutions).__name__}"
         raise InputError(
-            "the move 'jump' goes to solutions that are known; give "
-            "solutions=bmfjax.infer.known_solutions(draws), or leave the move out"
+            f"the move 'jump' goes to solutions that are known{found}; in Python give "
+            "solutions=bmfjax.infer.known_solutions(draws) (in sampler_options of bmfjax.fit), or "
+            "leave the move out: fits of small matrices jump by themselves"
         )
     if solutions is not None and not jumps:
         raise InputError("solutions are for the move 'jump'; name it in moves, or leave them out")
@@ -287,13 +289,20 @@ def _solutions_of_model(solutions: KnownSolutions, density: BooleanDensity) -> K
         "rate": ("flip_rate", density.flip_rate.value is None),
     }
     for part, (name, is_learned) in learned.items():
-        if is_learned and getattr(solutions, part) is None:
+        known = getattr(solutions, part)
+        if is_learned and known is None:
             raise InputError(
                 f"the model learns {name!r}, which the draws of the solutions do not have; give "
                 "solutions of draws of this model"
             )
         if not is_learned:
             solutions = solutions._replace(**{part: None})
+    rates = 1 if solutions.rate is None or solutions.rate.mean.ndim == 1 else 2
+    if solutions.rate is not None and rates != density.flip_rate.num_rates:
+        raise InputError(
+            f"the draws of the solutions have {rates} flip rate{'s' * (rates > 1)}, and the model "
+            f"{density.flip_rate.num_rates}; give solutions of draws of this model"
+        )
     return solutions
 
 

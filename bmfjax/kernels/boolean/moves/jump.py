@@ -111,7 +111,7 @@ def jump(density, sides) -> Callable:
         # The old position itself: by way of its logits it would be rounded, even to one.
         weights = jnp.concatenate([(beta * value + weigh(position, old))[None], weights])
         weights = jnp.where(jnp.isnan(weights), -jnp.inf, weights)
-        # What no solution is like is as good as never proposed, and stays.
+        # Where q is zero in floating point, the position is as good as never proposed, and stays.
         lost = ~jnp.isfinite(weights[0])
         chosen = jnp.where(lost, 0, random.categorical(key_choice, weights))
         position = {
