@@ -176,7 +176,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
         (["fit", "davis", "--effects", "rows"], "--effects belongs to logistic, pmf"),
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
-        (["fit", "davis", "--option", "moves=jump"], "is 'jump'; choose from"),
+        (["fit", "davis", "--option", "moves=leap"], "is 'leap'; choose from"),
         (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
         (["fit", "davis", "--option", "x=1", "--option", "x=2"], "x is given twice"),
         (["fit", "davis", "--prior-value", "scale"], "--prior-value scale has no name and value"),
