@@ -693,12 +693,21 @@ def long_matrix(records: Records):
     )  # fmt: skip
 
 
-@page("optimisers", "How well do PanPal, Primp, ELBMF, thresholded NMF and the polish factorise?")
+@page(
+    "optimisers",
+    "How well do PanPal, Primp, ELBMF, thresholded NMF and the polish factorise?",
+    "optimisers*",
+)  # fmt: skip
 def optimisers(records: Records):
-    found = figures(records, "optimisers")
+    for name, record in records.items():
+        yield f"## {name}"
+        yield from _optimised(record["figures"])
+
+
+def _optimised(found: dict):
     yield _settings(found)
     if "thesis" in found:
-        yield "## The matrices of Gonsior (2019)"
+        yield "### The matrices of Gonsior (2019)"
         said = "Wrong entries. PanPal and Primp find the rank; the others are given it."
         if any(n.endswith(", trusted") for methods in found["thesis"].values() for n in methods):
             said += (
@@ -719,7 +728,7 @@ def optimisers(records: Records):
         yield table(["matrix", "method", *header], rows)
     if "kovacs" in found:
         study = found["kovacs"]
-        yield "## Beside Kovacs, Gunluk and Hauser (2021)"
+        yield "### Beside Kovacs, Gunluk and Hauser (2021)"
         yield (
             'Wrong entries of the polish beside the best in the repository of "Binary matrix\n'
             f'factorisation via column generation": within 2 % on {study["within"]}. '
@@ -728,7 +737,7 @@ def optimisers(records: Records):
         yield _polished(study["cells"], ("best_known", "within_2_percent"))
     if "undercover" in found:
         study = found["undercover"]
-        yield "## Beside Avellaneda and Villemaire (2022)"
+        yield "### Beside Avellaneda and Villemaire (2022)"
         yield (
             'Wrong entries of the polish beside "Boolean matrix factorization with SAT and '
             f'MaxSAT": at most those of OptiBlock* on {study["at_most"]}. Most methods there '
