@@ -138,7 +138,7 @@ def sample(make, data, warmup, draws):
 def mean_field(data):
     """Draws (1, draw, coefficient) of AutoNormal, and seconds."""
     began = time.perf_counter()
-    guide, params = svi(autoguide.AutoNormal, data, 300 if quick else 10_000)
+    guide, params = svi(autoguide.AutoNormal, data, 300 if quick else 30_000)
     found = guide.sample_posterior(random.key(1), params, sample_shape=(8000,))["beta"]
     return np.asarray(found, float)[None], None, time.perf_counter() - began
 
