@@ -145,7 +145,8 @@ def _add_fit(commands, models) -> None:
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",
-        help="with --rank auto: the most factors that there may be (20)",
+        help="with --rank auto: the most factors that there may be (20; twice as many, and so on, "
+        "where all of them are there)",
     )  # fmt: skip
     fit.add_argument(
         "--anchors", type=Path, metavar="FILE",

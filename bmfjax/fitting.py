@@ -142,8 +142,11 @@ def fit(
         `bmfjax.variational.entry_sampler`) and `step_entries`, drawn in a step (default 4
         for each row and column, rounded up to multiples of 4096).
     max_rank : int, optional
-        Where rank is "auto", the most factors that there may be; default 20, or the smaller side
-        of the matrix. Time and memory are those of a fit of this rank.
+        Where rank is "auto", the most factors that there may be. By default 20, or the smaller
+        side of the matrix; and where `num_samples` is "auto" and all of them are there with a
+        probability of at least 0.05, the fit starts anew with twice as many, as long as what is
+        left of `max_time` may suffice. Time and memory are those of a fit of this rank. The
+        verdict says where more may be there.
     anchors : mapping or pandas.DataFrame, optional
         Known factors, such as pathways, signatures or topics, whose basis stays as it is given;
         who uses them is learned, and further factors beside them. They are the first of the `rank`

@@ -48,6 +48,8 @@ from bmfjax.variational.settling import WINDOW
 #: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
 RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
 ESS_PER_CHAIN = 50
+#: From this probability of the most factors that were allowed, there may be more.
+AT_BOUND = 0.05
 #: Above this share of coordinates at a bound the spread of IASG says little.
 MANY_CLAMPED = 0.2
 NUM_ENTRIES = 1000
@@ -182,6 +184,28 @@ def of_rank(drawn) -> dict:
         "rhat_rank": float(split_rhat(drawn)),
         "ess_rank": float(ess_bulk(drawn)),
     }
+
+
+def of_bound(drawn, bound: int, most: int, sentence: str) -> dict:
+    """Say in the verdict where the factors that were allowed may be too few.
+
+    `drawn` are draws of the number of factors, `bound` is the most that were allowed, `most` the
+    most that a matrix of this shape can have, and `sentence` the verdict so far.
+
+    Examples
+    --------
+    >>> of_bound(np.array([[3, 3, 4, 3]]), 8, 20, "Reliable.")
+    {'rank_at_bound': 0.0, 'verdict': 'Reliable.'}
+    """
+    share = float(np.mean(drawn == bound))
+    if share >= AT_BOUND and bound < most:
+        more = min(2 * bound, most)
+        sentence = (
+            f"There may be more factors: all {bound} that were allowed are there with probability "
+            f"{share:.2f}. Next, allow more, max_rank={more} (--max-rank {more}). Of at most "
+            f"{bound}: {sentence}"
+        )
+    return {"rank_at_bound": share, "verdict": sentence}
 
 
 def _mode(drawn) -> int:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import signal
 
 import numpy as np
 import pytest
@@ -10,21 +11,21 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
 from bmfjax.families.boolean import without_halves
-from bmfjax.infer import OrMachineGibbs, OrMachineSMC
+from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
-from bmfjax.verdict import of_rank
+from bmfjax.verdict import of_bound, of_rank
 
 MAX_RANK = 6
 
 
-def three_tiles() -> np.ndarray:
-    """Three tiles that overlap, 30 x 24, with a tenth of the entries flipped."""
+def three_tiles(flipped: float = 0.1) -> np.ndarray:
+    """Three tiles that overlap, 30 x 24, with a share of the entries flipped."""
     usage, basis = np.zeros((30, 3), bool), np.zeros((24, 3), bool)
     for k in range(3):
         usage[9 * k : 9 * k + 12, k] = basis[7 * k : 7 * k + 10, k] = True
     product = (usage @ basis.T) > 0
-    return (product ^ (np.random.default_rng(3).random(product.shape) < 0.1)).astype(float)
+    return (product ^ (np.random.default_rng(3).random(product.shape) < flipped)).astype(float)
 
 
 @functools.cache
@@ -150,6 +151,60 @@ def test_more_factors_than_were_allowed_are_told():
         fit, trace={"rank": np.full((2, 300), side)}, settings={**fit.settings, "rank": side}
     )
     assert f"{side}, the smaller side of the matrix" in number_sentence(full)
+
+
+@pytest.fixture
+def few_allowed(monkeypatch):
+    """At most two factors at first, and the fewest looks."""
+    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+    monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
+
+
+def grown(**options):
+    return bmfjax.fit(
+        three_tiles(0.01), "auto", num_chains=2, progress=False,
+        **({"sampler_options": {"moves": ["birth"]}} | options),
+    )  # fmt: skip
+
+
+def test_more_factors_follow_where_all_that_were_allowed_are_there(few_allowed, tmp_path):
+    """From two to four, of which three are there; a run that is stopped there goes on alike."""
+    whole = grown()
+    assert whole.rank == whole.scalars["rank"] == 3 and whole.settings["rank"] == 4
+    assert whole.scalars["rank_at_bound"] < 0.05 and "more factors" not in whole.verdict
+    assert whole.scalars["earlier_steps"] >= 250
+    advance, wide = ChainRun.advance, []
+
+    def stopped(run, num_steps=None):
+        taken = advance(run, num_steps)
+        if run.earlier_steps:
+            wide.append(run.steps_done)
+            signal.raise_signal(signal.SIGINT)
+        return taken
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChainRun, "advance", stopped)
+        grown(checkpoint=tmp_path / "checkpoint")
+    assert len(wide) == 1
+    again = grown(checkpoint=tmp_path / "checkpoint", resume=True)
+    assert again.settings == whole.settings
+    assert again.scalars["earlier_steps"] == whole.scalars["earlier_steps"]
+    for name in ("rank", "log_joint"):
+        np.testing.assert_array_equal(again.trace[name], whole.trace[name])
+
+
+@pytest.mark.parametrize("options", [{"max_rank": 2}, {"num_warmup": 50, "num_samples": 50}])
+def test_no_more_factors_follow_where_the_most_or_the_length_are_told(few_allowed, options):
+    fit = grown(**options)
+    assert fit.settings["rank"] == 2
+    assert fit.verdict.startswith("There may be more factors: all 2 that were allowed are there")
+    assert "max_rank=4 (--max-rank 4). Of at most 2: " in fit.verdict
+
+
+def test_no_more_than_the_smaller_side_is_advised():
+    drawn = np.full((2, 50), 9)
+    assert "max_rank=12 (" in of_bound(drawn, 9, 12, "Reliable.")["verdict"]
+    assert of_bound(drawn, 9, 9, "Reliable.")["verdict"] == "Reliable."
 
 
 def test_a_factor_without_ones_on_one_side_is_emptied():

@@ -139,6 +139,8 @@ class Request:
     sampler_options: Any
     #: The number of factors is unknown, and at most `rank`.
     finds_rank: bool = False
+    #: Nobody said that there are at most so many: where all are used, more may follow.
+    grows: bool = False
     #: Known factors: the first of all.
     anchors: Anchors | None = None
     #: The chains that run here, by their numbers from 1 to `num_chains`; None for all.
@@ -178,6 +180,12 @@ class Request:
         if self.chain_numbers is None:
             return self
         return replace(self, num_chains=len(self.chain_numbers))
+
+    @property
+    def wider(self) -> Request:
+        """The request with twice the most factors, or as many as the matrix can have."""
+        most = min(self.data.shape)
+        return replace(self, rank=min(2 * self.rank, most), grows=2 * self.rank < most)
 
     @property
     def num_anchors(self) -> int:
@@ -740,6 +748,9 @@ def make_fit(
         anchors=request.anchors,
     )
     scalars |= data_figures(fit) | dict(judge(fit))
+    if request.finds_rank:
+        bound, most = int(request.rank), min(request.data.shape)
+        scalars |= verdict.of_bound(fit.rank_draws, bound, most, scalars["verdict"])
     return fit
 
 

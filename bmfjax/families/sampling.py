@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ OBJECTIVES = {
 def finish(request: Request, chains: Chains, **options) -> Fit:
     """Sample, and return the result; the options are those of `sampled`."""
     with sampled(request, chains, **options) as stage:
+        request = stage.request
         return request.family.result(request.of_result, stage.chains, stage.run)
 
 
@@ -70,14 +72,17 @@ def sampled(
     writes = store is not None and is_first(request.mesh)
     with held_checkpoint(checkpoint) if writes else contextlib.nullcontext():
         began = time.monotonic()
-        stage = _stored(request, chains, store) if resume else Stage(chains, chains.run(request))
+        if resume:
+            stage = _stored(request, chains, store)
+        else:
+            stage = Stage(request, chains, chains.run(request))
         stage.run.seconds += time.monotonic() - began
         if writes and not resume:
             store.check_room(stage.run)
         try:
             over = False
             while not over:
-                stage, over = _sample(request, stage, store, clock, progress)
+                stage, over = _sample(stage, store, clock, progress)
             yield stage
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
@@ -88,25 +93,37 @@ def sampled(
 def identity(request: Request, chains: Chains) -> dict:
     """Return what must be the same for the draws to be the same."""
     here = {"data": request.data.fingerprint(), "platform": jax.default_backend()}
-    return {**here, **chains.settings, **versions_in_use()}
+    grows = {"grows": True} if request.grows else {}
+    return {**here, **chains.settings, **grows, **versions_in_use()}
 
 
 class Stage(NamedTuple):
     """Chains that run, and those that ran before them."""
 
+    request: Request
     chains: Chains
     run: ChainRun
-    earlier: tuple[int, ...] = ()  # steps of the stages before
+    earlier: tuple[int, ...] = ()  # steps of the stages before; negative where more factors follow
     before: Stage | None = None  # where its draws are known
 
-    def next(self, request: Request, steps: int | None = None) -> Stage:
+    def next(self, steps: int | None = None) -> Stage:
         """Return the stage that follows, at its start; of a run that is resumed after `steps`."""
-        chains = self.chains.next_stage(self.run)
+        return self._then(self.request, self.chains.next_stage(self.run), steps)
+
+    def wider(self, steps: int | None = None) -> Stage:
+        """Return chains with more factors, which start anew; `steps` as in `next`."""
+        request = self.request.wider
+        chains = request.chains()
+        chains = replace(chains, phase=f"{chains.phase} at most {request.rank} factors")
+        return self._then(request, chains, steps)
+
+    def _then(self, request: Request, chains: Chains, steps: int | None) -> Stage:
         run = chains.run(request, resume=steps is not None)
-        earlier = (*self.earlier, self.run.steps_done if steps is None else steps)
-        run.earlier_steps = sum(earlier)
+        done = self.run.steps_done if steps is None else steps
+        earlier = (*self.earlier, done if request is self.request else -done)
+        run.earlier_steps = sum(map(abs, earlier))
         run.seconds = self.run.seconds
-        return Stage(chains, run, earlier, self if steps is None else None)
+        return Stage(request, chains, run, earlier, self if steps is None else None)
 
 
 class _Clock:
@@ -139,9 +156,9 @@ def _stored(request, chains, store) -> Stage:
     found = {}
 
     def run_of(earlier):
-        stage = Stage(chains, chains.run(request, resume=True))
+        stage = Stage(request, chains, chains.run(request, resume=True))
         for steps in earlier:
-            stage = stage.next(request, steps)
+            stage = stage.wider(-steps) if steps < 0 else stage.next(steps)
         found[earlier] = stage
         return stage.run
 
@@ -149,19 +166,19 @@ def _stored(request, chains, store) -> Stage:
     return found[store.earlier]
 
 
-def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
+def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     """Run a stage to its end, storing now and then; return the stage to go on with, or the last.
 
     The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
     """
-    chains, run = stage.chains, stage.run
+    request, chains, run = stage.request, stage.chains, stage.run
     watch, objective = Watch(request, chains, run), chains.objective
     stored, first = time.monotonic(), None
     began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
         def is_over():
-            return chains.finished(run) or watch.is_done or watch.is_stuck
+            return chains.finished(run) or watch.is_done or watch.is_stuck or watch.is_full
 
         def on_chunk(run):
             nonlocal stored, first
@@ -193,7 +210,9 @@ def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
         if first is not None:
             clock.spend(time.monotonic() - first)
             run.seconds = time.monotonic() - began
-        stops, is_up = run.together(interrupt.requested, clock.is_up)
+        # With more factors it takes at least as long as it has taken.
+        short = clock.left is not None and clock.left < run.seconds
+        stops, is_up, is_short = run.together(interrupt.requested, clock.is_up, short)
         if store is not None:
             store.write(run, stage.earlier)
     if interrupt.terminated:
@@ -213,17 +232,19 @@ def _sample(request, stage, store, clock, progress) -> tuple[Stage, bool]:
     if chains.looks:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done
+    if watch.is_full and not (stops or is_short):
+        return _following(stage, stage.wider, store)
     if watch.is_stuck and not stops:
         run.timed_out = bool(is_up)
         if not is_up:
-            return _next_stage(request, stage, store)
+            return _following(stage, stage.next, store)
     return stage, True
 
 
-def _next_stage(request, stage, store) -> tuple[Stage, bool]:
+def _following(stage, start, store) -> tuple[Stage, bool]:
     """Return the stage that follows, or the one before where its start was interrupted."""
     with interrupt_requests() as interrupt:
-        following = stage.next(request)
+        following = start()
         (stops,) = following.run.together(interrupt.requested)
     if interrupt.terminated:
         pass_on_termination(interrupt.signum, _so_far(stage, store))

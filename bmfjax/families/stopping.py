@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from bmfjax import verdict
 from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, Request
 from bmfjax.infer import ChainRun
@@ -50,6 +52,18 @@ class Watch:
         draws, rhat = chains.patience
         looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
         return chains.next_stage is not None and looks and self.look().figures["rhat"] > rhat
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this is a step to look at the draws, and more factors should be allowed."""
+        run, request = self._run, self._request
+        if not request.grows or run.steps_done not in self.steps:
+            return False
+        if not (self.look().done or run.steps_done - run.num_warmup >= self._chains.patience[0]):
+            return False
+        drawn = run.trace()["rank"][:, run.num_warmup :]
+        late = drawn[:, drawn.shape[1] // 2 :]
+        return bool(np.mean(late == request.rank) >= verdict.AT_BOUND)
 
     def look(self) -> Look:
         """Look at the draws as they are now, of which there must be enough for a result."""

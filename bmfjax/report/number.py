@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bmfjax import verdict
 from bmfjax.report.section import Fact, Section, image, section
 from bmfjax.report.style import COLOURS, axis_label, new_figure, tidy
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Probabilities below this are not named one by one.
 LEAST_NAMED = 0.005
-#: From this probability of the most factors that were allowed, there may be more.
-AT_BOUND = 0.05
 
 
 def number_sentence(fit) -> str:
@@ -31,7 +30,7 @@ def number_sentence(fit) -> str:
         bound = f"; no more than {most}, the smaller side of the matrix, are looked for"
     return (
         f"{best} factor{'' if best == 1 else 's'} with probability {found[best]:.2f}{beside}"
-        f"{bound * (found.get(most, 0.0) >= AT_BOUND)}"
+        f"{bound * (found.get(most, 0.0) >= verdict.AT_BOUND)}"
     )
 
 
