@@ -3,7 +3,9 @@
 The four kinds of matrix of Gonsior 2019 (512 x 512, rank 30): wrong entries against the observed
 and the noise-free matrix, the rank that is found, and seconds, compilation included, of PanPal and
 Primp, which find the rank, of those of their tiles that are trusted at a false discovery rate of
-5 %, and of ELBMF, thresholded nonnegative factors and the polish of these, which are given it.
+5 %, and of ELBMF, thresholded nonnegative factors and the polish of these, which are given it; in
+the same run of the posteriors of the Boolean and the relaxed model, which find the rank, and of
+those of their tiles that are kept at a false discovery rate of 5 %.
 
 Then `bmfjax.optimize.best_reconstruction` on matrices with published errors, a minute each: the
 polish from nothing and from the largest columns, three more times from the better of these, and on
@@ -69,6 +71,8 @@ ASSUMED = ("tic_tac_toe", "house-votes", "zoo")
 SHIPPED = ("zoo", "house-votes")
 
 
+#: The models whose posteriors are compared, and what they are called here.
+NAMES = {"ormachine": "Boolean posterior", "relaxed": "relaxed posterior"}
 #: What is compared: the matrices of Gonsior (2019), and two published tables.
 PARTS = ("thesis", "kovacs", "undercover")
 
@@ -99,7 +103,30 @@ def thesis_matrix(kind: str, seed: int, options) -> dict:
     run("ELBMF", lambda: elbmf(key, data, options.rank, num_starts=options.starts)[:2])
     start = run("thresholded NMF", lambda: cut_nmf(data, options.rank))
     run("its polish", lambda: polish(*start, data, max_time=options.seconds, seed=seed)[:2])
+    for model in options.posteriors:
+        _posterior(run, found, made, model, seed, options.fit_seconds)
     return {"errors_of_the_data": int((data.dense() != made.clean).sum()), **found}
+
+
+def _posterior(run, found: dict, made, model: str, seed: int, seconds: float) -> None:
+    """Fit a model whose rank is not given; take its Boolean factors, and those that are trusted."""
+    fits = []
+
+    def fitted():
+        options = {"model": model, "seed": seed, "max_time": seconds, "progress": False}
+        fits.append(bmfjax.fit(made.data, "auto", **options))
+        return fits[0].usage_binary, fits[0].basis_binary
+
+    usage, basis = run(NAMES[model], fitted)
+    (fit,) = fits
+    found[NAMES[model]] |= {
+        "rank_probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
+        "rhat": round(float(fit.scalars["rhat"]), 4),
+        "verdict": fit.verdict,
+    }
+    print(fit.verdict, flush=True)
+    kept = fit.tiles(fdr=0.05)["kept"].to_numpy()
+    run(f"{NAMES[model]}, trusted", lambda: (usage[:, kept], basis[:, kept]))
 
 
 def cut_nmf(data, rank: int):
@@ -203,11 +230,15 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=1, help="random starts of each optimiser")
     parser.add_argument("--seconds", type=float, default=60.0, help="of a polish")
     parser.add_argument("--seed", type=int, default=0, help="of the polish of published matrices")
+    parser.add_argument("--posteriors", nargs="*", default=list(NAMES), choices=list(NAMES))
+    parser.add_argument("--fit-seconds", type=float, default=120.0, help="of a posterior")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    figures = {n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed")}
+    figures = {
+        n: getattr(options, n) for n in ("size", "rank", "starts", "seconds", "seed", "fit_seconds")
+    }
     if "thesis" in options.parts:
         figures["thesis"] = {
             f"{kind}, {seed}": thesis_matrix(kind, seed, options)

@@ -704,11 +704,33 @@ def optimisers(records: Records):
         yield from _optimised(record["figures"])
 
 
+def _posteriors(thesis: dict):
+    """Say what the posteriors tell of the number of factors, and how far to rely on them."""
+    rows = [
+        [
+            matrix, method,
+            ", ".join(f"{n}: {p:.2f}" for n, p in case["rank_probabilities"].items() if p >= 0.005),
+            number(case["rhat"], 3), case["verdict"],
+        ]
+        for matrix, methods in thesis.items()
+        for method, case in methods.items()
+        if isinstance(case, dict) and "verdict" in case
+    ]  # fmt: skip
+    if rows:
+        yield "Posterior probability of every number of factors of at least 0.005, and the verdict."
+        yield table(["matrix", "model", "probabilities", "R-hat", "verdict"], rows)
+
+
 def _optimised(found: dict):
     yield _settings(found)
     if "thesis" in found:
         yield "### The matrices of Gonsior (2019)"
         said = "Wrong entries. PanPal and Primp find the rank; the others are given it."
+        if any("Boolean posterior" in methods for methods in found["thesis"].values()):
+            said = (
+                "Wrong entries. PanPal, Primp and the posteriors find the rank; the others are "
+                "given it."
+            )
         if any(n.endswith(", trusted") for methods in found["thesis"].values() for n in methods):
             said += (
                 " A row `trusted` has their tiles that are kept at a false discovery rate of 5 %; "
@@ -726,6 +748,7 @@ def _optimised(found: dict):
         ]  # fmt: skip
         header = ["against the data", "against the noise-free matrix", "rank", "seconds"]
         yield table(["matrix", "method", *header], rows)
+        yield from _posteriors(found["thesis"])
     if "kovacs" in found:
         study = found["kovacs"]
         yield "### Beside Kovacs, Gunluk and Hauser (2021)"
