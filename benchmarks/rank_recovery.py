@@ -10,7 +10,9 @@
 * `tiles`: 20 matrices of Gonsior (2019), algorithm 3.3, 512 x 512 with clean noise (1 % of the
   zeros and 5 % of the ones flipped), of rank 5 to 30;
 * `real`: matrices whose Boolean rank is known: role mining (healthcare 14, domino 20, firewall2 10;
-  Ene et al. 2008) with `--files FOLDER`;
+  Ene et al. 2008) with `--files FOLDER`. The log joint density, with densities and flip rate
+  integrated out, of the exact factors beside the highest among the draws says whether a number
+  that is not the Boolean rank is the posterior's or the chains';
 * `prior`: matrices drawn from the prior, 20 x 16 with at most 4 factors. The probability of the
   true number is calibrated if in every bin of P(rank = k) the share of matrices with rank k is what
   the bin says;
@@ -34,6 +36,7 @@ from device import parse
 from numpyro.infer import Predictive
 from ormachine_convergence import stored
 from record import write_record
+from scipy import special
 
 import bmfjax
 
@@ -56,13 +59,17 @@ def product(rank: int, flips: float, seed: int) -> np.ndarray:
 
 def one_fit(data, options, **more) -> dict:
     """Fit; the probabilities of the numbers of factors, and what it cost."""
+    return _fitted(data, options, **more)[1]
+
+
+def _fitted(data, options, **more):
     began = time.perf_counter()
     chosen = {"max_rank": options.max_rank, "num_chains": options.chains} | more
     if "num_samples" not in chosen:
         chosen["max_time"] = options.max_time
     fit = bmfjax.fit(data, "auto", seed=options.seed, progress=False, **chosen)
     names = ("rank", "rank_probability", "rhat_rank", "rhat", "num_draws")
-    return {
+    return fit, {
         "probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
         **{n: fit.scalars[n] for n in names},
         "seconds": round(time.perf_counter() - began, 1),
@@ -117,10 +124,49 @@ def real(options) -> dict:
     found = {}
     for name, truth in KNOWN.items():
         data = stored(options.files / "role-mining" / f"{name}.npz")
-        more = {"max_rank": min(MOST_REAL, *data.shape)}
-        found[name] = {"truth": truth, "shape": list(data.shape)} | one_fit(data, options, **more)
+        most = min(MOST_REAL, *data.shape)
+        fit, told = _fitted(data, options, max_rank=most)
+        dense, shape = data.dense() > 0.5, list(data.shape)
+        with np.load(options.files / "role-mining" / "exact-factors-shared.npz") as file:
+            exact = [
+                np.unpackbits(file[f"{name}_{side}"], 1, size, "little").astype(bool)
+                for side, size in (("Z", truth), ("U", data.num_columns))
+            ]
+        draws = zip(
+            *(np.asarray(d[:, :]).reshape(-1, size, fit.rank)
+              for d, size in zip((fit.usage_draws, fit.basis_draws), shape, strict=True)),
+            strict=True,
+        )  # fmt: skip
+        highest = max((integrated(dense, *draw, most) for draw in draws), key=lambda one: one[0])
+        joints = {
+            f"{what}_{figure}": value
+            for what, one in (
+                ("exact", integrated(dense, exact[0], exact[1].T, most)), ("highest", highest)
+            )
+            for figure, value in zip(("log_joint", "errors", "factors"), one, strict=True)
+        }  # fmt: skip
+        found[name] = {"truth": truth, "shape": shape} | told | joints
+        print(joints, flush=True)
         print(name, found[name]["rank"], found[name]["seconds"], flush=True)
     return settings(options) | {"max_rank": MOST_REAL} | summary(found)
+
+
+def integrated(data, usage, basis, most: int) -> tuple[float, int, int]:
+    """Return log joint of data and factors in any order, entries wrong, and number of factors.
+
+    The densities of every factor and the flip rate, uniform on [0, 1] and [0, 1/2], are integrated
+    out; every number of factors up to `most` has the same probability.
+    """
+    here = usage.any(0) & basis.any(0)
+    usage, basis = usage[:, here], basis[:, here]
+    wrong = int(np.sum((usage.astype(int) @ basis.T.astype(int) > 0) != data))
+    after = wrong + 1, data.size - wrong + 1
+    joint = special.betaln(*after) + np.log(2 * special.betainc(*after, 0.5))
+    for side in (usage, basis):
+        ones = side.sum(0)
+        joint += special.betaln(ones + 1, len(side) - ones + 1).sum()
+    number = int(here.sum())
+    return float(joint + special.gammaln(number + 1) - np.log(most + 1)), wrong, number
 
 
 def summary(found: dict) -> dict:

@@ -824,6 +824,28 @@ def _recovered(study: dict):
             for name, case in study["cases"].items()
         ],
     )  # fmt: skip
+    if any("exact_log_joint" in case for case in study["cases"].values()):
+        yield from _beside_exact(study["cases"])
+
+
+def _beside_exact(cases: dict):
+    """Compare the exact factors with the highest draw."""
+    yield (
+        "Log joint density of data and factors, with densities and flip rate integrated out, of "
+        "the exact factors and of the highest draw:"
+    )
+    yield table(
+        ["matrix", "factors", "log joint", "factors of the draw", "entries it has wrong",
+         "log joint of the draw"],
+        [
+            [
+                name, case["exact_factors"], number(case["exact_log_joint"], 1),
+                case["highest_factors"], case["highest_errors"],
+                number(case["highest_log_joint"], 1),
+            ]
+            for name, case in cases.items()
+        ],
+    )  # fmt: skip
 
 
 def _prior_ranks(study: dict):
