@@ -694,6 +694,58 @@ def long_matrix(records: Records):
 
 
 @page(
+    "accelerator_compile",
+    "Do the samplers compile for a GPU and a TPU, and what do they need there?",
+    "accelerator_compile*",
+)  # fmt: skip
+def accelerator_compile(records: Records):
+    yield (
+        "Compiled ahead of time, on a machine without either; nothing was run. One step of one "
+        "chain; bytes are those that the compiled program asks for. The least seconds follow from "
+        "published peaks and from the operations that were counted: they are bounds, and not "
+        "predictions."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        yield f"## {name}"
+        yield from (
+            f"{target} is left out: {peaks['left_out']}"
+            for target, peaks in found["targets"].items() if "left_out" in peaks
+        )  # fmt: skip
+        yield table(
+            ["step", "target", "compiles", "seconds of compiling", "arguments, MB", "scratch, MB",
+             "fits", "at least, ms", "because of"],
+            [
+                _compiled_row(step, target, one)
+                for step, case in found["steps"].items()
+                for target, one in case["compiled"].items()
+            ],
+        )  # fmt: skip
+        kinds = ("products", "bitwise", "popcounts", "random", "other")
+        yield "Operations of a step, in millions; `products` are those of matrix products."
+        yield table(
+            ["step", *kinds],
+            [
+                [step, *(number(case["operations"].get(kind, 0) / 1e6, 1) for kind in kinds)]
+                for step, case in found["steps"].items()
+            ],
+        )
+
+
+def _compiled_row(step: str, target: str, one: dict) -> list:
+    """Tell of one step on one target: whether it compiles, and what it needs."""
+    if "error" in one:
+        return [step, target, one["error"], *[""] * 6]
+    least = one["least_seconds"]
+    which = max(least, key=least.get)
+    return [
+        step, target, "yes", number(one["seconds"], 1), number(one["argument_bytes"] / 1e6, 1),
+        number(one["scratch_bytes"] / 1e6, 1), "yes" if one["fits"] else "no",
+        number(1e3 * least[which], 3), which,
+    ]  # fmt: skip
+
+
+@page(
     "optimisers",
     "How well do PanPal, Primp, ELBMF, thresholded NMF and the polish factorise?",
     "optimisers*",
