@@ -65,9 +65,10 @@ def fit(
         and vanishes where the data do not need it (automatic relevance determination: `rate`, or
         `relevance`, in `priors`). A factor counts in a draw where it adds more to the product than
         the noise alone could; what other factors add is left out of the result, or added to factors
-        that share a direction with them. Chains start with all factors and are not annealed. One
-        that has vanished seldom comes back, so that a factor near the edge of the noise may keep
-        the chains apart, and the verdict says so.
+        that share a direction with them. Chains start with all factors and are not annealed; those
+        of "relaxed" start where annealed chains with fixed rates have come. A factor that has
+        vanished seldom comes back, so that one near the edge of the noise may keep the chains
+        apart, and the verdict says so.
         Of "logistic" the same holds of the draws of each start from its variational approximation,
         which is too narrow: so are the probabilities, which mix the starts in equal parts. The
         verdict says how many starts agree on the number.

@@ -14,6 +14,7 @@ import bmfjax
 from bmfjax import models, verdict
 from bmfjax.cli import main
 from bmfjax.data import InputError
+from bmfjax.families import ask
 from bmfjax.families.relevance import handed_over, noise_edge, used_draws
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.report.page import render
@@ -94,6 +95,23 @@ def test_noise_has_hardly_any_factors(model):
     most = 0 if model == "pmf" else 1
     assert sum(p for n, p in fit.rank_probabilities.items() if n <= most) > 0.5
     assert fit.rank == 1  # a result has a column
+
+
+def test_relaxed_chains_start_where_annealed_ones_have_come():
+    """At the truth, each at its own point, with precision and rates at their conditional means."""
+    data = bmfjax.BinaryMatrix(three_tiles())
+    request = ask(data, "auto", model="relaxed", max_rank=MAX_RANK, num_chains=2)
+    start = request.chains().start(False)
+    usage, basis = start["usage"], start["basis"]
+    assert usage.shape == (2, 30, MAX_RANK) and (usage > 0).all() and (usage <= 1).all()
+    assert np.abs(usage[0] - usage[1]).max() > 0.1
+    product = usage @ transposed(basis)
+    clean = three_tiles(0.0)
+    assert (np.mean((product > 0.5) != clean, axis=(1, 2)) < 0.05).all()
+    squares = np.sum((three_tiles() - product) ** 2, axis=(1, 2))
+    np.testing.assert_allclose(start["precision"], 720 / squares, rtol=0.1)
+    totals = usage.sum(1) + basis.sum(1)
+    np.testing.assert_allclose(start["rate"], 54 / totals, rtol=0.25)
 
 
 def test_what_is_kept_is_what_was_counted():

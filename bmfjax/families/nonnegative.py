@@ -180,7 +180,7 @@ class Nonnegative(Family):
         check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
         start = given_start(request, arguments)
         if request.finds_rank:
-            start = relevance.random_start(request, arguments["precision"], upper=np.inf)
+            start = relevance.random_start(request, arguments["precision"])
         bound = kernel.bind(data.dense(), anchors=inner_anchors(request, arguments))
         algorithm = bound.algorithm
         if request.finds_rank:

@@ -32,6 +32,7 @@ from bmfjax.families.base import (
 )
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
 from bmfjax.infer import IASG, AuxiliaryGibbs, ChainRun, TruncatedGibbs
+from bmfjax.infer.relaxed_start import annealed_means
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import products
@@ -169,7 +170,6 @@ class Relaxed(Family):
         bound = request.made_by.make(model, **options).bind(data.dense())
         start, algorithm = given_start(request, arguments), bound.algorithm
         if request.finds_rank:
-            start = relevance.random_start(request, arguments["precision"], upper=1.0)
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
         every, most_kept = thinning(
@@ -185,7 +185,7 @@ class Relaxed(Family):
             bound.data,
             request.settings(
                 priors={n: settings_text(p) for n, p in arguments.items()},
-                init="prior" if request.init is None else digest(start),
+                init=_start_text(request, start),
                 thinning=every,
                 window=bound.window,
                 sampler_options={n: str(v) for n, v in options.items()},
@@ -196,7 +196,9 @@ class Relaxed(Family):
             num_warmup=warmup,
             num_samples=request.most_samples,
             looks=request.looks,
-            start=lambda resume: start,
+            start=lambda resume: (
+                _annealed_start(request, arguments, resume) if request.finds_rank else start
+            ),
             arguments=arguments | {"windows": bound.windows, "exact": bound.exact},
         )
 
@@ -270,10 +272,38 @@ def sampled_sites(arguments) -> tuple[str, ...]:
 
 def given_start(request: Request, arguments) -> dict | None:
     """Return the position of every chain from the factors that a user gave; None without."""
-    start, sites = request.read_start(0.0, 1.0), sampled_sites(arguments)
-    if start is None:
-        return None
+    start = request.read_start(0.0, 1.0)
+    return None if start is None else request.every_chain(_with_scales(request, start, arguments))
+
+
+def _start_text(request: Request, start) -> str:
+    if request.finds_rank:
+        return "annealed, with fixed rates"
+    return "prior" if start is None else digest(start)
+
+
+def _annealed_start(request: Request, arguments, resume: bool) -> dict:
+    """Return the positions of chains whose factors may vanish: where annealed chains have come."""
+    sizes, rank = dict(zip(FACTORS, request.data.shape, strict=True)), int(request.rank)
+    if resume:  # what was stored replaces it
+        empty = {n: np.full((size, rank), 0.5, np.float32) for n, size in sizes.items()}
+        return request.every_chain(_with_scales(request, empty, arguments))
+    key = jax.random.fold_in(request.key, relevance.START_STREAM)
+    means = annealed_means(key, request.data, rank, request.num_chains)
+    # An entry of zero leaves the conditional of the others no room.
+    least = np.finfo(np.float32).tiny
+    means = [np.clip(np.asarray(mean, np.float32), least, 1.0) for mean in means]
+    each = [
+        _with_scales(request, dict(zip(FACTORS, of_chain, strict=True)), arguments)
+        for of_chain in zip(*means, strict=True)
+    ]
+    return {name: np.stack([start[name] for start in each]) for name in each[0]}
+
+
+def _with_scales(request: Request, start: dict, arguments) -> dict:
+    """Add precision and rates to the factors of a chain: their conditional means."""
     data, usage, basis = request.data, start["usage"], start["basis"]
+    sites = sampled_sites(arguments)
     if "precision" in sites:
         # The conditional mean: a start with the wrong precision is left at the first step.
         squares = np.nansum((data.dense() - usage @ basis.T) ** 2)
@@ -284,7 +314,7 @@ def given_start(request: Request, arguments) -> dict | None:
         total = usage.sum(0) + basis.sum(0)
         rate = _gamma_mean(arguments["rate"], data.num_rows + data.num_columns, total)
         start["rate"] = rate.astype(np.float32)
-    return request.every_chain(start)
+    return start
 
 
 def _gamma_mean(prior, count, total):

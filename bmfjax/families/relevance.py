@@ -70,7 +70,7 @@ def noise_sd(precision) -> Callable:
     return lambda found: found["precision"] ** -0.5
 
 
-def random_start(request: Request, precision, upper: float) -> dict:
+def random_start(request: Request, precision) -> dict:
     """Return where chains of nonnegative factors start: all of them as large as the data allow.
 
     From there those that are not needed vanish; one that has vanished seldom comes back.
@@ -81,9 +81,9 @@ def random_start(request: Request, precision, upper: float) -> dict:
     rate = (rank / mean) ** 0.5
     keys = jax.random.split(jax.random.fold_in(request.key, START_STREAM))
     start = {
-        name: np.clip(
+        name: np.maximum(
             np.asarray(jax.random.exponential(key, (request.num_chains, size, rank))) / rate,
-            np.finfo(np.float32).tiny, upper,
+            np.finfo(np.float32).tiny,
         ).astype(np.float32)
         for key, name, size in zip(keys, FACTORS, data.shape, strict=True)
     }  # fmt: skip

@@ -3,9 +3,8 @@ r"""Starts of Boolean chains that reach the truth: annealed, relaxed, overcomple
 From random bits the Boolean sampler ends in poor modes: single flips cannot move a factor whose
 ones lie in two tiles. In [0, 1] factors can slide. The start of every chain is therefore
 
-1. the relaxed model (`bmfjax.kernels.truncated_gibbs`), annealed from the prior, with a third more
-   factors than asked for: a tile that two factors share, or that none has found, is rare then.
-   A few missing entries are filled in here;
+1. the relaxed model, annealed from the prior (:mod:`bmfjax.infer.relaxed_start`), with a third more
+   factors than asked for: a tile that two factors share, or that none has found, is rare then;
 2. its means cut at one half, and some sweeps of the Boolean sampler from there;
 3. without the factors whose loss costs the likelihood least, one after the other;
 4. if asked for, after some sweeps with rebirths (`bmfjax.kernels.boolean.moves.rebirth`), to which
@@ -33,8 +32,7 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.bits import unpack_on_host
 from bmfjax.infer.mcmc.ormachine import known_log_odds
-from bmfjax.infer.mcmc.truncated import TruncatedGibbs
-from bmfjax.infer.reducers import moments
+from bmfjax.infer.relaxed_start import ANNEAL, annealed_means
 from bmfjax.infer.run import ChainRun
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
@@ -44,14 +42,11 @@ from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.numerics.compiling import jit_once
 from bmfjax.models.bits import resolve_known_bits
-from bmfjax.models.relaxed import relaxed_bmf
 
 #: Entries of the part that represents a larger matrix, and the least length of its shorter side.
 MAX_ENTRIES, LEAST_SIDE = 2**21, 256
-#: Sweeps of the relaxed sampler: annealed, then settling, then averaged; and of the Boolean one.
-ANNEAL, SETTLE, AVERAGE, POLISH = 750, 50, 200, 100
-#: Share of missing entries up to which they are filled in for the relaxed sampler.
-MOST_FILLED = 0.2
+#: Sweeps of the Boolean sampler from the cut means.
+POLISH = 100
 #: Sweeps in which chains may take over factors of others, and rebirths in each; how far below the
 #: highest, in nats, a chain begins again from there.
 EXCHANGE, REBIRTHS, APART = 50, 2, 20.0
@@ -104,7 +99,7 @@ def boolean_starts(
     part = part_of(data, rows, columns)
     many = min(rank + (max(2, math.ceil(rank / 3)) if extra is None else extra), min(part.shape))
     key_relaxed, key_polish, key_exchange = random.split(key, 3)
-    relaxed = _relaxed_means(key_relaxed, part, many, num_chains, num_anneal)
+    relaxed = annealed_means(key_relaxed, part, many, num_chains, num_anneal)
     start = [np.asarray(mean) > 0.5 for mean in relaxed]
     values = part.dense(missing=np.nan)
     anchors = np.empty((data.num_columns, 0)) if anchors is None else np.asarray(anchors, float)
@@ -277,56 +272,6 @@ def part_of(data, rows, columns) -> BinaryMatrix:
     if missing.all():
         missing[:] = False  # nothing of a table with few observations may be left
     return BinaryMatrix(ones, ~missing)
-
-
-def _relaxed_means(key, data, rank, num_chains, num_anneal):
-    """Return posterior means of the annealed relaxed model, with a leading axis of chains.
-
-    Where few entries are missing they are filled in, with guesses and then with what the chains
-    make of these: where all is there, rows share one Gram matrix, and a sweep is many times
-    faster. This is a start: the Boolean sweeps that follow see what is missing.
-    """
-    values = data.dense()
-    missing = np.isnan(values)
-    if not 0 < missing.mean() <= MOST_FILLED:
-        return _annealed_means(key, values, rank, num_chains, num_anneal)
-    key_guess, key = random.split(key)
-    guess = _product_of_means(values, ~missing)
-    means = _annealed_means(
-        key_guess, np.where(missing, guess, values), rank, num_chains, num_anneal
-    )
-    products = np.mean([np.minimum(u @ v.T, 1.0) for u, v in zip(*means, strict=True)], axis=0)
-    filled = np.where(missing, products, values).astype(values.dtype)
-    return _annealed_means(key, filled, rank, num_chains, num_anneal)
-
-
-def _product_of_means(values, observed) -> np.ndarray:
-    """Return the product of the means of rows and columns, as independence would have it."""
-    rows, columns = (
-        np.sum(values, axis=axis, where=observed, dtype=float, keepdims=True)
-        / np.maximum(np.sum(observed, axis=axis, keepdims=True), 1)
-        for axis in (1, 0)
-    )
-    whole = np.mean(values, where=observed, dtype=float)
-    return np.minimum(rows * columns / max(whole, 1e-12), 1.0).astype(values.dtype)
-
-
-def _annealed_means(key, values, rank, num_chains, num_anneal):
-    model = functools.partial(relaxed_bmf, rank=rank, prior="laplace")
-    bound = TruncatedGibbs(model, num_anneal=num_anneal).bind(values)
-    scale = num_anneal / ANNEAL
-    run = ChainRun(
-        bound.algorithm,
-        key,
-        bound.data,
-        num_chains=num_chains,
-        num_warmup=num_anneal + math.ceil(SETTLE * scale),
-        num_samples=max(10, math.ceil(AVERAGE * scale)),
-        reducers={"mean": moments("usage", "basis")},
-    )
-    run.finish()
-    means = run.reduced()["mean"]
-    return means["usage"]["mean"], means["basis"]["mean"]
 
 
 def _swept(key, data, usage, basis, num_sweeps, flip_rate, moves=(), anchors=None):
