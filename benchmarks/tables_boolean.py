@@ -864,12 +864,21 @@ def _recovered(study: dict):
             f"The most probable number is the true one in {study['exact']} of {study['fits']} "
             f"fits, and within one of it in {study['within_one']}."
         )
+    if any("exit" in case for case in study["cases"].values()):
+        cases = study["cases"].values()
+        yield (
+            "Seconds are those of the whole command, with report and tiles. The report tells "
+            f"P(rank) on {sum(c['report_tells_the_number'] for c in cases)} of {len(cases)}, and "
+            f"the trust in the tiles on {sum(c['report_tells_the_trust'] for c in cases)}; the "
+            f"command ended with 0 on {sum(c['exit'] == 0 for c in cases)}."
+        )
     yield table(
-        ["matrix", "true", "found", "its probability", "R-hat rank", "R-hat", "draws", "seconds",
-         "verdict"],
+        ["matrix", "true", "found", "most allowed", "its probability", "R-hat rank", "R-hat",
+         "draws", "seconds", "verdict"],
         [
             [
-                name, case.get("truth"), case["rank"], number(case["rank_probability"], 3),
+                name, case.get("truth"), case["rank"], case.get("most"),
+                number(case["rank_probability"], 3),
                 number(case["rhat_rank"], 3), number(case["rhat"], 3), case["num_draws"],
                 number(case["seconds"], 1), case["verdict"],
             ]

@@ -145,8 +145,8 @@ def _add_fit(commands, models) -> None:
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",
-        help="with --rank auto: the most factors that there may be (20; twice as many, and so on, "
-        "where all of them are there)",
+        help="with --rank auto: the most factors that there may be (20; with --samples auto twice "
+        "as many, and so on, where all of them are there and time is left)",
     )  # fmt: skip
     fit.add_argument(
         "--anchors", type=Path, metavar="FILE",

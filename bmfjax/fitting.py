@@ -109,10 +109,10 @@ def fit(
         product have R-hat of at most 1.01 (1.05, if the sampler is approximate) and 50 effective
         draws a chain. What is the same in every draw needs neither, and the log joint density of
         "pmf", "probit" and "ordered-probit" does not count: parts of it change no prediction.
-        When they look does not depend on time: unless `max_time` stops the run, the draws follow
-        from the seed. Of "batch" and "svi": draws from the approximate posterior of each start, at
-        most 250. The draws of sampler "smc" are its particles (`num_particles` in
-        `sampler_options`).
+        When they look does not depend on time: unless `max_time` stops the run, or leaves none
+        for more factors (`max_rank`), the draws follow from the seed. Of "batch" and "svi": draws
+        from the approximate posterior of each start, at most 250. The draws of sampler "smc" are
+        its particles (`num_particles` in `sampler_options`).
     max_time : float, optional
         Seconds of sampling after which to stop with what there is: by default 600, ten minutes,
         where `num_samples` is "auto", and none where it is a number; ``float("inf")`` is none.
@@ -144,10 +144,11 @@ def fit(
         for each row and column, rounded up to multiples of 4096).
     max_rank : int, optional
         Where rank is "auto", the most factors that there may be. By default 20, or the smaller
-        side of the matrix; and where `num_samples` is "auto" and all of them are there with a
-        probability of at least 0.05, the fit starts anew with twice as many, as long as what is
-        left of `max_time` may suffice. Time and memory are those of a fit of this rank. The
-        verdict says where more may be there.
+        side of the matrix. Where `num_samples` is "auto" and all of them are there with a
+        probability of at least 0.05, a fit starts anew with twice as many, and draws so far are
+        dropped, if as much is left of `max_time` as the fit took until then. Not so of "logistic",
+        and of chains that run apart. Time and memory are those of a fit of this rank. The verdict
+        says where more may be there.
     anchors : mapping or pandas.DataFrame, optional
         Known factors, such as pathways, signatures or topics, whose basis stays as it is given;
         who uses them is learned, and further factors beside them. They are the first of the `rank`
@@ -186,8 +187,9 @@ def fit(
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.
     resume : bool
-        Continue from `checkpoint`: the draws are those of an unbroken run. If the newest
-        checkpoint is damaged, a warning says so and the run continues from the one before it.
+        Continue from `checkpoint`: the draws are those of an unbroken run, unless one of them has
+        time for more factors (`max_rank`) and the other has not. If the newest checkpoint is
+        damaged, a warning says so and the run continues from the one before it.
 
     Returns
     -------

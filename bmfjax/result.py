@@ -932,6 +932,9 @@ class Fit:
                 remedy=self.scalars.get("remedy", ""),
             ),
         )  # fmt: skip
+        if "rank_bounded" in scalars:
+            bound, most = int(self.settings["rank"]), min(self.data.shape)
+            scalars |= verdict.of_bound(self.rank_draws, bound, most, scalars["verdict"])
         scalars["verdict"] = f"{what}. {scalars['verdict']}"
         return dataclasses.replace(self, scalars=scalars)
 

@@ -186,26 +186,32 @@ def of_rank(drawn) -> dict:
     }
 
 
-def of_bound(drawn, bound: int, most: int, sentence: str) -> dict:
+def of_bound(drawn, bound: int, most: int, sentence: str, *, cramped: bool = False) -> dict:
     """Say in the verdict where the factors that were allowed may be too few.
 
     `drawn` are draws of the number of factors, `bound` is the most that were allowed, `most` the
-    most that a matrix of this shape can have, and `sentence` the verdict so far.
+    most that a matrix of this shape can have, and `sentence` the verdict so far. A fit that is
+    `cramped` had no time to start anew with more.
 
     Examples
     --------
-    >>> of_bound(np.array([[3, 3, 4, 3]]), 8, 20, "Reliable.")
-    {'rank_at_bound': 0.0, 'verdict': 'Reliable.'}
+    >>> of_bound(np.array([[3, 3, 4, 3]]), 8, 20, "Reliable.")["verdict"]
+    'Reliable.'
+    >>> of_bound(np.array([[4, 4, 4, 4]]), 4, 6, "Reliable: they agree.")["verdict"].split(".")[0]
+    'Usable for at most 4 factors: they agree'
     """
     share = float(np.mean(drawn == bound))
-    if share >= AT_BOUND and bound < most:
+    bounded = share >= AT_BOUND and bound < most
+    if bounded:
         more = min(2 * bound, most)
+        allow = f"allow more, max_rank={more} (--max-rank {more})"
+        if cramped:
+            allow = "give it more time, max_time=SECONDS (--max-time SECONDS), to start with more"
         sentence = (
-            f"There may be more factors: all {bound} that were allowed are there with probability "
-            f"{share:.2f}. Next, allow more, max_rank={more} (--max-rank {more}). Of at most "
-            f"{bound}: {sentence}"
+            f"{sentence.replace('Reliable', f'Usable for at most {bound} factors', 1)} There may "
+            f"be more: all that were allowed are there with probability {share:.2f}. Next, {allow}."
         )
-    return {"rank_at_bound": share, "verdict": sentence}
+    return {"rank_at_bound": share, "rank_bounded": bounded, "verdict": sentence}
 
 
 def _mode(drawn) -> int:

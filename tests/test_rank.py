@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import itertools
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ import pytest
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
+from bmfjax.families import ask, sampling
 from bmfjax.families.boolean import without_halves
 from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
-from bmfjax.verdict import of_bound, of_rank
+from bmfjax.verdict import of_bound, of_rank, word_of
 
 MAX_RANK = 6
 
@@ -144,8 +147,9 @@ def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path):
 def test_more_factors_than_were_allowed_are_told():
     fit = fitted()
     at = fit.trace | {"rank": np.full_like(fit.trace["rank"], MAX_RANK)}
-    assert "raise max_rank" in number_sentence(dataclasses.replace(fit, trace=at))
-    assert "raise" not in number_sentence(fit)
+    said = number_sentence(dataclasses.replace(fit, trace=at))
+    assert f"no more than {MAX_RANK} were allowed" in said
+    assert "allowed" not in number_sentence(fit)
     side = min(fit.data.shape)
     full = dataclasses.replace(
         fit, trace={"rank": np.full((2, 300), side)}, settings={**fit.settings, "rank": side}
@@ -171,7 +175,7 @@ def test_more_factors_follow_where_all_that_were_allowed_are_there(few_allowed, 
     """From two to four, of which three are there; a run that is stopped there goes on alike."""
     whole = grown()
     assert whole.rank == whole.scalars["rank"] == 3 and whole.settings["rank"] == 4
-    assert whole.scalars["rank_at_bound"] < 0.05 and "more factors" not in whole.verdict
+    assert whole.scalars["rank_at_bound"] < 0.05 and "There may be more" not in whole.verdict
     assert whole.scalars["earlier_steps"] >= 250
     advance, wide = ChainRun.advance, []
 
@@ -197,13 +201,43 @@ def test_more_factors_follow_where_all_that_were_allowed_are_there(few_allowed, 
 def test_no_more_factors_follow_where_the_most_or_the_length_are_told(few_allowed, options):
     fit = grown(**options)
     assert fit.settings["rank"] == 2
-    assert fit.verdict.startswith("There may be more factors: all 2 that were allowed are there")
-    assert "max_rank=4 (--max-rank 4). Of at most 2: " in fit.verdict
+    assert "There may be more: all that were allowed are there with probability" in fit.verdict
+    assert fit.verdict.endswith("Next, allow more, max_rank=4 (--max-rank 4).")
+
+
+def test_no_more_factors_follow_where_no_time_is_left(few_allowed, monkeypatch):
+    """The start took 50 s by this clock, and of 40 s of sampling hardly any are gone."""
+    readings = itertools.chain([0.0], itertools.count(50.0, 1e-3))
+    clock = types.SimpleNamespace(monotonic=lambda: next(readings))
+    monkeypatch.setattr(sampling, "time", clock)
+    fit = grown(max_time=40.0)
+    assert fit.settings["rank"] == 2 and fit.scalars["complete"] and not fit.scalars["timed_out"]
+    assert "There may be more" in fit.verdict and "give it more time" in fit.verdict
+
+
+def test_what_was_found_stays_where_there_is_no_room_for_more(few_allowed, monkeypatch):
+    def refused(stage, steps=None):
+        raise InputError("the matrix needs 3 TB")
+
+    monkeypatch.setattr(sampling.Stage, "wider", refused)
+    with pytest.warns(UserWarning, match="no fit with more: the matrix needs 3 TB"):
+        fit = grown()
+    assert fit.settings["rank"] == 2 and fit.scalars["complete"]
+
+
+def test_chains_apart_do_not_grow():
+    asked = {"num_chains": 2, "sampler_options": {"moves": ["birth"]}}
+    assert ask(three_tiles(), "auto", **asked).grows
+    assert not ask(three_tiles(), "auto", chains=[1], **asked).grows
 
 
 def test_no_more_than_the_smaller_side_is_advised():
     drawn = np.full((2, 50), 9)
-    assert "max_rank=12 (" in of_bound(drawn, 9, 12, "Reliable.")["verdict"]
+    found = of_bound(drawn, 9, 12, "Reliable: all is well.")
+    assert found["verdict"].startswith("Usable for at most 9 factors: all is well. There may be")
+    assert "max_rank=12 (" in found["verdict"] and word_of(found["verdict"]) == "usable"
+    cramped = of_bound(drawn, 9, 12, "Reliable: all is well.", cramped=True)
+    assert "more time" in cramped["verdict"] and "max_rank" not in cramped["verdict"]
     assert of_bound(drawn, 9, 9, "Reliable.")["verdict"] == "Reliable."
 
 

@@ -75,15 +75,14 @@ def ask(
             "rank is 'auto', and anchors are factors that are there in any case; give a rank, "
             "which counts the anchors and the further factors, or leave anchors out"
         )
-    grows = finds_rank and max_rank is None and num_samples == AUTO
     if finds_rank:
         rank = _most_factors(family, data, model, sampler, init, max_rank)
-        grows = grows and rank < min(data.shape)
     elif max_rank is not None:
         raise InputError(f"max_rank is {max_rank}, and rank is {rank}; max_rank is for rank='auto'")
     own = None if chains is None else _chain_numbers(chains, num_chains)
     if own is not None and num_samples == AUTO:
         num_samples = NUM_SAMPLES
+    grows = finds_rank and max_rank is None and num_samples == AUTO and rank < min(data.shape)
     return Request(
         family, data, rank, model, sampler, priors, init,
         num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, grows, anchors, own,

@@ -750,7 +750,9 @@ def make_fit(
     scalars |= data_figures(fit) | dict(judge(fit))
     if request.finds_rank:
         bound, most = int(request.rank), min(request.data.shape)
-        scalars |= verdict.of_bound(fit.rank_draws, bound, most, scalars["verdict"])
+        scalars |= verdict.of_bound(
+            fit.rank_draws, bound, most, scalars["verdict"], cramped=run.cramped
+        )
     return fit
 
 

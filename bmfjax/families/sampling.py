@@ -93,7 +93,7 @@ def sampled(
 def identity(request: Request, chains: Chains) -> dict:
     """Return what must be the same for the draws to be the same."""
     here = {"data": request.data.fingerprint(), "platform": jax.default_backend()}
-    grows = {"grows": True} if request.grows else {}
+    grows = {"grows": True} if request.grows and chains.looks else {}
     return {**here, **chains.settings, **grows, **versions_in_use()}
 
 
@@ -173,15 +173,20 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     """
     request, chains, run = stage.request, stage.chains, stage.run
     watch, objective = Watch(request, chains, run), chains.objective
-    stored, first = time.monotonic(), None
+    stored, first, grows = time.monotonic(), None, False
     began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
         def is_over():
-            return chains.finished(run) or watch.is_done or watch.is_stuck or watch.is_full
+            return chains.finished(run) or watch.is_done or watch.is_stuck
+
+        def is_cramped():
+            """Whether more factors, with which it takes as long again at least, have no time."""
+            spent = 0.0 if first is None else time.monotonic() - first
+            return clock.left is not None and clock.left - spent < run.seconds
 
         def on_chunk(run):
-            nonlocal stored, first
+            nonlocal stored, first, grows
             first = time.monotonic() if first is None else first
             show(watch.next_look, _note(chains, watch, clock))
             if not np.isfinite(run.last_trace(objective)).all():
@@ -193,16 +198,21 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
                 )
             late = not clock.told and clock.ends(first) and chains.enough(run)
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
-            late, due, stops = run.together(late, due, interrupt.requested)
+            late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
+            grows = watch.is_full and not (cramped or stops or late)
+            run.cramped |= watch.is_full and bool(cramped)
             if store is not None and due:
                 store_on_the_way(run, store, stage.earlier)
                 stored = time.monotonic()
             run.seconds = time.monotonic() - began
             run.timed_out = run.timed_out or bool(late)
-            return bool(stops or is_over() or late)
+            return bool(stops or is_over() or grows or late)
 
         # A run that is resumed may have been over already.
-        over = run.steps_done > 0 and is_over()
+        if run.steps_done > 0 and watch.is_full:
+            (run.cramped,) = map(bool, run.together(is_cramped()))
+            grows = not run.cramped
+        over = grows or (run.steps_done > 0 and is_over())
         if not over:
             with progress_bar(run, progress and run.writes, objective, chains.phase) as show:
                 most = clock.left if clock.told else None
@@ -210,9 +220,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
         if first is not None:
             clock.spend(time.monotonic() - first)
             run.seconds = time.monotonic() - began
-        # With more factors it takes at least as long as it has taken.
-        short = clock.left is not None and clock.left < run.seconds
-        stops, is_up, is_short = run.together(interrupt.requested, clock.is_up, short)
+        stops, is_up = run.together(interrupt.requested, clock.is_up)
         if store is not None:
             store.write(run, stage.earlier)
     if interrupt.terminated:
@@ -232,8 +240,8 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     if chains.looks:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done
-    if watch.is_full and not (stops or is_short):
-        return _following(stage, stage.wider, store)
+    if grows and not stops:
+        return _wider(stage, store)
     if watch.is_stuck and not stops:
         run.timed_out = bool(is_up)
         if not is_up:
@@ -241,10 +249,28 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     return stage, True
 
 
+def _wider(stage, store) -> tuple[Stage, bool]:
+    """Return chains with more factors; or the ones before where there is no room for them."""
+    try:
+        return _following(stage, stage.wider, store)
+    except InputError as error:
+        stage.run.is_enough = True
+        warnings.warn(
+            f"all {stage.request.rank} factors that were allowed are there, and there is no fit "
+            f"with more: {error}",
+            stacklevel=2,
+        )
+        return stage, True
+
+
 def _following(stage, start, store) -> tuple[Stage, bool]:
     """Return the stage that follows, or the one before where its start was interrupted."""
     with interrupt_requests() as interrupt:
+        began = time.monotonic()
         following = start()
+        following.run.seconds += time.monotonic() - began
+        if store is not None and following.run.writes:
+            store.check_room(following.run)
         (stops,) = following.run.together(interrupt.requested)
     if interrupt.terminated:
         pass_on_termination(interrupt.signum, _so_far(stage, store))

@@ -154,6 +154,7 @@ class ChainRun:
         self._discarded = 0
         #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
+        self.cramped = False  # no time was left for more factors
         self._data = data if mesh is None else place_whole(data, mesh)
         if position is not None and several_processes(mesh):
             # Other kinds of processors may have found others.

@@ -81,9 +81,12 @@ def _particles(fit, kept) -> Iterator[Fact]:
 
 
 def _earlier(fit) -> str:
-    """Say what ran before chains that jump, or have several temperatures."""
+    """Say what ran before chains that jump, have several temperatures, or more factors."""
     steps = int(fit.scalars.get("earlier_steps", 0))
-    return f", which follow {steps:,} steps of chains that did not agree" * (steps > 0)
+    before = "chains that did not agree, or that were allowed too few factors"
+    if fit.rank_draws is None:
+        before = "chains that did not agree"
+    return f", which follow {steps:,} steps of {before}" * (steps > 0)
 
 
 def starts(fit) -> Iterator[Fact]:

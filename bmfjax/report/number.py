@@ -25,7 +25,7 @@ def number_sentence(fit) -> str:
     others = [f"{n}: {p:.2f}" for n, p in found.items() if n != best and p >= LEAST_NAMED]
     beside = f" ({', '.join(others)})" if others else ""
     most = fit.settings["rank"]
-    bound = f"; {most} were allowed, and there may be more: raise max_rank (--max-rank)"
+    bound = f"; no more than {most} were allowed"
     if most == min(fit.data.shape):
         bound = f"; no more than {most}, the smaller side of the matrix, are looked for"
     return (

@@ -83,6 +83,7 @@ def _shade(fit) -> str:
     scalars = fit.scalars
     if scalars["converged"]:
         good = scalars["exact"] and scalars["rhat"] <= RHAT_GOOD and not scalars["noise_free"]
+        good = good and not scalars.get("rank_bounded", False)
         return "green" if good else "amber"
     return "grey" if fit.num_chains == 1 else "red"
 
