@@ -1047,10 +1047,11 @@ class Fit:
         :math:`\frac1d \sum_{i \le d} (1 - p_{(i)}) \le` `fdr`: the expected share of false ones
         among them (Müller et al. 2004). An empty factor is never kept.
 
-        The probabilities rest on the model and its prior: there are `rank` factors, every factor
-        has a density of its own in the rows and in the columns, uniform where no prior is given,
-        and noise flips entries independently of each other. They hold as far as the draws are from
-        the posterior; see `verdict`.
+        The probabilities rest on the model and its prior: there are `rank` factors (with
+        ``rank="auto"`` any number up to the most is as probable), every factor has a density of
+        its own in the rows and in the columns, uniform where no prior is given, and noise flips
+        entries independently of each other. They hold as far as the draws are from the posterior;
+        see `verdict`.
 
         Parameters
         ----------

@@ -82,8 +82,7 @@ def trusted(tiling, data: BinaryMatrix, fdr: float = 0.05, *, noise: float | Non
     The noise is assumed to be independent and of one rate, so that rows or columns with more ones
     than others may pass for a tile. The bound is over all places of a tile of the size that was
     found. It is not over all sizes, although the data choose the size, too. On the other hand it
-    adds up places that overlap as if they did not. On matrices of noise alone with 5 to 45 % ones,
-    1 run of 240 of `polish` left a tile at the level 0.05.
+    adds up places that overlap as if they did not.
 
     The published bound counts all entries of a tile. Then a tile that repeats another, and adds a
     few ones of the noise to it, passes by the ones of the other; hence a tile answers for what it
