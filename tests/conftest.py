@@ -60,13 +60,17 @@ monitoring.register_event_duration_secs_listener(_listen)
 
 
 #: Files that take longest. Workers take files in order: were these last, one would wait for the
-#: other. First what compiles programs that other files run too.
+#: other. First what compiles programs that other files run too. `result` has docstrings' examples.
 _LONGEST = (
-    "test_boolean_moves", "test_documents", "test_site", "test_logistic", "test_nmf",
-    "test_pmf_fit", "test_cli", "test_fit", "test_boolean_fit", "test_pmf", "test_ormachine",
-    "test_deep_ormachine", "test_effects", "test_nmf_fit", "test_truncated_gibbs",
-    "test_interrupt", "test_langevin", "test_logistic_fit", "test_collapsed_ormachine",
-    "test_report", "test_iasg", "test_stopping", "test_smc", "test_one_hot", "test_hamming_machine",
+    "test_site", "result", "test_rank", "test_apart", "test_relevance", "test_boolean_moves",
+    "test_boolean_fit", "test_documents", "test_ormachine", "test_deep_ormachine", "test_cli",
+    "test_pmf", "test_collapsed_ormachine", "test_effects", "test_pmf_fit", "test_whole_factors",
+    "test_nmf", "test_fit", "test_calibration", "test_logistic_fit", "test_anchors",
+    "test_to_arviz_of_fits", "test_boolean_start", "test_sklearn", "test_langevin", "apart",
+    "test_from_numpyro", "test_smc", "test_pmf_relevance", "test_nmf_fit", "test_logistic_rank",
+    "test_stopping", "test_logistic", "test_ranks", "test_iasg", "test_truncated_gibbs",
+    "test_split_merge_summed", "pointwise", "test_factor_scales", "fits", "split_merge_summed",
+    "ranks", "fitting", "test_interrupt", "test_report", "test_one_hot", "test_hamming_machine",
 )  # fmt: skip
 
 
