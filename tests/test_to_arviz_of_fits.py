@@ -2,12 +2,15 @@
 
 import dataclasses
 import functools
+import re
 import tracemalloc
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from numpyro.infer.util import log_density
 from scipy import stats
 
@@ -352,3 +355,31 @@ def test_the_likelihood_is_summed_over_blocks(monkeypatch):
     expected = fit.log_density(i, j, fit.data.dense()[i, j]).sum(1)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 10_000)
     np.testing.assert_allclose(total_density(fit), expected)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "numpyro.md"
+LINES = re.findall(r"^\|.*\| `(.*?)` \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the page has made before its lines."""
+    fit, ranking = fitted("ormachine"), fitted("logistic")
+    asked = {"log_likelihood": True, "log_prior": True}
+    made = {"fit": fit, "ranking": ranking, "arviz": az, "bmfjax": bmfjax}
+    made["more"] = fit.to_arviz(**asked, posterior_predictive=True)
+    made["other"] = with_densities("logistic")
+    made["likely"] = bmfjax.log_likelihood_fn(fit)
+    made["wrapper"] = bmfjax.sampling_wrapper(fit, lambda data: fit, entries=50)
+    yield made
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("line", [
+    line for line, versions in LINES
+    if "mcmc" not in line and ("0.x" if is_legacy() else "1.x") in versions
+])  # fmt: skip
+def test_a_line_of_the_page_runs(line, names):
+    assert quietly(eval, line, dict(names)) is not None
