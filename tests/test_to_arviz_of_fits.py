@@ -16,7 +16,7 @@ from scipy import stats
 
 import bmfjax
 from bmfjax.data import InputError
-from bmfjax.diagnostics import group, leave_one_out, posterior_dataset
+from bmfjax.diagnostics import group, leave_one_out, posterior_dataset, summary
 from bmfjax.diagnostics.arviz import _import_arviz, is_legacy
 from bmfjax.posterior import pointwise
 from bmfjax.posterior.pointwise import total_density
@@ -300,6 +300,9 @@ def test_draws_of_the_approximation_are_no_chains():
     np.testing.assert_array_equal(posterior["usage"].values.reshape(usage.shape), usage)
     np.testing.assert_array_equal(posterior["start"], np.repeat([0, 1], 30))
     assert posterior_dataset(with_densities("logistic")).sizes["chain"] == 1
+    bias = fit.draws()["bias"]
+    found = summary(fit.to_arviz(), ["bias"])
+    assert found.loc["bias", "mean"] == pytest.approx(bias.mean(), rel=1e-5)
 
 
 @new_arviz

@@ -344,6 +344,8 @@ def summary(idata, var_names=None):
     names = list(dataset) if var_names is None else list(var_names)
     for name in names:
         one_of("variable", name, dataset)
+    if "sample" in dataset.dims:  # independent draws, for which ArviZ 1.x has no R-hat
+        dataset = dataset.rename(sample="draw").expand_dims("chain")
     # A scalar that never moved makes ArviZ divide by zero: the nan in its row says so already.
     with np.errstate(divide="ignore", invalid="ignore"):
         # Unrounded is the text "none" in both versions; None asks for rounding.
