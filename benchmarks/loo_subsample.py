@@ -19,6 +19,8 @@ Needs ArviZ 1.2 or later, and so Python 3.12 or later, and Linux.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import time
 import warnings
 from pathlib import Path
@@ -50,6 +52,8 @@ def matrix(model: str, size: int, rank: int):
 
 def measured(work):
     """Return what `work` returns, its processor seconds, and by how many MB memory grew at most."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed earlier would hide what grows
     before = reset_peak()
     began = time.process_time()
     with warnings.catch_warnings():
