@@ -390,11 +390,12 @@ def plot_scalars(kind, draws, axes, colours, least=400.0):
     if kind == "rank":
         draws = {name: _ranks(values) for name, values in draws.items()}
     dataset = _dataset(draws, {}, {}, sampled=True)
+    points = max(2, min(20, dataset.sizes["draw"] // 4))  # each has the four draws that it needs
     colours = list(colours)[: max(2, dataset.sizes["chain"])]
     plot = _plot_legacy if is_legacy() else _plot
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what its matplotlib is to drop, and of still chains
-        plot(kind, dataset, np.asarray(axes), colours, least)
+        plot(kind, dataset, np.asarray(axes), colours, least, points)
 
 
 def _ranks(values):
@@ -406,7 +407,7 @@ def _ranks(values):
     return ranks.reshape(np.shape(values))
 
 
-def _plot_legacy(kind, dataset, axes, colours, least):
+def _plot_legacy(kind, dataset, axes, colours, least, points):
     arviz = _import_arviz()
     if kind == "trace":
         arviz.plot_trace(
@@ -418,12 +419,12 @@ def _plot_legacy(kind, dataset, axes, colours, least):
         arviz.plot_rank(dataset, ax=axes, colors=colours, ref_line_kwargs={"linewidth": 1.0})
     else:
         arviz.plot_ess(
-            dataset, kind="evolution", ax=axes, min_ess=least, color=colours[0],
+            dataset, kind="evolution", ax=axes, min_ess=least, n_points=points, color=colours[0],
             extra_kwargs={"color": colours[1]}, markersize=3, linewidth=1.0,
         )  # fmt: skip
 
 
-def _plot(kind, dataset, axes, colours, least):
+def _plot(kind, dataset, axes, colours, least, points):
     arviz = _import_arviz()
     if kind == "trace":
         hidden = ("credible_interval", "point_estimate", "point_estimate_text")
@@ -439,11 +440,12 @@ def _plot(kind, dataset, axes, colours, least):
     elif kind == "rank":
         arviz.plot_rank(dataset, plot_collection=_collection(dataset, axes, colours))
     else:
-        points = {"ess_bulk": colours[0], "ess_tail": colours[1]}
+        kinds = {"ess_bulk": colours[0], "ess_tail": colours[1]}
         arviz.plot_ess_evolution(
-            dataset, min_ess=least, plot_collection=_collection(dataset, axes, None),
-            visuals={n: {"color": c, "size": 9} for n, c in points.items()}
-            | {f"{n}_line": {"color": c, "width": 1.0} for n, c in points.items()},
+            dataset, min_ess=least, n_points=points,
+            plot_collection=_collection(dataset, axes, None),
+            visuals={n: {"color": c, "size": 9} for n, c in kinds.items()}
+            | {f"{n}_line": {"color": c, "width": 1.0} for n, c in kinds.items()},
         )  # fmt: skip
 
 
