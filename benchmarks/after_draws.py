@@ -109,11 +109,11 @@ def run_step(shape: str, step: str) -> dict:
         "save": lambda: fit.save(Path(folder) / "fit"),
     }
     with tempfile.TemporaryDirectory() as folder:
-        before = _reset_peak()
+        before = reset_peak()
         began = time.process_time()
         steps[step]()
         seconds = time.process_time() - began
-        peak = _resident("VmHWM")
+        peak = resident("VmHWM")
     return {
         "peak_mb": round((peak - before) / 1024, 1),
         "cpu_seconds": round(seconds, 2),
@@ -121,13 +121,13 @@ def run_step(shape: str, step: str) -> dict:
     }
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Let the peak of the resident memory start anew; return what is resident now, in kB."""
     Path("/proc/self/clear_refs").write_text("5")
-    return _resident("VmRSS")
+    return resident("VmRSS")
 
 
-def _resident(name: str) -> int:
+def resident(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 

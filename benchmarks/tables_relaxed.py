@@ -39,6 +39,37 @@ def iasg_memory(records: Records):
     )
 
 
+@page("loo_subsample", "Does a subsample tell the leave-one-out score of a million entries?")
+def loo_subsample(records: Records):
+    yield (
+        "`subsample` is `arviz.loo_subsample` of `bmfjax.log_likelihood_fn`; `stream` scores every "
+        "entry, a block at a time. Memory is the peak while either runs, less that before it. "
+        "`apart` is the difference in standard errors of the subsample."
+    )
+    found = figures(records, "loo_subsample").get("rows", {})
+    yield table(
+        [
+            "model", "entries", "draws", "draws x entries, MB", "scored", "way", "elpd",
+            "error of the subsample", "apart", "processor seconds", "peak memory, MB",
+        ],
+        [
+            [
+                model, row["entries"], row["draws"], row["matrix_mb"],
+                row["scored"] if way == "subsample" else row["entries"], way,
+                number(row[way]["elpd"], 1),
+                *(
+                    (number(row[way]["subsampling_se"], 1), number(row["apart"], 2))
+                    if way == "subsample"
+                    else ("", "")
+                ),
+                number(row[way]["cpu_seconds"], 1), row[way]["peak_mb"],
+            ]
+            for model, row in found.items()
+            for way in ("subsample", "stream")
+        ],
+    )  # fmt: skip
+
+
 @page("iasg_vs_nuts", "How far is IASG's answer from the posterior?")
 def iasg_vs_nuts(records: Records):
     found = figures(records, "iasg_vs_nuts")

@@ -5,12 +5,15 @@ All imports count, those inside functions too.
 
 import ast
 import itertools
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import bmfjax
+from bmfjax.diagnostics.arviz import is_legacy
 
 ROOT = Path(bmfjax.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -164,6 +167,12 @@ def test_matplotlib_is_known_to_the_report():
 @pytest.mark.parametrize("library", ["arviz", "arviz_base", "arviz_stats", "arviz_plots"])
 def test_arviz_is_known_to_one_file(library):
     assert files_importing(library) <= {"diagnostics/arviz.py"}
+
+
+@pytest.mark.skipif(is_legacy(), reason="ArviZ 1.x loads NumPyro late")
+def test_arviz_may_be_imported_first():
+    """It leaves NumPyro to be loaded where it is used, whose modules then lack their parts."""
+    subprocess.run([sys.executable, "-c", "import arviz, bmfjax.fitting"], check=True)
 
 
 def test_models_are_told_apart_by_their_families_alone():

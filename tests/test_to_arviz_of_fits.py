@@ -2,18 +2,21 @@
 
 import dataclasses
 import functools
+import re
 import tracemalloc
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from numpyro.infer.util import log_density
 from scipy import stats
 
 import bmfjax
 from bmfjax.data import InputError
-from bmfjax.diagnostics import group, leave_one_out, posterior_dataset
+from bmfjax.diagnostics import group, leave_one_out, posterior_dataset, summary
 from bmfjax.diagnostics.arviz import _import_arviz, is_legacy
 from bmfjax.posterior import pointwise
 from bmfjax.posterior.pointwise import total_density
@@ -297,6 +300,9 @@ def test_draws_of_the_approximation_are_no_chains():
     np.testing.assert_array_equal(posterior["usage"].values.reshape(usage.shape), usage)
     np.testing.assert_array_equal(posterior["start"], np.repeat([0, 1], 30))
     assert posterior_dataset(with_densities("logistic")).sizes["chain"] == 1
+    bias = fit.draws()["bias"]
+    found = summary(fit.to_arviz(), ["bias"])
+    assert found.loc["bias", "mean"] == pytest.approx(bias.mean(), rel=1e-5)
 
 
 @new_arviz
@@ -352,3 +358,31 @@ def test_the_likelihood_is_summed_over_blocks(monkeypatch):
     expected = fit.log_density(i, j, fit.data.dense()[i, j]).sum(1)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 10_000)
     np.testing.assert_allclose(total_density(fit), expected)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[1] / "docs" / "numpyro.md"
+LINES = re.findall(r"^\|.*\| `(.*?)` \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the page has made before its lines."""
+    fit, ranking = fitted("ormachine"), fitted("logistic")
+    asked = {"log_likelihood": True, "log_prior": True}
+    made = {"fit": fit, "ranking": ranking, "arviz": az, "bmfjax": bmfjax}
+    made["more"] = fit.to_arviz(**asked, posterior_predictive=True)
+    made["other"] = with_densities("logistic")
+    made["likely"] = bmfjax.log_likelihood_fn(fit)
+    made["wrapper"] = bmfjax.sampling_wrapper(fit, lambda data: fit, entries=50)
+    yield made
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("line", [
+    line for line, versions in LINES
+    if "mcmc" not in line and ("0.x" if is_legacy() else "1.x") in versions
+])  # fmt: skip
+def test_a_line_of_the_page_runs(line, names):
+    assert quietly(eval, line, dict(names)) is not None

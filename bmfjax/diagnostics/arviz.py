@@ -344,11 +344,122 @@ def summary(idata, var_names=None):
     names = list(dataset) if var_names is None else list(var_names)
     for name in names:
         one_of("variable", name, dataset)
+    if "sample" in dataset.dims:  # independent draws, for which ArviZ 1.x has no R-hat
+        dataset = dataset.rename(sample="draw").expand_dims("chain")
     # A scalar that never moved makes ArviZ divide by zero: the nan in its row says so already.
     with np.errstate(divide="ignore", invalid="ignore"):
         # Unrounded is the text "none" in both versions; None asks for rounding.
         table = _import_arviz().summary(dataset[names], round_to="none")
     return table[SUMMARY_COLUMNS].astype(float)
+
+
+def plot_scalars(kind, draws, axes, colours, least=400.0):
+    """Let ArviZ plot scalars into given axes.
+
+    Both versions plot the same but the ranks: 0.x as bars for every chain, and 1.x as lines, the
+    difference of their cumulative distribution from that of chains that agree.
+
+    Parameters
+    ----------
+    kind : {"trace", "rank", "ess"}
+        Density and trace of every chain; ranks of the draws of every chain among all; or effective
+        draws, of the centre and of the tails, by the number of draws.
+    draws : mapping of str to array, (chain, draw)
+        Equal draws have ranks in a random order: as ties they would look like disagreement.
+    axes : array of matplotlib.axes.Axes, (scalar,), of "trace" (scalar, 2)
+    colours : sequence of str
+        At least one a chain, and two.
+    least : float
+        Effective draws that are marked by a line.
+
+    Raises
+    ------
+    InputError
+        Another kind.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> axes = Figure().subplots(1, 1, squeeze=False)[0]
+    >>> draws = {"noise": np.random.default_rng(0).normal(size=(2, 100))}
+    >>> plot_scalars("ess", draws, axes, ["blue", "red"])
+    >>> bool(axes[0].lines)
+    True
+    """
+    one_of("kind", kind, ("trace", "rank", "ess"))
+    if kind == "rank":
+        draws = {name: _ranks(values) for name, values in draws.items()}
+    dataset = _dataset(draws, {}, {}, sampled=True)
+    points = max(2, min(20, dataset.sizes["draw"] // 4))  # each has the four draws that it needs
+    colours = list(colours)[: max(2, dataset.sizes["chain"])]
+    plot = _plot_legacy if is_legacy() else _plot
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what its matplotlib is to drop, and of still chains
+        plot(kind, dataset, np.asarray(axes), colours, least, points)
+
+
+def _ranks(values):
+    """Return ranks (chain, draw) of draws among all, equal ones in a random order."""
+    flat = np.ravel(values)
+    order = np.lexsort((np.random.default_rng(0).random(flat.size), flat))
+    ranks = np.empty(flat.size)
+    ranks[order] = np.arange(flat.size)
+    return ranks.reshape(np.shape(values))
+
+
+def _plot_legacy(kind, dataset, axes, colours, least, points):
+    arviz = _import_arviz()
+    if kind == "trace":
+        arviz.plot_trace(
+            container({"posterior": dataset}), axes=axes, compact=False,
+            chain_prop={"color": colours}, plot_kwargs={"linewidth": 1.2},
+            trace_kwargs={"linewidth": 0.7, "alpha": 0.8},
+        )  # fmt: skip
+    elif kind == "rank":
+        arviz.plot_rank(dataset, ax=axes, colors=colours, ref_line_kwargs={"linewidth": 1.0})
+    else:
+        arviz.plot_ess(
+            dataset, kind="evolution", ax=axes, min_ess=least, n_points=points, color=colours[0],
+            extra_kwargs={"color": colours[1]}, markersize=3, linewidth=1.0,
+        )  # fmt: skip
+
+
+def _plot(kind, dataset, axes, colours, least, points):
+    arviz = _import_arviz()
+    if kind == "trace":
+        hidden = ("credible_interval", "point_estimate", "point_estimate_text")
+        arviz.plot_dist(
+            dataset, sample_dims="draw", plot_collection=_collection(dataset, axes[:, 0], colours),
+            kind="kde", visuals=dict.fromkeys(hidden, False) | {"dist": {"width": 1.2}},
+            aes_by_visuals={"dist": ["color"]},
+        )  # fmt: skip
+        arviz.plot_trace(
+            dataset, plot_collection=_collection(dataset, axes[:, 1], colours),
+            visuals={"trace": {"width": 0.7, "alpha": 0.8}},
+        )  # fmt: skip
+    elif kind == "rank":
+        arviz.plot_rank(dataset, plot_collection=_collection(dataset, axes, colours))
+    else:
+        kinds = {"ess_bulk": colours[0], "ess_tail": colours[1]}
+        arviz.plot_ess_evolution(
+            dataset, min_ess=least, n_points=points,
+            plot_collection=_collection(dataset, axes, None),
+            visuals={n: {"color": c, "size": 9} for n, c in kinds.items()}
+            | {f"{n}_line": {"color": c, "width": 1.0} for n, c in kinds.items()},
+        )  # fmt: skip
+
+
+def _collection(dataset, axes, colours):
+    """Return a collection of plots on axes that are there, with a colour a chain or without."""
+    figure = xarray.Dataset({"figure": ((), np.array(axes[0].figure, object))})
+    plots = xarray.Dataset(
+        {name: ((), np.array(axis, object)) for name, axis in zip(dataset, axes, strict=True)}
+    )
+    of_chains = {"color": ["chain"], "overlay": ["chain"]} if colours else {}
+    return _import_arviz().PlotCollection(
+        dataset, xarray.DataTree.from_dict({"/": figure, "plot": plots}), aes=of_chains,
+        backend="matplotlib", **({"color": colours} if colours else {}),
+    )  # fmt: skip
 
 
 def is_legacy() -> bool:

@@ -65,6 +65,7 @@ from bmfjax.report.overview import linked, matrix
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
+from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
@@ -176,6 +177,7 @@ EXACT_PAGE = Page(
             "axes of their mean, to which every draw is turned, largest first. "
         ),
         traces,
+        summaries,
         AGREEMENT,
         spread,
     ),

@@ -47,6 +47,7 @@ from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.report.summaries import summaries
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data from which on the bound of a learned precision is no matter.
@@ -80,6 +81,7 @@ PAGE = Page(
             shades=POSITIVE,
         ),
         traces,
+        summaries,
         functools.partial(
             agreement_section,
             first="Entries of the product do not depend on how factors are matched and are what "

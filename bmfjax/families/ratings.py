@@ -75,6 +75,7 @@ from bmfjax.report.plots import traces
 from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, prediction, sd_of_a_bit
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
+from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit
 
 
@@ -140,6 +141,7 @@ def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
                 more="The log joint density has parts that no prediction depends on, such as how "
                 "two factors share their scale, and may wander more slowly than the fits.",
             ),
+            summaries,
             functools.partial(
                 agreement_section,
                 first="Fits do not depend on the order or the signs of the factors and are what "

@@ -43,6 +43,7 @@ from bmfjax.report.checks import modes, spread
 from bmfjax.report.factors import UNIT, factors, tile_card
 from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
+from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit
 
 TILES = (
@@ -59,6 +60,7 @@ TILES = (
 )
 CHAINS_OF_TILES = (
     traces,
+    summaries,
     functools.partial(
         agreement_section,
         first="Reconstructed entries do not depend on the order of the factors and are what counts "

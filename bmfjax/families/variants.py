@@ -86,6 +86,7 @@ from bmfjax.report.overview import linked, matrix
 from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, Layer
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed, and from a start.
@@ -384,6 +385,7 @@ HAMMING_PAGE = Page(
             shades=UNIT,
         ),
         traces,
+        summaries,
         functools.partial(
             agreement_section,
             first="Log odds do not depend on the order of the factors and are what counts first.",

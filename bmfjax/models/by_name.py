@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpyro.distributions as dist
+from numpyro.distributions import truncated
 
 from bmfjax.data.errors import InputError
 from bmfjax.models import ordered_normal, spiked_beta, truncated_beta
 
 #: Where the classes are looked up by name.
-HOMES = (dist, dist.truncated, truncated_beta, spiked_beta, ordered_normal)
+HOMES = (dist, truncated, truncated_beta, spiked_beta, ordered_normal)
 
 
 def named(distribution: dist.Distribution) -> tuple[str, dict[str, Any]]:

@@ -66,14 +66,14 @@ def section(heading: str, *parts: str | Markup | None) -> Section:
     return Section(heading, Markup("\n").join(marked))
 
 
-def image(figure: Figure | None, alt: str, *, wide: bool = True) -> Markup | None:
+def image(figure: Figure | None, alt: str, *, wide: bool = True, dpi: int = 150) -> Markup | None:
     """Show a figure at the size it was drawn for; a wide one may scroll on a small screen."""
     if figure is None:
         return None
     return Markup('<figure{}><img src="{}" width="{}" alt="{}"></figure>').format(
         Markup(' class="wide"' if wide else ""),
-        # Sharper than its size in CSS pixels where the screen is.
-        data_uri(figure, 150),
+        # Sharper than its size in CSS pixels, which are 96 an inch, where the screen is.
+        data_uri(figure, dpi),
         round(96 * figure.get_figwidth()),
         alt,
     )

@@ -89,7 +89,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
     for outside in ("http", "//", "<script", "@import", "url(", "<link"):
         assert outside not in page_alone
     sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    assert len(sources) == 8
+    assert len(sources) == 11
     for source in sources:
         assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
     assert len(text) < 600_000
@@ -102,6 +102,7 @@ def test_the_sections_come_in_order(fit, text):
         "The",
         "How",
         "Traces",
+        "Do",
         "Do",
         *["Modes"] * (fit.modes.differences is not None),
         "How",

@@ -1,0 +1,80 @@
+"""Scalars of the whole fit: their values, whatever the order of the factors, and ArviZ's plots."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from bmfjax.diagnostics import arviz
+from bmfjax.report.style import COLOURS, new_figure
+from bmfjax.report.summaries import scalars, summaries
+from tests.test_cells import CHAINS, DRAWS, fit_of
+
+DRAWN = {"noise": np.random.default_rng(0).normal(size=(2, 40))}
+
+
+def reordered(fit, order):
+    packed = hasattr(fit.usage_draws, "reordered")
+    draws = (fit.usage_draws, fit.basis_draws)
+    usage, basis = (d.reordered(order) if packed else d[..., order] for d in draws)
+    return dataclasses.replace(fit, usage_draws=usage, basis_draws=basis)
+
+
+@pytest.mark.parametrize(("model", "kind"), [("ormachine", "share of ones"), ("relaxed", "mean")])
+def test_factors_are_as_full_as_their_draws(model, kind):
+    fit = fit_of(model)
+    found = scalars(fit)
+    usage, basis = (np.asarray(d, float) for d in (fit.usage_draws, fit.basis_draws))
+    np.testing.assert_allclose(found[f"Usage: {kind}"], usage.mean((2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(found[f"Basis: {kind}"], basis.mean((2, 3)), rtol=1e-5)
+    again = scalars(reordered(fit, np.array([2, 0, 1])))
+    for name, values in found.items():
+        np.testing.assert_allclose(again[name], values, rtol=1e-6)
+
+
+def test_factors_with_ones_on_one_side_alone_are_not_counted():
+    fit = fit_of("ormachine")
+    usage = np.asarray(fit.usage_draws).copy()
+    usage[0, 3, :, 1] = False
+    usage[1, 4, :, :2] = False
+    emptied = dataclasses.replace(fit, usage_draws=type(fit.usage_draws).pack(usage))
+    expected = np.full((CHAINS, DRAWS), 3.0)
+    expected[0, 3], expected[1, 4] = 2.0, 1.0
+    np.testing.assert_array_equal(scalars(emptied)["Factors with a tile"], expected)
+    assert "Factors with a tile" not in scalars(fit)  # it never moves
+
+
+def test_what_has_no_chains_to_compare_is_not_shown():
+    assert summaries(fit_of("logistic")) is None  # of an approximation
+    assert summaries(fit_of("ormachine", draws=10)) is None
+
+
+def test_figures_are_told_and_leave_no_state(small_figures):
+    found = summaries(fit_of("ormachine"))
+    assert found.html.count("<figure") == found.html.count("alt=") == 3
+    assert "flip rate of zeros, flip rate of ones, usage: share of ones" in found.html
+    assert not pyplot.get_fignums()
+
+
+@pytest.mark.parametrize("kind", ["trace", "rank", "ess"])
+def test_arviz_draws_into_the_axes_given(kind):
+    axes = new_figure(4, 2).subplots(1, 2)
+    arviz.plot_scalars(kind, DRAWN, [axes] if kind == "trace" else axes[:1], COLOURS)
+    drawn = [a for a in axes if a.lines or a.patches or a.collections]
+    assert len(drawn) == (2 if kind == "trace" else 1)
+    if kind == "ess":
+        whole = float(arviz.summary(arviz.to_inference_data(DRAWN))["ess_bulk"].iloc[0])
+        ends = [float(np.ravel(line.get_ydata())[-1]) for line in axes[0].lines]
+        assert any(abs(end - whole) < 1e-6 * whole for end in ends)
+
+
+def test_equal_draws_have_ranks_in_a_random_order():
+    values = np.random.default_rng(1).integers(0, 3, (4, 500))
+    ranks = arviz._ranks(values)
+    assert sorted(ranks.ravel()) == list(range(2000))
+    flat = values.ravel()[np.argsort(ranks.ravel())]
+    assert (np.diff(flat) >= 0).all()
+    for value in range(3):  # as ties in order of the chains they would be far apart
+        means = [ranks[c][values[c] == value].mean() for c in range(4)]
+        assert np.ptp(means) < 150
