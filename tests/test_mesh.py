@@ -88,8 +88,8 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
         ask(small_fits.ones(), 2, mesh=2)
     with pytest.raises(InputError, match="the axes 'x', 'y', and a fit runs on 'chains' and"):
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
-    with pytest.raises(InputError, match="model 'relaxed' with sampler 'gibbs' does not run on a"):
-        ask(small_fits.ones(), 2, model="relaxed", mesh=mesh_of())
+    with pytest.raises(InputError, match="model 'relaxed' with sampler 'thesis' does not run on a"):
+        ask(small_fits.ones(), 2, model="relaxed", sampler="thesis", mesh=mesh_of())
     with pytest.raises(InputError, match="sampler 'smc' does not run on a mesh"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
 
