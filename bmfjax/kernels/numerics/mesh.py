@@ -63,6 +63,14 @@ class Along:
         """Return all lines, of which there are so many, from those of every device."""
         return own if self.axis is None else self.gather(own)[:number]
 
+    def own_total(self, array: jax.Array) -> jax.Array:
+        """Return the sum of an array over all devices, of this device's lines alone."""
+        if self.axis is None:
+            return array
+        short = -len(array) % self.part()[1]
+        filled = jnp.pad(array, [(0, short)] + [(0, 0)] * (array.ndim - 1))
+        return lax.psum_scatter(filled, self.axis, tiled=True)
+
     def total(self, own: jax.Array) -> jax.Array:
         """Return the sum of what the devices have.
 

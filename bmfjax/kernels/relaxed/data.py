@@ -278,7 +278,7 @@ def _sparse_residual_sum_of_squares(usage, basis, data):
     other_high, other_low = _gram_pair(basis, data.along)
     product, error = _two_product(gram_high, other_high)
     error = error + gram_high * other_low + gram_low * other_high
-    terms = [d * (d - 2.0 * fitted)]
+    terms = [jnp.zeros(1, d.dtype), d * (d - 2.0 * fitted)]  # there may be no ones
     if data.by_row is not None:
         gaps = gather_lines(basis, data.by_row.index)
         hidden = jnp.einsum("krm,mr->km", gaps, own)
