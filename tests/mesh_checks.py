@@ -15,6 +15,7 @@ import numpy as np
 
 from bmfjax import models
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.families import ask, logistic
 from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.mcmc import ormachine
@@ -24,8 +25,15 @@ from bmfjax.kernels.numerics.mesh import Along, checked_mesh, place_whole
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+from bmfjax.variational import stochastic
 
 ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
+#: Fits whose draws depend on the mesh by rounding alone.
+REAL = {
+    "relaxed": {},
+    "nmf": {"sampler_options": {"walls": [20.0]}},
+    "logistic": {"sampler": "svi"},
+}
 
 
 def move(key, position, data, inverse_temperature):
@@ -83,6 +91,46 @@ def ratings_on(mesh):
     return {"draws": run.draws(), "trace": run.trace()}
 
 
+def real_on(mesh, model):
+    """The chains of a fit of real factors at their start; no mesh here divides their lines."""
+    rng = np.random.default_rng(2)
+    values = (rng.random((37, 13)) < 0.3).astype(float)
+    values[rng.random(values.shape) < 0.05] = np.nan
+    request = ask(
+        values, 2, model=model, num_chains=2, num_warmup=2, num_samples=6, seed=4, mesh=mesh,
+        **REAL[model],
+    )  # fmt: skip
+    return request.chains().run(request)
+
+
+def found_by_real(model, mesh, then=None):
+    """What such chains have recorded after six steps, the last three of them on another mesh."""
+    run = real_on(mesh, model)
+    run.advance(3)
+    if then is not None:
+        stored, recorded = run.snapshot(), run.recorded_between(0, 3)
+        run = real_on(then, model)
+        run.restore(stored, 3, recorded)
+    run.advance(3)
+    return {"draws": run.draws(), "trace": run.trace()}
+
+
+def real_apart(process):
+    """How far draws on meshes of all devices are from those without a mesh, by model."""
+    # A minibatch of several chunks, whose number no mesh here divides.
+    stochastic.CHUNK = logistic.CHUNK = 40
+    wide, tall = (mesh_of(jax.devices(), *shape) for shape in ((2, 2), (1, 4)))
+    found = {"relaxed": found_by_real("relaxed", wide, then=tall)}
+    found |= {model: found_by_real(model, tall) for model in ("nmf", "logistic")}
+    if process != 0:
+        return None
+    alone = {model: found_by_real(model, None) for model in REAL}
+    found["relaxed on one device"] = found_by_real(
+        "relaxed", mesh_of(jax.local_devices()[:1], 1, 1)
+    )
+    return {n: largest_difference(f, alone[n.split()[0]]) for n, f in found.items()}
+
+
 def same(one, other):
     """Whether two trees of arrays are equal, bit for bit."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
@@ -130,6 +178,7 @@ def main(port, process, folder):
     second.finish()
     of_mesh = found_by(second)
     ratings = [ratings_on(mesh_of(jax.devices(), *shape)) for shape in ((2, 2), (1, 4))]
+    of_real = real_apart(process)
     if process == 0:
         alone, _, start_alone = run_on(None)
         alone.finish()
@@ -140,6 +189,7 @@ def main(port, process, folder):
             "steps": second.steps_done,
             "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
             "refusal": refusal(3),
+            "real_apart": of_real,
             "ratings_apart": [largest_difference(r, ratings_on(None)) for r in ratings],
         }
         (folder / "found.json").write_text(json.dumps(found))

@@ -62,6 +62,12 @@ def test_ratings_do_not_depend_on_the_mesh(found):
     assert max(found["ratings_apart"]) < 1e-4
 
 
+@pytest.mark.parametrize("model", ["relaxed", "relaxed on one device", "nmf", "logistic"])
+def test_models_of_real_factors_do_not_depend_on_the_mesh(found, model):
+    """But for rounding, with missing entries, filled up rows and columns, and after a resume."""
+    assert found["real_apart"][model] < 1e-4
+
+
 def test_chains_that_a_mesh_does_not_divide_are_refused(found):
     assert found["refusal"] == (
         "3 chains run, and mesh has 2 devices along 'chains'; give a number of chains that these "
@@ -90,8 +96,10 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
     with pytest.raises(InputError, match="model 'relaxed' with sampler 'thesis' does not run on a"):
         ask(small_fits.ones(), 2, model="relaxed", sampler="thesis", mesh=mesh_of())
-    with pytest.raises(InputError, match="sampler 'smc' does not run on a mesh"):
+    with pytest.raises(InputError, match="'smc' does not run on a mesh; choose sampler 'gibbs'"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
+    with pytest.raises(InputError, match="does not run on a mesh; choose model ormachine, relaxed"):
+        ask(small_fits.ones(), 2, model="hamming", mesh=mesh_of())
 
 
 def test_the_command_line_refuses_what_is_no_mesh(tmp_path, capsys):
