@@ -171,17 +171,18 @@ def fit(
     mesh : jax.sharding.Mesh, optional
         Devices that run all chains together, with the axes "chains" and "rows", such as
         ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. For "ormachine",
-        "relaxed", "nmf" and the models of ratings with sampler "gibbs", and for "logistic" with
-        sampler "svi". Devices along "chains" share the chains, whose number they divide. Of those
-        along "rows" each holds its own rows and columns of the matrix and draws their part of the
-        factors, which are on all devices; rows need not divide. Not shared are, of the Boolean
-        model, moves, the update "collapsed" and the search for starts, and of "nmf" changes of
-        basis. Of ratings, and of "logistic" the ones, every device has all; the devices share the
-        vectors of rows and columns, and the entries of a step of "svi". Draws do not depend on the
-        mesh: on CPUs of one kind those of the Boolean model are those without a mesh, bit for bit,
-        and those of other models differ by rounding alone. A checkpoint goes on with any mesh. The
-        devices may belong to several processes (``jax.distributed.initialize``), which all call
-        `fit` with the same arguments and get the same result.
+        "relaxed", "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with sampler
+        "minibatch" too, and for "logistic" with sampler "svi". Devices along "chains" share the
+        chains, whose number they divide. Of those along "rows" each holds its own rows and columns
+        of the matrix and draws their part of the factors, which are on all devices; rows need not
+        divide. Not shared are, of the Boolean model, moves, the update "collapsed" and the search
+        for starts, and of "nmf" changes of basis. Of ratings, and of "logistic" the ones, every
+        device has all; the devices share the vectors of rows and columns, and the entries of a step
+        of "svi". Draws do not depend on the mesh: on CPUs of one kind those of the Boolean model
+        are those without a mesh, bit for bit, and those of other models differ by rounding alone. A
+        checkpoint goes on with any mesh. The devices may belong to several processes
+        (``jax.distributed.initialize``), which all call `fit` with the same arguments and get the
+        same result.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.

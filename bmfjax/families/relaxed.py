@@ -125,7 +125,7 @@ class Relaxed(Family):
         ),
     }
     shares_prior = True
-    finds_rank = on_mesh = ("gibbs",)
+    finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch")
     flags = (
         Flag(
             "--prior", "prior of the factors' entries (uniform where not given)",

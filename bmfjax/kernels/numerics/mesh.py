@@ -59,9 +59,12 @@ class Along:
         widths[axis] = (0, parts * size - array.shape[axis])
         return lax.dynamic_slice_in_dim(jnp.pad(array, widths), part * size, size, axis)
 
-    def join(self, own: jax.Array, number: int) -> jax.Array:
+    def join(self, own: jax.Array, number: int, axis: int = 0) -> jax.Array:
         """Return all lines, of which there are so many, from those of every device."""
-        return own if self.axis is None else self.gather(own)[:number]
+        if self.axis is None:
+            return own
+        joined = lax.all_gather(own, self.axis, axis=axis, tiled=True)
+        return lax.slice_in_dim(joined, 0, number, axis=axis)
 
     def own_total(self, array: jax.Array) -> jax.Array:
         """Return the sum of an array over all devices, of this device's lines alone."""
