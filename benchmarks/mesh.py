@@ -1,6 +1,7 @@
 """Is one chain faster on several devices than on one, and how much do these tell each other?
 
-A Boolean product with noise, by single flips; or ratings, of which one in a hundred is observed.
+A Boolean product with noise, by single flips or by the relaxed model; or ratings, of which one in
+a hundred is observed.
 One chain runs. On a CPU the devices are parts of one process, as many as `--devices`; on
 accelerators they are the first of those that JAX finds. Each way to run has a process of its own,
 and they take turns: medians over the rounds. Without a mesh the chain runs on whatever cores the
@@ -8,6 +9,7 @@ system gives it, and pinned to one of them.
 
     python benchmarks/mesh.py [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
     python benchmarks/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32
+    python benchmarks/mesh.py --model relaxed --rows 4096 --columns 512 --rank 30
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def serve(options) -> None:
     if meshed:
         devices = np.array(jax.devices()[: options.devices]).reshape(1, -1)
         mesh = checked_mesh(jax.sharding.Mesh(devices, ("chains", "rows")))
-    algorithm, data = (ratings if options.model == "pmf" else boolean)(options, mesh)
+    made = {"ormachine": boolean, "pmf": ratings, "relaxed": relaxed}[options.model]
+    algorithm, data = made(options, mesh)
     run = ChainRun(
         algorithm, jax.random.key(0), data, num_samples=10**6, trace={"log_joint": 1}, mesh=mesh
     )
@@ -97,10 +100,26 @@ def ratings(options, mesh):
     return pmf_gibbs(PMFDensity(options.rank)), data
 
 
+def relaxed(options, mesh):
+    """Return the exact sampler of the relaxed model, on the same matrix."""
+    import functools
+
+    from bmfjax.infer import TruncatedGibbs
+    from bmfjax.models import relaxed_bmf
+
+    values = matrix(options.rows, options.columns, options.rank).astype(np.float32)
+    bound = TruncatedGibbs(functools.partial(relaxed_bmf, rank=options.rank)).bind(
+        values, mesh=mesh
+    )
+    return bound.algorithm, bound.data
+
+
 def traffic(data, options) -> dict:
     """Return the bytes that a device reads of its data in a sweep, and those it gets of others."""
     if options.model == "pmf":
         return traffic_of_ratings(data, options)
+    if options.model == "relaxed":
+        return traffic_of_dense(data, options)
     read = got = 0
     for lines in (data.by_row, data.by_column):
         shards = lines.ones.addressable_shards
@@ -124,10 +143,21 @@ def traffic_of_ratings(data, options) -> dict:
     }
 
 
+def traffic_of_dense(data, options) -> dict:
+    """Return the same of a dense matrix, which is read three times: the residual is one more."""
+    own = [a.addressable_shards[0].data.nbytes for a in (data.values, data.transposed)]
+    devices, lines = len(data.values.devices()), options.rows + options.columns
+    return {
+        "read": 2 * own[0] + own[1],
+        # Factors of all lines, and two Gram matrices.
+        "got": 4 * options.rank * (lines / devices + 2 * options.rank) * (devices - 1),
+    }
+
+
 def main() -> None:
     """Take turns, and write the medians."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", choices=("ormachine", "pmf"), default="ormachine")
+    parser.add_argument("--model", choices=("ormachine", "pmf", "relaxed"), default="ormachine")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=1000)
     parser.add_argument("--rank", type=int, default=10)

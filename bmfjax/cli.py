@@ -170,8 +170,8 @@ def _add_fit(commands, models) -> None:
     fit.add_argument(
         "--mesh", type=_mesh_of, metavar="CxR",
         help="run all chains on C x R devices together: C groups of devices share the chains, and "
-        "the R devices of each the rows, such as 1x2 (ormachine, and models of ratings); a CPU "
-        "gives as many devices as are asked for",
+        "the R devices of each the rows, such as 1x2 (ormachine, relaxed, nmf, models of ratings, "
+        "and logistic with svi); a CPU gives as many devices as are asked for",
     )  # fmt: skip
     fit.add_argument(
         "--distributed", action="store_true",

@@ -172,17 +172,19 @@ def fit(
         model and sampler "smc", whose runs end together.
     mesh : jax.sharding.Mesh, optional
         Devices that run all chains together, with the axes "chains" and "rows", such as
-        ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. Of the Boolean model
-        and those of ratings, with sampler "gibbs". Devices along "chains" share the chains, whose
-        number they divide. Of those along "rows" each holds its own rows and columns of a binary
-        matrix, and draws their bits; the packed factors are on all of them. Moves, the update
-        "collapsed" and the search for starts look at all of the matrix: every device makes the same
-        moves, and one device looks for starts, so that these gain nothing. Of ratings every device
-        has all, and draws the vectors of its own rows and columns. Draws do not depend on the mesh;
-        of the Boolean model, on CPUs of one kind, they are those without a mesh, bit for bit, and
-        of ratings but for rounding. A checkpoint goes on with any mesh. The devices may belong to
-        several processes (``jax.distributed.initialize``), which all call `fit` with the same
-        arguments and get the same result.
+        ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. For "ormachine",
+        "relaxed", "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with sampler
+        "minibatch" too, and for "logistic" with sampler "svi". Devices along "chains" share the
+        chains, whose number they divide. Of those along "rows" each holds its own rows and columns
+        of the matrix and draws their part of the factors, which are on all devices; rows need not
+        divide. Not shared are, of the Boolean model, moves, the update "collapsed" and the search
+        for starts, and of "nmf" changes of basis. Of ratings, and of "logistic" the ones, every
+        device has all; the devices share the vectors of rows and columns, and the entries of a step
+        of "svi". Draws do not depend on the mesh: on CPUs of one kind those of the Boolean model
+        are those without a mesh, bit for bit, and those of other models differ by rounding alone. A
+        checkpoint goes on with any mesh. The devices may belong to several processes
+        (``jax.distributed.initialize``), which all call `fit` with the same arguments and get the
+        same result.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.

@@ -15,6 +15,7 @@ import numpy as np
 
 from bmfjax import models
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.families import ask, logistic
 from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.mcmc import ormachine
@@ -24,8 +25,18 @@ from bmfjax.kernels.numerics.mesh import Along, checked_mesh, place_whole
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+from bmfjax.variational import stochastic
 
 ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
+#: Fits whose draws depend on the mesh by rounding alone: the models, and what is asked of them.
+REAL = {
+    "gibbs": {"model": "relaxed"},
+    "minibatch": {
+        "model": "relaxed", "sampler": "minibatch", "sampler_options": {"batch_size": 5},
+    },
+    "nonnegative": {"model": "nmf", "sampler_options": {"walls": [20.0], "moves": ["lines"]}},
+    "svi": {"model": "logistic", "sampler": "svi"},
+}  # fmt: skip
 
 
 def move(key, position, data, inverse_temperature):
@@ -83,6 +94,44 @@ def ratings_on(mesh):
     return {"draws": run.draws(), "trace": run.trace()}
 
 
+def real_on(mesh, name):
+    """The chains of a fit of real factors at their start; no mesh here divides their lines."""
+    rng = np.random.default_rng(2)
+    values = (rng.random((37, 13)) < 0.3).astype(float)
+    values[rng.random(values.shape) < 0.05] = np.nan
+    request = ask(
+        values, 2, num_chains=2, num_warmup=2, num_samples=6, seed=4, mesh=mesh, **REAL[name]
+    )
+    return request.chains().run(request)
+
+
+def found_by_real(name, mesh, then=None):
+    """What such chains have recorded after six steps, the last three of them on a second mesh."""
+    run = real_on(mesh, name)
+    run.advance(3)
+    if then is not None:
+        stored, recorded = run.snapshot(), run.recorded_between(0, 3)
+        if jax.process_index() not in {d.process_index for d in then.devices.flat}:
+            return None
+        run = real_on(then, name)
+        run.restore(stored, 3, recorded)
+    run.advance(3)
+    numbers = {n: v for n, v in run.trace().items() if v.dtype != bool}
+    return {"draws": run.draws(), "trace": numbers}
+
+
+def real_apart(process):
+    """How far draws on meshes are from those without, by name: a process does its part of them."""
+    # A minibatch of several chunks, an odd number.
+    stochastic.CHUNK = logistic.CHUNK = 40
+    two, one = mesh_of(jax.local_devices(), 1, 2), mesh_of(jax.devices()[:1], 1, 1)
+    found = {"gibbs": found_by_real("gibbs", mesh_of(jax.devices(), 2, 2), then=one)}
+    found |= {n: found_by_real(n, two) for n in (("svi",), ("minibatch", "nonnegative"))[process]}
+    return {
+        n: largest_difference(f, found_by_real(n, None)) for n, f in found.items() if f is not None
+    }
+
+
 def same(one, other):
     """Whether two trees of arrays are equal, bit for bit."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
@@ -130,6 +179,7 @@ def main(port, process, folder):
     second.finish()
     of_mesh = found_by(second)
     ratings = [ratings_on(mesh_of(jax.devices(), *shape)) for shape in ((2, 2), (1, 4))]
+    (folder / f"real_{process}.json").write_text(json.dumps(real_apart(process)))
     if process == 0:
         alone, _, start_alone = run_on(None)
         alone.finish()

@@ -45,7 +45,8 @@ def found(tmp_path_factory):
     ]  # fmt: skip
     said = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
-    return json.loads((folder / "found.json").read_text())
+    of_real = [json.loads((folder / f"real_{process}.json").read_text()) for process in (0, 1)]
+    return json.loads((folder / "found.json").read_text()) | of_real[0] | of_real[1]
 
 
 def test_draws_do_not_depend_on_the_mesh_nor_on_a_resume_on_another(found):
@@ -60,6 +61,12 @@ def test_a_device_has_its_own_rows_alone(found):
 def test_ratings_do_not_depend_on_the_mesh(found):
     """But for rounding, on any mesh and without one."""
     assert max(found["ratings_apart"]) < 1e-4
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi"])
+def test_draws_of_real_factors_do_not_depend_on_the_mesh(found, sampler):
+    """But for rounding: missing entries, lines that do not divide, and a resume on one device."""
+    assert found[sampler] < 1e-4
 
 
 def test_chains_that_a_mesh_does_not_divide_are_refused(found):
@@ -88,10 +95,14 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
         ask(small_fits.ones(), 2, mesh=2)
     with pytest.raises(InputError, match="the axes 'x', 'y', and a fit runs on 'chains' and"):
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
-    with pytest.raises(InputError, match="model 'relaxed' with sampler 'gibbs' does not run on a"):
-        ask(small_fits.ones(), 2, model="relaxed", mesh=mesh_of())
-    with pytest.raises(InputError, match="sampler 'smc' does not run on a mesh"):
+    with pytest.raises(
+        InputError, match="'thesis' does not run on a mesh; choose sampler 'gibbs' or"
+    ):
+        ask(small_fits.ones(), 2, model="relaxed", sampler="thesis", mesh=mesh_of())
+    with pytest.raises(InputError, match="'smc' does not run on a mesh; choose sampler 'gibbs'"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
+    with pytest.raises(InputError, match="does not run on a mesh; choose model ormachine, relaxed"):
+        ask(small_fits.ones(), 2, model="hamming", mesh=mesh_of())
 
 
 def test_the_command_line_refuses_what_is_no_mesh(tmp_path, capsys):

@@ -93,11 +93,12 @@ def ask(
 def _devices(family, model, sampler, mesh):
     """Return the mesh of a fit, or refuse it."""
     if sampler not in family.on_mesh:
-        able = {m: f.on_mesh for m, f in FAMILIES.items() if f.on_mesh}
-        which = "; ".join(f"model {m!r} with sampler {' or '.join(s)}" for m, s in able.items())
+        instead = f"choose sampler {' or '.join(map(repr, family.on_mesh))}"
+        if not family.on_mesh:
+            instead = f"choose model {', '.join(m for m, f in FAMILIES.items() if f.on_mesh)}"
         raise InputError(
-            f"model {model!r} with sampler {sampler!r} does not run on a mesh ({which} does); "
-            "leave mesh (--mesh) out"
+            f"model {model!r} with sampler {sampler!r} does not run on a mesh; {instead}, or leave "
+            "mesh (--mesh) out"
         )
     return checked_mesh(mesh)
 

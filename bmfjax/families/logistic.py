@@ -53,6 +53,7 @@ from bmfjax.families.base import (
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
+from bmfjax.kernels.numerics.mesh import ROWS, Along
 from bmfjax.posterior import cells, mixture, scores
 from bmfjax.posterior.rotations import rotated_draws
 from bmfjax.posterior.selection import informed, sampled_positions
@@ -405,6 +406,7 @@ class Logistic(Family):
     )  # fmt: skip
 
     finds_rank = ("batch", "svi")
+    on_mesh = ("svi",)
 
     def default_sampler(self, data):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
@@ -426,6 +428,8 @@ class Logistic(Family):
         if request.sampler == "svi":
             key = jax.random.fold_in(request.key, BOUND_STREAM)
             sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
+            if request.mesh is not None:
+                sampled = sampled._replace(along=Along(ROWS))
             algorithm = make(*arguments, options["step_entries"] // CHUNK)
         else:
             sampled, algorithm = all_entries(request), make(*arguments)

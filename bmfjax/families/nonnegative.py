@@ -148,7 +148,7 @@ class Nonnegative(Family):
         "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
     }
     ladder = ("walls", "[1000, 30, 2]")
-    finds_rank = ("gibbs",)
+    finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
     flags = (
         Flag(
@@ -183,7 +183,9 @@ class Nonnegative(Family):
         start = given_start(request, arguments)
         if request.finds_rank:
             start = relevance.random_start(request, arguments["precision"])
-        bound = kernel.bind(data.dense(), anchors=inner_anchors(request, arguments))
+        bound = kernel.bind(
+            data.dense(), anchors=inner_anchors(request, arguments), mesh=request.mesh
+        )
         algorithm = bound.algorithm
         if request.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])

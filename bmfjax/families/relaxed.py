@@ -126,7 +126,7 @@ class Relaxed(Family):
         ),
     }
     shares_prior = True
-    finds_rank = ("gibbs",)
+    finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch")
     flags = (
         Flag(
             "--prior", "prior of the factors' entries (uniform where not given)",
@@ -167,7 +167,8 @@ class Relaxed(Family):
                 options.setdefault("num_anchor", max(warmup, 1))
             options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
-        bound = request.made_by.make(model, **options).bind(data.dense())
+        on_devices = {} if request.mesh is None else {"mesh": request.mesh}
+        bound = request.made_by.make(model, **options).bind(data.dense(), **on_devices)
         start, algorithm = given_start(request, arguments), bound.algorithm
         if request.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])

@@ -13,6 +13,7 @@ from jax.custom_batching import sequential_vmap
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.compiling import jit_once
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_start, batch_update
 from bmfjax.variational import posterior as lp
 from bmfjax.variational import stochastic as logistic
@@ -37,6 +38,8 @@ class SampledEntries(NamedTuple):
     #: Entries from which the bound is estimated. They are the same for all starts and steps: their
     #: error is too, and the bound's changes are seen far more sharply than the bound.
     of_bound: Entries
+    #: On a mesh the devices along this axis share the entries that a step draws, and the lines.
+    along: Along = WHOLE
 
 
 class OptimiserState(NamedTuple):
@@ -67,8 +70,8 @@ def stochastic(prior: LogisticPrior, shape, log_odds: float, chunks: int) -> Alg
 
     def optimise(key, state, data):
         target = (state.steps + 1) * jnp.int32(chunks)
-        optimiser = logistic.run(key, state.optimiser, data.sampler, prior, target)
-        bound = logistic.estimated_elbo(optimiser.posterior, data.of_bound, prior)
+        optimiser = logistic.run(key, state.optimiser, data.sampler, prior, target, data.along)
+        bound = logistic.estimated_elbo(optimiser.posterior, data.of_bound, prior, data.along)
         learned = prior.relevance is None or optimiser.updates >= LEARNED
         return optimiser, bound, learned
 

@@ -20,10 +20,14 @@ over the :math:`n(i)` entries that fall into the row, are steps of natural gradi
 (Hernandez-Lobato, Houlsby, Ghahramani 2014, sections 5 and 6). The paper keeps the natural
 parameters of each coordinate alone, and updates coordinates in turn with noisy values of the
 others; kept together, P and h are averages of unbiased terms, and have the same fixed point.
+
+On a mesh the devices along the rows share the entries of a minibatch, and then the lines: each adds
+up what all of them found for its own rows and columns, and tells the others where these went.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -32,6 +36,7 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.data.checks import whole
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import Entries, EntrySampler, draw_entries
 from bmfjax.variational.relevance import LEARN_AFTER
@@ -109,22 +114,26 @@ def num_chunks(state: SVIState) -> jax.Array:
     return jnp.maximum(jnp.ceil(state.size / CHUNK), 1.0).astype(jnp.int32)
 
 
-def step(key, state: SVIState, sampler: EntrySampler, prior: lp.LogisticPrior) -> SVIState:
+def step(
+    key, state: SVIState, sampler: EntrySampler, prior: lp.LogisticPrior, along: Along = WHOLE
+) -> SVIState:
     """Draw a minibatch of entries, average what they ask for, and step towards it.
 
     Precisions of the factors that are learned follow from the lines after it, but for the first
     `LEARN_AFTER` minibatches.
     """
     chunks = num_chunks(state)
-    sums = minibatch_sums(key, state.posterior, sampler, prior, chunks)
+    sums = minibatch_sums(key, state.posterior, sampler, prior, chunks, along)
     drawn = (chunks * CHUNK).astype(state.size.dtype)
     precision = lp.prior_precision(prior, state.posterior.relevance, drawn.dtype)
     sides, posterior, wanted = {}, {}, []
     for site, log_line in (("usage", sampler.log_row), ("basis", sampler.log_column)):
-        side, size = _stepped(getattr(state, site), sums[site], jnp.exp(log_line))
-        sides[site] = side
-        wanted.append(size)
-        posterior[site] = mean_field(with_prior(side.statistics, precision), prior.free(site))
+        before = jax.tree.map(along.own, getattr(state, site))
+        side, size = _stepped(before, sums[site], along.own(jnp.exp(log_line)))
+        best = mean_field(with_prior(side.statistics, precision), prior.free(site))
+        join = functools.partial(along.join, number=log_line.shape[0])
+        sides[site], posterior[site] = jax.tree.map(join, (side, best))
+        wanted.append(along.total(size))
     rate = (1.0 + state.updates).astype(drawn.dtype) ** DECAY
     target = Statistics(sums["bias"].precision / drawn, sums["bias"].shift / drawn)
     bias = jax.tree.map(lambda old, new: old + rate * (new - old), state.bias, target)
@@ -162,24 +171,32 @@ def _stepped(side: Side, sums: _Sums, chance):
     return Side(statistics, side.updates + seen, first, second), jnp.mean(wanted, -1).sum()
 
 
-def minibatch_sums(key, posterior, sampler: EntrySampler, prior, chunks) -> dict:
+def minibatch_sums(
+    key, posterior, sampler: EntrySampler, prior, chunks, along: Along = WHOLE
+) -> dict:
     """Return sums of what each entry of a minibatch asks for, in expectation those of all entries.
 
     `usage` and `basis` hold sums per line, and `asked` of them has the prior in each term; `bias`
-    holds `Statistics`, with the prior in each term.
+    holds `Statistics`, with the prior in each term. On a mesh a device draws every so many-th
+    chunk, and the lines are its own.
     """
     kind, width = posterior.bias.mean.dtype, prior.width
 
     def empty(site):
         return jnp.zeros((getattr(posterior, site).mean.shape[0], _length(width)), kind)
 
+    part, parts = along.part()
+
     def one_chunk(t, sums):
-        return _add_chunk(random.fold_in(key, t), sums, posterior, sampler, prior)
+        key_chunk = random.fold_in(key, part + parts * t)
+        return _add_chunk(key_chunk, sums, posterior, sampler, prior)
 
     nothing = jnp.zeros((), kind)
     start = {n: empty(n) for n in ("usage", "basis")} | {"bias": Statistics(nothing, nothing)}
-    sums = lax.fori_loop(0, chunks, one_chunk, start)
-    return {n: s if n == "bias" else _unpacked(s, width) for n, s in sums.items()}
+    # The first parts have one chunk more where these do not divide.
+    sums = lax.fori_loop(0, (chunks + parts - 1 - part) // parts, one_chunk, start)
+    of_lines = {n: _unpacked(along.own_total(sums[n]), width) for n in ("usage", "basis")}
+    return of_lines | {"bias": jax.tree.map(along.total, sums["bias"])}
 
 
 def _length(width: int) -> int:
@@ -229,7 +246,9 @@ def _add_chunk(key, sums, posterior, sampler, prior):
     return new
 
 
-def run(key, state: SVIState, sampler: EntrySampler, prior, chunks) -> SVIState:
+def run(
+    key, state: SVIState, sampler: EntrySampler, prior, chunks, along: Along = WHOLE
+) -> SVIState:
     """Take minibatches until at least so many chunks have been drawn in all.
 
     Compile it: ``jax.jit(run, static_argnames="prior")``.
@@ -237,14 +256,16 @@ def run(key, state: SVIState, sampler: EntrySampler, prior, chunks) -> SVIState:
     whole("rank", prior.rank)
 
     def body(state):
-        return step(random.fold_in(key, state.updates), state, sampler, prior)
+        return step(random.fold_in(key, state.updates), state, sampler, prior, along)
 
     return lax.while_loop(lambda s: s.chunks < chunks, body, state)
 
 
-def estimated_elbo(posterior, entries: Entries, prior) -> jax.Array:
+def estimated_elbo(posterior, entries: Entries, prior, along: Along = WHOLE) -> jax.Array:
     """Return an unbiased estimate of the evidence lower bound from entries drawn at random."""
+    number, weight = len(entries.row), along.own(jnp.exp(-entries.log_probability))
+    entries = jax.tree.map(along.own, entries)
     u = lp.Gaussian(*(a[entries.row] for a in posterior.usage))
     v = lp.Gaussian(*(a[entries.column] for a in posterior.basis))
     bound = lp.entry_bound(entries.value, *lp.moments(u, v, posterior.bias))
-    return jnp.mean(bound * jnp.exp(-entries.log_probability)) - lp.divergence(posterior, prior)
+    return along.total(jnp.sum(bound * weight)) / number - lp.divergence(posterior, prior)

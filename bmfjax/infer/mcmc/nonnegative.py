@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
@@ -77,11 +78,12 @@ class NMFGibbs(TruncatedGibbs):
                 "leave one of them out"
             )
 
-    def bind(self, *args, anchors=None, **kwargs) -> BoundAlgorithm:
+    def bind(self, *args, anchors=None, mesh: Mesh | None = None, **kwargs) -> BoundAlgorithm:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`.
 
         `anchors` (columns, number) are the first columns of the basis where they are known, and
-        stay: the draws are from the posterior given these. A start must have them too.
+        stay: the draws are from the posterior given these. A start must have them too. On a `mesh`
+        each device along the rows has its own rows and its own columns.
         """
         arguments = relaxed_arguments(self._model, args, kwargs)
         bounded = arguments is not None and arguments["upper"] == 1.0
@@ -94,14 +96,14 @@ class NMFGibbs(TruncatedGibbs):
             algorithm = nonnegative_gibbs(density, initial, self._moves)
         else:
             algorithm = behind_walls(density, initial, self._walls, self._moves)
-        data = self._data(arguments["data"], arguments["observed"])
+        data = self._data(arguments["data"], arguments["observed"], mesh)
         return BoundAlgorithm(self._tempered(algorithm), data)
 
-    def _data(self, values, observed):
+    def _data(self, values, observed, mesh):
         """Return dense data where lines move and entries are missing."""
-        data = relaxed_data(values, observed)
+        data = relaxed_data(values, observed, mesh)
         gaps = isinstance(data, SparseMatrixData) and data.by_row is not None
-        return matrix_data(values, observed) if gaps and "lines" in self._moves else data
+        return matrix_data(values, observed, mesh) if gaps and "lines" in self._moves else data
 
 
 def _with_anchors(initial: Callable, anchors) -> Callable:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.checks import one_of, whole
@@ -508,13 +510,17 @@ class AuxiliaryGibbs(AlgorithmKernel):
         self._options = {"step_size": step_size, "num_steps": num_steps, "num_anchor": num_anchor}
         self._num_anneal, self._lowest = num_anneal, lowest
 
-    def bind(self, *args, **kwargs) -> BoundAlgorithm:
-        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+    def bind(self, *args, mesh: Mesh | None = None, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`.
+
+        On a `mesh` each device along the rows has its own rows and its own columns.
+        """
         arguments = self._checked(relaxed_arguments(self._model, args, kwargs))
         bound = bind_langevin(
             arguments,
             type(self).__name__,
             self._batch_size,
+            mesh=mesh,
             boundary="truncate",
             control_variates=True,
             **self._options,
@@ -522,16 +528,17 @@ class AuxiliaryGibbs(AlgorithmKernel):
         return bound._replace(algorithm=self._tempered(bound.algorithm))
 
 
-def bind_langevin(arguments, name, batch_size, **options) -> BoundAlgorithm:
+def bind_langevin(arguments, name, batch_size, *, mesh=None, **options) -> BoundAlgorithm:
     """Bind `bmfjax.kernels.langevin` for `relaxed_bmf` called with these arguments."""
     if arguments["data"] is None:
         raise InputError(f"{name} needs data, and the model was called without")
-    data = matrix_data(arguments["data"], arguments["observed"])
-    sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
+    data = matrix_data(arguments["data"], arguments["observed"], mesh)
+    shape = np.shape(arguments["data"])
+    sizes = dict(zip(("rows", "columns"), shape, strict=True))
     batches = relaxed_batches(batch_size, sizes)
     algorithm = langevin(
         relaxed_density(arguments),
-        data.values.shape,
+        shape,
         initial=relaxed_start(arguments),
         batch=(batches["rows"], batches["columns"]),
         **options,

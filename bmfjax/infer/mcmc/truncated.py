@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, model_trace
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -82,8 +83,11 @@ class TruncatedGibbs(AlgorithmKernel):
         self._num_anneal, self._lowest = num_anneal, lowest
         self._set_ladder(inverse_temperatures, num_adapt=num_adapt)
 
-    def bind(self, *args, **kwargs) -> BoundAlgorithm:
-        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
+    def bind(self, *args, mesh: Mesh | None = None, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`.
+
+        On a `mesh` each device along the rows has its own rows and its own columns.
+        """
         arguments = self._checked(relaxed_arguments(self._model, args, kwargs))
         density = relaxed_density(arguments)
         initial = relaxed_start(arguments)
@@ -94,7 +98,8 @@ class TruncatedGibbs(AlgorithmKernel):
             likelihood_of_info=lambda info: info.log_likelihood,
             refresh=lambda key, s, data: TruncatedGibbsState(initial(key, data)),
         )
-        return BoundAlgorithm(algorithm, relaxed_data(arguments["data"], arguments["observed"]))
+        data = relaxed_data(arguments["data"], arguments["observed"], mesh)
+        return BoundAlgorithm(algorithm, data)
 
 
 def relaxed_start(arguments: dict) -> Callable:
@@ -109,10 +114,10 @@ def relaxed_start(arguments: dict) -> Callable:
     return initial
 
 
-def relaxed_data(values, observed=None):
+def relaxed_data(values, observed=None, mesh: Mesh | None = None):
     """Return the data (NaN is missing) as dense or sparse arrays, whichever makes sweeps faster."""
     if isinstance(values, jax.core.Tracer) or np.size(values) < SPARSE_ENTRIES:
-        return matrix_data(values, observed)
+        return matrix_data(values, observed, mesh)
     values = np.asarray(values)
     missing = np.isnan(values)
     if observed is not None:
@@ -122,7 +127,7 @@ def relaxed_data(values, observed=None):
     # Lists of missing cells are as long as the longest: one empty row would make them whole.
     listed = max(missing.sum(1).max() / values.shape[1], missing.sum(0).max() / values.shape[0])
     if not few or listed > MAX_LISTED:
-        return matrix_data(values, observed)
+        return matrix_data(values, observed, mesh)
     return sparse_matrix_data(
-        values.shape, row, column, values[row, column], np.stack(np.nonzero(missing))
+        values.shape, row, column, values[row, column], np.stack(np.nonzero(missing)), mesh
     )

@@ -21,6 +21,9 @@ invariant.
 Known columns of the basis (`RelaxedDensity.anchored`) stay in all of these: no entry of them is
 drawn, and of the changes of basis there are those that do not change them. What is left invariant
 is then the posterior given these columns.
+
+On a mesh the devices share sweeps and the moves of lines; changes of basis, which look at all of
+both matrices, every device makes alike.
 """
 
 from __future__ import annotations
@@ -114,7 +117,8 @@ def soft_constraint_gibbs(density: RelaxedDensity, initial, moves: Sequence[str]
         for factor, k in zip(FACTORS, keys[:2], strict=True):
             position[factor] = update_factor(
                 k, factor, position[factor], position[OTHER[factor]], data,
-                getattr(density, factor), weight, draw=_column_draw(k, rates[factor], hardness),
+                getattr(density, factor), weight,
+                draw=_column_draw(k, rates[factor], hardness, len(position[factor]), data.along),
                 first=density.first_free(factor),
             )  # fmt: skip
         if density.precision is None:
@@ -130,11 +134,12 @@ def soft_constraint_gibbs(density: RelaxedDensity, initial, moves: Sequence[str]
     return Algorithm(plain.init, step, plain.observe)
 
 
-def _column_draw(key, rates, hardness):
+def _column_draw(key, rates, hardness, size, along):
     """Return ``draw`` of `update_factor` under the soft constraint."""
 
     def draw(k, old, linear, precision, rate):
-        return draw_two_sided(random.fold_in(key, k), linear, precision, rates[k], hardness)
+        key_column = random.fold_in(key, k)
+        return draw_two_sided(key_column, linear, precision, rates[k], hardness, size, along)
 
     return draw
 

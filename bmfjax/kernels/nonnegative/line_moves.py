@@ -29,15 +29,18 @@ def move_lines(key, factor, x, other, data, rate, weight, first=0):
     """Move all lines of `x` (m, rank) along each column of the inverse Gram matrix in turn.
 
     `rate` (rank,) holds the rates of the priors, `weight` is the noise precision times the inverse
-    temperature, and `other` (n, rank). Columns before the `first` stay.
+    temperature, and `other` (n, rank). Columns before the `first` stay. On a mesh a device moves
+    its own lines, and gets those of the others.
     """
-    steps = _of_sparse if isinstance(data, SparseMatrixData) else _of_dense
-    slope, change, start = steps(factor, x, other, data)
-    number = x.shape[1] - first
+    lines, number = x.shape[0], x.shape[1] - first
     if number == 0:
         return x
+    x = data.along.own(x)
+    steps = _of_sparse if isinstance(data, SparseMatrixData) else _of_dense
+    slope, change, start = steps(factor, x, other, data)
     directions = jnp.pad(_weak_directions(other[:, first:]), ((0, 0), (first, 0)))
-    uniforms = random.uniform(key, (number, x.shape[0]), x.dtype, minval=2.0**-24)
+    uniforms = random.uniform(key, (number, lines), x.dtype, minval=2.0**-24)
+    uniforms = data.along.own(uniforms, 1)
 
     def move(k, carry):
         x, held = carry
@@ -52,7 +55,7 @@ def move_lines(key, factor, x, other, data, rate, weight, first=0):
         return x, change(d, held, t)
 
     moved = lax.fori_loop(0, number, move, (x, start))[0]
-    return moved.at[:, :first].set(x[:, :first])
+    return data.along.join(moved.at[:, :first].set(x[:, :first]), lines)
 
 
 def _weak_directions(other) -> jax.Array:

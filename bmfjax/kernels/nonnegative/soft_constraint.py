@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import random
 from jax.scipy.special import log_ndtr
 
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.kernels.numerics.truncated_normal import log_mills_ratio, truncated_normal_quantile
 from bmfjax.kernels.relaxed.data import FACTORS
 
@@ -24,17 +25,22 @@ from bmfjax.kernels.relaxed.data import FACTORS
 HARD = 1e20
 
 
-def draw_two_sided(key, linear, precision, rate, hardness):
-    r"""Draw from :math:`e^{\ell x - p x^2/2}` times the prior of a softly constrained entry."""
+def draw_two_sided(key, linear, precision, rate, hardness, size=None, along: Along = WHOLE):
+    r"""Draw from :math:`e^{\ell x - p x^2/2}` times the prior of a softly constrained entry.
+
+    On a mesh `linear` (m,) may be of this device's part of `size` entries: its random numbers are
+    those that it has without one.
+    """
     linear, precision, rate = jnp.broadcast_arrays(linear, precision, rate)
     key_side, key_size = random.split(key)
     tiny = 2.0**-24
     above, below = linear - rate, -linear - hardness * rate
     odds = _log_mass_above_zero(above, precision) - _log_mass_above_zero(below, precision)
-    side = random.uniform(key_side, linear.shape, linear.dtype, minval=tiny)
+    shape = linear.shape if size is None else (size,)
+    side = along.own(random.uniform(key_side, shape, linear.dtype, minval=tiny))
     positive = side < jax.nn.sigmoid(odds)
     size = truncated_normal_quantile(
-        random.uniform(key_size, linear.shape, linear.dtype, minval=tiny),
+        along.own(random.uniform(key_size, shape, linear.dtype, minval=tiny)),
         jnp.where(positive, above, below), precision, 0.0, jnp.inf,
     )  # fmt: skip
     return jnp.where(positive, size, -size)

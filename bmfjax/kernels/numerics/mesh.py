@@ -4,7 +4,8 @@ All devices run one program (`jax.shard_map`). Each of them has its own chains, 
 "chains", and its own blocks of the data, along the axis "rows"; devices that share chains hold the
 same state of these. What a sampler computes from its own blocks it gathers (`Along.gather`), and
 everything else is computed on all devices alike. Sums are then taken in one order, whatever the
-mesh, and draws do not depend on it.
+mesh, and draws do not depend on it. Models of real numbers add up what the devices have summed
+(`Along.total`); their draws depend on the mesh by rounding alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -43,6 +45,41 @@ class Along:
         if self.axis is None:
             return arrays
         return jax.tree.map(lambda a: lax.all_gather(a, self.axis, tiled=True), arrays)
+
+    def own(self, array: jax.Array, axis: int = 0) -> jax.Array:
+        """Return this device's lines, which lie along an axis of an array that all devices have.
+
+        All devices have as many: the last lines are zeros where the devices do not divide them.
+        """
+        if self.axis is None:
+            return array
+        part, parts = self.part()
+        size = -(-array.shape[axis] // parts)
+        widths = [(0, 0)] * array.ndim
+        widths[axis] = (0, parts * size - array.shape[axis])
+        return lax.dynamic_slice_in_dim(jnp.pad(array, widths), part * size, size, axis)
+
+    def join(self, own: jax.Array, number: int, axis: int = 0) -> jax.Array:
+        """Return all lines, of which there are so many, from those of every device."""
+        if self.axis is None:
+            return own
+        joined = lax.all_gather(own, self.axis, axis=axis, tiled=True)
+        return lax.slice_in_dim(joined, 0, number, axis=axis)
+
+    def own_total(self, array: jax.Array) -> jax.Array:
+        """Return the sum of an array over all devices, of this device's lines alone."""
+        if self.axis is None:
+            return array
+        short = -len(array) % self.part()[1]
+        filled = jnp.pad(array, [(0, short)] + [(0, 0)] * (array.ndim - 1))
+        return lax.psum_scatter(filled, self.axis, tiled=True)
+
+    def total(self, own: jax.Array) -> jax.Array:
+        """Return the sum of what the devices have.
+
+        In one order on all of them: their states must not drift apart by rounding.
+        """
+        return own if self.axis is None else jnp.sum(lax.all_gather(own, self.axis), axis=0)
 
 
 #: Every device holds all blocks.
@@ -103,6 +140,15 @@ def place(array: Any, mesh: Mesh, *axes: str | None) -> jax.Array:
     array = np.asarray(array)
     sharding = NamedSharding(mesh, P(*axes))
     return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
+def place_lines(array: Any, mesh: Mesh, fill: int = 0) -> jax.Array:
+    """Put an array of the host on a mesh, its last axis along the rows, and fill that up."""
+    array = np.asarray(array)
+    short = -array.shape[-1] % num_shards(mesh)
+    widths = [(0, 0)] * (array.ndim - 1) + [(0, short)]
+    filled = np.pad(array, widths, constant_values=fill) if short else array
+    return place(filled, mesh, *[None] * (array.ndim - 1), ROWS)
 
 
 def place_whole(arrays: Any, mesh: Mesh) -> Any:

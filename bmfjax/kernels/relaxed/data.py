@@ -3,19 +3,30 @@ r"""A matrix as samplers hold it: both orientations, what is missing, dense or s
 Everything a sampler of a Gaussian factorisation asks of the data are products
 with a factor matrix, the sum of squared residuals and the number of observed
 entries. `MatrixData` answers from the dense matrix, `SparseMatrixData` from the
-nonzero entries alone.
+nonzero entries alone. On a mesh a device holds its own rows and its own columns, and the sums are
+those of all devices.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.mesh import (
+    ROWS,
+    WHOLE,
+    Along,
+    num_shards,
+    place,
+    place_lines,
+)
 
 #: The factor matrices, and of each the other one.
 FACTORS = ("usage", "basis")
@@ -40,7 +51,11 @@ class ObservedCells(NamedTuple):
 
 
 class MatrixData(NamedTuple):
-    """A dense matrix in both orientations, so that rows and columns are gathered alike."""
+    """A dense matrix in both orientations, so that rows and columns are gathered alike.
+
+    On a mesh the last axis of every array is `along` the rows of the mesh: a device has its own
+    columns of `values` and its own rows of `transposed`, filled up with zeros that count nowhere.
+    """
 
     values: jax.Array  # (rows, columns) float, zero where missing
     transposed: jax.Array  # (columns, rows)
@@ -48,10 +63,16 @@ class MatrixData(NamedTuple):
     observed_transposed: jax.Array | None  # (columns, rows)
     by_row: MissingCells | ObservedCells | None = None  # along rows, where short
     by_column: MissingCells | ObservedCells | None = None
+    count: jax.Array | None = None  # () float: number of observed entries, on a mesh
+    along: Along = WHOLE
 
 
 class SparseMatrixData(NamedTuple):
-    """The nonzero entries of a matrix, sorted by row and again by column."""
+    """The nonzero entries of a matrix, sorted by row and again by column.
+
+    On a mesh a device has those of its own rows, and again of its own columns, with the numbers
+    that these have there, and zeros that fill up.
+    """
 
     by_row_index: jax.Array  # (2, nonzero) int32: row and column of every entry
     by_column_index: jax.Array  # the same, in the order of columns
@@ -62,9 +83,10 @@ class SparseMatrixData(NamedTuple):
     by_row: MissingCells | None  # as long as the line with most; None: everything is observed
     by_column: MissingCells | None
     count: jax.Array  # () float: number of observed entries
+    along: Along = WHOLE
 
 
-def matrix_data(values, observed=None) -> MatrixData:
+def matrix_data(values, observed=None, mesh: Mesh | None = None) -> MatrixData:
     """Build `MatrixData` from a matrix whose missing entries are NaN or masked."""
     # On the host where possible, also inside a trace: a matrix that is known to have no
     # gaps needs no mask, which saves half of the work.
@@ -80,31 +102,36 @@ def matrix_data(values, observed=None) -> MatrixData:
     mask = None if complete else seen.astype(dtype)
     lists = (None, None)
     if not (traced or complete):
-        lists = (_listed(seen), _listed(seen.T))
+        lists = (_listed(seen, mesh), _listed(seen.T, mesh))
     both = (values, values.T.copy(), mask, None if mask is None else mask.T.copy())
-    return MatrixData(*(None if x is None else jnp.asarray(x) for x in both), *lists)
+    if mesh is None:
+        return MatrixData(*(None if x is None else jnp.asarray(x) for x in both), *lists)
+    placed = (None if x is None else place_lines(x, mesh) for x in both)
+    return MatrixData(*placed, *lists, np.asarray(seen.sum(), dtype), Along(ROWS))
 
 
-def _listed(seen):
+def _listed(seen, mesh):
     """The shorter list of cells along the rows of `seen`, or None where neither is short."""
     for kind, cells in ((MissingCells, ~seen), (ObservedCells, seen)):
         if cells.sum(1).max() <= MAX_LISTED * seen.shape[1]:
             line, position = np.nonzero(cells)
-            return kind(_padded(line, position, *seen.shape))
+            return kind(_padded(line, position, *seen.shape, mesh))
     return None
 
 
-def _padded(line, position, lines, length):
+def _padded(line, position, lines, length, mesh):
     """Positions grouped by line, (most, lines), padded with `length`."""
     counts = np.bincount(line, minlength=lines)
     index = np.full((max(counts.max(initial=0), 1), lines), length, np.int32)
     order = np.argsort(line, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     index[np.arange(len(line)) - starts[line[order]], line[order]] = position[order]
-    return jnp.asarray(index)
+    return jnp.asarray(index) if mesh is None else place_lines(index, mesh, fill=length)
 
 
-def sparse_matrix_data(shape, row, column, values=None, missing=None) -> SparseMatrixData:
+def sparse_matrix_data(
+    shape, row, column, values=None, missing=None, mesh: Mesh | None = None
+) -> SparseMatrixData:
     """Build `SparseMatrixData` from the positions of the nonzero entries, each named once.
 
     `values` are ones unless given; `missing`, (2, number), holds rows and columns of the missing
@@ -123,26 +150,57 @@ def sparse_matrix_data(shape, row, column, values=None, missing=None) -> SparseM
     lists = (None, None)
     if gaps.shape[1]:
         lists = (
-            MissingCells(_padded(gaps[0], gaps[1], *shape)),
-            MissingCells(_padded(gaps[1], gaps[0], shape[1], shape[0])),
+            MissingCells(_padded(gaps[0], gaps[1], *shape, mesh)),
+            MissingCells(_padded(gaps[1], gaps[0], shape[1], shape[0], mesh)),
         )
     by_row, by_column = np.lexsort((column, row)), np.lexsort((row, column))
+    of_rows = np.stack([row[by_row], column[by_row]]), values[by_row]
+    of_columns = np.stack([row[by_column], column[by_column]]), values[by_column]
+    lines = tuple(np.zeros((size, 0), dtype) for size in shape)
+    if mesh is None:
+        put = jnp.asarray
+    else:
+        of_rows = _by_device(*of_rows, 0, shape[0], mesh)
+        of_columns = _by_device(*of_columns, 1, shape[1], mesh)
+        lines = (np.pad(a, ((0, -len(a) % num_shards(mesh)), (0, 0))) for a in lines)
+        lines = tuple(place(a, mesh, ROWS) for a in lines)
+        put = functools.partial(place_lines, mesh=mesh)
     return SparseMatrixData(
-        by_row_index=jnp.asarray(np.stack([row[by_row], column[by_row]])),
-        by_column_index=jnp.asarray(np.stack([row[by_column], column[by_column]])),
-        by_row_values=jnp.asarray(values[by_row]),
-        by_column_values=jnp.asarray(values[by_column]),
-        rows=jnp.zeros((shape[0], 0), dtype),
-        columns=jnp.zeros((shape[1], 0), dtype),
+        by_row_index=put(of_rows[0]),
+        by_column_index=put(of_columns[0]),
+        by_row_values=put(of_rows[1]),
+        by_column_values=put(of_columns[1]),
+        rows=jnp.asarray(lines[0]),
+        columns=jnp.asarray(lines[1]),
         by_row=lists[0],
         by_column=lists[1],
-        count=jnp.asarray(float(shape[0]) * shape[1] - gaps.shape[1], dtype),
+        count=np.asarray(float(shape[0]) * shape[1] - gaps.shape[1], dtype),
+        along=WHOLE if mesh is None else Along(ROWS),
     )
+
+
+def _by_device(index, values, side: int, lines: int, mesh: Mesh):
+    """Return entries with those of a device side by side, each device's as many.
+
+    `index` (2, entries) is sorted by its row `side`. There a device's own lines count from 0; the
+    entries that fill up are zeros of its last line.
+    """
+    parts = num_shards(mesh)
+    size = -(-lines // parts)
+    part = index[side] // size
+    counts = np.bincount(part, minlength=parts)
+    most = max(counts.max(), 1)
+    at = part * most + np.arange(len(part)) - (np.cumsum(counts) - counts)[part]
+    placed, filled = np.zeros((2, parts * most), np.int32), np.zeros(parts * most, values.dtype)
+    placed[side] = size - 1
+    placed[:, at], filled[at] = index, values
+    placed[side, at] -= (part * size).astype(np.int32)
+    return placed, filled
 
 
 def num_observed(data: MatrixData | SparseMatrixData) -> jax.Array:
     """Return the number of observed entries, as a float (exact up to 2^24 a row)."""
-    if isinstance(data, SparseMatrixData):
+    if data.count is not None:
         return data.count
     if data.observed is None:
         return jnp.asarray(float(data.values.size), data.values.dtype)
@@ -150,7 +208,10 @@ def num_observed(data: MatrixData | SparseMatrixData) -> jax.Array:
 
 
 def oriented(factor, data: MatrixData):
-    """Return values and mask, (n, m), with the lines of the other factor matrix first."""
+    """Return values and mask, (n, m), with the lines of the other factor matrix first.
+
+    On a mesh m is the number of this device's own lines.
+    """
     if factor == "usage":
         return data.transposed, data.observed_transposed
     return data.values, data.observed
@@ -169,7 +230,8 @@ def cross_product(data: MatrixData | SparseMatrixData, factor: str, other) -> ja
     r"""Return what a factor matrix's conditional needs of the data, (rank, m).
 
     That is :math:`(D X)^\top` for the usage and :math:`(D^\top Y)^\top` for the basis, missing
-    entries left out, with `other` (n, rank) the other factor matrix.
+    entries left out, with `other` (n, rank) the other factor matrix. On a mesh of this device's own
+    m lines.
     """
     if isinstance(data, MatrixData):
         values, _ = oriented(factor, data)
@@ -185,6 +247,12 @@ def cross_product(data: MatrixData | SparseMatrixData, factor: str, other) -> ja
     return summed.T
 
 
+def gram_matrix(factor, along: Along) -> jax.Array:
+    """Return the Gram matrix of a factor matrix, (rank, rank); every device adds up its lines."""
+    own = along.own(factor)
+    return along.total(own.T @ own)
+
+
 def residual_sum_of_squares(usage, basis, data: MatrixData | SparseMatrixData) -> jax.Array:
     """Return the sum of the squared residuals over the observed entries.
 
@@ -194,28 +262,29 @@ def residual_sum_of_squares(usage, basis, data: MatrixData | SparseMatrixData) -
     """
     if isinstance(data, SparseMatrixData):
         return _sparse_residual_sum_of_squares(usage, basis, data)
-    residual = data.values - usage @ basis.T
+    residual = data.values - usage @ data.along.own(basis).T
     if data.observed is not None:
         residual = residual * data.observed
     # Row sums first: a single float32 sum over 10^8 squares loses digits.
-    return jnp.sum(jnp.sum(residual * residual, axis=1))
+    return data.along.total(jnp.sum(jnp.sum(residual * residual, axis=1)))
 
 
 def _sparse_residual_sum_of_squares(usage, basis, data):
     row, column = data.by_row_index
-    d = data.by_row_values
-    fitted = jnp.einsum("ek,ek->e", usage[row], basis[column])
+    d, own = data.by_row_values, data.along.own(usage)
+    fitted = jnp.einsum("ek,ek->e", own[row], basis[column])
     # Over the nonzero entries d (d - 2 f) = (d - f)^2 - f^2: no large terms yet.
-    gram_high, gram_low = _gram_pair(usage)
-    other_high, other_low = _gram_pair(basis)
+    gram_high, gram_low = _gram_pair(usage, data.along)
+    other_high, other_low = _gram_pair(basis, data.along)
     product, error = _two_product(gram_high, other_high)
     error = error + gram_high * other_low + gram_low * other_high
-    terms = [product.ravel(), error.ravel(), d * (d - 2.0 * fitted)]
+    terms = [jnp.zeros(1, d.dtype), d * (d - 2.0 * fitted)]  # there may be no ones
     if data.by_row is not None:
         gaps = gather_lines(basis, data.by_row.index)
-        hidden = jnp.einsum("krm,mr->km", gaps, usage)
+        hidden = jnp.einsum("krm,mr->km", gaps, own)
         terms.append(-(hidden * hidden).ravel())
-    high, low = _pair_sum(jnp.concatenate(terms))
+    of_cells = _pair_of_all(data.along, *_pair_sum(jnp.concatenate(terms)))
+    high, low = _pair_sum(jnp.concatenate([product.ravel(), error.ravel(), jnp.stack(of_cells)]))
     return jnp.maximum(high + low, 0.0)
 
 
@@ -225,12 +294,22 @@ def gather_lines(other, index):
     return jnp.swapaxes(padded[index], 1, 2)
 
 
-def _gram_pair(factor, block=256):
+def _gram_pair(factor, along, block=256):
     """Gram matrix as an unevaluated sum of two floats: exact to the blocks' own rounding."""
+    factor = along.own(factor)
     short = -factor.shape[0] % block
     blocks = jnp.pad(factor, ((0, short), (0, 0))).reshape(-1, block, factor.shape[1])
     partial = jnp.einsum("bik,bil->bkl", blocks, blocks)
-    return _pair_sum(partial)
+    return _pair_of_all(along, *_pair_sum(partial))
+
+
+def _pair_of_all(along, high, low):
+    """Sum of the pairs that the devices have."""
+    if along.axis is None:
+        return high, low
+    high, low = along.gather((high[None], low[None]))
+    total, error = _pair_sum(high)
+    return total, error + jnp.sum(low, axis=0)
 
 
 def _pair_sum(terms):

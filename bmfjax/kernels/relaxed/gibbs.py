@@ -30,6 +30,10 @@ Missing entries
     cells, which the sweep keeps up to date. Where no line misses more than an eighth (or
     observes at most that) this takes 2 x rank x listed cells operations for each factor
     matrix; otherwise 4 x rank x rows x columns, and two arrays as large as the data.
+
+On a mesh
+    A device draws its own rows of the usage and its own columns of the basis, and gets those of
+    the others. Gram matrices and sums of squares are sums over the devices.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.mesh import WHOLE
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.relaxed.data import (
@@ -52,6 +57,7 @@ from bmfjax.kernels.relaxed.data import (
     ObservedCells,
     cross_product,
     gather_lines,
+    gram_matrix,
     oriented,
     residual_sum_of_squares,
 )
@@ -190,13 +196,15 @@ def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=No
     `weight` is the noise precision times the inverse temperature, `other` (n, rank), and `rate`
     (rank,) holds learned rates. ``draw(k, old, linear, precision, rate) -> (m,)`` takes the place
     of the draw of the k-th column from its conditional under `prior`: the likelihood is
-    exp(linear x - precision x^2 / 2). Columns before the `first` stay.
+    exp(linear x - precision x^2 / 2). Columns before the `first` stay. On a mesh m is the number
+    of this device's own lines for `draw` and all that follows.
     """
-    rank = x.shape[1]
+    lines, rank = x.shape
+    x = data.along.own(x)
     cross = cross_product(data, factor, other)
     product, change, start, grams = _gram_product(factor, x, other, data)
     if draw is None:
-        draw = _draw_entries(key, (rank, x.shape[0]), x.dtype, prior)
+        draw = _draw_entries(key, (rank, lines), x.dtype, prior, data.along)
     # One factor a row: a column of the matrix is then contiguous.
     xt = x.T
 
@@ -208,7 +216,7 @@ def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=No
         new = draw(k, old, linear, weight * own, None if rate is None else rate[k])
         return xt.at[k].set(new), change(k, cells, new - old)
 
-    return lax.fori_loop(first, rank, column, (xt, start))[0].T
+    return data.along.join(lax.fori_loop(first, rank, column, (xt, start))[0].T, lines)
 
 
 def _gram_product(factor, x, other, data):
@@ -218,7 +226,7 @@ def _gram_product(factor, x, other, data):
     ``change(k, cells, delta)``, the fit at the cells once entry k has moved by delta; the cells
     kept at the start; and the diagonals of the Gram matrices, (rank, m) or (rank, 1).
     """
-    gram = other.T @ other
+    gram = gram_matrix(other, data.along)
     listed = data.by_row if factor == "usage" else data.by_column
     mask = oriented(factor, data)[1] if isinstance(data, MatrixData) else None
     if listed is None and mask is None:
@@ -266,11 +274,11 @@ def _masked_product(x, other, mask):
 # ---- one column -------------------------------------------------------------------------
 
 
-def _draw_entries(key, shape, dtype, prior: EntryPrior):
-    """Return ``draw`` of `update_factor` for a prior."""
+def _draw_entries(key, shape, dtype, prior: EntryPrior, along=WHOLE):
+    """Return ``draw`` of `update_factor` for a prior and a matrix of all lines, (rank, m)."""
     if prior.quadratic is not None:
         # Never zero: the draw would be the bound itself, where a density on (0, inf) is none.
-        uniforms = random.uniform(key, shape, dtype, minval=2.0**-24)
+        uniforms = along.own(random.uniform(key, shape, dtype, minval=2.0**-24), 1)
         fixed_rate, curvature = prior.quadratic
 
         def draw(k, old, linear, precision, rate):
@@ -285,20 +293,20 @@ def _draw_entries(key, shape, dtype, prior: EntryPrior):
     step = _slice_beta if prior.beta is not None else _slice_entries
 
     def draw(k, old, linear, precision, rate):
-        return step(keys[k], old, linear, precision, prior, rate)
+        return step(keys[k], old, linear, precision, prior, rate, size=shape[1], along=along)
 
     return draw
 
 
-def _slice_entries(key, x, linear, precision, prior, rate):
+def _slice_entries(key, x, linear, precision, prior, rate, **part):
     def log_density(x):
         value = prior.log_prob(x[:, None], rate)[:, 0]
         return linear * x - 0.5 * precision * x * x + value
 
-    return slice_sample(key, x, log_density, prior.low, prior.high)
+    return slice_sample(key, x, log_density, prior.low, prior.high, **part)
 
 
-def _slice_beta(key, x, linear, precision, prior, rate):
+def _slice_beta(key, x, linear, precision, prior, rate, **part):
     r"""Step in the angle of :math:`x = \sin^2\varphi`, where Beta(1/2, 1/2) is uniform."""
     a, b = prior.beta
     # Away from the ends by less than float32 resolves in x: the logarithms stay finite.
@@ -316,6 +324,6 @@ def _slice_beta(key, x, linear, precision, prior, rate):
 
     angle = jnp.arcsin(jnp.sqrt(jnp.clip(x, 0.0, 1.0)))
     angle = jnp.clip(angle, edge, 0.5 * jnp.pi - edge)
-    angle = slice_sample(key, angle, log_density, edge, 0.5 * jnp.pi - edge)
+    angle = slice_sample(key, angle, log_density, edge, 0.5 * jnp.pi - edge, **part)
     # Not one, to which the sine rounds long before `edge`: the density there may be infinite.
     return jnp.minimum(jnp.sin(angle) ** 2, 1.0 - jnp.finfo(x.dtype).epsneg)

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.numerics.slice import slice_sample
-from bmfjax.kernels.relaxed.data import FACTORS, MatrixData, SparseMatrixData
+from bmfjax.kernels.relaxed.data import FACTORS, MatrixData, SparseMatrixData, gram_matrix
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 
 #: Width of the window around log s = 0 in which a scale is looked for.
@@ -112,12 +112,14 @@ def _tiles(usage, basis, data: MatrixData):
 
     ``pulls(k, held)`` is :math:`\langle E, T_k\rangle`, ``squares(k)`` is :math:`\|T_k\|^2`, and
     ``change(k, held, delta)`` what is held once tile k has grown by delta times itself; the fourth
-    is what is held at the start.
+    is what is held at the start. On a mesh a device has the residuals of its own columns.
     """
+    along, of_all = data.along, basis
+    basis = along.own(of_all)
     residual, mask = data.values - usage @ basis.T, data.observed
     if mask is None:
-        tiles = (usage.T @ usage) * (basis.T @ basis)
-        start = jnp.sum(usage * (residual @ basis), axis=0)
+        tiles = gram_matrix(usage, along) * gram_matrix(of_all, along)
+        start = along.total(jnp.sum(usage * (residual @ basis), axis=0))
         return (
             lambda k, held: held[k],
             lambda k: tiles[k, k],
@@ -129,8 +131,8 @@ def _tiles(usage, basis, data: MatrixData):
         return residual - delta * mask * jnp.outer(usage[:, k], basis[:, k])
 
     return (
-        lambda k, held: usage[:, k] @ (held @ basis[:, k]),
-        lambda k: usage[:, k] ** 2 @ (mask @ basis[:, k] ** 2),
+        lambda k, held: along.total(usage[:, k] @ (held @ basis[:, k])),
+        lambda k: along.total(usage[:, k] ** 2 @ (mask @ basis[:, k] ** 2)),
         change,
         mask * residual,
     )

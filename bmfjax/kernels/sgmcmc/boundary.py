@@ -56,7 +56,8 @@ import jax.numpy as jnp
 from jax import lax, random
 from jax.scipy.linalg import solve_triangular
 
-from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+from bmfjax.kernels.numerics.mesh import WHOLE
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 
 #: Times that all coordinates are returned in turn; what is still outside is clipped.
 PASSES = 2
@@ -161,24 +162,37 @@ def logit_step(key, x, gradient, variance, curvature, box, step_size, top_up) ->
     return Step(low + width * jax.nn.sigmoid(w), held, share)
 
 
-def truncate_step(key, x, gradient, variance, curvature, box, step_size, top_up) -> Step:
+def truncate_step(
+    key, x, gradient, variance, curvature, box, step_size, top_up, size=None, along=WHOLE
+) -> Step:
     """Take an auxiliary-variable step, exact for a normal density truncated to the box.
 
     `curvature` is minus the second derivative of the log density, and `step_size` less than 1: what
     is missing to 1 is room for the gradient's noise. `held` counts coordinates that came out equal
-    to a bound, which is rounding.
+    to a bound, which is rounding. On a mesh m may be this device's part of `size` lines: their
+    random numbers are those that they have without one.
     """
     key_shared, key_own, key_x = random.split(key, 3)
+    whole = (x.shape[0], x.shape[1] if size is None else size)
+
+    def drawn(draw, key):
+        return along.own(draw(key, whole, x.dtype), 1)
+
+    def mean(values):
+        own = along.own(jnp.ones(whole[1], x.dtype))  # not of what fills up
+        return along.total(jnp.sum(values * own)) / math.prod(whole)
+
     least, root = _dominant_diagonal(curvature)
     precision = least / step_size
     own = (precision - least)[:, None]
     left = jnp.maximum(own - variance, 0.0) if top_up else jnp.broadcast_to(own, x.shape)
-    noise = root @ random.normal(key_shared, x.shape, x.dtype)
-    noise = noise + jnp.sqrt(left) * random.normal(key_own, x.shape, x.dtype)
+    noise = root @ drawn(random.normal, key_shared)
+    noise = noise + jnp.sqrt(left) * drawn(random.normal, key_own)
     linear = precision[:, None] * x + gradient + noise
-    moved = truncated_normal(key_x, linear, precision[:, None], *box)
-    share = jnp.mean(variance / jnp.maximum(own, jnp.finfo(x.dtype).tiny))
-    return Step(moved, _share_outside(moved, box), share)
+    uniform = drawn(random.uniform, key_x)
+    moved = truncated_normal_quantile(uniform, linear, precision[:, None], *box)
+    share = mean(variance / jnp.maximum(own, jnp.finfo(x.dtype).tiny))
+    return Step(moved, mean((moved <= box[0]) | (moved >= box[1])), share)
 
 
 def _proposal(key, x, gradient, variance, curvature, step_size, top_up):

@@ -81,9 +81,21 @@ class GradientEstimate(NamedTuple):
 
 def anchor_at(usage, basis, data: MatrixData) -> Anchor:
     """Make an anchor of a point, with two products with the data."""
-    position = {"usage": usage, "basis": basis}
-    pulls = [_likelihood_gradient(f, position, data) for f in FACTORS]
+    position, along = {"usage": usage, "basis": basis}, data.along
+    pulls = []
+    for f in FACTORS:
+        own = _likelihood_gradient(f, position | {f: along.own(position[f], 1)}, data)
+        pulls.append(along.join(own, position[f].shape[1], 1))
     return Anchor(usage, basis, *pulls)
+
+
+def own_lines(factor, position, anchor: Anchor | None, along) -> tuple[dict, Anchor | None]:
+    """Return a position and an anchor that have of one factor matrix this device's lines alone."""
+    position = position | {factor: along.own(position[factor], 1)}
+    if anchor is not None:
+        names = factor, f"{factor}_pull"
+        anchor = anchor._replace(**{n: along.own(getattr(anchor, n), 1) for n in names})
+    return position, anchor
 
 
 def _likelihood_gradient(factor, position, data: MatrixData) -> jax.Array:
@@ -106,7 +118,8 @@ def estimate_gradient(
 ) -> GradientEstimate:
     """Estimate the gradient of the log density in one factor matrix from some cases.
 
-    Without an `anchor` the estimate is plain; with `cases` None or all of them it is exact.
+    Without an `anchor` the estimate is plain; with `cases` None or all of them it is exact. On a
+    mesh the matrix, and the anchor's, are this device's lines (`own_lines`).
     """
     x = position[factor]
     size = position[OTHER[factor]].shape[1]
@@ -126,13 +139,15 @@ def estimate_gradient(
     return GradientEstimate(gradient, weight * weight * variance)
 
 
-def missing_noise(key, factor, position, data: MatrixData, weight, cases=None) -> jax.Array:
+def missing_noise(
+    key, factor, position, data: MatrixData, weight, cases=None, size: int | None = None
+) -> jax.Array:
     r"""Draw normal noise with the curvature that the missing cells of a line would have given.
 
     Line j of the basis has curvature :math:`\tau\sum_i\omega_{ij}\,y_iy_i^\top`, less
     than :math:`\tau Y^\top Y` by what is the covariance of
     :math:`\sqrt\tau\sum_i(1-\omega_{ij})\,y_i\,\xi_{ij}`: of the gradient's noise if the
-    missing cells were drawn from the model.
+    missing cells were drawn from the model. On a mesh the lines are this device's part of `size`.
     """
     other = position[OTHER[factor]]
     _, observed = oriented(factor, data)
@@ -141,7 +156,8 @@ def missing_noise(key, factor, position, data: MatrixData, weight, cases=None) -
     if cases is not None:
         weight = weight * (other.shape[1] / cases.shape[0])
         other, observed = other[:, cases], observed[cases]
-    xi = random.normal(key, observed.shape, observed.dtype)
+    lines = observed.shape[1] if size is None else size
+    xi = data.along.own(random.normal(key, (len(observed), lines), observed.dtype), 1)
     return jnp.sqrt(weight) * (other @ ((1.0 - observed) * xi))
 
 
@@ -203,7 +219,7 @@ def start_position(density: RelaxedDensity, position, data) -> dict:
         )
     position = {n: jnp.asarray(v, data.values.dtype) for n, v in position.items()}
     found = tuple(position[f].shape[0] for f in FACTORS)
-    if found != data.values.shape:
+    if data.along.axis is None and found != data.values.shape:
         raise InputError(
             f"the start has {found[0]} rows and {found[1]} columns; the data have "
             f"{data.values.shape[0]} and {data.values.shape[1]}"

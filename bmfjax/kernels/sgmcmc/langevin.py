@@ -20,6 +20,10 @@ Control variates
     (`bmfjax.kernels.sgmcmc.anchors`): make these draws part of the warm-up. What comes after
     them is a Markov chain.
 
+On a mesh
+    A device moves its own rows of the usage and its own columns of the basis, with the rule
+    "truncate"; all devices draw the same cases.
+
 Papers: Welling and Teh 2011 (minibatches); Baker, Fearnhead, Fox, Nemeth 2019 (control
 variates); Ahn, Korattikara, Welling 2012 (topping up the noise).
 """
@@ -46,6 +50,7 @@ from bmfjax.kernels.sgmcmc.gradients import (
     end_draw,
     estimate_gradient,
     missing_noise,
+    own_lines,
     scale_curvature,
     start_position,
 )
@@ -159,7 +164,9 @@ def langevin(
     def init(key, position, data):
         position = initial(key, data) if position is None else position
         position = start_position(density, position, data)
-        if data.values.shape != tuple(shape):
+        if data.along.axis is not None and boundary != "truncate":
+            raise InputError(f"boundary={boundary!r} does not run on a mesh; give 'truncate'")
+        if data.along.axis is None and data.values.shape != tuple(shape):
             raise InputError(f"the data are {data.values.shape}; the sampler is for {tuple(shape)}")
         track = start_track(_lines(position), data) if has_anchor else None
         return LangevinState(position, track)
@@ -174,17 +181,22 @@ def langevin(
 
     def move(key, factor, cases, position, data, anchor, inverse_temperature):
         key_step, key_missing = random.split(key)
-        prior = getattr(density, factor)
+        prior, size, along = getattr(density, factor), position[factor].shape[1], data.along
+        position, anchor = own_lines(factor, position, anchor, along)
         weight = inverse_temperature * density.noise_precision(position)
         gradient, variance = estimate_gradient(
             density, factor, position, data, cases, anchor, inverse_temperature
         )
         if boundary == "truncate":
-            gradient = gradient + missing_noise(key_missing, factor, position, data, weight, cases)
-        return take_step(
+            gradient = gradient + missing_noise(
+                key_missing, factor, position, data, weight, cases, size
+            )
+        on_mesh = {} if along.axis is None else {"size": size, "along": along}
+        moved = take_step(
             key_step, position[factor], gradient, variance, curvature(factor, position, weight),
-            (prior.low, prior.high), step_size, noise == "top-up",
+            (prior.low, prior.high), step_size, noise == "top-up", **on_mesh,
         )  # fmt: skip
+        return moved._replace(x=along.join(moved.x, size, 1))
 
     def batches(key, factor):
         size, count = cases_of[factor]
