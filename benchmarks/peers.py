@@ -47,8 +47,6 @@ PEERS = (
     "scikit-learn", "nimfa", "nbmf-mm", "funsor", "cmfrec", "myfm", "smurff", "implicit", "blackjax"
 )  # fmt: skip
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-#: Seconds after which a method is given up, by the clock on the wall.
-PATIENCE = 1800
 
 
 # ---- one method, in a process of its own ---------------------------------------------------------
@@ -109,10 +107,10 @@ def in_a_process(part, case, name, seed, options) -> dict:
         environment = {**os.environ, **dict.fromkeys(THREADS, str(options.threads))}
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, env=environment, timeout=PATIENCE
+                words, capture_output=True, text=True, env=environment, timeout=options.patience
             )
         except subprocess.TimeoutExpired:
-            return {"not_run": f"given up after {PATIENCE} s"}
+            return {"not_run": f"given up after {options.patience} s"}
         if done.returncode:
             return {"not_run": (done.stderr.strip().split("\n") or ["no message"])[-1][:200]}
         found = score(asked, pickle.loads(place.read_bytes()))
@@ -194,6 +192,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=3, help="of every binary matrix")
     parser.add_argument("--threads", type=int, default=1, help="and cores, of every method")
+    parser.add_argument("--patience", type=int, default=900, help="seconds of a method at most")
     parser.add_argument("--only", default="", help="methods whose name holds this")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)

@@ -87,25 +87,25 @@ def _of_fit(asked: Problem, seed: int, model: str, **options):
     return fit, {"rank": fit.rank, "verdict": fit.verdict} | options
 
 
-@METHODS.add("bmfjax ormachine", "bmfjax")
+@METHODS.add("bmfjax ormachine", "bmfjax.fitting")
 def ormachine(asked, seed):
     fit, chosen = _of_fit(asked, seed, "ormachine", **LENGTHS)
     return Answer(fit.probability(noisy=True), chosen)
 
 
-@METHODS.add("bmfjax logistic, variational", "bmfjax")
+@METHODS.add("bmfjax logistic, variational", "bmfjax.fitting")
 def logistic(asked, seed):
     fit, chosen = _of_fit(asked, seed, "logistic")
     return Answer(fit.probability(), chosen)
 
 
-@METHODS.add("bmfjax logistic, exact sampler", "bmfjax")
+@METHODS.add("bmfjax logistic, exact sampler", "bmfjax.fitting")
 def logistic_gibbs(asked, seed):
     fit, chosen = _of_fit(asked, seed, "logistic", sampler="gibbs", **LENGTHS)
     return Answer(fit.probability(), chosen)
 
 
-@METHODS.add("bmfjax relaxed", "bmfjax")
+@METHODS.add("bmfjax relaxed", "bmfjax.fitting")
 def relaxed(asked, seed):
     """The mean of the reconstruction, which is the expected value of an entry."""
     fit, chosen = _of_fit(asked, seed, "relaxed", **LENGTHS)
@@ -304,7 +304,7 @@ def _plain_ormachine(values, rank):
         numpyro.sample("data", chance.mask(seen), obs=jnp.where(seen, values, 0.0))
 
 
-@METHODS.add("NumPyro DiscreteHMCGibbs, ormachine", "numpyro", "funsor")
+@METHODS.add("NumPyro DiscreteHMCGibbs, ormachine", "numpyro.infer", "funsor")
 def discrete_gibbs(asked, seed):
     """The same model and prior as ours, by NumPyro's sampler of discrete sites."""
     from numpyro.infer import NUTS, DiscreteHMCGibbs
@@ -318,7 +318,7 @@ def discrete_gibbs(asked, seed):
     return Answer(probability / len(draws["usage"]), {"rank": asked.rank} | DISCRETE)
 
 
-@METHODS.add("NumPyro NUTS, logistic", "numpyro")
+@METHODS.add("NumPyro NUTS, logistic", "numpyro.infer", "bmfjax.models")
 def nuts(asked, seed):
     """The same model and prior as ours, by NumPyro's NUTS."""
     from numpyro.infer import NUTS

@@ -33,7 +33,7 @@ class Registry(dict):
         """Register the function below under a name, with the packages it loads."""
 
         def register(run):
-            self[name] = Method(run, packages, "bmfjax" in packages)
+            self[name] = Method(run, packages, name.startswith("bmfjax"))
             return run
 
         return register

@@ -43,7 +43,7 @@ def recall_scores(asked, told) -> dict:
     return {n: float(v) for n, v in ranked(*asked, told).items()}
 
 
-@RECALL.add("bmfjax logistic", "bmfjax")
+@RECALL.add("bmfjax logistic", "bmfjax.fitting", "logistic_recall")
 def logistic(asked, seed):
     from logistic_recall import RANK
 
@@ -66,7 +66,7 @@ def _implicit(name):
 
 
 for _name in ("implicit ALS, tuned", "implicit LMF, tuned"):
-    RECALL.add(_name, "implicit")(_implicit(_name))
+    RECALL.add(_name, "implicit", "logistic_recall")(_implicit(_name))
 
 
 @RECALL.add("popularity")
@@ -118,12 +118,14 @@ def _ours(asked, seed, seconds=None, **options):
     return Answer(trace.draws, options | {"batch": BATCH})
 
 
-@REGRESSION.add("bmfjax SGLD", "bmfjax", "numpyro")
+@REGRESSION.add("bmfjax SGLD", "bmfjax.infer.mcmc", "minibatch_regression")
 def sgld(asked, seed):
     return _ours(asked, seed)
 
 
-@REGRESSION.add("bmfjax SGLD, plain gradients and steps", "bmfjax", "numpyro")
+@REGRESSION.add(
+    "bmfjax SGLD, plain gradients and steps", "bmfjax.infer.mcmc", "minibatch_regression"
+)
 def plain_sgld(asked, seed):
     """Without preconditioner, control variates and topped-up noise: Welling and Teh's."""
     step = float(_longest(asked)) * STEPS[0]
@@ -209,16 +211,16 @@ def _chain(asked, seed, variates, whitened, step, seconds):
     return np.concatenate(draws)
 
 
-@REGRESSION.add("blackjax SGLD", "blackjax")
+@REGRESSION.add("blackjax SGLD", "blackjax", "minibatch_regression")
 def blackjax_plain(asked, seed):
     return _blackjax(asked, seed, variates=False, whitened=False)
 
 
-@REGRESSION.add("blackjax SGLD, control variates", "blackjax")
+@REGRESSION.add("blackjax SGLD, control variates", "blackjax", "minibatch_regression")
 def blackjax_variates(asked, seed):
     return _blackjax(asked, seed, variates=True, whitened=False)
 
 
-@REGRESSION.add("blackjax SGLD, control variates, whitened", "blackjax")
+@REGRESSION.add("blackjax SGLD, control variates, whitened", "blackjax", "minibatch_regression")
 def blackjax_whitened(asked, seed):
     return _blackjax(asked, seed, variates=True, whitened=True)

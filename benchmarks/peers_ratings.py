@@ -109,12 +109,12 @@ def _of_fit(asked: Problem, seed: int, model: str):
     return Answer(told, {"rank": RANK} | LENGTHS)
 
 
-@METHODS.add("bmfjax pmf", "bmfjax")
+@METHODS.add("bmfjax pmf", "bmfjax.fitting")
 def pmf(asked, seed):
     return _of_fit(asked, seed, "pmf")
 
 
-@METHODS.add("bmfjax ordered-probit", "bmfjax")
+@METHODS.add("bmfjax ordered-probit", "bmfjax.fitting")
 def ordered_probit(asked, seed):
     """Its intervals are of whole stars, and its log score is of probabilities."""
     return _of_fit(asked, seed, "ordered-probit")
@@ -225,7 +225,7 @@ def smurff_bpmf(asked, seed):
         values[:, place] = draws
         return of_draws(values + add, precision**-0.5, asked.test)
 
-    candidates = grid(rank=(10,), precision=(1.2, 1.6, 2.0), effects=(False, True))
+    candidates = grid(rank=(10,), precision=(1.2, 1.6), effects=(False, True))
     return _tuned(asked, seed, candidates, predict)
 
 
