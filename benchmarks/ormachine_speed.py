@@ -36,7 +36,7 @@ from bmfjax.kernels.numerics.compiling import chain_options
 
 UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
 #: Rows, columns, rank; sweeps of a round; target in ms; ms of a sweep of the authors' released
-#: programs (github.com/TammoR/ormachine and LogicalFactorisationMachines), measured by us on the same
+#: programs (github.com/TammoR/ormachine, LogicalFactorisationMachines), measured by us on the same
 #: kind of machine, not in this run.
 SIZES = {
     "1000x1000, rank 10": ((1000, 1000, 10), 100, 2, (65, 65)),
