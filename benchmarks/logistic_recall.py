@@ -138,7 +138,7 @@ def rows_inferred(basis, values, seen, prior):
     return np.asarray(lp.probability(*lp.all_moments(lp.LogisticPosterior(usage, known, bias))))
 
 
-def implicit_scores(training, seed) -> dict:
+def implicit_scores(training, seed, only=tuple(IMPLICIT)) -> dict:
     """Of the models of the package implicit: scores, and the seconds of the fit."""
     try:
         from implicit.als import AlternatingLeastSquares
@@ -146,7 +146,8 @@ def implicit_scores(training, seed) -> dict:
     except ImportError:
         return {}
     found, ones = {}, scipy.sparse.csr_matrix(training.astype(np.float32))
-    for name, options in IMPLICIT.items():
+    for name in only:
+        options = IMPLICIT[name]
         kind = AlternatingLeastSquares if "ALS" in name else LogisticMatrixFactorization
         began = time.perf_counter()
         model = kind(factors=RANK, random_state=seed, **options)

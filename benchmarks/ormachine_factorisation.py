@@ -44,8 +44,9 @@ PUBLISHED = {
     },
 }  # fmt: skip
 READ_OFF = 0.03
-#: The authors' released programs with up to 300 sweeps of burn-in, measured by us on one matrix
-#: of each kind: the better of the two.
+#: The authors' released programs (github.com/TammoR/ormachine, LogicalFactorisationMachines) with
+#: up to 300 sweeps of burn-in, measured by us on one matrix of each kind, not in this run: the
+#: better of the two.
 PROGRAMS = {"1000x1000, rank 5": {0.2: 0.0, 0.3: 0.0, 0.4: 0.0072, 0.45: 0.2668}}
 FLIPS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 LEARNED = "with learned densities"

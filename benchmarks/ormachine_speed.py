@@ -36,7 +36,8 @@ from bmfjax.kernels.numerics.compiling import chain_options
 
 UPDATES = {"metropolis": metropolis, "gibbs": gibbs, "joint 4": joint(4), "joint 8": joint(8)}
 #: Rows, columns, rank; sweeps of a round; target in ms; ms of a sweep of the authors' released
-#: programs, measured by us on the same kind of machine.
+#: programs (github.com/TammoR/ormachine, LogicalFactorisationMachines), measured by us on the same
+#: kind of machine, not in this run.
 SIZES = {
     "1000x1000, rank 10": ((1000, 1000, 10), 100, 2, (65, 65)),
     "10000x1000, rank 20": ((10_000, 1000, 20), 10, 30, (1300, 2300)),

@@ -85,7 +85,8 @@ def test_numbers_are_written(tables, value, digits, text):
 
 def test_the_readme_names_every_script_and_page(tables):
     text = README.read_text()
-    tools = {"record", "device", "boolean_runs", "cell_moments", "nmf_samplers", "pmf_runs"}
+    tools = {"record", "device", "boolean_runs", "cell_moments", "nmf_samplers", "peers_form"}
+    tools |= {"pmf_runs"}
     for path in BENCHMARKS.glob("*.py"):
         if path.stem not in tools and not path.stem.startswith("tables_"):
             assert f"`{path.name}`" in text, path.name
