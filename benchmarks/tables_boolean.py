@@ -939,9 +939,9 @@ def row_completion(records: Records):
     sets, shares = found.get("sets", {}), found.get("shares", ())
     yield (
         "Mean over test rows of log p(query | known), jointly over the query, divided by the "
-        "number of columns in it; every row has a query of its own, drawn at random. Higher is better. "
-        f"ID-SPN: {found.get('source')}. At or above ID-SPN in {found.get('at_or_above')} of "
-        f"{found.get('cells')} cells. {_settings(found, 'source', 'cells', 'at_or_above')}"
+        "number of columns in it; every row has a query of its own, drawn at random. Higher is "
+        f"better. ID-SPN: {found.get('source')}. At or above ID-SPN in {found.get('at_or_above')} "
+        f"of {found.get('cells')} cells. {_settings(found, 'source', 'cells', 'at_or_above')}"
     )
     queried = [f"{percent(s, 0)} % queried" for s in shares]
     rows = []
@@ -953,8 +953,8 @@ def row_completion(records: Records):
     yield table(["set", "", *queried, "independent columns"], rows)
     yield (
         "One query that all rows share, several times: mean and standard deviation over queries, "
-        "of some of the rows. The last figure of a cell is the distance of ID-SPN from the mean, in "
-        "these standard deviations."
+        "of some of the rows. The last figure of a cell is the distance of ID-SPN from the mean, "
+        "in these standard deviations."
     )
     rows = []
     for name, case in sets.items():
