@@ -937,3 +937,74 @@ def _evidence_ranks(study: dict):
         ["rank", "log evidence"],
         [[n, with_error(value, error, 2)] for n, (value, error) in enumerate(pairs, 1)],
     )
+
+
+SET_NAMES = {"nltcs": "NLTCS", "baudio": "Audio", "jester": "Jester", "dna": "DNA"}
+
+
+@page("row_completion", "Are rows completed as well as by sum-product networks?")
+def row_completion(records: Records):
+    found = figures(records, "row_completion")
+    sets, shares = found.get("sets", {}), found.get("shares", ())
+    yield (
+        "Mean over test rows of log p(query | known), jointly over the query, divided by the "
+        "number of columns in it; every row has a query of its own, drawn at random. Higher is "
+        f"better. ID-SPN: {found.get('source')}. At or above ID-SPN in {found.get('at_or_above')} "
+        f"of {found.get('cells')} cells. {_settings(found, 'source', 'cells', 'at_or_above')}"
+    )
+    queried = [f"{percent(s, 0)} % queried" for s in shares]
+    rows = []
+    for name, case in sets.items():
+        ours = [with_error(*cell, 4) for cell in case["joint"]]
+        rows.append([SET_NAMES[name], "bmfjax", *ours, number(case["independent"], 4)])
+        theirs = [number(v, 4) for v in case["published"]["id_spn"]]
+        rows.append(["", "ID-SPN", *theirs, number(case["published"]["independent"], 4)])
+    yield table(["set", "", *queried, "independent columns"], rows)
+    yield (
+        "One query that all rows share, several times: mean and standard deviation over queries, "
+        "of some of the rows. The last figure of a cell is the distance of ID-SPN from the mean, "
+        "in these standard deviations."
+    )
+    rows = []
+    for name, case in sets.items():
+        cells = [
+            f"{number(c['mean'], 4)}, {number(c['spread'], 4)}, "
+            f"{number((published - c['mean']) / c['spread'], 1)}"
+            for c, published in zip(
+                case["shared_queries"], case["published"]["id_spn"], strict=True
+            )
+        ]
+        rows.append([SET_NAMES[name], *cells])
+    yield table(["set", *queried], rows)
+    yield (
+        "Single columns of the query, the mean of their own log probabilities, beside WinMine "
+        "(dependency networks by Gibbs sampling, same source); the log probability of whole test "
+        "rows; and what another seed of importance sampling changes per column."
+    )
+    rows = [
+        [
+            SET_NAMES[name],
+            *(with_error(*c, 4) for c in case["single"]),
+            *(number(v, 4) for v in case["published"]["winmine"]),
+            with_error(*case["whole_row"], 3), number(case["difference_of_two_seeds"], 5),
+        ]
+        for name, case in sets.items()
+    ]  # fmt: skip
+    yield table(
+        ["set", "single, 10 %", "single, 90 %", "WinMine, 10 %", "WinMine, 90 %", "whole row",
+         "other seed"], rows,
+    )  # fmt: skip
+    yield "Log probability of validation rows, by which the fit is chosen:"
+    yield table(
+        ["set", "rank", "scale", "sweeps of the exact sampler", "validation", "chosen",
+         "processor seconds of the set"],
+        [
+            [
+                SET_NAMES[name], t["rank"], t["scale"], t["sweeps"],
+                number(t["log_probability"], 3), "yes" if t == case["chosen"] else "",
+                number(case["processor_seconds"], 0),
+            ]
+            for name, case in sets.items()
+            for t in case["tried"]
+        ],
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +21,7 @@ from bmfjax.diagnostics import (
     agreement,
 )
 from bmfjax.diagnostics.arviz import container, datasets, standard_attributes
+from bmfjax.infer import whole_rows
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores, trust
 from bmfjax.posterior.containers import groups_of
@@ -666,6 +667,113 @@ class Fit:
         i, j, values = _cells_of_new(self.data, new, i, j, values)
         return self._score_new(new, i, j, values, seed)
 
+    def score_rows(self, new, given=None, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
+        r"""Return the log probability of whole new rows, or of some of their cells given others.
+
+        It is joint over the cells of a row, not a sum over single cells. What belongs to a row
+        alone, such as its usage, is summed or integrated out, and all draws are one mixture:
+
+        .. math::
+            \log p(x_Q \mid x_E) = \log \frac{1}{S} \sum_s p(x_Q, x_E \mid \theta_s)
+            - \log \frac{1}{S} \sum_s p(x_E \mid \theta_s)
+
+        For Boolean factors and their variants the sums over the states of a row are exact, which
+        takes a rank of at most 14 (8 with layers; fewer with effects). For the logistic model
+        :math:`p(x \mid \theta_s)` is estimated by importance sampling, without bias; its logarithm
+        is too low by half its relative variance on average, which more draws make smaller.
+
+        Parameters
+        ----------
+        new : data of the fitted kind, or array
+            As for `transform`. Missing cells are left out.
+        given : data of the fitted kind, or array, optional
+            The same rows with more cells missing: what is known of each row, the evidence E. The
+            other cells that `new` observes are the query Q. Default: nothing is known, and the
+            result is the log probability of all that `new` observes.
+        num_draws : int
+            Draws of all chains that are used, at most, evenly spaced.
+        seed : int
+            Of importance sampling.
+
+        Returns
+        -------
+        (rows,) float64
+
+        Raises
+        ------
+        InputError
+            If `given` observes a cell that `new` does not, or another value; for models of numbers
+            and stars; or if a row has too many states to sum over.
+
+        See Also
+        --------
+        complete : chances of the missing cells of new rows.
+        score_new : log predictive densities of single cells, for every model.
+
+        Examples
+        --------
+        >>> import bmfjax, numpy as np
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> row = fit.data.dense()[:1]
+        >>> known = row.copy()
+        >>> known[0, 10:] = np.nan
+        >>> whole, evidence = fit.score_rows(row), fit.score_rows(known)
+        >>> bool(np.isclose(fit.score_rows(row, known), whole - evidence)[0])
+        True
+        """
+        checks.whole("num_draws", num_draws)
+        new = self._new_rows(new)
+        found = whole_rows.log_mean(self._row_terms(new, num_draws, False, seed))
+        if given is None:
+            return found
+        given = self._new_rows(given)
+        whole_rows.check_given(new, given)
+        return found - whole_rows.log_mean(self._row_terms(given, num_draws, False, seed))
+
+    def complete(self, new, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
+        r"""Return new rows with the probability of a one in each missing cell.
+
+        It is the probability that an observation of the cell would be a one, flips included, given
+        the cells of the row that are observed. Every draw counts by the probability that it gives
+        to these. Cells of one row depend on each other: `score_rows` has their joint probability.
+
+        Parameters
+        ----------
+        new : data of the fitted kind, or array
+            As for `transform`; missing cells are completed.
+        num_draws, seed : int
+            As for `score_rows`.
+
+        Returns
+        -------
+        (rows, columns) float64
+            Observed cells as they are.
+
+        Raises
+        ------
+        InputError
+            For models of numbers and stars, or if a row has too many states to sum over.
+
+        Examples
+        --------
+        >>> import bmfjax, numpy as np
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> row = fit.data.dense()[:1].copy()
+        >>> row[0, [0, 13]] = np.nan
+        >>> done = fit.complete(row)[0]
+        >>> bool(done[0] > 0.5), bool(done[13] < 0.5)
+        (True, True)
+        """
+        checks.whole("num_draws", num_draws)
+        new = self._new_rows(new)
+        values = new.dense(np.float64)
+        chance = whole_rows.mean_chance(self._row_terms(new, num_draws, True, seed))
+        return np.where(np.isnan(values), chance, values)
+
     def product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Draws of two matrices, the product of which is the reconstruction.
 
@@ -711,6 +819,22 @@ class Fit:
     def _score_new(self, new, i, j, values, seed) -> np.ndarray:
         """Return what `score_new` does, of arrays."""
         return scores.predictive(self._with_rows(new, seed), (i, j, values))
+
+    def _new_rows(self, new) -> BinaryMatrix:
+        """Return new rows of ones and zeros, checked."""
+        raise InputError(
+            f"model {self.model!r} has no probabilities of whole rows, which are of ones and "
+            "zeros: the Boolean models and 'logistic'; use score_new() for single cells"
+        )
+
+    def _row_terms(self, new, num_draws, chances, seed) -> Iterator[whole_rows.RowTerms]:
+        """Yield what up to `num_draws` draws say of new rows, with chances of cells if wanted."""
+        raise NotImplementedError
+
+    def _spaced_draws(self, number) -> np.ndarray:
+        """Return up to `number` draws, by their number among those of all chains."""
+        chains, kept = self.usage_draws.shape[:2]
+        return spaced(chains * kept, number, down=True)
 
     def _with_rows(self, new, seed) -> Fit:
         """Return a fit whose rows are new ones, for `log_density` alone."""

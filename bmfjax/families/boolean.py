@@ -44,13 +44,18 @@ from bmfjax.families.tiles import (
     known_first,
     tile_fit,
 )
-from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
+from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts, whole_rows
 from bmfjax.infer.ascent_start import MAX_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.known_solutions import known_solutions, no_solutions
 from bmfjax.infer.mcmc.ormachine import RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
-from bmfjax.infer.new_rows import chance_in_new_rows, usage_of_new_rows
+from bmfjax.infer.new_rows import (
+    chance_in_new_rows,
+    independent_bits,
+    learned_density,
+    usage_of_new_rows,
+)
 from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
@@ -202,6 +207,21 @@ class BooleanFit(TileFit):
         new = matched_rows(self, new)
         one = chance_in_new_rows(new, self.basis_draws, self.other_draws, i, j)
         return scores.log_chance(values, one)
+
+    def _new_rows(self, new):
+        return matched_rows(self, new)
+
+    def _row_terms(self, new, num_draws, chances, seed):
+        states = self._row_states(self._spaced_draws(num_draws))
+        return whole_rows.by_states(new, states, chances)
+
+    def _row_states(self, chosen):
+        """Yield the states that a row may have, of some draws."""
+        whole_rows.check_states(2**self.rank, f"{self.rank} factors")
+        sets = independent_bits(learned_density(self.other_draws))
+        return whole_rows.boolean_states(
+            self.basis_draws, self.other_draws["flip_rate"], *sets, chosen
+        )
 
 
 class Boolean(Family):

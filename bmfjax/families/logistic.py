@@ -50,7 +50,7 @@ from bmfjax.families.base import (
     thinning,
     what_was_tried,
 )
-from bmfjax.infer import ChainRun
+from bmfjax.infer import ChainRun, whole_rows
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
 from bmfjax.kernels.numerics.mesh import ROWS, Along
@@ -211,6 +211,33 @@ class LogOddsFit(Fit):
     def _replicates(self, i, j, rng):
         return scores.drawn_ones(self, i, j, rng)
 
+    def _new_rows(self, new):
+        return matched_rows(self, new)
+
+    def _row_terms(self, new, num_draws, chances, seed):
+        draws = (
+            self._loadings(*divmod(c, self.basis_draws.shape[1]))
+            for c in self._spaced_draws(num_draws)
+        )
+        return whole_rows.by_normals(new, draws, chances, seed)
+
+    def _loadings(self, chain: int, draw: int):
+        """Return loadings, level and prior deviations of a row's coordinates, of one draw."""
+        at = (chain, draw)
+        loadings, level = self.basis_draws[at], np.full(self.data.num_columns, 0.0)
+        level = level + self.other_draws["bias"][at]
+        if "column_effect" in self.other_draws:
+            level = level + self.other_draws["column_effect"][at]
+        sd = self._usage_sd(chain)
+        if "row_effect" in self.other_draws:
+            loadings = np.concatenate([loadings, np.ones_like(loadings[:, :1])], 1)
+            sd = np.append(sd, self.settings["priors"]["scale"])
+        return loadings, level, sd
+
+    def _usage_sd(self, chain: int) -> np.ndarray:
+        """Return the prior standard deviations (rank,) of the usage of new rows."""
+        return np.full(self.rank, float(self.settings["priors"]["scale"]))
+
 
 @dataclass(frozen=True, repr=False)
 class ExactLogisticFit(LogOddsFit):
@@ -308,6 +335,12 @@ class LogisticFit(LogOddsFit):
     def transform(self, new_rows) -> np.ndarray:
         mean, _ = self._usage_of_new(matched_rows(self, new_rows))
         return mean[..., : self.rank].mean(0, dtype=float)
+
+    def _usage_sd(self, chain):
+        if "relevance_shape" not in self.approximation:
+            return super()._usage_sd(chain)
+        learned = Gamma(*(self.approximation[f"relevance_{n}"][chain] for n in Gamma._fields))
+        return np.asarray(learned.mean, float) ** -0.5
 
     def _usage_of_new(self, new) -> tuple[np.ndarray, np.ndarray]:
         """Return means and variances (start, rows, width) of the vectors of new rows."""

@@ -57,13 +57,22 @@ from bmfjax.families.boolean import (
 )
 from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, tile_fit
-from bmfjax.infer import ChainRun, DeepOrMachineGibbs, EffectsGibbs, HammingGibbs, OneHotGibbs
+from bmfjax.infer import (
+    ChainRun,
+    DeepOrMachineGibbs,
+    EffectsGibbs,
+    HammingGibbs,
+    OneHotGibbs,
+    whole_rows,
+)
 from bmfjax.infer.new_rows import (
     MAX_RANK,
     cells_by_sets,
     chance_by_codes,
     drawn_with_effects,
+    independent_bits,
     layered_bits,
+    learned_density,
     look_at_cells,
     look_at_usage,
     one_of_each,
@@ -194,6 +203,16 @@ class EffectsFit(VariantFit):
     def _score_new(self, new, i, j, values, seed):
         return Fit._score_new(self, new, i, j, values, seed)
 
+    def _row_states(self, chosen):
+        lowest = chosen[np.argmin(np.ravel(self.other_draws["row_precision"])[chosen])]
+        precision = np.ravel(self.other_draws["row_precision"])[lowest]
+        nodes = len(whole_rows.effect_nodes(precision, self.data.num_columns)[0])
+        whole_rows.check_states(
+            nodes * 2**self.rank, f"{self.rank} factors and {nodes} values of the effect"
+        )
+        sets = independent_bits(learned_density(self.other_draws))
+        return whole_rows.effect_states(self.basis_draws, self.other_draws, *sets, chosen)
+
 
 def log_odds_of(usage, basis, others: Mapping, i, j) -> np.ndarray:
     """Return draws (draw of all chains, cell) of the log odds of a one, of cells (cell,)."""
@@ -276,6 +295,9 @@ class OneHotFit(VariantFit):
         one = cells_by_sets(matched_rows(self, new), *self._by_sets(), i, j)
         return scores.log_chance(values, one)
 
+    def _row_states(self, chosen):
+        return whole_rows.boolean_states(*self._by_sets(), chosen)
+
 
 @dataclass(frozen=True, repr=False)
 class DeepFit(VariantFit):
@@ -339,11 +361,8 @@ class DeepFit(VariantFit):
         numbers = range(2, len(self.ranks) + 1)
         top = self._density_of_top
         if max(self.ranks) <= MAX_RANK:
-            above = (
-                [self.other_draws[f"{s}_{n}"] for n in numbers] for s in ("basis", "flip_rate")
-            )
-            sets = layered_bits(*above, top)
-            return by_sets(new, self.basis_draws, self.other_draws["flip_rate"], *sets)
+            rates = self.other_draws["flip_rate"]
+            return by_sets(new, self.basis_draws, rates, *self._sets_of_layers())
         draws = {"basis_1": self.basis_draws, "flip_rate_1": self.other_draws["flip_rate"]}
         draws |= {f"{s}_{n}": self.other_draws[f"{s}_{n}"] for n in numbers for s in OF_LAYER}
         draws["usage_density"] = top
@@ -360,6 +379,25 @@ class DeepFit(VariantFit):
         by_sets = functools.partial(cells_by_sets, i=i, j=j)
         one = self._of_new(new, by_sets, look_at_cells(new.shape, i, j))
         return scores.log_chance(values, one)
+
+    def _row_states(self, chosen):
+        if max(self.ranks) > MAX_RANK:
+            raise InputError(
+                f"whole rows are scored by sums over the sets of factors of every layer, which may "
+                f"have up to {MAX_RANK}, and the ranks are {self.ranks}; fit lower ranks, or score "
+                "single cells by score_new()"
+            )
+        return whole_rows.boolean_states(
+            self.basis_draws, self.other_draws["flip_rate"], *self._sets_of_layers(), chosen
+        )
+
+    def _sets_of_layers(self):
+        """Return all sets of the first layer's factors, and their log prior by those above."""
+        above = (
+            [self.other_draws[f"{s}_{n}"] for n in range(2, len(self.ranks) + 1)]
+            for s in ("basis", "flip_rate")
+        )
+        return layered_bits(*above, self._density_of_top)
 
 
 HAMMING_PAGE = Page(
@@ -482,6 +520,14 @@ class HammingFit(ExactLogisticFit):
         new = matched_rows(self, new)
         one = chance_by_codes(new, self.basis_draws, self.other_draws, i, j)
         return scores.log_chance(values, one)
+
+    def _row_terms(self, new, num_draws, chances, seed):
+        whole_rows.check_states(2**self.rank, f"{self.rank} factors")
+        states = whole_rows.code_states(
+            self.basis_draws, self.other_draws["dispersion"],
+            *independent_bits(learned_density(self.other_draws)), self._spaced_draws(num_draws),
+        )  # fmt: skip
+        return whole_rows.by_states(new, states, chances)
 
 
 def log_odds_of_codes(usage, basis, others: Mapping, i, j) -> np.ndarray:

@@ -48,10 +48,9 @@ def usage_of_new_rows(new: BinaryMatrix, basis_draws, others: Mapping) -> np.nda
     `basis_draws` are `PackedDraws`; `others` holds `flip_rate` (chain, draw) or (chain, draw, 2),
     and `usage_density` (chain, draw, rank). A row of which nothing is observed gets the densities.
     """
-    if "usage_density" not in others:
-        raise InputError(_NO_DENSITY)
+    density = learned_density(others)
     usage = expected_usage if basis_draws.shape[-1] <= MAX_RANK else sampled_usage
-    return usage(new, basis_draws, others["flip_rate"], others["usage_density"])
+    return usage(new, basis_draws, others["flip_rate"], density)
 
 
 def chance_in_new_rows(new: BinaryMatrix, basis_draws, others: Mapping, i, j) -> np.ndarray:
@@ -60,16 +59,19 @@ def chance_in_new_rows(new: BinaryMatrix, basis_draws, others: Mapping, i, j) ->
     Given the cells of the rows `i` that `new` observes, averaged over draws; arguments as of
     `usage_of_new_rows`.
     """
-    if "usage_density" not in others:
-        raise InputError(_NO_DENSITY)
+    density = learned_density(others)
     cells = expected_cells if basis_draws.shape[-1] <= MAX_RANK else sampled_cells
-    return cells(new, basis_draws, others["flip_rate"], others["usage_density"], i, j)
+    return cells(new, basis_draws, others["flip_rate"], density, i, j)
 
 
-_NO_DENSITY = (
-    "the prior of the usage was given bit by bit and says nothing of new rows; fit with a density "
-    "to transform others"
-)
+def learned_density(others: Mapping) -> np.ndarray:
+    """Return the densities (chain, draw, rank) of the usage, or refuse to tell of new rows."""
+    if "usage_density" not in others:
+        raise InputError(
+            "the prior of the usage was given bit by bit and says nothing of new rows; fit with a "
+            "density to transform others"
+        )
+    return others["usage_density"]
 
 
 # ---- few factors: the sum over all sets ----------------------------------------------------------
@@ -148,7 +150,7 @@ def layered_bits(basis_draws, flip_rates, usage_density):
     """
     tops, of_top = independent_bits(usage_density)
     layers = [np.reshape(b, (-1, *b.shape[2:])).astype(float) for b in basis_draws]
-    rates = [_both_rates(f, len(layers[0])) for f in flip_rates]
+    rates = [both_rates(f, len(layers[0])) for f in flip_rates]
 
     def log_prior(draw):
         score, above = of_top(draw), tops
@@ -164,7 +166,7 @@ def layered_bits(basis_draws, flip_rates, usage_density):
     return all_sets(layers[0].shape[1]), log_prior
 
 
-def _both_rates(flip_rate, number) -> np.ndarray:
+def both_rates(flip_rate, number) -> np.ndarray:
     """Return the rates of zeros and of ones of every draw, (number, 2) float64."""
     rates = np.asarray(flip_rate, float).reshape(number, -1)
     return np.clip(np.broadcast_to(rates, (number, 2)), EDGE, 1 - EDGE)
@@ -177,24 +179,24 @@ def _weighted_sets(new, basis_draws, flip_rate, sets, log_prior):
     columns that each set covers, both flip rates).
     """
     chains, draws, num_columns, _ = basis_draws.shape
-    rates = _both_rates(flip_rate, chains * draws)
+    rates = both_rates(flip_rate, chains * draws)
     chosen = spaced(chains * draws, MAX_DRAWS, down=True)
     priors = [log_prior(c) for c in chosen]
-    covers = [_covers(sets, basis_draws[c // draws, c % draws]) for c in chosen]
+    covered = [covers(sets, basis_draws[c // draws, c % draws]) for c in chosen]
     for block in blocks(new.num_rows, max(num_columns, len(sets))):
         # Counts are whole numbers, so that sums do not depend on the rows beside a row.
         rows, columns = np.arange(new.num_rows)[block], np.arange(num_columns)
         ones, missing = (part.astype(np.float32) for part in new.part(rows, columns))
         missing = missing if missing.any() else None
-        for cover, rate, prior in zip(covers, rates[chosen], priors, strict=True):
+        for cover, rate, prior in zip(covered, rates[chosen], priors, strict=True):
             scores = prior + _log_likelihood(ones, missing, cover, *rate)
             weights = np.exp(scores - scores.max(1, keepdims=True))
             weights /= weights.sum(1, keepdims=True) * len(chosen)
             yield block, weights, cover, rate
 
 
-def _covers(sets, basis):
-    """Columns that each set of factors covers, (sets, columns)."""
+def covers(sets, basis):
+    """Return the columns that each set of factors covers, (sets, columns)."""
     return (sets @ np.asarray(basis, float).T > 0.5).astype(np.float32)
 
 
@@ -339,7 +341,7 @@ def look_at_cells(shape, i, j):
 
 def usage_by_codes(new: BinaryMatrix, basis_draws, others: Mapping) -> np.ndarray:
     """Return what `usage_of_new_rows` does, of the Hamming machine; `others` has `dispersion`."""
-    size, density = others["dispersion"], _density_of(others)
+    size, density = others["dispersion"], learned_density(others)
     if basis_draws.shape[-1] > MAX_RANK:
         look = look_at_usage(new.num_rows)
         return _mean_over_draws(new, basis_draws, size, density, look, _scores).T
@@ -351,7 +353,7 @@ def usage_by_codes(new: BinaryMatrix, basis_draws, others: Mapping) -> np.ndarra
 
 def chance_by_codes(new: BinaryMatrix, basis_draws, others: Mapping, i, j) -> np.ndarray:
     """Return what `chance_in_new_rows` does, of the Hamming machine."""
-    size, density = others["dispersion"], _density_of(others)
+    size, density = others["dispersion"], learned_density(others)
     if basis_draws.shape[-1] > MAX_RANK:
         rows, columns = new.shape
 
@@ -365,12 +367,6 @@ def chance_by_codes(new: BinaryMatrix, basis_draws, others: Mapping, i, j) -> np
         at = np.flatnonzero((i >= block.start) & (i < block.stop))
         out[at] += (weights @ expit(log_odds))[i[at] - block.start, j[at]]
     return np.clip(out, 0.0, 1.0)
-
-
-def _density_of(others) -> np.ndarray:
-    if "usage_density" not in others:
-        raise InputError(_NO_DENSITY)
-    return others["usage_density"]
 
 
 def _scores(new, rank):
