@@ -47,6 +47,15 @@ def known(fit) -> Iterator[Fact]:
         yield Fact("Known factors", ", ".join(fit.anchors.names), note)
 
 
+def attributes(fit) -> Iterator[Fact]:
+    """Which attributes of rows and columns the prior means depend on."""
+    for side, own in fit.attributes.items():
+        given, rated = len(own.names) - len(own.rated), len(own.rated)
+        what = [f"{given:,} of {side}s"] * bool(given) + ["which cells were rated"] * bool(rated)
+        note = f"in the prior means of the {side}s' factors and effects, by learned coefficients"
+        yield Fact(f"Attributes of {side}s", ", ".join(what), note)
+
+
 # ---- the run -------------------------------------------------------------------------------
 
 

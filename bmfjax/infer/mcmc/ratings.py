@@ -52,10 +52,8 @@ class PMFGibbs(AlgorithmKernel):
     (10, 20, 2)
     """
 
-    _sites, _statistics = (
-        (*PMFDensity(1, attributes=tuple(FACTORS)).sites, "cutpoints"),
-        ("residual",),
-    )
+    _sites = (*PMFDensity(1, attributes=tuple(FACTORS)).sites, "cutpoints")
+    _statistics = ("residual",)
     _samples, _instead = "bmfjax.models.pmf", "NumPyro's NUTS"
 
     def __init__(self, model: Callable):
