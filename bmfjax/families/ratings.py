@@ -793,12 +793,14 @@ def _nothing_rated(fit, side, given):
         )
     number = len(read_new(given, SIDES[side], own.fields, None, None))
     names = names_of_index(given.index) if isinstance(given, pd.DataFrame) else None
-    kind = BinaryMatrix if fit.link == "probit" else RealMatrix
+    data = fit.data
     if side == "rows":
-        return kind(np.full((number, fit.data.num_columns), np.nan), row_names=names,
-                    column_names=fit.data.column_names)  # fmt: skip
-    return kind(np.full((fit.data.num_rows, number), np.nan), column_names=names,
-                row_names=fit.data.row_names)  # fmt: skip
+        others = data.column_names if data.has_column_names else None
+        shape, sides = (number, data.num_columns), (names, others)
+    else:
+        others = data.row_names if data.has_row_names else None
+        shape, sides = (data.num_rows, number), (others, names)
+    return Ratings.without_any(shape, row_names=sides[0], column_names=sides[1])
 
 
 def _known_of_new(fit, new, side, given):

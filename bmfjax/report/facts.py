@@ -24,7 +24,7 @@ def data(fit) -> Iterator[Fact]:
     if isinstance(data, BinaryMatrix):
         share = f"{data.num_ones:,} ({data.density:.1%})"
         yield Fact("Ones", share, "share of the observed entries")
-    else:
+    elif missing < 1:
         low, high = data.range
         yield Fact("Values", f"{low:g} to {high:g}", "smallest and largest observed")
     yield Fact("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed")

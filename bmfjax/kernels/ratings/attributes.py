@@ -105,9 +105,9 @@ def num_attributes(attributes: Attributes) -> int:
     return sum(_length(group) for group in attributes)
 
 
-def num_directions(attributes: Attributes | None) -> int:
+def num_directions(attributes: Attributes) -> int:
     """Return the number of coordinates of B that vectors depend on, of one coordinate of these."""
-    return sum(group.size.shape[0] for group in attributes or ())
+    return sum(group.size.shape[0] for group in attributes)
 
 
 def _length(group: Group) -> int:

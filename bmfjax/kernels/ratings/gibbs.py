@@ -234,7 +234,7 @@ def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperatur
     entries = inverse_temperature * jnp.sum(data.by_row.count)
     # Coefficients of attributes tell of the precisions as so many more lines do.
     numbers = [
-        n + num_directions(data.attributes(side))
+        n + (num_directions(data.attributes(side)) if side in density.attributes else 0)
         for side, n in zip(FACTORS, data.shape, strict=True)
     ]
     shapes = [
