@@ -25,8 +25,8 @@ def problem():
     rng = np.random.default_rng(0)
     age, job = rng.normal(40, 12, ROWS + COLD), rng.choice(["clerk", "nurse", "smith"], ROWS + COLD)
     x = np.c_[(age - 40) / 12, job == "nurse"]
-    usage = x @ [1.0, 1.0] + 0.1 * rng.normal(size=len(x))
-    effect = x @ [0.3, -1.0] + 0.1 * rng.normal(size=len(x))
+    usage = x @ [1.0, 1.0] + 0.25 * rng.normal(size=len(x))
+    effect = x @ [0.3, -1.0] + 0.25 * rng.normal(size=len(x))
     fits = 3.0 + effect[:, None] + np.outer(usage, rng.normal(size=COLUMNS))
     seen = rng.random(fits.shape) < 0.5
     seen[ROWS:] = False
@@ -68,7 +68,7 @@ def test_cold_rows_are_predicted_from_their_attributes(fitted):
     assert found.data.row_names == tuple(cold.index) and found.data.shape == (COLD, COLUMNS)
     apart = found.predict() - truth
     blind = fitted.predict().mean(0) - truth
-    assert np.sqrt(np.mean(apart**2)) < 0.35 < 0.9 < np.sqrt(np.mean(blind**2))
+    assert np.sqrt(np.mean(apart**2)) < 0.5 < 0.9 < np.sqrt(np.mean(blind**2))
     low, high = found.predict(kind="interval", level=0.9)
     assert 0.8 < np.mean((low < truth) & (truth < high)) < 0.99
 
@@ -136,7 +136,7 @@ def test_tables_arrays_and_sparse_matrices_are_read():
     for given in (dense, sp.csr_array(dense), dense.tolist()):
         np.testing.assert_array_equal(read_attributes(given, "row", "abc").values, dense)
     values, centre, unit = standardised(dense)
-    np.testing.assert_allclose(values * unit + centre, dense)
+    np.testing.assert_allclose(values * unit + centre, dense, atol=1e-12)
     assert (values**2).sum(1).mean() == pytest.approx(1.0)
 
 

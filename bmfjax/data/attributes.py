@@ -245,9 +245,7 @@ def _table(given, what) -> np.ndarray:
             "texts are categories"
         ) from None
     if given.ndim != 2:
-        raise InputError(
-            f"{what}: an array of shape {given.shape} was given; give lines x attributes"
-        )
+        raise InputError(f"{what}: an array has shape {given.shape}; give lines x attributes")
     return given
 
 
