@@ -17,12 +17,12 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.infer import PMFGibbs
 from bmfjax.kernels.ratings.attributes import decomposed, draw_coefficients, explained, plain
+from bmfjax.kernels.ratings.density import log_prior
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.models import pmf
 from tests.kernels.exactness import fast_jit
 from tests.kernels.test_pmf import (
     DENSITY,
-    RANK,
     SEEN,
     SHAPE,
     simulate,
@@ -195,22 +195,27 @@ def test_the_joint_distribution_shows_a_fault():
 # ---- under NumPyro, and what is refused ----------------------------------------------------------
 
 
-def test_its_energy_is_that_of_the_model_at_the_draw():
-    """With attributes of both sides, and two groups of those of rows."""
-    values = np.where(SEEN, np.random.default_rng(2).normal(size=SHAPE), np.nan)
+def test_the_prior_is_that_of_the_model():
+    """With attributes of both sides, and two groups of those of rows; as the kernel binds them."""
     model = with_attributes("identity", OF_COLUMNS)
+    values = np.where(SEEN, np.random.default_rng(2).normal(size=SHAPE), np.nan)
     bound = PMFGibbs(model).bind(values)
+    density = DENSITY._replace(attributes=("row", "column"), ridge=RIDGE)
+    assert set(jax.eval_shape(bound.algorithm.init, random.key(0), None, bound.data).position) == (
+        set(density.sites)
+    )
 
     @fast_jit
     def both(key):
-        state = bound.algorithm.init(key, None, bound.data)
-        state, info = bound.algorithm.step(random.key(1), state, bound.data)
-        return info.log_joint, log_density(model, (values,), {}, state.position)[0], state.position
+        trace = handlers.trace(handlers.seed(model, key)).get_trace(shape=SHAPE)
+        position = {n: trace[n]["value"] for n in density.sites}
+        nothing = jnp.full(SHAPE, jnp.nan)
+        expected = log_density(model, (nothing,), {}, position)[0]
+        return log_prior(density, position, bound.data), expected
 
-    found, expected, position = both(random.key(0))
-    assert float(found) == pytest.approx(float(expected), rel=1e-4)
-    assert position["usage_coefficients"].shape == (10, RANK)
-    assert position["column_coefficients"].shape == (3,) and position["usage_ridge"].shape == (2,)
+    for key in random.split(random.key(3), 4):
+        found, expected = both(key)
+        assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize(
