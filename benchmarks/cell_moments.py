@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import ndtr
+from scipy.special import ndtri
 
 from bmfjax.infer.reducers import Reducer, moments
 
@@ -54,6 +56,39 @@ def expected_value(link: str, stars=None) -> Callable:
         return lowest + ndtr(fits[:, None] - cuts) @ steps
 
     return of
+
+
+def noisy_parts(link: str, stars=None) -> Callable:
+    """Return ``of(position, fits) -> values (number, cell)``, of which intervals of ratings follow.
+
+    Of link "identity" the fit and the variance of the noise, which is learned; of "ordered" the
+    probability of each star.
+    """
+
+    def of(position, fits):
+        if link == "identity":
+            return jnp.stack([fits, jnp.broadcast_to(1.0 / position["precision"], fits.shape)])
+        below = ndtr(position["cutpoints"][:, None] - fits)
+        none = jnp.zeros((1, *fits.shape), fits.dtype)
+        return jnp.diff(jnp.concatenate([none, below, none + 1.0]), axis=0)
+
+    return of
+
+
+def noisy_interval(link: str, found, stars, level: float = 0.9):
+    """Return mean and ends of the central interval of ratings, each (cell,), from their moments.
+
+    `found` is what `cell_moments` of `noisy_parts` has of all chains, (chain, number, cell). The
+    interval of "identity" is that of a normal distribution, and of "ordered" from star to star.
+    """
+    mean, variance = (found[n].mean(0) for n in ("mean", "variance"))
+    tail = 0.5 * (1.0 - level)
+    if link == "identity":
+        between = found["mean"][:, 0].var(0)
+        half = -ndtri(tail) * np.sqrt(variance[0] + between + mean[1])
+        return mean[0], mean[0] - half, mean[0] + half
+    below, stars = mean.cumsum(0)[:-1], np.asarray(stars)
+    return stars @ mean, *(stars[(below < q).sum(0)] for q in (tail, 1.0 - tail))
 
 
 def cell_moments(rows, columns, of: Callable | None = None) -> Reducer:

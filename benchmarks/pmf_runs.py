@@ -6,21 +6,24 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from cell_moments import cell_moments, expected_value
+from cell_moments import cell_moments, expected_value, noisy_parts
 from jax import lax, random
 
 from bmfjax.kernels.ratings.gibbs import PMFDensity, pmf_gibbs
 
 
-@functools.partial(jax.jit, static_argnames=("density", "stars", "warmup", "samples"))
-def predict(key, data, rows, columns, *, density: PMFDensity, warmup, samples, stars=None):
+@functools.partial(jax.jit, static_argnames=("density", "stars", "warmup", "samples", "noisy"))
+def predict(
+    key, data, rows, columns, *, density: PMFDensity, warmup, samples, stars=None, noisy=False
+):
     """Moments of the expected values of some cells over a chain, and its trace of the log joint.
 
     Data of one layout share the compiled program, which `bmfjax.infer.ChainRun` would make anew
-    for each.
+    for each. With `noisy` the moments are those of `cell_moments.noisy_parts`.
     """
     algorithm = pmf_gibbs(density)
-    reducer = cell_moments(rows, columns, expected_value(density.link, stars))
+    of = (noisy_parts if noisy else expected_value)(density.link, stars)
+    reducer = cell_moments(rows, columns, of)
     key_init, key_run = random.split(key)
     state = algorithm.init(key_init, None, data)
 

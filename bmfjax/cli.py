@@ -154,6 +154,13 @@ def _add_fit(commands, models) -> None:
         "names them and whose others hold a column of the data and its number in each (ormachine: "
         "0, 1, or blank to learn it; nmf, pmf, probit, ordered-probit)",
     )  # fmt: skip
+    for side in ("row", "column"):
+        fit.add_argument(
+            f"--{side}-attributes", type=Path, metavar="FILE",
+            help=f"what is known of {side}s, in the prior means of their factors: a .csv whose "
+            f"first line names the attributes and whose others hold a {side}'s name and its "
+            "numbers or categories (pmf, probit, ordered-probit)",
+        )  # fmt: skip
     _add_sampling(fit)
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
@@ -489,6 +496,7 @@ def _fit(options) -> int:
 def _asked(options, data, **more):
     """Return the fit that was asked for."""
     from bmfjax.data.anchors import load_anchors
+    from bmfjax.data.attributes import load_attributes
     from bmfjax.families import ask
 
     priors, sampler_options = of_model(options)
@@ -504,6 +512,11 @@ def _asked(options, data, **more):
         sampler_options=sampler_options,
         max_rank=options.max_rank,
         anchors=None if options.anchors is None else load_anchors(options.anchors),
+        **{
+            name: load_attributes(path)
+            for name in ("row_attributes", "column_attributes")
+            if (path := getattr(options, name)) is not None
+        },
         **({"num_chains": options.chains} | more),
     )
 

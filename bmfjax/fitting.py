@@ -36,6 +36,8 @@ def fit(
     sampler_options: Mapping | None = None,
     max_rank: int | None = None,
     anchors: Any = None,
+    row_attributes: Any = None,
+    column_attributes: Any = None,
     chains: Sequence[int] | None = None,
     mesh: Mesh | None = None,
     checkpoint: str | os.PathLike | None = None,
@@ -160,6 +162,14 @@ def fit(
         as another factor does; with `usage_rate` that prior is as given. Of ratings known numbers
         inform the mean and precision of the columns' factors, as learned ones do, and further
         factors are shown orthogonal to the known ones, which the data cannot tell from others.
+    row_attributes, column_attributes : array, scipy.sparse matrix or DataFrame, optional
+        What is known of rows and of columns, (lines, attributes), of the models of ratings: the
+        prior means of factors and effects depend on it linearly, by coefficients that are learned
+        (`Fit.coefficients`; Simm et al. 2017, "Macau"). A DataFrame is put in the order of the
+        lines if its index names them; texts, categories and bools become one column of zeros and
+        ones for each category. New lines can be predicted from their attributes alone
+        (`Fit.given_new`). The prior `rated` adds which cells were rated. One device, and a given
+        rank.
     chains : sequence of int, optional
         Run only these of the `num_chains` chains, by their numbers from 1, such as ``[3]``: one
         part of a fit whose parts run in processes or on machines that do not talk to each other.
@@ -252,6 +262,8 @@ def fit(
         sampler_options=sampler_options,
         max_rank=max_rank,
         anchors=anchors,
+        row_attributes=row_attributes,
+        column_attributes=column_attributes,
         chains=chains,
         mesh=mesh,
     )

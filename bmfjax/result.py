@@ -14,6 +14,7 @@ import pandas as pd
 from bmfjax import store, verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.anchors import Anchors
+from bmfjax.data.attributes import Attributes
 from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import (
     Binarized,
@@ -112,6 +113,10 @@ class Fit:
         where the draws are those of chains.
     anchors : bmfjax.data.anchors.Anchors or None
         `names` and `values` of known factors, which are the first of all.
+    attributes : dict
+        Of "row" and of "column" how attributes of new lines are read, with their `names` (a
+        `bmfjax.data.attributes.Attributes`); empty where none were given. Their coefficients are
+        in `other_draws` (`coefficients`).
 
     Examples
     --------
@@ -139,6 +144,7 @@ class Fit:
     other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
     approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
     anchors: Anchors | None = None
+    attributes: Mapping[str, Attributes] = field(default_factory=dict)
 
     #: Names of the models whose fits are of this class.
     models: ClassVar[tuple[str, ...]] = ()
@@ -493,8 +499,46 @@ class Fit:
             self._check_kind(kind, noisy)
         return self._cells(i, j, kinds, level, noisy)
 
+    def coefficients(self, side: str = "rows") -> pd.DataFrame:
+        """Return what the attributes of rows or columns add to effects and factors.
+
+        Of a fit of ratings with attributes (`row_attributes`, `column_attributes` or the prior
+        `rated`). Each is what one unit of an attribute, as it was given, adds to the prior mean.
+        Factors are those of the fit, whose signs and order are not unique.
+
+        Parameters
+        ----------
+        side : {"rows", "columns"}
+
+        Returns
+        -------
+        pandas.DataFrame
+            One line an attribute, by name: posterior mean and standard deviation of what it adds to
+            the effect, `effect` and `effect_sd`, and to every factor, `factor_1` and
+            `factor_1_sd`, ....
+
+        Raises
+        ------
+        InputError
+            Where there are no attributes of this side.
+
+        Examples
+        --------
+        >>> import bmfjax, pandas as pd
+        >>> rng = np.random.default_rng(0)
+        >>> age = np.repeat([20.0, 50.0], 10)
+        >>> stars = 3 + 0.05 * age[:, None] + 0.1 * rng.normal(size=(20, 6))
+        >>> fit = bmfjax.fit(
+        ...     stars, 1, model="pmf", row_attributes=pd.DataFrame({"age": age}), num_chains=2,
+        ...     num_warmup=100, num_samples=100, progress=False,
+        ... )  # fmt: skip
+        >>> fit.coefficients().index.tolist(), fit.coefficients().columns.tolist()
+        (['age'], ['effect', 'effect_sd', 'factor_1', 'factor_1_sd'])
+        """
+        raise InputError(f"model {self.model!r} takes no attributes of rows and columns")
+
     def given_new(
-        self, new, side: str = "rows", *, sweeps: int | None = None, seed: int = 0
+        self, new, side: str = "rows", *, attributes=None, sweeps: int | None = None, seed: int = 0
     ) -> Fit:
         """The same fit for rows (or columns) that it has not seen, given the other side.
 
@@ -506,7 +550,12 @@ class Fit:
         new : Ratings, RealMatrix, BinaryMatrix or array
             For "rows" with the columns of the fitted data, in the same order; for "columns" with
             its rows.
+            Where the fit has attributes it may be None: new lines without any rating, which are
+            predicted from `attributes` alone.
         side : {"rows", "columns"}
+        attributes : array, scipy.sparse matrix or DataFrame, optional
+            Those of the new lines, where the fit has attributes of this side: read as they were in
+            the fit. Which cells they rated is taken from `new`.
         sweeps : int, optional
             Of the probit models (default 25), whose latent values are drawn in turn with the
             vectors, from where the draw before ended: approximate, and closer the more sweeps. The
@@ -1728,6 +1777,11 @@ class Fit:
             **means,
             **binary,
             **({} if self.anchors is None else {"anchors": self.anchors.values}),
+            **{
+                f"{side}_attributes_{n}": a
+                for side, own in self.attributes.items()
+                for n, a in own.arrays().items()
+            },
         }
 
     def _texts(self) -> dict[str, Any]:
@@ -1778,6 +1832,13 @@ class Fit:
             binary=binary,
             approximation=approximation,
             anchors=anchors,
+            attributes={
+                side: Attributes.of_arrays(
+                    {n: arrays[f"{side}_attributes_{n}"] for n in Attributes._fields}
+                )
+                for side in ("row", "column")
+                if f"{side}_attributes_centre" in arrays
+            },
             **{n: summary[n] for n in ("model", "sampler", "settings", "scalars", "versions")},
         )
 

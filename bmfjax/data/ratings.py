@@ -117,6 +117,29 @@ class Ratings(NamedTable):
         names = {"row_names": row_names, "column_names": column_names}
         return cls(*ids, frame.iloc[:, 2], **names, scale=scale, name=name)
 
+    @classmethod
+    def without_any(cls, shape, *, row_names=None, column_names=None, scale=None):
+        """Make a table in which nothing is rated, of lines that are known by attributes alone.
+
+        Parameters
+        ----------
+        shape : (int, int)
+        row_names, column_names, scale
+            As for the class.
+
+        Examples
+        --------
+        >>> Ratings.without_any((2, 3), row_names=["ann", "bob"])
+        Ratings: 0 of 2 rows x 3 columns (0 %)
+        """
+        found = cls.__new__(cls)
+        found._shape = (int(shape[0]), int(shape[1]))
+        names = (row_names, found.shape[0], "row"), (column_names, found.shape[1], "column")
+        found._name_sides(*(check_names(*side) for side in names), None, None)
+        found._scale = _checked_scale(scale)
+        found._triples = tuple(locked(np.zeros(0, kind)) for kind in (np.int64, np.int64, float))
+        return found
+
     def _check_values(self, rows, columns, values):
         for wrong, what, cure in (
             (np.isnan(values), "missing", "leave out what is not rated"),
@@ -184,7 +207,9 @@ class Ratings(NamedTable):
 
     @property
     def range(self):
-        """Smallest and largest rating, two float."""
+        """Smallest and largest rating, two float; NaN where nothing is rated."""
+        if not self.num_ratings:
+            return math.nan, math.nan
         return float(self.values.min()), float(self.values.max())
 
     def _missing_counts(self, axis):
@@ -229,13 +254,18 @@ class Ratings(NamedTable):
         low, high = self.range
         share = 100 * self.num_ratings / (self.num_rows * self.num_columns)
         scale = "" if self.scale is None else " on a scale from {:g} to {:g}".format(*self.scale)
+        values = f", values from {low:g} to {high:g}" if self.num_ratings else ""
         return (
             f"{self._title()}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
-            f"columns ({share:.3g} %), values from {low:g} to {high:g}{scale}"
+            f"columns ({share:.3g} %){values}{scale}"
         )
 
 
 def _restored(triples, row_names, column_names, shape, scale, row_labels, name):
+    if not len(triples[2]):
+        return Ratings.without_any(
+            shape, row_names=row_names, column_names=column_names, scale=scale
+        )
     return Ratings(
         *triples, row_names=row_names, column_names=column_names, shape=shape, scale=scale,
         row_labels=row_labels, name=name,

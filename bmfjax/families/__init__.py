@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
+from bmfjax.data.attributes import read_attributes
 from bmfjax.families.base import (
     AUTO,
     MAX_RANK,
@@ -53,6 +54,8 @@ def ask(
     sampler_options=None,
     max_rank=None,
     anchors=None,
+    row_attributes=None,
+    column_attributes=None,
     chains=None,
     mesh=None,
 ) -> Request:
@@ -69,6 +72,7 @@ def ask(
         )
     if anchors is not None:
         anchors = _known_factors(family, data, model, anchors)
+    attributes = _known_lines(family, data, model, row_attributes, column_attributes)
     finds_rank = isinstance(rank, str) and rank == AUTO
     if finds_rank and anchors is not None:
         raise InputError(
@@ -86,7 +90,7 @@ def ask(
     return Request(
         family, data, rank, model, sampler, priors, init,
         num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, grows, anchors, own,
-        None if mesh is None else _devices(family, model, sampler, mesh),
+        None if mesh is None else _devices(family, model, sampler, mesh), attributes,
     )  # fmt: skip
 
 
@@ -124,6 +128,22 @@ def _known_factors(family, data, model, given):
     anchors = read_anchors(given, data.column_names)
     family.check_anchors(anchors, model)
     return anchors
+
+
+def _known_lines(family, data, model, of_rows, of_columns) -> dict:
+    """Return the attributes of rows and columns that were given, by side, or refuse them."""
+    given = {
+        "row": (of_rows, data.row_names),
+        "column": (of_columns, data.column_names),
+    }
+    given = {side: both for side, both in given.items() if both[0] is not None}
+    if given and not family.takes_attributes:
+        able = ", ".join(m for m, f in FAMILIES.items() if f.takes_attributes)
+        raise InputError(
+            f"model {model!r} takes no {next(iter(given))}_attributes; leave them out, or choose a "
+            f"model that does: {able}"
+        )
+    return {side: read_attributes(table, side, names) for side, (table, names) in given.items()}
 
 
 def _most_factors(family, data, model, sampler, init, max_rank) -> int:

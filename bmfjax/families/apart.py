@@ -21,6 +21,7 @@ import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.data.anchors import Anchors
+from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.io.files import replacing_all
 from bmfjax.data.io.npz import matrix_fields, read_saved
 from bmfjax.families import FAMILIES
@@ -269,6 +270,10 @@ def _write(top, request: Request, whole: dict) -> None:
     about |= {n: _plain(n, getattr(request, n), arrays) for n in GIVEN}
     if request.anchors is not None:
         about["anchors"] = _plain("anchors", tuple(request.anchors), arrays)
+    about["attributes"] = {
+        side: _plain(f"{side}_attributes", tuple(table), arrays)
+        for side, table in request.attributes.items()
+    }
     with replacing_all([top / n for n in (DATA, ARRAYS, REQUEST)]) as (data, kept, text):
         np.savez_compressed(data, **MARK, **matrix_fields(request.data))
         np.savez_compressed(kept, **MARK, **arrays)
@@ -300,10 +305,16 @@ def _read(top) -> Request:
             arrays = {n: stored[n] for n in stored}
         given = {n: _value(about[n], arrays) for n in GIVEN}
         anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
+        attributes = {
+            side: AttributeTable(*_value(table, arrays))
+            for side, table in about.get("attributes", {}).items()
+        }
         plain, data = {n: about[n] for n in PLAIN}, read_saved(top / DATA)
         if data.fingerprint() != about["identity"]["data"]:
             raise ValueError
-        return Request(FAMILIES[about["model"]], data, **plain, **given, anchors=anchors)
+        return Request(
+            FAMILIES[about["model"]], data, **plain, **given, anchors=anchors, attributes=attributes
+        )
     except InputError:
         raise
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.anchors import Anchors
+from bmfjax.data.attributes import Attributes, AttributeTable
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
@@ -147,6 +148,8 @@ class Request:
     chain_numbers: tuple[int, ...] | None = None
     #: The devices that run all of them together; None: JAX's own one. It changes no draw.
     mesh: Mesh | None = None
+    #: What is known of rows and of columns, by "row" and "column".
+    attributes: Mapping[str, AttributeTable] = field(default_factory=dict)
 
     def __post_init__(self):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
@@ -239,6 +242,9 @@ class Request:
         if self.anchors is not None:
             known = digest({"values": self.anchors.values})
             found["anchors"] = {"names": list(self.anchors.names), "values": known}
+        for side, table in self.attributes.items():
+            read = {"attributes": table.values.shape[1], "values": digest({"": table.values})}
+            found[f"{side}_attributes"] = read
         if self.chain_numbers is not None:
             found["chains"] = list(self.chain_numbers)
         return {"rank": int(self.rank)} | found | {n: getattr(self, n) for n in names} | more
@@ -401,6 +407,9 @@ class Family:
 
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False
+
+    #: Whether attributes of rows and columns may be given.
+    takes_attributes: ClassVar[bool] = False
 
     #: The option that lets chains cross between modes, and a value of it as JSON.
     ladder: ClassVar[tuple[str, str]] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
@@ -717,6 +726,7 @@ def make_fit(
     judge: Callable[[Fit], Mapping],
     binary: Binarized | None = None,
     approximation: Mapping | None = None,
+    attributes: Mapping[str, Attributes] | None = None,
 ) -> Fit:
     """Return the fit of draws whose factors are in their final order.
 
@@ -746,6 +756,7 @@ def make_fit(
         versions=versions_in_use(),
         approximation=approximation or {},
         anchors=request.anchors,
+        attributes=attributes or {},
     )
     scalars |= data_figures(fit) | dict(judge(fit))
     if request.finds_rank:

@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import lax, random
 from scipy.special import ndtr
 
@@ -30,6 +31,13 @@ from bmfjax.data import (
     load_ratings,
 )
 from bmfjax.data.anchors import Anchors, check_weights
+from bmfjax.data.attributes import (
+    Attributes,
+    rated_attributes,
+    read_new,
+    standardised,
+)
+from bmfjax.data.names import names_of_index
 from bmfjax.diagnostics import agreement
 from bmfjax.families import relevance
 from bmfjax.families.base import (
@@ -56,11 +64,13 @@ from bmfjax.families.base import (
 from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.ratings import pmf_density
 from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
-from bmfjax.kernels.ratings.density import FACTORS, PMFDensity, check_density
+from bmfjax.kernels.ratings.attributes import Attributes as Groups
+from bmfjax.kernels.ratings.attributes import decomposed, plain
+from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, check_density
 from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
-from bmfjax.models.pmf import LEVEL_SCALES
+from bmfjax.models.pmf import DEFAULT_RIDGE, LEVEL_SCALES
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.posterior.recommending import recommended
@@ -99,6 +109,8 @@ RELEVANCE, SMALL = 0.5, 0.001
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
+#: Of the prior `rated` the sides whose lines know which of their cells are rated.
+RATED = {"rows": ("row",), "columns": ("column",), "both": ("row", "column")}
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
@@ -115,6 +127,7 @@ def _page(*sections, fit, of_link=(), words_of_link=()) -> Page:
     return Page(
         facts=(
             *SAMPLING,
+            facts.attributes,
             number_of_factors,
             functools.partial(facts.mixing, of="fits"),
             facts.found,
@@ -192,6 +205,12 @@ class RatingsFit(NumbersFit):
         "basis_mean": ["factor"],
         "usage_precision": ["factor", "other_factor"],
         "basis_precision": ["factor", "other_factor"],
+        "usage_coefficients": ["row_attribute", "factor"],
+        "basis_coefficients": ["column_attribute", "factor"],
+        "row_coefficients": ["row_attribute"],
+        "column_coefficients": ["column_attribute"],
+        **{f"{n}_ridge": ["row_attribute_group"] for n in ("usage", "row")},
+        **{f"{n}_ridge": ["column_attribute_group"] for n in ("basis", "column")},
     }
     what = "ratings"
     counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
@@ -218,6 +237,31 @@ class RatingsFit(NumbersFit):
         usage, basis = super().product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
+    def coefficients(self, side="rows"):
+        own = self.attributes.get(_checked_side(side))
+        if own is None:
+            raise InputError(
+                f"the fit has no attributes of {side}; fit with {SIDES[side]}_attributes, or the "
+                "prior 'rated'"
+            )
+        found = {}
+        for name, draws in self._coefficients_of(SIDES[side]).items():
+            found[name], found[f"{name}_sd"] = draws.mean((0, 1)), draws.std((0, 1), ddof=1)
+        return pd.DataFrame(found, index=pd.Index(own.names, name="attribute"))
+
+    def _coefficients_of(self, side) -> dict[str, np.ndarray]:
+        """Return draws (chain, draw, attribute) of what attributes add, by where they do."""
+        draws = {n: np.asarray(d, float) for n, d in self.other_draws.items()}
+        effect, factors = COEFFICIENTS[f"{side}_effect"], COEFFICIENTS[FACTORS[side]]
+        found = {"effect": draws[effect]} if effect in draws else {}
+        return found | {f"factor_{k + 1}": draws[factors][..., k] for k in range(self.rank)}
+
+    def _arviz_groups(self):
+        found = super()._arviz_groups()
+        for side, own in self.attributes.items():
+            found["coords"][f"{side}_attribute"] = list(own.names)
+        return found
+
     def _predict(self, i, j, kind, level):
         every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
         found = self.tell_cells(*every, (kind,), level, False)[kind]
@@ -236,22 +280,25 @@ class RatingsFit(NumbersFit):
         new = _matrix(new, self, "rows")
         check_columns(self.data, new)
         sweeps = 1 if self.link == "identity" else SWEEPS
-        drawn = _draws_of_new(self, new, "row", sweeps, seed)
+        known = _known_of_new(self, new, "row", None)
+        drawn = _draws_of_new(self, new, "row", sweeps, seed, known)
         usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
         return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
 
-    def given_new(self, new, side="rows", *, sweeps=None, seed=0) -> RatingsFit:
-        if side not in SIDES:
-            raise InputError(f"side is {side!r}; choose 'rows' or 'columns'")
+    def given_new(self, new, side="rows", *, attributes=None, sweeps=None, seed=0) -> RatingsFit:
+        _checked_side(side)
         if self.link == "identity":
             if sweeps is not None:
                 raise InputError(f"sweeps is {sweeps}; model 'pmf' draws at once, leave it out")
             sweeps = 1
         sweeps = checks.whole("sweeps", SWEEPS if sweeps is None else sweeps)
+        if new is None:
+            new = _nothing_rated(self, side, attributes)
         new = _matrix(new, self, side)
         _check_other_side(self.data, new, side)
         _check_scale(self.settings["scale"], new)
-        drawn = _draws_of_new(self, new, SIDES[side], sweeps, seed)
+        known = _known_of_new(self, new, SIDES[side], attributes)
+        drawn = _draws_of_new(self, new, SIDES[side], sweeps, seed, known)
         usage, basis = drawn.pop("usage", self.usage_draws), drawn.pop("basis", self.basis_draws)
         found = dataclasses.replace(
             self,
@@ -344,6 +391,13 @@ def _level(name, value):
     return [mean, sd]
 
 
+def _rated(name, value):
+    """Check the sides whose lines know which of their cells are rated."""
+    if not isinstance(value, str) or value not in RATED:
+        raise InputError(f"prior {name!r} is {value!r}; choose from {', '.join(RATED)}")
+    return value
+
+
 def _both(value) -> dict:
     """Turn --effects into a prior."""
     if value not in ("both", "none"):
@@ -401,6 +455,18 @@ class Factorisation(Family):
             None,
             _level,
         ),
+        "rated": Prior(
+            'whether the factors and effects of "rows", "columns" or "both" depend on which of '
+            "their cells are rated, beside their attributes; default none",
+            None,
+            _rated,
+        ),
+        "ridge": Prior(
+            "with attributes: shape and rate of the prior of the precision of their coefficients, "
+            "relative to that of what they leave unexplained",
+            DEFAULT_RIDGE,
+            gamma_pair,
+        ),
     }
     flags = (
         Flag(
@@ -411,10 +477,14 @@ class Factorisation(Family):
             "--effects", "rows and columns have biases of their own (both where not given)",
             priors=_both, parse={"choices": ["rows", "columns", "both", "none"]},
         ),
+        Flag(
+            "--rated", "factors of these depend on which of their cells are rated",
+            priors=lambda value: {"rated": value}, parse={"choices": list(RATED)},
+        ),
     )  # fmt: skip
 
     finds_rank = on_mesh = ("gibbs",)
-    takes_anchors = True
+    takes_anchors = takes_attributes = True
 
     def check_anchors(self, anchors, model):
         check_weights(anchors, model, signed=True)
@@ -444,9 +514,11 @@ class Factorisation(Family):
             raise InputError(f"model {request.model!r} finds its start itself; leave init out")
         rows, columns, values, stars = observed(data, link)
         priors = resolve_priors(request, link, values)
-        density = density_of(int(request.rank), link, priors, stars)
+        sides = attributes_of(request, priors, rows, columns)
+        density = density_of(int(request.rank), link, priors, stars, tuple(sides))
         check_density(density)
-        bytes_a_draw = 4 * request.num_chains * density.width * sum(data.shape)
+        lines = sum(data.shape) + sum(len(own.unit) for own in sides.values())
+        bytes_a_draw = 4 * request.num_chains * density.width * lines
         every, most_kept = thinning(bytes_a_draw, request.most_samples)
         learned = ("precision",) if density.learns_precision else ()
         algorithm = request.made_by.make(density)
@@ -454,6 +526,8 @@ class Factorisation(Family):
             algorithm = relevance.counted(algorithm, data, _noise_sd(density))
         scale = getattr(data, "scale", None)
         entries = _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors)
+        groups = {f"{side}_attributes": own.groups for side, own in sides.items()}
+        entries = entries._replace(**groups)
         if request.mesh is not None:
             entries = place_whole(entries._replace(along=Along(ROWS)), request.mesh)
         return Chains(
@@ -471,6 +545,7 @@ class Factorisation(Family):
             num_warmup=warmup,
             num_samples=request.most_samples,
             looks=request.looks,
+            arguments={"sides": sides},
         )
 
     def figures(self, request, chains, entries, drawn, trace):
@@ -485,6 +560,8 @@ class Factorisation(Family):
     def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
         trace = run.trace()
         held, drawn, number = request.num_anchors, run.draws(), None
+        sides = chains.arguments["sides"]
+        drawn = _in_given_units(drawn, sides)
         if request.finds_rank:
             drawn, number = _with_matrices(drawn), _number_kept(request, run, trace)
         drawn = principal_draws(drawn, most_probable(run, trace), held, number)
@@ -496,6 +573,7 @@ class Factorisation(Family):
             draws=drawn,
             trace=trace,
             agreement=agreeing,
+            attributes={side: own.read for side, own in sides.items()},
             judge=lambda fit: verdict.of_ratings(
                 fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
                 drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
@@ -503,7 +581,7 @@ class Factorisation(Family):
         )  # fmt: skip
 
 
-def density_of(rank, link, priors, stars) -> PMFDensity:
+def density_of(rank, link, priors, stars, attributes=()) -> PMFDensity:
     """Return the density of `bmfjax.models.pmf` with these priors."""
     fixed, (mean, sd) = priors.get("precision"), priors["level"]
     return pmf_density(
@@ -516,6 +594,8 @@ def density_of(rank, link, priors, stars) -> PMFDensity:
         **{n: priors[n] for n in (*WISHART, "relevance") if n in priors},
         level_mean=mean,
         level_scale=sd,
+        attributes=attributes,
+        ridge=priors.get("ridge"),
     )
 
 
@@ -531,6 +611,11 @@ def resolve_priors(request: Request, link: str, values) -> dict:
                 f"prior {name!r} has no say where {instead!r} is {found[instead]}; leave one of "
                 "them out"
             )
+    if "ridge" in given and found["rated"] is None and not request.attributes:
+        raise InputError(
+            "prior 'ridge' is of attributes, and there are none; give row_attributes, "
+            "column_attributes or the prior 'rated', or leave it out"
+        )
     if request.finds_rank:
         of_all = "is of one precision matrix of all factors, under which none vanishes"
         relevance.refuse_priors(request, dict.fromkeys(WISHART, of_all))
@@ -544,6 +629,57 @@ def resolve_priors(request: Request, link: str, values) -> dict:
     if found["level"] is None:
         mean = float(np.mean(values)) if link == "identity" else 0.0
         found["level"] = [mean, LEVEL_SCALES[link]]
+    return found
+
+
+# ---- attributes of rows and columns ----------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """The attributes of a side: as they are read, as the sampler takes them, and on which scale."""
+
+    read: Attributes
+    groups: Groups
+    unit: np.ndarray  # (attributes,): what the sampler takes for one
+
+
+def attributes_of(request: Request, priors: dict, rows, columns) -> dict[str, Side]:
+    """Return the sides that have attributes: those that were given, and which cells are rated."""
+    rated = RATED.get(priors["rated"], ())
+    sides = [side for side in FACTORS if side in request.attributes or side in rated]
+    for asked, what in ((request.finds_rank, "rank='auto'"), (request.mesh is not None, "a mesh")):
+        if sides and asked:
+            raise InputError(
+                f"attributes of {sides[0]}s do not go with {what}; leave one of them out"
+            )
+    return {side: _side(request, side, side in rated, rows, columns) for side in sides}
+
+
+def _side(request: Request, side: str, is_rated: bool, rows, columns) -> Side:
+    table, data = request.attributes.get(side), request.data
+    parts = [] if table is None else [standardised(table.values)]
+    others = data.column_names if side == "row" else data.row_names
+    if is_rated:
+        if not data.num_missing:
+            raise InputError(
+                f"prior 'rated' is {request.priors['rated']!r}, and every cell of the data is "
+                "observed, so that this tells nothing; leave it out"
+            )
+        parts.append(standardised(rated_attributes(rows, columns, data.shape, side), alike=True))
+    values, centre, unit = zip(*parts, strict=True)
+    fields = () if table is None else table.fields
+    read = Attributes(fields, tuple(others) if is_rated else (), np.concatenate(centre))
+    return Side(read, tuple(map(decomposed, values)), np.concatenate(unit))
+
+
+def _in_given_units(drawn, sides: dict[str, Side]) -> dict:
+    """Return draws whose coefficients are those of attributes as they were given."""
+    found = dict(drawn)
+    for side, own in sides.items():
+        for name in (FACTORS[side], f"{side}_effect"):
+            if (site := COEFFICIENTS[name]) in found:
+                unit = own.unit.reshape(-1, *[1] * (found[site].ndim - 3))
+                found[site] = (found[site] / unit).astype(found[site].dtype)
     return found
 
 
@@ -643,6 +779,60 @@ def _blocks_of(data, link, stars) -> EntryBlocks:
     return entry_blocks(rows, columns, values, data.shape)
 
 
+def _checked_side(side) -> str:
+    if side not in SIDES:
+        raise InputError(f"side is {side!r}; choose 'rows' or 'columns'")
+    return SIDES[side]
+
+
+def _nothing_rated(fit, side, given):
+    """Return new lines of which only attributes are known, with their names if these have any."""
+    own = fit.attributes.get(SIDES[side])
+    if own is None or not own.fields or given is None:
+        raise InputError(
+            f"new is None, and there is nothing to predict new {side} from; give their ratings, "
+            f"or attributes= where the fit has {SIDES[side]}_attributes"
+        )
+    number = len(read_new(given, SIDES[side], own.fields, None, None))
+    names = names_of_index(given.index) if isinstance(given, pd.DataFrame) else None
+    data = fit.data
+    if side == "rows":
+        others = data.column_names if data.has_column_names else None
+        shape, sides = (number, data.num_columns), (names, others)
+    else:
+        others = data.row_names if data.has_row_names else None
+        shape, sides = (data.num_rows, number), (others, names)
+    return Ratings.without_any(shape, row_names=sides[0], column_names=sides[1])
+
+
+def _known_of_new(fit, new, side, given):
+    """Return the attributes of new lines less the centre, (lines, attributes), or None."""
+    own = fit.attributes.get(side)
+    if own is None or not own.fields:
+        if given is not None:
+            raise InputError(
+                f"attributes of new {side}s were given, and the fit has none; leave them out, or "
+                f"fit with {side}_attributes"
+            )
+        if own is None:
+            return None
+    elif given is None:
+        raise InputError(
+            f"the fit has {side}_attributes, and those of the new {side}s are needed; give "
+            "fit.given_new(..., attributes=...)"
+        )
+    size, names = (
+        (new.num_rows, new.row_names if new.has_row_names else None)
+        if side == "row"
+        else (new.num_columns, new.column_names if new.has_column_names else None)
+    )
+    parts = [read_new(given, side, own.fields, size, names)] if own.fields else []
+    if own.rated:
+        rows, columns, *_ = observed(new, "identity")
+        parts.append(rated_attributes(rows, columns, new.shape, side))
+    return np.concatenate(parts, axis=1) - own.centre
+
+
 def _matrix(new, fit, side):
     """An array has the names of the fit's lines on the side that stays."""
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
@@ -662,7 +852,7 @@ def _anchors_of_new(anchors, new, side):
 
 
 def _check_scale(scale, new):
-    if scale is None:
+    if scale is None or new.num_missing == new.num_rows * new.num_columns:
         return
     low, high = new.range
     if low < scale[0] or high > scale[1]:
@@ -688,13 +878,38 @@ def _check_other_side(fitted, new, side):
         )
 
 
-def _draws_of_new(fit, new, side, sweeps, seed) -> dict:
-    """Draws of the new lines' factors and effects, (chain, draw, ...)."""
+def _draws_from_prior(fit, side, size, seed, known) -> dict:
+    """Draws of lines of which no cell is rated, as `_draws_of_new`."""
+    rng, own, effect = np.random.default_rng(seed), FACTORS[side], f"{side}_effect"
+    draws = {n: np.asarray(d, float) for n, d in fit.other_draws.items()}
+    mean, precision = draws[f"{own}_mean"], draws[f"{own}_precision"]
+    root = np.linalg.cholesky(precision).swapaxes(-1, -2)
+    noise = rng.standard_normal((*mean.shape, size))
+    found = {own: mean[..., None, :] + np.linalg.solve(root, noise).swapaxes(-1, -2)}
+    if effect in draws:
+        sd = draws[f"{side}_precision"][..., None] ** -0.5
+        found[effect] = sd * rng.standard_normal((*sd.shape[:2], size))
+    for name in found if known is not None else ():
+        explained = np.einsum("lf,cdf...->cdl...", known, draws[COEFFICIENTS[name]])
+        found[name] = found[name] + explained
+    return {n: d.astype(np.float32) for n, d in found.items()}
+
+
+def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
+    """Draws of the new lines' factors and effects, (chain, draw, ...).
+
+    `attributes` are those of the lines, (lines, attributes), None without.
+    """
     settings, link = fit.settings, fit.link
     priors = {n: v for n, v in settings["priors"].items() if n != "relevance"}  # matrices, now
-    density = density_of(fit.rank, link, priors, settings["stars"])
-    data, own = _blocks_of(new, link, settings["stars"]), FACTORS[side]
     size = new.num_rows if side == "row" else new.num_columns
+    if new.num_missing == new.num_rows * new.num_columns:
+        return _draws_from_prior(fit, side, size, seed, attributes)
+    sides = () if attributes is None else (side,)
+    density = density_of(fit.rank, link, priors, settings["stars"], sides)
+    data, own = _blocks_of(new, link, settings["stars"]), FACTORS[side]
+    if sides:
+        data = data._replace(**{f"{side}_attributes": (plain(attributes),)})
     known = {n: v for n, v in fit.draws().items() if n not in (own, f"{side}_effect")}
     start = {own: jnp.zeros((size, fit.rank))}
     if density.effects:

@@ -19,6 +19,8 @@ from bmfjax.models.relaxed import gamma_parameters, resolve_precision
 
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
+#: Shape and rate of the prior of the coefficients' relative precisions.
+DEFAULT_RIDGE = (0.5, 0.01)
 
 
 def pmf(
@@ -37,6 +39,9 @@ def pmf(
     relevance=None,
     level_mean=0.0,
     level_scale=None,
+    row_attributes=None,
+    column_attributes=None,
+    ridge=None,
     shape=None,
 ):
     r"""Real factors with a mean and a precision matrix of their own, which are learned.
@@ -60,6 +65,15 @@ def pmf(
     own, :math:`u_{ik} \sim N(0, \alpha_k^{-1})`, :math:`\alpha_k \sim \mathrm{Gamma}(a, b)`, which
     is high where the data do not need the factor (automatic relevance determination; Bishop 1999,
     "Variational principal components", ICANN).
+
+    With `row_attributes` the prior means of the rows' factors and effects depend on what is known
+    of a row, :math:`u_i \sim N(\mu_U + B^\top x_i, \Lambda_U^{-1})` and
+    :math:`a_i \sim N(\beta^\top x_i, \tau_a^{-1})`, with coefficients
+    :math:`b_f \sim N(0, (\lambda\Lambda_U)^{-1})` and
+    :math:`\beta_f \sim N(0, (\lambda'\tau_a)^{-1})`, and :math:`\lambda, \lambda'` from Gamma
+    priors, for each group of attributes its own (Simm et al. 2017, "Macau: scalable Bayesian
+    factorization with high-dimensional side information using MCMC", IEEE MLSP, which has no
+    effects); of columns alike.
 
     For NUTS at small size, simulation and densities; `bmfjax.kernels.ratings.gibbs` samples it at
     any size.
@@ -90,6 +104,13 @@ def pmf(
         Mean and standard deviation of the normal prior of the intercept, or of every cut point
         before they are put in order. Default: 0, and 10 for "identity", 1 for "probit" and 2 for
         "ordered" (`LEVEL_SCALES`).
+    row_attributes, column_attributes : (lines, attributes) array or list of these, optional
+        What is known of rows and of columns; a list holds groups. They are taken as they are:
+        the default of `ridge` suits columns of mean zero, and lines with a squared norm of about
+        one.
+    ridge : numpyro.distributions.Gamma, optional
+        Prior of the precision of the coefficients relative to that of factors or effects. Default:
+        Gamma(0.5, 0.01).
     shape : (int, int), optional
         Rows and columns where `data` is None.
 
@@ -99,7 +120,8 @@ def pmf(
         For a rank below 1, an unknown link, neither data nor shape, values that the link does not
         have (where the data are traced, as by ``jit_model_args=True``, they are not looked at), or
         "ordered" with neither `categories` nor data that can be counted; for `relevance` beside
-        `strength`, `degrees` or `scale`, or where it is no Gamma distribution.
+        `strength`, `degrees` or `scale` or of attributes, or where it is no Gamma distribution;
+        for attributes of another number of lines.
 
     Notes
     -----
@@ -107,7 +129,9 @@ def pmf(
     `basis` (columns, rank), with `relevance` without means and with `usage_precision` (rank,);
     `row_effect` (rows,), `row_precision` (), `column_effect` (columns,), `column_precision` () with
     effects; `intercept` () or `cutpoints` (categories - 1,); `precision` () where it is learned;
-    `data` (rows, columns). Plates: `rows`, `columns`.
+    with `row_attributes` `usage_coefficients` (attributes, rank), `usage_ridge` (groups,),
+    `row_coefficients` (attributes,) and `row_ridge` (groups,), and with `column_attributes` the
+    same of `basis` and `column`; `data` (rows, columns). Plates: `rows`, `columns`.
 
     Examples
     --------
@@ -125,6 +149,8 @@ def pmf(
     categories = resolve_categories(_concrete(data, observed), link, categories)
     values, seen = split_missing(data, observed)
     wishart = resolve_wishart(strength, degrees, scale, relevance)
+    of_rows = resolve_attributes("row", row_attributes, rows, relevance)
+    of_columns = resolve_attributes("column", column_attributes, columns, relevance)
     level_scale = resolve_level_scale(level_scale, link)
     level = dist.Normal(level_mean, level_scale)
     if link == "ordered":
@@ -132,13 +158,14 @@ def pmf(
         intercept = 0.0
     else:
         intercept = numpyro.sample("intercept", level)
-    usage = _factors("usage", "rows", rows, rank, wishart, relevance)
-    basis = _factors("basis", "columns", columns, rank, wishart, relevance)
+    ridge = dist.Gamma(*gamma_parameters(DEFAULT_RIDGE if ridge is None else ridge, "ridge"))
+    usage = _factors("usage", "rows", rows, rank, wishart, relevance, of_rows, ridge)
+    basis = _factors("basis", "columns", columns, rank, wishart, relevance, of_columns, ridge)
     row_effect = column_effect = None
     if effects:
         prior = dist.Gamma(1.0, 1.0) if effect_precision is None else effect_precision
-        row_effect = _effects("row", rows, prior)
-        column_effect = _effects("column", columns, prior)
+        row_effect = _effects("row", rows, prior, of_rows, ridge)
+        column_effect = _effects("column", columns, prior, of_columns, ridge)
     tau = resolve_precision(precision) if link == "identity" else 1.0
     if isinstance(tau, dist.Distribution):
         tau = numpyro.sample("precision", tau)
@@ -236,7 +263,39 @@ def resolve_wishart(strength, degrees, scale, relevance=None):
     )
 
 
-def _factors(name, plate, size, rank, wishart, relevance):
+def resolve_attributes(side, given, size, relevance=None) -> list[np.ndarray]:
+    """Return the groups of attributes of a side, each (size, attributes).
+
+    Raises
+    ------
+    InputError
+        For attributes of another number of lines, or beside `relevance`.
+    """
+    if given is None:
+        return []
+    if relevance is not None:
+        raise InputError(
+            f"{side}_attributes go with means of factors, and relevance has none; leave one of "
+            "them out"
+        )
+    groups = [np.asarray(g) for g in (given if isinstance(given, list | tuple) else [given])]
+    for group in groups:
+        if group.ndim != 2 or group.shape[0] != size or not group.shape[1]:
+            raise InputError(
+                f"{side}_attributes has shape {group.shape}, and there are {size} {side}s; give "
+                f"one line of numbers for each {side}"
+            )
+    return groups
+
+
+def _coefficients(name, attributes, ridge):
+    """Sample relative precisions; return that of every attribute, and all attributes."""
+    weight = numpyro.sample(f"{name}_ridge", ridge.expand([len(attributes)]).to_event(1))
+    group = np.repeat(np.arange(len(attributes)), [x.shape[1] for x in attributes])
+    return weight[group], np.concatenate(attributes, axis=1)
+
+
+def _factors(name, plate, size, rank, wishart, relevance, attributes, ridge):
     if relevance is not None:
         own = dist.Gamma(*gamma_parameters(relevance, "relevance"))
         precision = numpyro.sample(f"{name}_precision", own.expand([rank]).to_event(1))
@@ -249,12 +308,21 @@ def _factors(name, plate, size, rank, wishart, relevance):
         f"{name}_mean",
         dist.MultivariateNormal(jnp.zeros(rank), precision_matrix=strength * precision),
     )
+    if attributes:
+        weight, x = _coefficients(name, attributes, ridge)
+        own = weight[:, None, None] * precision
+        prior = dist.MultivariateNormal(jnp.zeros(rank), precision_matrix=own).to_event(1)
+        mean = mean + x @ numpyro.sample(f"{name}_coefficients", prior)
     rows = dist.MultivariateNormal(mean, precision_matrix=precision).expand([size]).to_event(1)
     return numpyro.sample(name, rows, infer={"event_dims": [plate, "factor"]})
 
 
-def _effects(side, size, prior):
-    precision = numpyro.sample(f"{side}_precision", prior)
+def _effects(side, size, prior, attributes, ridge):
+    precision, mean = numpyro.sample(f"{side}_precision", prior), 0.0
+    if attributes:
+        weight, x = _coefficients(side, attributes, ridge)
+        own = dist.Normal(0.0, (weight * precision) ** -0.5).to_event(1)
+        mean = x @ numpyro.sample(f"{side}_coefficients", own)
     return numpyro.sample(
-        f"{side}_effect", dist.Normal(0.0, precision**-0.5).expand([size]).to_event(1)
+        f"{side}_effect", dist.Normal(mean, precision**-0.5).expand([size]).to_event(1)
     )

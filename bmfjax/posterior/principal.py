@@ -27,9 +27,9 @@ def principal_draws(
 ) -> dict[str, np.ndarray]:
     """Return kept draws (chain, draw, ...) in this form, with order and signs of draw `pivot`.
 
-    Factors, and their `_mean` and `_precision`, are turned; other sites stay. The first `held`
-    columns of the basis are known and stay. A `number` of factors leaves out all but so many of the
-    largest of every draw, where none is known.
+    Factors, and their `_mean`, `_precision` and `_coefficients`, are turned; other sites stay. The
+    first `held` columns of the basis are known and stay. A `number` of factors leaves out all but
+    so many of the largest of every draw, where none is known.
     """
     chains, kept = drawn["usage"].shape[:2]
     flat = {
@@ -54,6 +54,10 @@ def principal_draws(
             f"{name}_mean": np.einsum("di,dik->dk", mean, move),
             f"{name}_precision": _turned(precision, move),
         }
+        if f"{name}_coefficients" in drawn:
+            own = np.asarray(drawn[f"{name}_coefficients"], float)
+            own = own.reshape(chains * kept, *own.shape[2:])
+            values[f"{name}_coefficients"] = own @ move
         for site, value in values.items():
             found[site] = value.reshape(chains, kept, *value.shape[1:]).astype(drawn[site].dtype)
     return found

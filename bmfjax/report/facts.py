@@ -24,7 +24,7 @@ def data(fit) -> Iterator[Fact]:
     if isinstance(data, BinaryMatrix):
         share = f"{data.num_ones:,} ({data.density:.1%})"
         yield Fact("Ones", share, "share of the observed entries")
-    else:
+    elif missing < 1:
         low, high = data.range
         yield Fact("Values", f"{low:g} to {high:g}", "smallest and largest observed")
     yield Fact("Missing", f"{data.num_missing:,} ({missing:.1%})", "not observed")
@@ -45,6 +45,15 @@ def known(fit) -> Iterator[Fact]:
     if fit.anchors is not None:
         note = "their part of the basis was given and stays; who uses them was learned"
         yield Fact("Known factors", ", ".join(fit.anchors.names), note)
+
+
+def attributes(fit) -> Iterator[Fact]:
+    """Which attributes of rows and columns the prior means depend on."""
+    for side, own in fit.attributes.items():
+        given, rated = len(own.names) - len(own.rated), len(own.rated)
+        what = [f"{given:,} of {side}s"] * bool(given) + ["which cells were rated"] * bool(rated)
+        note = f"in the prior means of the {side}s' factors and effects, by learned coefficients"
+        yield Fact(f"Attributes of {side}s", ", ".join(what), note)
 
 
 # ---- the run -------------------------------------------------------------------------------

@@ -182,6 +182,9 @@ def _read_ratings(arrays):
     shape, values = _shape(arrays), arrays["values"]
     check_ratings(shape, values.size)
     triples = arrays["rows"], arrays["columns"], values
+    if not values.size:
+        names = {n: v for n, v in _sides(arrays, None).items() if n.endswith("_names")}
+        return Ratings.without_any(shape, scale=arrays.get("scale"), **names)
     return Ratings(*triples, shape=shape, scale=arrays.get("scale"), **_sides(arrays, None))
 
 

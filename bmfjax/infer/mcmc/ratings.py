@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
-from bmfjax.kernels.ratings.density import PMFDensity
+from bmfjax.kernels.ratings.attributes import decomposed
+from bmfjax.kernels.ratings.density import FACTORS, PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.models.pmf import (
+    DEFAULT_RIDGE,
     pmf,
+    resolve_attributes,
     resolve_categories,
     resolve_level_scale,
     resolve_wishart,
@@ -49,7 +52,8 @@ class PMFGibbs(AlgorithmKernel):
     (10, 20, 2)
     """
 
-    _sites, _statistics = (*PMFDensity(1).sites, "cutpoints"), ("residual",)
+    _sites = (*PMFDensity(1, attributes=tuple(FACTORS)).sites, "cutpoints")
+    _statistics = ("residual",)
     _samples, _instead = "bmfjax.models.pmf", "NumPyro's NUTS"
 
     def __init__(self, model: Callable):
@@ -65,9 +69,16 @@ class PMFGibbs(AlgorithmKernel):
         rows, columns = np.nonzero(seen)
         categories = resolve_categories(values[seen], arguments["link"], arguments["categories"])
         own = {n: v for n, v in arguments.items() if n not in ("data", "observed", "shape")}
-        density = pmf_density(**own | {"categories": categories})
+        sides = {
+            side: resolve_attributes(side, own.pop(f"{side}_attributes"), size, own["relevance"])
+            for side, size in zip(FACTORS, values.shape, strict=True)
+        }
+        known = tuple(side for side, groups in sides.items() if groups)
+        density = pmf_density(**own | {"categories": categories}, attributes=known)
         held = 2.0 * values[seen] - 1.0 if density.link == "probit" else values[seen]
-        return BoundAlgorithm(pmf_gibbs(density), entry_blocks(rows, columns, held, values.shape))
+        blocks = entry_blocks(rows, columns, held, values.shape)
+        groups = {f"{side}_attributes": tuple(map(decomposed, sides[side])) for side in known}
+        return BoundAlgorithm(pmf_gibbs(density), blocks._replace(**groups))
 
 
 def pmf_density(
@@ -84,10 +95,13 @@ def pmf_density(
     relevance=None,
     level_mean=0.0,
     level_scale=None,
+    attributes=(),
+    ridge=None,
 ) -> PMFDensity:
     """Return the density of `pmf` called with these arguments.
 
-    Gamma priors may also be given as (shape, rate); `categories` must be known.
+    Gamma priors may also be given as (shape, rate); `categories` must be known. `attributes` are
+    the sides that have any.
     """
     fixed, gamma = None, (1.0, 1.0)
     if link == "identity":
@@ -107,4 +121,6 @@ def pmf_density(
         factors=resolve_wishart(strength, degrees, scale, relevance),
         relevance=None if relevance is None else gamma_parameters(relevance, "relevance"),
         level=(level_mean, resolve_level_scale(level_scale, link)),
+        attributes=attributes,
+        ridge=gamma_parameters(DEFAULT_RIDGE if ridge is None else ridge, "ridge"),
     )

@@ -40,11 +40,13 @@ from jax import lax, random
 
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.ratings.density import (
+    COEFFICIENTS,
     FACTORS,
     OTHER,
     PMFDensity,
     are_apart,
     bounds,
+    explained_by_attributes,
     log_interval,
     noise_precision,
 )
@@ -113,6 +115,7 @@ def scaled_position(position, scale) -> dict:
     powers = {"usage": 1, "usage_mean": 1, "usage_precision": -2}
     for side in FACTORS:
         powers |= {f"{side}_effect": 1, f"{side}_precision": -2}
+    powers |= {site: powers[name] for name, site in COEFFICIENTS.items() if name in powers}
     return position | {n: position[n] * scale**p for n, p in powers.items() if n in position}
 
 
@@ -265,11 +268,11 @@ def draw_levels(key, position, fit, data, density: PMFDensity, inverse_temperatu
         position, fit = position | {"intercept": new}, fit + (new - old)
     if density.effects:
         for side, k, k_mean in zip(FACTORS, keys[:2], keys[2:], strict=True):
-            position, moved = _translate(k, side, position, density)
+            position, moved = _translate(k, side, position, density, data)
             # Cut points move along with the fits, an intercept against the effects.
             fit = fit + moved
             if density.rank:
-                position = _translate_mean(k_mean, side, position, density, data.num_known(side))
+                position = _translate_mean(k_mean, side, position, density, data)
     return position, fit, accepted
 
 
@@ -285,7 +288,7 @@ def _draw_threshold(key, position, fit, value, seen, density):
     return others | {"intercept": level}, fit + level, accepted
 
 
-def _translate(key, side, position, density):
+def _translate(key, side, position, density, data):
     """Move the level by t and a side's effects so that no probability changes.
 
     The density is normal along t. Returns the position, and by how much all fits moved.
@@ -294,7 +297,8 @@ def _translate(key, side, position, density):
     site, sign = ("cutpoints", 1.0) if density.link == "ordered" else ("intercept", -1.0)
     level, effect, effect_precision = position[site], position[name], position[f"{side}_precision"]
     precision = level.size / sd**2 + effect.shape[0] * effect_precision
-    linear = -jnp.sum(level - mean) / sd**2 - sign * effect_precision * jnp.sum(effect)
+    apart = effect - explained_by_attributes(name, side, position, density, data)
+    linear = -jnp.sum(level - mean) / sd**2 - sign * effect_precision * jnp.sum(apart)
     t = linear / precision + random.normal(key, (), effect.dtype) / jnp.sqrt(precision)
     if density.link != "ordered":
         return position | {site: level + t, name: effect - t}, 0.0
@@ -302,13 +306,14 @@ def _translate(key, side, position, density):
     return position | {site: level + t, name: effect + t}, t
 
 
-def _translate_mean(key, side, position, density, held=0):
+def _translate_mean(key, side, position, density, data):
     r"""Move a side's factors and their mean by d, and the other side's effects so that no fit does.
 
     :math:`(u_i + d)^\top v_j + (b_j - d^\top v_j)`: the density is normal along d, and without this
-    move a mean times a mean is told from effects by slow steps alone. The first `held` coordinates
-    of the factors are known, and d is zero there.
+    move a mean times a mean is told from effects by slow steps alone. The first coordinates
+    of the factors may be known, and d is zero there.
     """
+    held = data.num_known(side)
     if held == density.rank:
         return position
     mine, other = FACTORS[side], OTHER[side]
@@ -322,8 +327,9 @@ def _translate_mean(key, side, position, density, held=0):
         means = {f"{mine}_mean": position[f"{mine}_mean"]}
         stiffness = density.factors.strength * precision
         pull = stiffness @ means[f"{mine}_mean"]
+    apart = effect - explained_by_attributes(f"{other}_effect", other, position, density, data)
     system = stiffness + weight * theirs.T @ theirs
-    linear = weight * theirs.T @ effect - pull
+    linear = weight * theirs.T @ apart - pull
     solved = cholesky(jnp.c_[system, linear][held:, held:, None], panel=density.rank - held)
     noise = random.normal(key, (density.rank - held, 1), factors.dtype)
     d = jnp.pad(back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0], (held, 0))

@@ -30,11 +30,23 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics import normal_wishart
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
+from bmfjax.kernels.ratings.attributes import explained
+from bmfjax.kernels.ratings.attributes import log_prob as log_prob_of_coefficients
 
 LINKS = ("identity", "probit", "ordered")
 #: Sides of the matrix, the factor matrices that belong to them, and of each side the other one.
 FACTORS = {"row": "usage", "column": "basis"}
 OTHER = {"row": "column", "column": "row"}
+#: Of the sites of vectors those of the coefficients of attributes, of their prior precisions
+#: relative to those of the vectors, and of the precisions of these.
+COEFFICIENTS = {
+    "usage": "usage_coefficients", "row_effect": "row_coefficients",
+    "basis": "basis_coefficients", "column_effect": "column_coefficients",
+}  # fmt: skip
+RIDGES, PRECISIONS = (
+    {name: site.replace("coefficients", what) for name, site in COEFFICIENTS.items()}
+    for what in ("ridge", "precision")
+)
 
 
 def latent(key, link: str, value, fit, cutpoints=None):
@@ -115,6 +127,10 @@ class PMFDensity(NamedTuple):
     relevance: tuple[float, float] | None = None
     #: Mean and standard deviation of the intercept, or of every cut point before they are ordered.
     level: tuple[float, float] = (0.0, 10.0)
+    #: Sides with attributes in the prior means of their vectors, and shape and rate of the prior of
+    #: the precision that their coefficients have, relative to that of the vectors.
+    attributes: tuple[str, ...] = ()
+    ridge: tuple[float, float] = (0.5, 0.01)
 
     @property
     def learns_precision(self) -> bool:
@@ -126,6 +142,11 @@ class PMFDensity(NamedTuple):
         """Length of a row's vector: its factors, then its effect."""
         return self.rank + self.effects
 
+    def vectors(self, side: str) -> tuple[str, ...]:
+        """Return the sites that hold a side's vectors: factors and effects."""
+        names = (FACTORS[side], f"{side}_effect")
+        return tuple(n for n, held in zip(names, (self.rank, self.effects), strict=True) if held)
+
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of what a position holds."""
@@ -136,6 +157,8 @@ class PMFDensity(NamedTuple):
                 found += [factors, *mean, f"{factors}_precision"]
             if self.effects:
                 found += [f"{side}_effect", f"{side}_precision"]
+            for name in self.vectors(side) if side in self.attributes else ():
+                found += [COEFFICIENTS[name], RIDGES[name]]
         return tuple(found) + (("precision",) if self.learns_precision else ())
 
 
@@ -158,14 +181,30 @@ def check_density(density: PMFDensity) -> None:
         "the standard deviation of level": density.level[1],
         "precision_gamma": min(density.precision_gamma),
         "effect_gamma": min(density.effect_gamma),
+        "ridge": min(density.ridge),
         "relevance": 1.0 if density.relevance is None else min(density.relevance),
     }
     for name, value in scales.items():
         positive(name, value)
+    if density.attributes and density.relevance:
+        raise InputError("attributes go with a Normal-Wishart prior; leave relevance out")
 
 
-def log_prior(density: PMFDensity, position):
-    """Return the log density of a position, () float; for cut points that of their order."""
+def explained_by_attributes(name: str, side: str, position, density: PMFDensity, data):
+    """Return what a side's attributes add to the prior means of factors or effects, () if none.
+
+    `name` is the site of the vectors, `data` are `EntryBlocks`.
+    """
+    if side not in density.attributes:
+        return 0.0
+    return explained(position[COEFFICIENTS[name]], data.attributes(side))
+
+
+def log_prior(density: PMFDensity, position, data=None):
+    """Return the log density of a position, () float; for cut points that of their order.
+
+    `data` are the `EntryBlocks` that hold the attributes of rows and columns, if there are any.
+    """
     mean, sd = density.level
     if density.link == "ordered":
         cuts = position["cutpoints"]
@@ -182,11 +221,23 @@ def log_prior(density: PMFDensity, position):
         elif density.rank:
             shared = position[f"{factors}_mean"], position[f"{factors}_precision"]
             total += normal_wishart.log_prob(*shared, density.factors)
-            total += normal_wishart.log_prob_of_vectors(position[factors], *shared)
+            apart = position[factors] - explained_by_attributes(
+                factors, side, position, density, data
+            )
+            total += normal_wishart.log_prob_of_vectors(apart, *shared)
         if density.effects:
             precision = position[f"{side}_precision"]
             total += _gamma(precision, density.effect_gamma)
-            total += _normal(position[f"{side}_effect"], 0.0, precision**-0.5)
+            effect = f"{side}_effect"
+            mean = explained_by_attributes(effect, side, position, density, data)
+            total += _normal(position[effect], mean, precision**-0.5)
+        for name in density.vectors(side) if side in density.attributes else ():
+            coefficients, ridge = position[COEFFICIENTS[name]], position[RIDGES[name]]
+            total += jnp.sum(_gamma(ridge, density.ridge))
+            total += log_prob_of_coefficients(
+                coefficients.reshape(coefficients.shape[0], -1), ridge,
+                jnp.atleast_2d(position[PRECISIONS[name]]), data.attributes(side),
+            )  # fmt: skip
     return total
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
+from bmfjax.kernels.ratings.attributes import Attributes
 
 #: Entries of a line in one table at most, and different widths of tables: of few entries fewer,
 #: since each is a loop to compile.
@@ -47,12 +48,19 @@ class EntryBlocks(NamedTuple):
     by_column: LineBlocks
     #: (columns, number): the first coordinates of the columns' factors, where these are known.
     known: jax.Array | None = None
+    #: What is known of rows and of columns, in the prior means of their vectors.
+    row_attributes: Attributes | None = None
+    column_attributes: Attributes | None = None
     #: On a mesh every device has all entries, and draws the vectors of its own blocks of lines.
     along: Along = WHOLE
 
     def num_known(self, side: str) -> int:
         """Return how many first coordinates of a side's vectors are known."""
         return 0 if side == "row" or self.known is None else self.known.shape[1]
+
+    def attributes(self, side: str) -> Attributes | None:
+        """Return what is known of the lines of a side."""
+        return self.row_attributes if side == "row" else self.column_attributes
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -39,6 +39,10 @@ Relevance of columns
     and is high where the data do not need the factor (automatic relevance determination; Bishop
     1999, "Variational principal components", ICANN, whose prior this is).
 
+Attributes of rows and columns
+    Prior means may depend on what is known of a row or a column (`PMFDensity.attributes`), by
+    coefficients that are drawn after means and precisions: see `bmfjax.kernels.ratings.attributes`.
+
 Known coordinates
     Of the columns' factors the first may be known (`EntryBlocks.known`):
     :math:`v_j = (a_j, w_j)`. They are data, of the vectors as the entries are of the fits. What is
@@ -82,9 +86,19 @@ from jax import random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.normal_wishart import draw_normal_wishart, gamma_shapes, moments
+from bmfjax.kernels.ratings.attributes import (
+    Spread,
+    draw_coefficients,
+    num_attributes,
+    num_directions,
+    spread,
+)
 from bmfjax.kernels.ratings.cutpoints import draw_levels
 from bmfjax.kernels.ratings.density import (
+    COEFFICIENTS,
     FACTORS,
+    PRECISIONS,
+    RIDGES,
     PMFDensity,
     check_density,
     level_of,
@@ -139,7 +153,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
             keys[2], position, fit, data, density, inverse_temperature
         )
         gammas = _draw_gammas(keys[4], data, density, inverse_temperature)
-        position |= _draw_shared(keys[3], position, gammas, density)
+        position |= _draw_shared(keys[3], position, gammas, data, density)
         value, seen = flat_values(data.by_column)
         residual = jnp.zeros((), fit.dtype)
         if density.link == "identity":
@@ -150,7 +164,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         noise = noise_precision(position, density)
         terms = log_probabilities(density.link, value, fit, noise, position.get("cutpoints"))
         likelihood = jnp.sum(jnp.where(seen, terms, 0.0))
-        joint = inverse_temperature * likelihood + log_prior(density, position)
+        joint = inverse_temperature * likelihood + log_prior(density, position, data)
         info = PMFInfo(joint, likelihood, residual, accepted)
         return PMFState(position), info
 
@@ -193,6 +207,11 @@ def _random_position(key, data: EntryBlocks, density: PMFDensity) -> dict:
         if density.effects:
             position[f"{side}_effect"] = jnp.zeros(size, dtype)
             position[f"{side}_precision"] = jnp.ones((), dtype)
+        for name in density.vectors(side) if side in density.attributes else ():
+            attributes = data.attributes(side)
+            like = position[name].shape[1:]
+            position[COEFFICIENTS[name]] = jnp.zeros((num_attributes(attributes), *like), dtype)
+            position[RIDGES[name]] = jnp.ones(len(attributes), dtype)
     return position
 
 
@@ -213,14 +232,19 @@ def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperatur
     """
     rank, relevance = density.rank, density.relevance
     entries = inverse_temperature * jnp.sum(data.by_row.count)
+    # Coefficients of attributes tell of the precisions as so many more lines do.
+    numbers = [
+        n + (num_directions(data.attributes(side)) if side in density.attributes else 0)
+        for side, n in zip(FACTORS, data.shape, strict=True)
+    ]
     shapes = [
         *(
             jnp.full(rank, relevance[0] + 0.5 * n)
             if relevance
             else gamma_shapes(n, rank, density.factors)
-            for n in data.shape
+            for n in numbers
         ),
-        jnp.array([density.effect_gamma[0] + 0.5 * n for n in data.shape]),
+        jnp.array([density.effect_gamma[0] + 0.5 * n for n in numbers]),
         (density.precision_gamma[0] + 0.5 * entries)[None],
     ]
     drawn = random.gamma(key, jnp.concatenate(shapes))
@@ -228,24 +252,62 @@ def _draw_gammas(key, data: EntryBlocks, density: PMFDensity, inverse_temperatur
     return {"factors": drawn[: 2 * rank].reshape(2, rank), "effects": ends[:2], "noise": ends[2]}
 
 
-def _draw_shared(key, position, gammas, density: PMFDensity) -> dict:
-    """Draw means and precision matrices of the factors, and the effects' precisions."""
+def _draw_shared(key, position, gammas, data: EntryBlocks, density: PMFDensity) -> dict:
+    """Draw means and precision matrices of the factors, and the effects' precisions.
+
+    And the coefficients of attributes, with their prior precisions.
+    """
     drawn = {}
+    key_shared, *keys = random.split(key, 1 + 2 * len(FACTORS)) if density.attributes else (key,)
     if density.relevance:
         for factors, gamma in zip(FACTORS.values(), gammas["factors"], strict=True):
             squares = jnp.sum(position[factors] ** 2, axis=0)
             drawn[f"{factors}_precision"] = gamma / (density.relevance[1] + 0.5 * squares)
     elif density.rank:
-        both = [moments(position[factors]) for factors in FACTORS.values()]
+        both = []
+        for side, factors in FACTORS.items():
+            own = _spread(factors, side, position, density, data)
+            found = moments(own.residual)
+            both.append(found._replace(scatter=found.scatter + own.scatter))
         draw = functools.partial(draw_normal_wishart, prior=density.factors)
         mean, precision = jax.vmap(lambda k, x, g: draw(k, x, gammas=g))(
-            random.split(key), jax.tree.map(lambda *leaves: jnp.stack(leaves), *both),
+            random.split(key_shared), jax.tree.map(lambda *leaves: jnp.stack(leaves), *both),
             gammas["factors"],
         )  # fmt: skip
         for i, factors in enumerate(FACTORS.values()):
             drawn |= {f"{factors}_mean": mean[i], f"{factors}_precision": precision[i]}
     if density.effects:
         for side, gamma in zip(FACTORS, gammas["effects"], strict=True):
-            squares = jnp.sum(position[f"{side}_effect"] ** 2)
+            own = _spread(f"{side}_effect", side, position, density, data)
+            squares = jnp.sum(own.residual**2) + jnp.sum(own.scatter)
             drawn[f"{side}_precision"] = gamma / (density.effect_gamma[1] + 0.5 * squares)
+    for side in density.attributes:
+        for name in density.vectors(side):
+            drawn |= _draw_coefficients(keys.pop(), name, side, position | drawn, density, data)
     return drawn
+
+
+def _spread(name, side, position, density, data) -> Spread:
+    """Return residuals of vectors (lines, width), and what coefficients add to their scatter."""
+    vectors = position[name].reshape(position[name].shape[0], -1)
+    if side not in density.attributes:
+        return Spread(vectors, jnp.zeros((), vectors.dtype))
+    coefficients = position[COEFFICIENTS[name]]
+    table = coefficients.reshape(coefficients.shape[0], -1)
+    return spread(vectors, table, position[RIDGES[name]], data.attributes(side))
+
+
+def _draw_coefficients(key, name, side, position, density, data) -> dict:
+    """Draw the coefficients of the attributes of factors or effects, and their precisions."""
+    vectors, coefficients = position[name], position[COEFFICIENTS[name]]
+    centred = vectors - position.get(f"{name}_mean", 0.0)
+    drawn, ridge = draw_coefficients(
+        key,
+        centred.reshape(centred.shape[0], -1),
+        coefficients.reshape(coefficients.shape[0], -1),
+        position[RIDGES[name]],
+        jnp.atleast_2d(position[PRECISIONS[name]]),
+        data.attributes(side),
+        density.ridge,
+    )
+    return {COEFFICIENTS[name]: drawn.reshape(coefficients.shape), RIDGES[name]: ridge}

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
-from bmfjax.kernels.ratings.density import FACTORS, OTHER, PMFDensity, latent, noise_precision
+from bmfjax.kernels.ratings.density import (
+    FACTORS,
+    OTHER,
+    PMFDensity,
+    explained_by_attributes,
+    latent,
+    noise_precision,
+)
 from bmfjax.kernels.ratings.entries import MAX_WIDTH, LineBlocks, flat_values
 
 
@@ -28,10 +35,12 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     branches = _gram_branches(side, position, lists, targets, density)
 
     def block(_, at):
-        key, kind, first, number, known = at
+        key, kind, first, number, known, own_shift = at
         # (width, width + 1, lines): sums of f f^T and, as the last column, of f z.
         gram = weight * lax.switch(kind, branches, first, number)
         system = gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
+        if own_shift is not None:
+            system = system.at[:, -1].add(own_shift.T)
         if held:
             system = _given_first(system, known)
         upper = cholesky(system)
@@ -41,7 +50,11 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     number = lists.kind.shape[0]
     keys = random.split(key_draw, number)
     known = _by_block(data.known, lists) if held else None
-    blocks = (keys, lists.kind, lists.first, lists.number, known)
+    of_attributes = None
+    if side in density.attributes:
+        means = _attribute_means(side, position, density, data)
+        of_attributes = _by_block(means @ precision, lists)
+    blocks = (keys, lists.kind, lists.first, lists.number, known, of_attributes)
     own = _own_blocks(data.along, number)
     _, drawn = lax.scan(block, None, jax.tree.map(lambda part: part[own], blocks))
     vectors = _of_all_devices(drawn, data.along, number).reshape(-1, width)[lists.place]
@@ -83,8 +96,17 @@ def _given_first(system, known):
     return rest.at[:, -1].add(-jnp.einsum("wal,la->wl", system[held:, :held], known))
 
 
+def _attribute_means(side, position, density, data):
+    """Return what attributes add to the prior means of a side's vectors, (lines, width)."""
+    parts = [
+        explained_by_attributes(name, side, position, density, data)
+        for name in density.vectors(side)
+    ]
+    return jnp.concatenate([p.reshape(p.shape[0], -1) for p in parts], axis=1)
+
+
 def _by_block(known, lists: LineBlocks):
-    """Return what is known of every line, as the blocks have the lines: (block, lines, number)."""
+    """Return numbers of every line, as the blocks have the lines: (block, lines, number)."""
     blocks = lists.kind.shape[0]
     lines = lists.line[0].shape[1]
     filled = jnp.zeros((blocks * lines, known.shape[1]), known.dtype)

@@ -1,0 +1,223 @@
+"""bmfjax.fit of ratings with attributes of rows and columns: cold starts, files, refusals."""
+
+import functools
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import bmfjax
+from bmfjax import cli
+from bmfjax.data import InputError
+from bmfjax.data.attributes import names_of_fields, read_attributes, standardised
+from bmfjax.families import ask
+
+ROWS, COLD, COLUMNS = 60, 15, 20
+SMALL = {"rank": 1, "model": "pmf", "num_chains": 2, "num_warmup": 100, "num_samples": 100}
+KNOWN = SMALL | {"progress": False, "priors": {"rated": "columns"}}
+
+
+@functools.cache
+def problem():
+    """(ratings without those of the last rows, attributes of all rows, fits)."""
+    rng = np.random.default_rng(0)
+    age, job = rng.normal(40, 12, ROWS + COLD), rng.choice(["clerk", "nurse", "smith"], ROWS + COLD)
+    x = np.c_[(age - 40) / 12, job == "nurse"]
+    usage = x @ [1.0, 1.0] + 0.25 * rng.normal(size=len(x))
+    effect = x @ [0.3, -1.0] + 0.25 * rng.normal(size=len(x))
+    fits = 3.0 + effect[:, None] + np.outer(usage, rng.normal(size=COLUMNS))
+    seen = rng.random(fits.shape) < 0.5
+    seen[ROWS:] = False
+    i, j = np.nonzero(seen)
+    names = [f"user {k}" for k in range(len(x))]
+    data = bmfjax.Ratings(
+        i, j, (fits + 0.3 * rng.normal(size=fits.shape))[seen], row_names=names, shape=fits.shape
+    )
+    table = pd.DataFrame({"age": age, "job": job}, index=names)
+    return data, table.iloc[rng.permutation(len(x))], fits
+
+
+def warm():
+    """The rows with ratings, in an order of their own."""
+    data, table, _ = problem()
+    kept = bmfjax.Ratings(
+        data.rows, data.columns, data.values, row_names=data.row_names[:ROWS], shape=(ROWS, COLUMNS)
+    )
+    return kept, table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The checkpoint of `fitted`."""
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    data, table = warm()
+    return bmfjax.fit(data, checkpoint=folder, row_attributes=table, **KNOWN)
+
+
+def test_cold_rows_are_predicted_from_their_attributes(fitted):
+    """Without attributes nothing tells rows apart that have no ratings."""
+    _, table, fits = problem()
+    cold, truth = table.loc[[f"user {k}" for k in range(ROWS, ROWS + COLD)]], fits[-COLD:]
+    found = fitted.given_new(None, attributes=cold)
+    assert found.data.row_names == tuple(cold.index) and found.data.shape == (COLD, COLUMNS)
+    apart = found.predict() - truth
+    blind = fitted.predict().mean(0) - truth
+    assert np.sqrt(np.mean(apart**2)) < 0.5 < 0.9 < np.sqrt(np.mean(blind**2))
+    low, high = found.predict(kind="interval", level=0.9)
+    assert 0.8 < np.mean((low < truth) & (truth < high)) < 0.99
+
+
+def test_ratings_of_new_rows_add_to_their_attributes(fitted):
+    """Of rows of the fit: what is drawn anew is what the fit has drawn."""
+    fit, (data, table) = fitted, warm()
+    again = fit.given_new(data, attributes=table)
+    np.testing.assert_allclose(again.predict(), fit.predict(), atol=0.15)
+    spread = again.predict(kind="sd") / fit.predict(kind="sd")
+    assert 0.85 < spread.mean() < 1.15
+
+
+def test_coefficients_are_those_of_the_attributes_as_they_were_given(fitted):
+    fit = fitted
+    table = fit.coefficients()
+    assert list(table.index) == ["age", "job=clerk", "job=nurse", "job=smith"]
+    assert list(table.columns) == ["effect", "effect_sd", "factor_1", "factor_1_sd"]
+    # A factor and an effect share what an attribute adds to the mean of a row's fits.
+    slope = table["factor_1"] * fit.basis.mean() + table["effect"]
+    assert slope["age"] * 12 == pytest.approx(mean_slopes()[0], abs=0.25)
+    assert slope["job=nurse"] - slope["job=clerk"] == pytest.approx(mean_slopes()[1], abs=0.4)
+    rated = fit.coefficients("columns")
+    assert rated.index[0] == "rated user 0" and len(rated) == ROWS
+    assert dict(fit.idata["posterior"]["usage_coefficients"].sizes)["row_attribute"] == 4
+
+
+def mean_slopes():
+    """What an attribute adds to the mean of a row's fits."""
+    _, table, fits = problem()
+    table = table.loc[list(problem()[0].row_names)]
+    x = np.c_[(table["age"] - 40) / 12, table["job"] == "nurse", np.ones(len(table))].astype(float)
+    return np.linalg.lstsq(x, fits.mean(1), rcond=None)[0]
+
+
+def test_a_fit_is_stored_and_its_run_goes_on(fitted, folder, tmp_path):
+    data, table = warm()
+    again = bmfjax.fit(data, checkpoint=folder, resume=True, row_attributes=table, **KNOWN)
+    for name, values in fitted.draws().items():
+        np.testing.assert_array_equal(again.draws()[name], values)
+    with pytest.raises(InputError, match="row_attributes"):
+        other = table.assign(age=np.arange(len(table)))
+        bmfjax.fit(data, checkpoint=folder, resume=True, row_attributes=other, **KNOWN)
+    fitted.save(tmp_path / "fit")
+    loaded = bmfjax.Fit.load(tmp_path / "fit")
+    pd.testing.assert_frame_equal(loaded.coefficients(), fitted.coefficients())
+    cold = table.iloc[:3]
+    found = [f.given_new(None, attributes=cold) for f in (fitted, loaded)]
+    np.testing.assert_array_equal(*[f.predict() for f in found])
+    found[0].save(tmp_path / "new")
+    assert bmfjax.Fit.load(tmp_path / "new").data.num_ratings == 0
+    page = fitted.report(tmp_path / "page.html").read_text()
+    assert "Attributes of rows" in page
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+def test_tables_arrays_and_sparse_matrices_are_read():
+    table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "b": [True, False, True]}, index=list("cab"))
+    found = read_attributes(table, "row", "abc")
+    assert names_of_fields(found.fields) == ("x", "b=False", "b=True")
+    assert found.values.tolist() == [[2, 1, 0], [4, 0, 1], [1, 0, 1]]
+    dense = np.array([[1.0, 0.0], [0.0, 3.0], [0.0, 5.0]])
+    for given in (dense, sp.csr_array(dense), dense.tolist()):
+        np.testing.assert_array_equal(read_attributes(given, "row", "abc").values, dense)
+    values, centre, unit = standardised(dense)
+    np.testing.assert_allclose(values * unit + centre, dense, atol=1e-12)
+    assert (values**2).sum(1).mean() == pytest.approx(1.0)
+
+
+def test_chains_have_groups_of_attributes_on_one_scale():
+    data, table = warm()
+    for model, link in (("pmf", "identity"), ("ordered-probit", "ordered")):
+        rounded = bmfjax.Ratings(
+            data.rows, data.columns, np.round(data.values), row_names=data.row_names,
+            shape=data.shape,
+        )  # fmt: skip
+        request = ask(rounded, 2, model=model, row_attributes=table, priors={"rated": "both"})
+        chains = request.chains()
+        given, rated = chains.data.row_attributes
+        assert given.left.shape == (ROWS, 3) and rated.right.shape[0] == COLUMNS
+        shapes = jax.eval_shape(chains.algorithm.init, jax.random.key(0), None, chains.data)
+        assert shapes.position["usage_coefficients"].shape == (4 + COLUMNS, 2)
+        assert "cutpoints" in shapes.position if link == "ordered" else True
+
+
+def test_the_command_line_reads_attributes(tmp_path, capsys):
+    data, table = warm()
+    frame = {"user": np.array(data.row_names)[data.rows], "film": data.columns, "v": data.values}
+    pd.DataFrame(frame).to_csv(tmp_path / "ratings.csv", index=False)
+    table.drop("user 3").to_csv(tmp_path / "users.csv", index_label="user")
+    asked = [
+        "fit", str(tmp_path / "ratings.csv"), "--model", "pmf", "--rank", "1", "--rated", "rows",
+        "--row-attributes", str(tmp_path / "users.csv"), "--output", str(tmp_path / "fit"),
+    ]  # fmt: skip
+    assert cli.main(asked) == 2
+    assert "row_attributes has no line for row 'user 3'; add it" in capsys.readouterr().err
+    assert cli.main([*asked[:-4], "--row-attributes", str(tmp_path / "no.csv")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+LINES = np.arange(2.0 * ROWS).reshape(ROWS, 2) ** 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"row_attributes": LINES[1:]}, "has 59 lines and the data 60 rows; give one line"),
+        ({"row_attributes": LINES[:, 0]}, r"shape \(60,\); give lines x attributes"),
+        ({"row_attributes": LINES * [1, 0]}, "'attribute 2' is 0 for every row, so that it tells"),
+        ({"row_attributes": np.where(LINES == 4, np.nan, LINES)}, "'attribute 1' has values that"),
+        ({"row_attributes": "ages"}, "a str was given; give an array, a scipy.sparse matrix or"),
+        ({"column_attributes": np.ones((COLUMNS, 0))}, "column_attributes has no attributes"),
+        ({"row_attributes": LINES, "rank": "auto"}, "of rows do not go with rank='auto'; leave"),
+        ({"row_attributes": LINES, "model": "nmf"}, "'nmf' takes no row_attributes; .*: pmf, prob"),
+        ({"priors": {"rated": "users"}}, "prior 'rated' is 'users'; choose from rows, columns, b"),
+        ({"priors": {"ridge": (1.0, 1.0)}}, "prior 'ridge' is of attributes, and there are none"),
+        (
+            {"row_attributes": LINES, "mesh": jax.make_mesh((1, 1), ("chains", "rows"))},
+            "attributes of rows do not go with a mesh; leave one of them out",
+        ),
+    ],
+)
+def test_what_does_not_go_with_attributes_is_refused(options, message):
+    data = warm()[0] if options.get("model") != "nmf" else np.abs(LINES) + 1
+    with pytest.raises(InputError, match=message):
+        ask(data, **{"rank": 2, "model": "pmf"} | options).chains()
+
+
+def test_which_cells_are_rated_tells_nothing_of_a_whole_matrix():
+    with pytest.raises(InputError, match="every cell of the data is observed"):
+        ask(LINES.T[:, :9], 2, model="pmf", priors={"rated": "both"}).chains()
+
+
+def test_new_lines_are_refused_in_one_sentence(fitted):
+    fit, (data, table) = fitted, warm()
+    for options, message in (
+        ({}, "the fit has row_attributes, and those of the new rows are needed"),
+        ({"attributes": table.iloc[:3]}, "no line for row 'user 0'"),
+        ({"attributes": table.drop(columns="job")}, "lack 'job', which the fit has; add it"),
+        ({"attributes": table.assign(job="pilot")}, "'job' is 'pilot', which is none of the cat"),
+        ({"attributes": np.ones((ROWS, 2))}, "'job' of the fit is a category; give a pandas"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fit.given_new(data, **options)
+    with pytest.raises(InputError, match="new is None, and there is nothing to predict new rows"):
+        fit.given_new(None)
+    with pytest.raises(InputError, match="columns were given, and the fit has none"):
+        fit.given_new(np.ones((ROWS, 1)), "columns", attributes=[[1.0]])
