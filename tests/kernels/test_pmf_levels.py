@@ -7,19 +7,28 @@ import pytest
 from jax import random
 
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
+from bmfjax.kernels.ratings.attributes import decomposed, num_attributes
 from bmfjax.kernels.ratings.cutpoints import _translate, _translate_mean
-from bmfjax.kernels.ratings.density import PMFDensity, are_apart, log_prior
+from bmfjax.kernels.ratings.density import COEFFICIENTS, RIDGES, PMFDensity, are_apart, log_prior
+from bmfjax.kernels.ratings.entries import EntryBlocks
 from tests.kernels.exactness import fast_jit
 
 LINKS = ("identity", "probit", "ordered")
+#: Entries have no part in these moves; what is known of rows and columns has.
+NOTHING_KNOWN = EntryBlocks(None, None)
+ATTRIBUTES = NOTHING_KNOWN._replace(
+    row_attributes=(decomposed(np.array([[1, 0, 2, 0, 1], [0.5, -1, 0.3, 0, 1]]).T),),
+    column_attributes=(decomposed(np.array([[1.0], [-0.5], [0.0], [0.7]])),),
+)  # fmt: skip
 
 
-def density_of(link):
+def density_of(link, data=NOTHING_KNOWN):
     factors = NormalWishart(2.0, 4.0, 0.4)
-    return PMFDensity(2, link, categories=3, factors=factors, level=(0.3, 1.5))
+    sides = tuple(side for side in ("row", "column") if data.attributes(side))
+    return PMFDensity(2, link, categories=3, factors=factors, level=(0.3, 1.5), attributes=sides)
 
 
-def the_position(link):
+def the_position(link, data=NOTHING_KNOWN):
     r = np.random.default_rng(0)
     sizes = {"usage": (5, 2), "basis": (4, 2), "row_effect": (5,), "column_effect": (4,)}
     position = {n: jnp.asarray(r.normal(size=s), jnp.float32) for n, s in sizes.items()}
@@ -27,6 +36,11 @@ def the_position(link):
     precision = jnp.array([[1.5, 0.4], [0.4, 3.0]])
     position |= {f"{n}_precision": precision for n in ("usage", "basis")}
     position |= {"row_precision": jnp.float32(1.4), "column_precision": jnp.float32(0.6)}
+    for side, factors in (("row", "usage"), ("column", "basis")) if data is ATTRIBUTES else ():
+        count = num_attributes(data.attributes(side))
+        for name, shape in ((factors, (count, 2)), (f"{side}_effect", (count,))):
+            position[COEFFICIENTS[name]] = jnp.asarray(r.normal(size=shape), jnp.float32)
+            position[RIDGES[name]] = jnp.ones(1)
     if link == "ordered":
         return position | {"cutpoints": jnp.array([-0.5, 0.4])}
     level = {"intercept": jnp.float32(0.7)}
@@ -38,12 +52,12 @@ def fits(position):
     return position.get("intercept", 0.0) + plain + position["usage"] @ position["basis"].T
 
 
-def assert_normal_along(move, at_distance, zero, link):
+def assert_normal_along(move, at_distance, zero, link, data=NOTHING_KNOWN):
     """Draws of a move's distance are those of the normal that the density is along it."""
-    position = the_position(link)
+    position = the_position(link, data)
 
     def log_density(d):
-        return log_prior(density_of(link), at_distance(position, d))
+        return log_prior(density_of(link, data), at_distance(position, d), data)
 
     gradient, hessian = fast_jit(lambda d: (jax.grad(log_density)(d), jax.hessian(log_density)(d)))(
         zero
@@ -61,8 +75,9 @@ def assert_normal_along(move, at_distance, zero, link):
                                covariance / scale, atol=4.5 * (2 / 20_000) ** 0.5)  # fmt: skip
 
 
+@pytest.mark.parametrize("data", [NOTHING_KNOWN, ATTRIBUTES], ids=["plain", "attributes"])
 @pytest.mark.parametrize("side", ["row", "column"])
-def test_a_mean_moves_against_effects_by_its_conditional(side):
+def test_a_mean_moves_against_effects_by_its_conditional(side, data):
     mine, theirs = ("usage", "basis") if side == "row" else ("basis", "usage")
     other = "column" if side == "row" else "row"
 
@@ -74,18 +89,20 @@ def test_a_mean_moves_against_effects_by_its_conditional(side):
         }
 
     def move(key, position):
-        moved = _translate_mean(key, side, position, density_of("identity"))
+        moved = _translate_mean(key, side, position, density_of("identity", data), data)
         return moved[f"{mine}_mean"] - position[f"{mine}_mean"]
 
-    assert_normal_along(move, at_distance, jnp.zeros(2), "identity")
-    position = the_position("identity")
-    moved = _translate_mean(random.key(1), side, position, density_of("identity"))
+    assert_normal_along(move, at_distance, jnp.zeros(2), "identity", data)
+    position = the_position("identity", data)
+    moved = _translate_mean(random.key(1), side, position, density_of("identity", data), data)
     np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
     assert float(jnp.abs(moved[mine] - position[mine]).min()) > 1e-3
 
 
 def test_a_mean_moves_where_its_factors_are_learned():
-    """The first coordinate of the columns' factors is known."""
+    """The first coordinate of the columns' factors is known, or both are."""
+    density = density_of("identity")
+    one, both = (NOTHING_KNOWN._replace(known=jnp.zeros((4, number))) for number in (1, 2))
 
     def at_distance(position, d):
         d = jnp.concatenate([jnp.zeros(1), d])
@@ -96,21 +113,22 @@ def test_a_mean_moves_where_its_factors_are_learned():
         }
 
     def move(key, position):
-        moved = _translate_mean(key, "column", position, density_of("identity"), 1)
+        moved = _translate_mean(key, "column", position, density, one)
         return moved["basis_mean"][1:] - position["basis_mean"][1:]
 
     assert_normal_along(move, at_distance, jnp.zeros(1), "identity")
     position = the_position("identity")
-    moved = _translate_mean(random.key(1), "column", position, density_of("identity"), 1)
+    moved = _translate_mean(random.key(1), "column", position, density, one)
     np.testing.assert_allclose(fits(moved), fits(position), atol=1e-5)
     for name in ("basis", "basis_mean"):
         np.testing.assert_array_equal(moved[name][..., 0], position[name][..., 0])
-    assert _translate_mean(random.key(1), "column", position, density_of("identity"), 2) is position
+    assert _translate_mean(random.key(1), "column", position, density, both) is position
 
 
+@pytest.mark.parametrize("data", [NOTHING_KNOWN, ATTRIBUTES], ids=["plain", "attributes"])
 @pytest.mark.parametrize("side", ["row", "column"])
 @pytest.mark.parametrize("link", LINKS)
-def test_a_level_moves_against_effects_by_its_conditional(link, side):
+def test_a_level_moves_against_effects_by_its_conditional(link, side, data):
     site, sign = ("cutpoints", 1.0) if link == "ordered" else ("intercept", -1.0)
 
     def at_distance(position, d):
@@ -118,10 +136,10 @@ def test_a_level_moves_against_effects_by_its_conditional(link, side):
         return position | {site: position[site] + d, f"{side}_effect": effect}
 
     def move(key, position):
-        moved, _ = _translate(key, side, position, density_of(link))
+        moved, _ = _translate(key, side, position, density_of(link, data), data)
         return jnp.ravel(moved[site] - position[site])[0]
 
-    assert_normal_along(move, at_distance, jnp.zeros(()), link)
+    assert_normal_along(move, at_distance, jnp.zeros(()), link, data)
 
 
 def test_cut_points_that_would_meet_stay():
@@ -129,7 +147,7 @@ def test_cut_points_that_would_meet_stay():
     position |= {"cutpoints": jnp.array([0.93, 0.93 + 1.5e-5], jnp.float32)}
     density = density_of("ordered")._replace(level=(0.0, 100.0))
     position |= {"row_precision": jnp.float32(1e-3)}  # long steps
-    move = jax.vmap(lambda key: _translate(key, "row", position, density))
+    move = jax.vmap(lambda key: _translate(key, "row", position, density, NOTHING_KNOWN))
     moved, by = move(random.split(random.key(0), 200))
     assert bool(are_apart(position["cutpoints"])) and bool(jax.vmap(are_apart)(
         moved["cutpoints"]).all())  # fmt: skip
