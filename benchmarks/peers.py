@@ -196,13 +196,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="methods whose name holds this")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    if "--one" in sys.argv:
-        options = parser.parse_args()
+    options = parse(parser)
+    if options.one:
         keep_to(options.threads)
         part, name, seed, place = options.one
         print(json.dumps(measure(part, name, int(seed), Path(place))))
         return
-    options = parse(parser)
     if "ratings" in options.parts and options.movielens is None:
         parser.error("the part ratings needs --movielens; give the folder, or other --parts")
     for part in options.parts:
