@@ -1,7 +1,7 @@
 """Missing entries of binary matrices: this library beside peers. A part of `peers.py`.
 
-A fifth of the observed entries is hidden. Methods of this library have a given rank and their
-defaults, but for the number of draws, and are not tuned. Peers choose rank and options by their log
+A fifth of the observed entries is hidden. Methods of this library have their defaults, but for the
+number of draws, and are not tuned: the rank is given, or found by the fit itself. Peers choose rank and options by their log
 loss on a fifth of the training entries, and are fitted again on all of them. Where a peer predicts
 no probabilities, a logistic curve from its predictions to the outcomes is fitted on that fifth
 (Platt 1999), which is what a user would do. scikit-learn and nimfa take no missing entries: these
@@ -80,16 +80,24 @@ def scores(asked: Problem, probability: np.ndarray) -> dict:
 # ---- this library --------------------------------------------------------------------------------
 
 
-def _of_fit(asked: Problem, seed: int, model: str, **options):
+def _of_fit(asked: Problem, seed: int, model: str, rank=None, **options):
     import bmfjax
 
-    fit = bmfjax.fit(asked.train, asked.rank, model=model, seed=seed, progress=False, **options)
-    return fit, {"rank": fit.rank, "verdict": fit.verdict} | options
+    fit = bmfjax.fit(
+        asked.train, rank or asked.rank, model=model, seed=seed, progress=False, **options
+    )
+    return fit, {"rank": rank or asked.rank, "verdict": fit.verdict} | options
 
 
 @METHODS.add("bmfjax ormachine", "bmfjax.fitting")
 def ormachine(asked, seed):
     fit, chosen = _of_fit(asked, seed, "ormachine", **LENGTHS)
+    return Answer(fit.probability(noisy=True), chosen)
+
+
+@METHODS.add("bmfjax ormachine, rank found", "bmfjax.fitting")
+def ormachine_of_any_rank(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "ormachine", "auto", **LENGTHS)
     return Answer(fit.probability(noisy=True), chosen)
 
 
@@ -102,6 +110,12 @@ def logistic(asked, seed):
 @METHODS.add("bmfjax logistic, exact sampler", "bmfjax.fitting")
 def logistic_gibbs(asked, seed):
     fit, chosen = _of_fit(asked, seed, "logistic", sampler="gibbs", **LENGTHS)
+    return Answer(fit.probability(), chosen)
+
+
+@METHODS.add("bmfjax logistic, exact sampler, rank found", "bmfjax.fitting")
+def logistic_gibbs_of_any_rank(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "logistic", "auto", sampler="gibbs", **LENGTHS)
     return Answer(fit.probability(), chosen)
 
 

@@ -19,8 +19,9 @@
   true number is calibrated if in every bin of P(rank = k) the share of matrices with rank k is what
   the bin says;
 * `evidence`: the same probabilities from the evidence of every rank, by sequential Monte Carlo, on
-  a small noisy matrix whose number of factors the data leave open. That of a used factor counts
-  in both: at a given rank some of the particles may leave a factor empty.
+  two matrices whose number of factors the data leave open: a small noisy product, and Davis' women
+  and events. Used factors count in both: at a given rank some of the particles may leave a
+  factor empty.
 
     python benchmarks/rank_recovery.py [--only shipped grid tiles real prior evidence]
         [--files FOLDER]
@@ -49,7 +50,7 @@ TILE_RANKS, MOST_TILES = np.linspace(5, 30, 20).round().astype(int), 40
 MOST_REAL = 30
 KNOWN = {"healthcare": 14, "firewall2": 10, "domino": 20}
 PRIOR_SHAPE, PRIOR_RANK, BINS = (20, 16), 4, 5
-EVIDENCE_SHAPE, EVIDENCE_RANK, EVIDENCE_FLIPS = (24, 14), 5, 0.18
+EVIDENCE_SHAPE, EVIDENCE_FLIPS, EVIDENCE_RANKS = (24, 14), 0.18, {"product": 5, "davis": 8}
 
 
 def product(rank: int, flips: float, seed: int) -> np.ndarray:
@@ -244,27 +245,32 @@ def prior(options) -> dict:
 
 
 def evidence(options) -> dict:
-    """Compare the probabilities with those from the evidence of every rank."""
+    """Compare the probabilities with those from the evidence of every rank, on two matrices."""
     rng = np.random.default_rng(options.seed)
     usage, basis = (rng.random((size, 3)) < 0.35 for size in EVIDENCE_SHAPE)
     covered = usage.astype(int) @ basis.T.astype(int) > 0
-    data = (covered ^ (rng.random(EVIDENCE_SHAPE) < EVIDENCE_FLIPS)).astype(float)
+    product = (covered ^ (rng.random(EVIDENCE_SHAPE) < EVIDENCE_FLIPS)).astype(float)
+    found = {}
+    for name, data in (("product", product), ("davis", "davis")):
+        found[name] = _by_evidence(data, EVIDENCE_RANKS[name], options)
+        print(name, found[name], flush=True)
+    return {"chains": 4, "matrices": found}
+
+
+def _by_evidence(data, most: int, options) -> dict:
     logs, errors, used = [], [], []
-    for rank in range(1, EVIDENCE_RANK + 1):
+    for rank in range(1, most + 1):
         fit = bmfjax.fit(data, rank, sampler="smc", seed=options.seed, progress=False)
         logs.append(fit.log_evidence.value)
         errors.append(fit.log_evidence.error)
         draws = (np.asarray(d[:, :].any(2)) for d in (fit.usage_draws, fit.basis_draws))
         number = np.logical_and(*draws).sum(-1).ravel()
-        used.append(np.bincount(number, minlength=EVIDENCE_RANK + 1) / number.size)
+        used.append(np.bincount(number, minlength=most + 1) / number.size)
     chance = np.exp(np.array(logs) - max(logs))
     told = chance / chance.sum() @ np.array(used)
-    found = one_fit(
-        data, options, max_rank=EVIDENCE_RANK, num_chains=4, num_warmup=500, num_samples=10_000
-    )
+    found = one_fit(data, options, max_rank=most, num_chains=4, num_warmup=500, num_samples=10_000)
     return {
-        "max_rank": EVIDENCE_RANK,
-        "chains": 4,
+        "max_rank": most,
         "log_evidence": logs,
         "standard_error": errors,
         "from_evidence": [float(p) for p in told],

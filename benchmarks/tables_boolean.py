@@ -853,8 +853,8 @@ def rank_recovery(records: Records):
             yield from _recovered(found)
         if "told" in found:
             yield from _prior_ranks(found)
-        if "from_evidence" in found:
-            yield from _evidence_ranks(found)
+        for matrix, study in found.get("matrices", {}).items():
+            yield from _evidence_ranks(matrix, study)
 
 
 def _recovered(study: dict):
@@ -922,10 +922,11 @@ def _prior_ranks(study: dict):
     )
 
 
-def _evidence_ranks(study: dict):
+def _evidence_ranks(matrix: str, study: dict):
     yield (
-        "Probability of each number of used factors, from the evidence of every rank and from the"
-        f" fit (R-hat of the rank {number(study['rhat_rank'], 3)}):"
+        f"{matrix}, at most {study['max_rank']} factors: probability of each number of used ones,"
+        " from the evidence of every rank and from the fit (R-hat of the rank"
+        f" {number(study['rhat_rank'], 3)}):"
     )
     both = zip(study["from_evidence"], study["from_the_fit"], strict=True)
     yield table(
