@@ -220,10 +220,15 @@ def test_a_run_is_resumed_bit_for_bit(model, tmp_path):
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
 
 
-def test_a_run_ends_by_itself():
-    options = SIZE | {"num_warmup": "auto", "num_samples": "auto", "max_time": 60.0}
-    fit = bmfjax.fit(ratings(), "auto", model="pmf", **options)
-    assert fit.rank == 3 and fit.scalars["num_draws"] >= 4
+@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
+def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model, monkeypatch):
+    """At most two factors at first, then four, of which three are there."""
+    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+    monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
+    fit = bmfjax.fit(PROBLEMS[model](), "auto", model=model, num_chains=2, progress=False)
+    assert fit.rank == fit.scalars["rank"] == 3 and fit.settings["rank"] == 4
+    assert fit.scalars["earlier_steps"] >= 250 and fit.scalars["complete"]
+    assert fit.scalars["rank_at_bound"] < 0.05 and "There may be more" not in fit.verdict
 
 
 def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
