@@ -204,12 +204,14 @@ def of_bound(drawn, bound: int, most: int, sentence: str, *, cramped: bool = Fal
     bounded = share >= AT_BOUND and bound < most
     if bounded:
         more = min(2 * bound, most)
-        allow = f"allow more, max_rank={more} (--max-rank {more})"
+        allow = f" Next, allow more, max_rank={more} (--max-rank {more})."
         if cramped:
-            allow = "give it more time, max_time=SECONDS (--max-time SECONDS), to start with more"
+            time = "give it more time, max_time=SECONDS"
+            allow = f" Next, {time} (--max-time SECONDS), to start with more."
+            allow = " More time is for more factors, too." if time in sentence else allow
         sentence = (
             f"{sentence.replace('Reliable', f'Usable for at most {bound} factors', 1)} There may "
-            f"be more: all that were allowed are there with probability {share:.2f}. Next, {allow}."
+            f"be more: all that were allowed are there with probability {share:.2f}.{allow}"
         )
     return {"rank_at_bound": share, "rank_bounded": bounded, "verdict": sentence}
 

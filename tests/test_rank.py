@@ -215,6 +215,22 @@ def test_no_more_factors_follow_where_no_time_is_left(few_allowed, monkeypatch):
     assert "There may be more" in fit.verdict and "give it more time" in fit.verdict
 
 
+def test_the_start_of_chains_with_more_factors_takes_time_that_was_given(few_allowed, monkeypatch):
+    """It takes an hour by this clock, of which 40 s were given."""
+    now, wider = itertools.count(0.0, 1e-3), sampling.Stage.wider
+
+    def slow(stage, steps=None):
+        nonlocal now
+        now = itertools.count(3600.0, 1e-3)
+        return wider(stage, steps)
+
+    monkeypatch.setattr(sampling, "time", types.SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(sampling.Stage, "wider", slow)
+    fit = grown(max_time=40.0)
+    assert next(now) > 3600.0 and fit.settings["rank"] == 2
+    assert "There may be more" in fit.verdict and "more time" in fit.verdict
+
+
 def test_what_was_found_stays_where_there_is_no_room_for_more(few_allowed, monkeypatch):
     def refused(stage, steps=None):
         raise InputError("the matrix needs 3 TB")

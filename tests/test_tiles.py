@@ -274,6 +274,16 @@ def test_what_others_cover_in_most_draws_is_redundant():
     assert "factor 1 is real with probability 0.33 (other factors cover it)" in fit.doubts
 
 
+def test_the_sentence_names_a_few_doubtful_factors_and_counts_the_others(fit, monkeypatch):
+    assert [k for k in range(1, 6) if f"factor {k} is" in fit.doubts] == [2, 3, 4, 5]
+    monkeypatch.setattr(trust, "NAMED", 1)
+    fit = dataclasses.replace(fit)  # its sentence is stored
+    assert "factor 2 is real with probability 0.75" in fit.doubts
+    assert fit.doubts.endswith(
+        "; 2 more are in doubt (tiles() and the report say why); factor 5 is empty."
+    )
+
+
 def test_there_are_no_doubts_where_all_is_well():
     fit = fit_with((A, B), [[(A, B)], [(B, A)]])
     assert fit.doubts == "" and "trust" not in repr(fit)

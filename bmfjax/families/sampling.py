@@ -106,6 +106,11 @@ class Stage(NamedTuple):
     earlier: tuple[int, ...] = ()  # steps of the stages before; negative where more factors follow
     before: Stage | None = None  # where its draws are known
 
+    @property
+    def is_wider(self) -> bool:
+        """Whether it has more factors than the stage before, which has just ended."""
+        return self.before is not None and self.before.request is not self.request
+
     def next(self, steps: int | None = None) -> Stage:
         """Return the stage that follows, at its start; of a run that is resumed after `steps`."""
         return self._then(self.request, self.chains.next_stage(self.run), steps)
@@ -127,9 +132,11 @@ class Stage(NamedTuple):
 
 
 class _Clock:
-    """The seconds of sampling that are left; the first step of a stage, which compiles, is free.
+    """The seconds of sampling that are left.
 
-    A limit that nobody `told` us waits until there are draws enough for a result.
+    The start of a stage and its first step, which compiles, are free, but where more factors
+    follow: then they are in the time that was given for all. A limit that nobody `told` us waits
+    until there are draws enough for a result.
     """
 
     def __init__(self, max_time: float | None, told: bool):
@@ -173,7 +180,8 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     """
     request, chains, run = stage.request, stage.chains, stage.run
     watch, objective = Watch(request, chains, run), chains.objective
-    stored, first, grows = time.monotonic(), None, False
+    stored, grows = time.monotonic(), False
+    first = stored if stage.is_wider else None
     began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
@@ -196,7 +204,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
                     "extreme numbers in the priors (in the relaxed model a high fixed precision, "
                     "with iasg a large step_size)"
                 )
-            late = not clock.told and clock.ends(first) and chains.enough(run)
+            late = clock.ends(first) and (clock.told or chains.enough(run))
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
             grows = watch.is_full and not (cramped or stops or late)
@@ -205,7 +213,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
                 store_on_the_way(run, store, stage.earlier)
                 stored = time.monotonic()
             run.seconds = time.monotonic() - began
-            run.timed_out = run.timed_out or bool(late)
+            run.timed_out = bool(late) and run.steps_done < run.num_steps
             return bool(stops or is_over() or grows or late)
 
         # A run that is resumed may have been over already.
@@ -215,8 +223,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
         over = grows or (run.steps_done > 0 and is_over())
         if not over:
             with progress_bar(run, progress and run.writes, objective, chains.phase) as show:
-                most = clock.left if clock.told else None
-                run.finish(max_time=most, on_chunk=on_chunk, ends=watch.steps)
+                run.finish(on_chunk=on_chunk, ends=watch.steps)
         if first is not None:
             clock.spend(time.monotonic() - first)
             run.seconds = time.monotonic() - began
@@ -229,6 +236,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     if not chains.enough(run):
         if stage.before is not None:  # which has draws
             stage.before.run.timed_out = run.timed_out
+            stage.before.run.cramped = stage.is_wider
             return stage.before, True
         if stops:
             raise KeyboardInterrupt(_so_far(stage, store))
@@ -241,7 +249,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done
     if grows and not stops:
-        return _wider(stage, store)
+        return _wider(stage, store, clock)
     if watch.is_stuck and not stops:
         run.timed_out = bool(is_up)
         if not is_up:
@@ -249,10 +257,16 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     return stage, True
 
 
-def _wider(stage, store) -> tuple[Stage, bool]:
-    """Return chains with more factors; or the ones before where there is no room for them."""
+def _wider(stage, store, clock) -> tuple[Stage, bool]:
+    """Return chains with more factors; or those before where there is no room or time for them."""
+    began = time.monotonic()
     try:
-        return _following(stage, stage.wider, store)
+        following, over = _following(stage, stage.wider, store)
+        clock.spend(time.monotonic() - began)
+        run = stage.run
+        (run.cramped,) = map(bool, run.together(clock.is_up))
+        run.timed_out = run.cramped and not run.is_enough
+        return (stage, True) if run.cramped else (following, over)
     except InputError as error:
         stage.run.is_enough = True
         warnings.warn(

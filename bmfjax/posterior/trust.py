@@ -26,6 +26,8 @@ from bmfjax.posterior.tiles import (
 
 #: The level at which the page and the printed verdict speak.
 LEVEL = 0.05
+#: Doubtful factors that the sentence names; the table and the report have all of them.
+NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
 FOUND, APART = 0.5, 0.5
@@ -183,12 +185,14 @@ def doubts(fit, trust: Trust) -> str:
     if not len(doubtful):
         return ""
     empty = [str(k) for k in doubtful.index[doubtful["flags"] == EMPTY]]
-    said = []
-    for k, line in doubtful[doubtful["flags"] != EMPTY].iterrows():
+    said, filled = [], doubtful[doubtful["flags"] != EMPTY]
+    for k, line in filled.head(NAMED).iterrows():
         why = in_words(line, fit.num_chains)
         name = f" ({fit.factor_names[k - 1]})" if k <= fit.num_anchors else ""
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += f" ({why})" if why else ""
+    if len(filled) > NAMED:
+        said.append(f"{len(filled) - NAMED} more are in doubt (tiles() and the report say why)")
     if empty:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"
         said.append(f"{verb.format(', '.join(empty))} empty")
