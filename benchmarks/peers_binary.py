@@ -1,11 +1,12 @@
 """Missing entries of binary matrices: this library beside peers. A part of `peers.py`.
 
 A fifth of the observed entries is hidden. Methods of this library have their defaults, but for the
-number of draws, and are not tuned: the rank is given, or found by the fit itself. Peers choose rank and options by their log
-loss on a fifth of the training entries, and are fitted again on all of them. Where a peer predicts
-no probabilities, a logistic curve from its predictions to the outcomes is fitted on that fifth
-(Platt 1999), which is what a user would do. scikit-learn and nimfa take no missing entries: these
-are filled with the mean of their column, and then several times with what the fit says of them.
+number of draws, and are not tuned: the rank is given, or found by the fit itself. Peers choose rank
+and options by their log loss on a fifth of the training entries, and are fitted again on all of
+them. Where a peer predicts no probabilities, a logistic curve from its predictions to the outcomes
+is fitted on that fifth (Platt 1999), which is what a user would do. scikit-learn and nimfa take no
+missing entries: these are filled with the mean of their column, and then several times with what
+the fit says of them.
 
 bmfjax is imported inside of functions: the processes of peers do not load it.
 """
