@@ -407,14 +407,17 @@ class ChainRun:
     def finish(
         self,
         *,
+        max_time: float | None = None,
         on_chunk: Callable[[ChainRun], bool | None] | None = None,
         chunk_seconds: float = 0.5,
         ends: Sequence[int] = (),
     ) -> None:
-        """Advance to the end, or until `on_chunk` says to stop.
+        """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.
 
         Parameters
         ----------
+        max_time : float, optional
+            Seconds, counted after the first step, which holds the compilation.
         on_chunk : callable, optional
             Called after every chunk with this object; True stops the run.
         chunk_seconds : float
@@ -422,16 +425,23 @@ class ChainRun:
         ends : sequence of int
             Steps, in order, with which a chunk ends, whatever its length.
         """
+        start = None
         size = 1
         self.timed_out = False
         while self.steps_done < self.num_steps:
             began = time.monotonic()
             end = next((end for end in ends if end > self.steps_done), self.num_steps)
             taken = self.advance(min(size, end - self.steps_done))
+            now = time.monotonic()
+            start = now if start is None else start
             # Grow by at most four: the first chunk holds the compilation.
-            wanted = taken * chunk_seconds / max(time.monotonic() - began, 1e-6)
-            (size,) = self.together(min(max(wanted, 1), 4 * size, self._chunk))
+            wanted = taken * chunk_seconds / max(now - began, 1e-6)
+            late = max_time is not None and now - start >= max_time
+            size, late = self.together(min(max(wanted, 1), 4 * size, self._chunk), late)
             if on_chunk is not None and on_chunk(self):
+                return
+            if late:
+                self.timed_out = self.steps_done < self.num_steps
                 return
 
     def together(self, *values: float) -> list[int]:
