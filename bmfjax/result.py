@@ -515,7 +515,7 @@ class Fit:
         pandas.DataFrame
             One line an attribute, by name: posterior mean and standard deviation of what it adds to
             the effect, `effect` and `effect_sd`, and to every factor, `factor_1` and
-            `factor_1_sd`, ....
+            `factor_1_sd`, ...; known factors (`anchors`) have their names for numbers.
 
         Raises
         ------

@@ -221,3 +221,48 @@ def test_new_lines_are_refused_in_one_sentence(fitted):
         fit.given_new(None)
     with pytest.raises(InputError, match="columns were given, and the fit has none"):
         fit.given_new(np.ones((ROWS, 1)), "columns", attributes=[[1.0]])
+
+
+def test_chains_apart_have_the_draws_of_one_run(tmp_path):
+    data, table = warm()
+    options = KNOWN | {"num_warmup": 10, "num_samples": 20, "row_attributes": table}
+    one = bmfjax.fit(data, **options)
+    for chain in (1, 2):
+        bmfjax.fit(data, checkpoint=tmp_path, chains=[chain], **options)
+    merged = bmfjax.merge(tmp_path)
+    for name, values in one.draws().items():
+        np.testing.assert_array_equal(merged.draws()[name], values)
+    pd.testing.assert_frame_equal(merged.coefficients(), one.coefficients())
+    cold = table.loc[[f"user {ROWS}"]]
+    np.testing.assert_array_equal(
+        merged.given_new(None, attributes=cold).predict(),
+        one.given_new(None, attributes=cold).predict(),
+    )
+
+
+@pytest.mark.parametrize("model", ["probit", "ordered-probit"])
+def test_attributes_tell_marks_of_rows_without_any(model):
+    """Whether a fit is above 3, or on which of five steps it is."""
+    data, table = warm()
+    fits = problem()[2]
+    cuts = [3.0] if model == "probit" else [1.0, 2.5, 3.5, 5.0]
+    marks = np.digitize(data.values, cuts) + (model != "probit")
+    data = bmfjax.Ratings(
+        data.rows, data.columns, marks, row_names=data.row_names, shape=data.shape
+    )
+    fit = bmfjax.fit(data, row_attributes=table, **SMALL | {"model": model, "progress": False})
+    cold, truth = table.loc[[f"user {k}" for k in range(ROWS, ROWS + COLD)]], fits[-COLD:]
+    told = fit.given_new(None, attributes=cold).predict()
+    truth = np.digitize(truth, cuts) + (model != "probit")
+    without = np.mean((marks.mean() - truth) ** 2)
+    assert np.mean((told - truth) ** 2) < 0.5 * without
+
+
+def test_known_columns_and_attributes_of_rows_go_together():
+    data, table = warm()
+    known = problem()[2][:ROWS].mean(0) - problem()[2].mean()
+    anchors = pd.DataFrame({"level": known}, index=data.column_names)
+    options = SMALL | {"rank": 2, "num_warmup": 50, "num_samples": 50, "progress": False}
+    fit = bmfjax.fit(data, anchors=anchors, row_attributes=table, **options)
+    np.testing.assert_allclose(fit.basis[:, 0], known, rtol=1e-6)
+    assert list(fit.coefficients().columns)[2::2] == ["factor_level", "factor_2"]
