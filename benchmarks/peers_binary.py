@@ -108,15 +108,15 @@ def logistic(asked, seed):
     return Answer(fit.probability(), chosen)
 
 
-@METHODS.add("bmfjax logistic, exact sampler", "bmfjax.fitting")
-def logistic_gibbs(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "logistic", sampler="gibbs", **LENGTHS)
+@METHODS.add("bmfjax logistic, variational, rank found", "bmfjax.fitting")
+def logistic_of_any_rank(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "logistic", "auto")
     return Answer(fit.probability(), chosen)
 
 
-@METHODS.add("bmfjax logistic, exact sampler, rank found", "bmfjax.fitting")
-def logistic_gibbs_of_any_rank(asked, seed):
-    fit, chosen = _of_fit(asked, seed, "logistic", "auto", sampler="gibbs", **LENGTHS)
+@METHODS.add("bmfjax logistic, exact sampler", "bmfjax.fitting")
+def logistic_gibbs(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "logistic", sampler="gibbs", **LENGTHS)
     return Answer(fit.probability(), chosen)
 
 
