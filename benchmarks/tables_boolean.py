@@ -853,8 +853,9 @@ def rank_recovery(records: Records):
             yield from _recovered(found)
         if "told" in found:
             yield from _prior_ranks(found)
-        for matrix, study in found.get("matrices", {}).items():
-            yield from _evidence_ranks(matrix, study)
+        if name.endswith("_evidence"):
+            for matrix, study in found["matrices"].items():
+                yield from _evidence_ranks(matrix, study)
 
 
 def _recovered(study: dict):
