@@ -120,6 +120,18 @@ def logistic_gibbs(asked, seed):
     return Answer(fit.probability(), chosen)
 
 
+@METHODS.add("bmfjax probit", "bmfjax.fitting")
+def probit(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "probit", **LENGTHS)
+    return Answer(fit.probability(), chosen)
+
+
+@METHODS.add("bmfjax probit, rank found", "bmfjax.fitting")
+def probit_of_any_rank(asked, seed):
+    fit, chosen = _of_fit(asked, seed, "probit", "auto", **LENGTHS)
+    return Answer(fit.probability(), chosen)
+
+
 @METHODS.add("bmfjax relaxed", "bmfjax.fitting")
 def relaxed(asked, seed):
     """The mean of the reconstruction, which is the expected value of an entry."""
