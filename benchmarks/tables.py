@@ -66,6 +66,8 @@ NOTES = {
         for seed in ("", "_seed_1", "_seed_2")
     },
     ("rank_recovery_grid", "9db28bd"): _SECONDS,
+    ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
+    ("row_completion", "55e7bda"): _SECONDS,
     ("rank_recovery_real", "5aad51d"): "light work ran beside it: seconds are upper bounds",
     ("rank_recovery_shipped", "fe8dc27"): "light work ran beside it: seconds are upper bounds",
     ("optimisers", "fa4df0e"): "one thread, on a shared machine",
