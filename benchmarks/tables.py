@@ -67,6 +67,7 @@ NOTES = {
     },
     ("rank_recovery_grid", "9db28bd"): _SECONDS,
     ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
+    ("iasg_calibration", "55e7bda"): _SECONDS,
     ("row_completion", "55e7bda"): _SECONDS,
     ("rank_recovery_real", "5aad51d"): "light work ran beside it: seconds are upper bounds",
     ("rank_recovery_shipped", "fe8dc27"): "light work ran beside it: seconds are upper bounds",
