@@ -726,8 +726,8 @@ def _number(figures, starts) -> str:
     return (
         f"; {figures['rank']} is the most probable number of factors in {agreeing} of {starts} "
         f"start{'s' * (starts > 1)}, and P(rank) is that of a variational approximation, which is "
-        "too narrow and counts too few factors in small data; model 'probit' finds the number by an "
-        "exact sampler"
+        "too narrow and counts too few factors in small data; model 'probit' finds the number by "
+        "an exact sampler"
     )
 
 
