@@ -515,7 +515,7 @@ class Fit:
         pandas.DataFrame
             One line an attribute, by name: posterior mean and standard deviation of what it adds to
             the effect, `effect` and `effect_sd`, and to every factor, `factor_1` and
-            `factor_1_sd`, ...; known factors (`anchors`) have their names for numbers.
+            `factor_1_sd`, ..., of which known ones (`anchors`) come first.
 
         Raises
         ------
@@ -1107,7 +1107,10 @@ class Fit:
         )  # fmt: skip
         if "rank_bounded" in scalars:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
-            scalars |= verdict.of_bound(self.rank_draws, bound, most, scalars["verdict"])
+            cramped = self.scalars.get("rank_cramped", False)
+            scalars |= verdict.of_bound(
+                self.rank_draws, bound, most, scalars["verdict"], cramped=cramped
+            )
         scalars["verdict"] = f"{what}. {scalars['verdict']}"
         return dataclasses.replace(self, scalars=scalars)
 

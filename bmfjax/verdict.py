@@ -204,16 +204,19 @@ def of_bound(drawn, bound: int, most: int, sentence: str, *, cramped: bool = Fal
     bounded = share >= AT_BOUND and bound < most
     if bounded:
         more = min(2 * bound, most)
-        allow = f" Next, allow more, max_rank={more} (--max-rank {more})."
+        allow = f"allow more, max_rank={more} (--max-rank {more})"
         if cramped:
-            time = "give it more time, max_time=SECONDS"
-            allow = f" Next, {time} (--max-time SECONDS), to start with more."
-            allow = " More time is for more factors, too." if time in sentence else allow
+            allow = "give it more time, max_time=SECONDS (--max-time SECONDS), to start with more"
+        # After advice that comes first this is a second piece.
+        lead = "; to look for them, " if "Next, " in sentence else ". Next, "
         sentence = (
             f"{sentence.replace('Reliable', f'Usable for at most {bound} factors', 1)} There may "
-            f"be more: all that were allowed are there with probability {share:.2f}.{allow}"
+            f"be more: all that were allowed are there with probability {share:.2f}{lead}{allow}."
         )
-    return {"rank_at_bound": share, "rank_bounded": bounded, "verdict": sentence}
+    return {
+        "rank_at_bound": share, "rank_bounded": bounded, "rank_cramped": cramped,
+        "verdict": sentence,
+    }  # fmt: skip
 
 
 def _mode(drawn) -> int:
@@ -726,8 +729,8 @@ def _number(figures, starts) -> str:
     return (
         f"; {figures['rank']} is the most probable number of factors in {agreeing} of {starts} "
         f"start{'s' * (starts > 1)}, and P(rank) is that of a variational approximation, which is "
-        "too narrow and counts too few factors in small data; model 'probit' finds the number by "
-        "an exact sampler"
+        "too narrow and counts too few factors in small data, of which model 'probit' finds the "
+        "number by an exact sampler"
     )
 
 

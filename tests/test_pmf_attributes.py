@@ -265,4 +265,4 @@ def test_known_columns_and_attributes_of_rows_go_together():
     options = SMALL | {"rank": 2, "num_warmup": 50, "num_samples": 50, "progress": False}
     fit = bmfjax.fit(data, anchors=anchors, row_attributes=table, **options)
     np.testing.assert_allclose(fit.basis[:, 0], known, rtol=1e-6)
-    assert list(fit.coefficients().columns)[2::2] == ["factor_level", "factor_2"]
+    assert list(fit.coefficients().columns)[2::2] == ["factor_1", "factor_2"]

@@ -202,7 +202,7 @@ def test_no_more_factors_follow_where_the_most_or_the_length_are_told(few_allowe
     fit = grown(**options)
     assert fit.settings["rank"] == 2
     assert "There may be more: all that were allowed are there with probability" in fit.verdict
-    assert fit.verdict.endswith("Next, allow more, max_rank=4 (--max-rank 4).")
+    assert fit.verdict.endswith("allow more, max_rank=4 (--max-rank 4).")
 
 
 def test_no_more_factors_follow_where_no_time_is_left(few_allowed, monkeypatch):
@@ -231,6 +231,24 @@ def test_the_start_of_chains_with_more_factors_takes_time_that_was_given(few_all
     assert "There may be more" in fit.verdict and "more time" in fit.verdict
 
 
+def test_what_was_found_stays_where_time_is_up_before_there_are_draws_of_more(
+    few_allowed, monkeypatch
+):
+    now, advance = itertools.count(0.0, 1e-3), ChainRun.advance
+
+    def slow(run, num_steps=None):
+        nonlocal now
+        if run.earlier_steps:
+            now = itertools.count(3600.0, 1e-3)
+        return advance(run, num_steps)
+
+    monkeypatch.setattr(sampling, "time", types.SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(ChainRun, "advance", slow)
+    fit = grown(max_time=40.0)
+    assert next(now) > 3600.0 and fit.settings["rank"] == 2 and fit.scalars["timed_out"]
+    assert fit.scalars["rank_cramped"] and "give it more time" in fit.verdict
+
+
 def test_what_was_found_stays_where_there_is_no_room_for_more(few_allowed, monkeypatch):
     def refused(stage, steps=None):
         raise InputError("the matrix needs 3 TB")
@@ -255,6 +273,9 @@ def test_no_more_than_the_smaller_side_is_advised():
     cramped = of_bound(drawn, 9, 12, "Reliable: all is well.", cramped=True)
     assert "more time" in cramped["verdict"] and "max_rank" not in cramped["verdict"]
     assert of_bound(drawn, 9, 9, "Reliable.")["verdict"] == "Reliable."
+    advised = of_bound(drawn, 9, 12, "Do not rely on this run. Next, give it more time.")["verdict"]
+    assert advised.count("Next,") == 1
+    assert advised.endswith("; to look for them, allow more, max_rank=12 (--max-rank 12).")
 
 
 def test_a_factor_without_ones_on_one_side_is_emptied():

@@ -156,7 +156,7 @@ class Request:
             raise InputError(f"seed is {self.seed!r}; give a whole number")
         rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
         if isinstance(rank, bool) or not isinstance(rank, int | np.integer):
-            raise InputError(f"rank is {rank!r}; give a whole number of factors")
+            raise InputError(f"rank is {rank!r}; give a whole number of factors, or 'auto'")
         most = min(rows, columns)
         if not 1 <= rank <= most:
             raise InputError(

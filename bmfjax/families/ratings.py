@@ -254,9 +254,7 @@ class RatingsFit(NumbersFit):
         draws = {n: np.asarray(d, float) for n, d in self.other_draws.items()}
         effect, factors = COEFFICIENTS[f"{side}_effect"], COEFFICIENTS[FACTORS[side]]
         found = {"effect": draws[effect]} if effect in draws else {}
-        known = () if self.anchors is None else self.anchors.names
-        names = [*known, *range(len(known) + 1, self.rank + 1)]
-        return found | {f"factor_{name}": draws[factors][..., k] for k, name in enumerate(names)}
+        return found | {f"factor_{k + 1}": draws[factors][..., k] for k in range(self.rank)}
 
     def _arviz_groups(self):
         found = super()._arviz_groups()

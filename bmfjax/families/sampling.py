@@ -135,8 +135,8 @@ class _Clock:
     """The seconds of sampling that are left.
 
     The start of a stage and its first step, which compiles, are free, but where more factors
-    follow: then they are in the time that was given for all. A limit that nobody `told` us waits
-    until there are draws enough for a result.
+    follow: then they are in the time that was given for all (once; a run that is resumed has time
+    of its own). A limit that nobody `told` us waits until there are draws enough for a result.
     """
 
     def __init__(self, max_time: float | None, told: bool):
@@ -204,7 +204,8 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
                     "extreme numbers in the priors (in the relaxed model a high fixed precision, "
                     "with iasg a large step_size)"
                 )
-            late = clock.ends(first) and (clock.told or chains.enough(run))
+            # With more factors there is a result already, of the chains before.
+            late = clock.ends(first) and (clock.told or stage.is_wider or chains.enough(run))
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
             grows = watch.is_full and not (cramped or stops or late)
@@ -236,7 +237,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     if not chains.enough(run):
         if stage.before is not None:  # which has draws
             stage.before.run.timed_out = run.timed_out
-            stage.before.run.cramped = stage.is_wider
+            stage.before.run.cramped |= stage.is_wider and run.timed_out
             return stage.before, True
         if stops:
             raise KeyboardInterrupt(_so_far(stage, store))

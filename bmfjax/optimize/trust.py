@@ -6,6 +6,7 @@ noise alone hardly holds.
 
 from __future__ import annotations
 
+import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -113,6 +114,8 @@ def trusted(tiling, data: BinaryMatrix, fdr: float = 0.05, *, noise: float | Non
     (array([ True, False]), (60, 1))
     """
     level = check_level(fdr)
+    if noise is not None and not isinstance(noise, numbers.Real):
+        raise InputError(f"noise is {noise!r}; give a probability from 0 to 1, or leave it out")
     usage, basis = map(np.asarray, tiling[:2])
     check_boolean(usage, basis)
     check_factors(usage, basis)

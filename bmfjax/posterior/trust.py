@@ -192,7 +192,9 @@ def doubts(fit, trust: Trust) -> str:
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += f" ({why})" if why else ""
     if len(filled) > NAMED:
-        said.append(f"{len(filled) - NAMED} more are in doubt (tiles() and the report say why)")
+        number = len(filled) - NAMED
+        verb = "is" if number == 1 else "are"
+        said.append(f"{number} more {verb} in doubt (tiles() and the report say why)")
     if empty:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"
         said.append(f"{verb.format(', '.join(empty))} empty")
