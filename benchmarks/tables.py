@@ -68,6 +68,16 @@ NOTES = {
     ("rank_recovery_grid", "9db28bd"): _SECONDS,
     ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
     ("iasg_calibration", "55e7bda"): _SECONDS,
+    ("bias_table", "55e7bda"): "other work ran beside it: compare effective draws within a table",
+    **{
+        (f"peers_{part}", commit): "other work ran beside it: compare processor seconds"
+        for part, commit in (
+            ("binary", "39a4c79"),
+            ("ratings", "53b50b0"),
+            ("recall", "53b50b0"),
+            ("regression", "53b50b0"),
+        )
+    },
     ("row_completion", "55e7bda"): _SECONDS,
     ("rank_recovery_real", "5aad51d"): "light work ran beside it: seconds are upper bounds",
     ("rank_recovery_shipped", "fe8dc27"): "light work ran beside it: seconds are upper bounds",
