@@ -100,7 +100,7 @@ figure, axes = plt.subplots(figsize=(5, 2.6), layout="constrained")
 numbers = range(few["max_rank"] + 1)
 axes.bar(numbers, [free.rank_probabilities.get(k, 0.0) for k in numbers], color="#4477aa")
 axes.set(xlabel="number of factors", ylabel="probability", ylim=(0, 1))
-axes.set_title(f"three factors were made, {most_probable} are most probable", fontsize=10)
+axes.set_title(f"{RANK} factors were made, {most_probable} are most probable", fontsize=10)
 plt.show()
 
 # %% [markdown]
