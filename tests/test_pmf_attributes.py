@@ -11,7 +11,12 @@ import scipy.sparse as sp
 import bmfjax
 from bmfjax import cli
 from bmfjax.data import InputError
-from bmfjax.data.attributes import names_of_fields, read_attributes, standardised
+from bmfjax.data.attributes import (
+    load_attributes,
+    names_of_fields,
+    read_attributes,
+    standardised,
+)
 from bmfjax.families import ask
 
 ROWS, COLD, COLUMNS = 60, 15, 20
@@ -266,3 +271,19 @@ def test_known_columns_and_attributes_of_rows_go_together():
     fit = bmfjax.fit(data, anchors=anchors, row_attributes=table, **options)
     np.testing.assert_allclose(fit.basis[:, 0], known, rtol=1e-6)
     assert list(fit.coefficients().columns)[2::2] == ["factor_1", "factor_2"]
+
+
+def test_a_file_of_attributes_is_a_table_of_names_or_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "users.tsv"
+    path.write_text("user\tage\tjob\n007\t24\tclerk\n8\t53\tnurse\n")
+    table = load_attributes(path)
+    assert list(table.index) == ["007", "8"]
+    assert table["age"].tolist() == [24, 53] and table["job"].tolist() == ["clerk", "nurse"]
+    with pytest.raises(InputError, match=r"there is no file .*; give a table of names by attrib"):
+        load_attributes(tmp_path / "nobody.csv")
+    path.write_text("user\n8\n")
+    with pytest.raises(InputError, match="has 1 fields a line; give a name and at least one attr"):
+        load_attributes(path)
+    path.write_text("")
+    with pytest.raises(InputError, match=r"cannot be read as a table .* a .csv of names by attrib"):
+        load_attributes(path)

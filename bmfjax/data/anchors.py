@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index
+from bmfjax.data.names import names_of_index, read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
 
@@ -239,23 +238,9 @@ def load_anchors(path) -> pd.DataFrame:
     InputError
         Where there is no such file, or it is no such table.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}; give a table of columns by known factors")
-    tabs = path.suffix.lower() in (".tsv", ".txt")
-    try:
-        table = pd.read_csv(path, sep="\t" if tabs else ",", dtype=str, keep_default_na=False)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} cannot be read as a table ({str(error).strip()}); give a .csv of columns by "
-            "known factors"
-        ) from error
-    if table.shape[1] < 2:
-        raise InputError(
-            f"{path} has {table.shape[1]} fields a line; give the name of a column and a number "
-            "for each known factor"
-        )
-    found = table.iloc[:, 1:].set_axis(table.iloc[:, 0].to_numpy(dtype=object), axis=0)
+    what = "columns by known factors"
+    fields = "the name of a column and a number for each known factor"
+    found = read_named_lines(path, what, fields, dtype=str, keep_default_na=False)
     for name in found:
         try:
             found[name] = [float(text.strip() or "nan") for text in found[name].replace("NA", "")]

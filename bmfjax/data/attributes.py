@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index
+from bmfjax.data.names import names_of_index, read_named_lines
 
 #: Numbers of a table of attributes at most, and the longest of its shorter sides.
 MAX_NUMBERS, MAX_DIRECTIONS = 200_000_000, 10_000
@@ -343,19 +342,5 @@ def load_attributes(path) -> pd.DataFrame:
     InputError
         Where there is no such file, or it is no such table.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}; give a table of names by attributes")
-    tabs = path.suffix.lower() in (".tsv", ".txt")
-    try:
-        table = pd.read_csv(path, sep="\t" if tabs else ",", dtype={0: str})
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} cannot be read as a table ({str(error).strip()}); give a .csv of names by "
-            "attributes"
-        ) from error
-    if table.shape[1] < 2:
-        raise InputError(
-            f"{path} has {table.shape[1]} fields a line; give a name and at least one attribute"
-        )
-    return table.iloc[:, 1:].set_axis(table.iloc[:, 0].astype(str).to_numpy(dtype=object), axis=0)
+    what, fields = "names by attributes", "a name and at least one attribute"
+    return read_named_lines(path, what, fields, dtype={0: str})

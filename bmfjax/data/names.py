@@ -1,6 +1,7 @@
 """Names of rows and columns: checked once, quoted in every message."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -101,3 +102,30 @@ def _listed(values, count, side, argument):
 
 def _is_missing(value):
     return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
+def read_named_lines(path, what: str, fields: str, **options) -> pd.DataFrame:
+    """Read a table whose first field of a line is its name, or refuse it.
+
+    Parameters
+    ----------
+    path : path
+        A .csv, or a table with tabs (.tsv, .txt).
+    what, fields : str
+        What the table is of, and the fields of a line, for messages.
+    **options
+        Of `pandas.read_csv`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; give a table of {what}")
+    tabs = path.suffix.lower() in (".tsv", ".txt")
+    try:
+        table = pd.read_csv(path, sep="\t" if tabs else ",", **options)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path} cannot be read as a table ({str(error).strip()}); give a .csv of {what}"
+        ) from error
+    if table.shape[1] < 2:
+        raise InputError(f"{path} has {table.shape[1]} fields a line; give {fields}")
+    return table.iloc[:, 1:].set_axis(table.iloc[:, 0].astype(str).to_numpy(dtype=object), axis=0)
