@@ -18,7 +18,7 @@ reason. Each record is written again after each method: a run that is cut off le
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import importlib
 import json
 import os
 import pickle
@@ -153,9 +153,9 @@ def cases_of(part: str, options) -> dict[str, int]:
 
 def one_part(part: str, options) -> dict:
     """Run all methods of a part, and write the record after each."""
-    from record import write_record
+    from record import versions_of, write_record  # which load JAX
 
-    figures = {"threads": options.threads, "versions_of_peers": versions(), "cases": {}}
+    figures = {"threads": options.threads, "versions_of_peers": versions_of(PEERS), "cases": {}}
     began = time.perf_counter()
     for case, repeats in cases_of(part, options).items():
         rows = figures["cases"].setdefault(case, {})
@@ -167,17 +167,6 @@ def one_part(part: str, options) -> dict:
                 figures["seconds_of_all"] = round(time.perf_counter() - began)
                 write_record(f"peers_{part}", figures, options.output)
     return figures
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the peers."""
-    found = {}
-    for package in PEERS:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
 
 
 def main() -> None:

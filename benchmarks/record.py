@@ -47,9 +47,10 @@ def _asked() -> str:
     return os.environ.get("JAX_PLATFORMS") or "default"
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
+def versions_of(packages) -> dict[str, str]:
+    """Return the versions of packages by name."""
+    found = {}
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -89,7 +90,7 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
             "cores": os.cpu_count(),
             "machine": platform.machine(),
         },
-        "versions": _versions(),
+        "versions": {"python": platform.python_version()} | versions_of(PACKAGES),
         "figures": figures,
     }
     path = folder / f"{name}.json"
