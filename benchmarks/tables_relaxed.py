@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from tables_form import Records, figures, number, page, table
+from tables_form import Records, figures, number, page, table, with_error
 
 
 @page("iasg_speed", "What does a step of IASG cost beside its matrix products?")
@@ -240,6 +240,8 @@ def ambiguity(records: Records):
 @page("thesis_tables", "Do the tables of Gonsior (2019) come out of `IASG.thesis`?")
 def thesis_tables(records: Records):
     found = figures(records, "thesis_tables")
+    rows = found.get("rows", ())
+    several = any(row.get("seed") for row in rows)
     yield (
         f"Runs of {number(found.get('samples'))} draws at rank {found.get('rank')}, precision fixed"
         " at 1, on matrices of 8 x 8 tiles with"
@@ -247,26 +249,100 @@ def thesis_tables(records: Records):
         "the noise-free matrix, with the threshold chosen on that truth as in the thesis. The "
         "thesis's own matrices are not available: ours have the same parameters and other random "
         "numbers, and one matrix and one seed a row, as there."
-    )
+        + (" Of some rows the lowest error on several matrices follows, with its standard error "
+           "and the standard deviation from matrix to matrix." if several else "")
+    )  # fmt: skip
     for start, title in (("random", "From a random start (thesis table 4.1)"),
                          ("optimum", "From the optimum (thesis table 4.2)")):  # fmt: skip
         yield f"## {title}"
-        rows = [row for row in found.get("rows", ()) if (row["start"] == "random") == (
-            start == "random")]  # fmt: skip
+        first = [row for row in rows if row["start"] == start and not row.get("seed")]
         yield table(
             ["data", "model", "batch", "error at 0.5", "lowest error (thresholds)",
-             "thesis: at 0.5", "thesis: lowest (thresholds)", "log joint, first and last",
-             "seconds"],
+             "thesis: at 0.5", "thesis: lowest (thresholds)",
+             *(["several matrices", "deviation"] if several else []),
+             "log joint, first and last", "seconds"],
             [
                 [
                     row["data"], row["model"], row["batch"], row["error_at_half"], _lowest(row, ""),
                     row["thesis_error_at_half"], _lowest(row, "thesis_"),
-                    f"{number(row['log_joint_first'], 0)}, {number(row['log_joint_last'], 0)}",
+                    *(_over_matrices(row, rows) if several else []), _log_joints(row),
                     number(row["seconds"], 0),
                 ]
-                for row in rows
+                for row in first
             ],
         )  # fmt: skip
+
+
+def _over_matrices(row: dict, rows) -> tuple[str, str]:
+    """The mean of the lowest errors of a row over its matrices, and their deviation."""
+    names = ("start", "data", "model", "batch")
+    errors = [r["error"] for r in rows if all(r[n] == row[n] for n in names)]
+    if len(errors) == 1:
+        return "", ""
+    deviation = statistics.stdev(errors)
+    mean = with_error(statistics.mean(errors), deviation / len(errors) ** 0.5, 1)
+    return f"{mean} of {len(errors)}", number(deviation, 1)
+
+
+def _log_joints(row: dict) -> str:
+    return f"{number(row['log_joint_first'], 0)}, {number(row['log_joint_last'], 0)}"
+
+
+@page("thesis_runs", "What do the other runs of Gonsior (2019) and its figures show?")
+def thesis_runs(records: Records):
+    found = figures(records, "thesis_runs")
+    yield (
+        "Runs of the thesis's table 3.2 at other ranks than that of the data, longer runs, and the "
+        "Beta prior, which the thesis tried and left out. `sd`: mean standard deviation of the "
+        "factor entries, and of those with a mean from 0.2 to 0.8, and their share. `usage, "
+        "basis`: means over each factor. `near 0, near 1`: shares of all draws in the first and "
+        "last of 50 bins. `gradient`: mean absolute value of the mean gradient. "
+        f"{found.get('runs_of_table_3_2_left')} runs are still to be made: `python "
+        "benchmarks/thesis.py --work FOLDER --list` names them."
+    )
+    for draws in sorted({row["draws"] for row in found.get("rows", ())}):
+        yield f"## {draws:,} draws"
+        yield table(
+            ["data", "model", "from", "rank", "batch", "error at 0.5",
+             "lowest error (thresholds)", "usage, basis", "sd", "sd between", "share between",
+             "near 0, near 1", "gradient", "log joint, first and last", "seconds"],
+            [
+                [
+                    row["data"], row["model"], row["start"], row["rank"], row["batch"],
+                    row["error_at_half"], _lowest(row, ""),
+                    f"{number(row['mean_usage'], 3)}, {number(row['mean_basis'], 3)}",
+                    *(number(row[n], 3) for n in ("mean_sd", "sd_between", "share_between")),
+                    f"{number(row['draws_near_zero'], 3)}, {number(row['draws_near_one'], 3)}",
+                    number(row["mean_gradient"], 3), _log_joints(row), number(row["seconds"], 0),
+                ]
+                for row in found["rows"]
+                if row["draws"] == draws
+            ],
+        )  # fmt: skip
+    yield "## Figures"
+    yield (
+        "Blue is the usage (the thesis's Y), orange the basis (X). In figures 4.2 and 4.3 the "
+        "squares are added: with the minus signs that the thesis prints between them, its own "
+        "pictures would not come out."
+    )
+    for name, caption in _FIGURES.items():
+        yield f"![{caption}](thesis_figure_4_{name}.png)\n\nFigure 4.{int(name)}: {caption}"
+
+
+_FIGURES = {
+    "01": "log joint density of the first 10,000 draws, clean matrix",
+    "02": "a model of three variables, flat prior; red dots are the maxima of each cut",
+    "03": "the same with the Normal prior",
+    "04": "posterior means, 60,000 draws, Normal prior, batch 512; red is 0, yellow 0.5, blue 1",
+    "05": "histograms of these means",
+    "06": "the same after 600,000 draws",
+    "07": "standard deviation against mean, Normal prior, batch 512",
+    "08": "standard deviation against mean, by prior and batch",
+    "09": "mean gradient against mean, by prior and batch",
+    "10": "standard deviation against mean at rank 20",
+    "11": "standard deviation against mean at rank 40",
+    "12": "the thresholds with the fewest errors",
+}
 
 
 def _lowest(row: dict, of: str) -> str:

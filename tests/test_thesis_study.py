@@ -1,0 +1,156 @@
+"""The study of the thesis: its runs are those of table 3.2, go on where they were cut off, and are
+drawn."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bmfjax
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("thesis")
+
+
+@pytest.fixture
+def pictures(study):
+    return importlib.import_module("thesis_figures")
+
+
+@pytest.fixture
+def small(study, monkeypatch):
+    """Matrices of 40 x 40 with three tiles in place of the thesis's, and a run on them."""
+    noise = {"clean": (0.01, 0.05), "noisy": (0.05, 0.15)}
+
+    def matrix(kind, tiles="8x8", seed=0):
+        return bmfjax.generate_tiles(40, 40, 3, noise=noise[kind], seed=seed)
+
+    monkeypatch.setattr(study, "thesis_matrix", matrix)
+    monkeypatch.setattr(study, "TRUE_RANK", 3)
+    return study.Run(60_000, "clean", "Normal", "optimum", 4, 10, 0)
+
+
+def test_the_runs_are_those_of_table_3_2(study):
+    runs = study.runs_of_table([0])
+    lengths = [sum(r.draws == n and r.prior != "Beta" for r in runs) for n in (60_000, 600_000)]
+    assert lengths == [2 * 3 * 2 * 3 * 3, 2 * 2 * 2 * 3]
+    assert [r.data for r in runs if r.draws == 2_000_000] == ["clean", "noisy"]
+    assert len(set(runs)) == len(runs)
+    assert sum(bool(r.published) for r in runs) == 36
+    row = study.Run(60_000, "noisy", "PanPAL", "optimum", 30, 512, 0)
+    assert row.published == (48, 32, 0.53, 0.53)  # the last row of table 4.2
+
+
+def test_the_optimum_is_cut_or_filled_up(study, small):
+    truth = study.thesis_matrix("clean")
+    more = study.start_of(small, truth)["usage"][0]
+    np.testing.assert_array_equal(more[:, :3], truth.usage)
+    assert more.shape == (40, 4) and 0.3 < more[:, 3].mean() < 0.7 and len(set(more[:, 3])) == 40
+    fewer = study.start_of(small._replace(rank=2), truth)["basis"][0]
+    np.testing.assert_array_equal(fewer, truth.basis[:, :2])
+    assert study.start_of(small._replace(start="random"), truth) is None
+
+
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(study, small, tmp_path, monkeypatch):
+    whole = study.carry_out(small, 300, tmp_path / "whole")
+    write, written = study.Checkpoint.write, []
+
+    def cut_off(store, run):
+        write(store, run)
+        written.append(run.steps_done)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "INTERVAL", 0.0)
+    monkeypatch.setattr(study.Checkpoint, "write", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        study.carry_out(small, 300, tmp_path / "cut")
+    assert 0 < written[-1] < 300
+    monkeypatch.setattr(study.Checkpoint, "write", write)
+    resumed = study.carry_out(small, 300, tmp_path / "cut")
+    assert set(resumed) == set(whole)
+    for name in set(whole) - {"seconds"}:
+        np.testing.assert_array_equal(resumed[name], whole[name], err_msg=name)
+    assert whole["usage_histogram"].sum(-1).tolist() == [[300] * 4] * 40
+
+
+def kept_run(study, run, level):
+    """What is kept of a run whose means are the truth, moved by `level`."""
+    truth, r = study.thesis_matrix(run.data, "8x8", run.seed), np.random.default_rng(0)
+    kept = {"seconds": 1.0, "log_joint": np.linspace(-9, -5, 6000), "clamped": np.full(6000, 0.2)}
+    for name in study.FACTORS:
+        mean = np.clip(getattr(truth, name) + level, 0, 1).astype(float)
+        kept[f"{name}_mean"] = mean
+        kept[f"{name}_variance"] = 0.01 * r.uniform(size=mean.shape)
+        kept[f"gradient_{name}_mean"] = r.normal(size=mean.shape)
+        kept[f"{name}_histogram"] = np.ones((*mean.shape, 50), np.uint32)
+    return kept
+
+
+def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
+    study, small, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(study, "TRUE_RANK", 30)
+    tables = [run for run in study.runs_of_table([0]) if run.draws == 60_000 and run.rank == 30]
+    tables += [tables[0]._replace(seed=seed) for seed in (1, 2)]
+    for place, run in enumerate([*tables, small._replace(rank=20, batch=75)]):
+        np.savez(tmp_path / f"{run.name}.npz", **kept_run(study, run, -0.3 if place else 0.0))
+    (tmp_path / "60000-clean-Normal-random-20-75-0.part").write_text("half written")
+    study.write_records(tmp_path, 1, tmp_path / "records")
+    figures = json.loads((tmp_path / "records" / "thesis_tables.json").read_text())["figures"]
+    rows = figures["rows"]
+    assert len(rows) == 36 + 2 and {row["seed"] for row in rows} == {0, 1, 2}
+    assert rows[0]["error_at_half"] == rows[0]["error"] == 0 and rows[0]["thesis_error"] == 72
+    assert rows[3]["tau_max"] == 0.69
+    page = (tmp_path / "records" / "thesis_tables.md").read_text()
+    assert "| 0.0 ± 0.0 of 3 | 0.0 |" in page
+    others = json.loads((tmp_path / "records" / "thesis_runs.json").read_text())["figures"]
+    # Beta at its three batches, two starts and two matrices; and one at another rank.
+    assert len(others["rows"]) == 12 + 1
+    assert others["runs_of_table_3_2_left"] == 146 - 36 - 12 - 1
+    row = others["rows"][0]
+    assert row["draws_near_zero"] == row["draws_near_one"] == 0.02
+
+
+def test_cuts_of_the_analogue_have_their_maxima_where_algebra_has_them(pictures):
+    x, y = np.meshgrid(pictures.GRID, pictures.GRID, indexing="ij")
+
+    def at(z, ones, normal):
+        return pictures.GRID[pictures.maxima(pictures.analogue(x, y, z, ones, normal))].tolist()
+
+    assert at(1.0, (1, 1, 1), False) == [[1, 1]]
+    # Section 4.1.2: total confusion along both axes, then two optima, then one.
+    assert len(at(0.0, (0, 0, 0), False)) == 2 * 101 - 1
+    # At y = 1 the derivative x + (x / 2 - 1) / 2 vanishes at 0.4.
+    assert at(0.5, (0, 1, 1), False) == [[0.4, 1.0], [1.0, 0.4]]
+    # The Normal prior moves y from 1 to where (y - 1) + y vanishes.
+    assert at(1.0, (0, 0, 1), False) == [[0.0, 1.0]]
+    assert at(1.0, (0, 0, 1), True) == [[0.0, 0.5]]
+
+
+def test_figures_are_drawn_where_their_runs_are(
+    study, small, pictures, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(study, "TRUE_RANK", 30)
+    for run in study.runs_of_table([0]):
+        if run.rank == 30 and run.draws == 60_000:
+            np.savez(tmp_path / f"{run.name}.npz", **kept_run(study, run, -0.1))
+    some = {"4.01", "4.04", "4.10", "4.12"}
+    drawn = list(pictures.all_figures(pictures.Runs(tmp_path)))
+    assert [number for number, _ in drawn] == [f"4.{n:02d}" for n in range(1, 13)]
+    chosen = [(number, draw) for number, draw in drawn if number in some]
+    monkeypatch.setattr(pictures, "all_figures", lambda runs: chosen)
+    words = ["thesis_figures.py", "--work", str(tmp_path), "--output", str(tmp_path / "pictures")]
+    monkeypatch.setattr("sys.argv", words)
+    pictures.main()
+    names = {path.stem[-4:] for path in (tmp_path / "pictures").glob("*.png")}
+    assert names == {"4_01", "4_04", "4_12"}
+    said = capsys.readouterr().out
+    assert "figure 4.10: the run 60000-clean-Normal-random-20-512-0 is missing" in said
