@@ -154,3 +154,23 @@ def test_figures_are_drawn_where_their_runs_are(
     assert names == {"4_01", "4_04", "4_12"}
     said = capsys.readouterr().out
     assert "figure 4.10: the run 60000-clean-Normal-random-20-512-0 is missing" in said
+
+
+def test_a_sampler_is_held_against_the_exact_one(study):
+    samplers = importlib.import_module("thesis_samplers")
+    truth = bmfjax.generate_tiles(40, 40, 3, noise=(0.0, 0.0), seed=0)
+    factors = {n: np.asarray(getattr(truth, n), float) for n in ("usage", "basis")}
+    mean = np.concatenate([factors[n].ravel() for n in ("usage", "basis")])
+    exact = factors | {"draws": 5, "seconds": 1.0, "log_joint": -3.0, "precision": None}
+    exact |= {"mean": mean, "variance": np.full(mean.shape, 0.04)}
+    row = samplers.row_of(exact, None, truth)
+    assert row["error"] == row["error_at_half"] == 0 and "sd_ratio" not in row
+    assert row["mean_sd"] == 0.2
+    other = exact | {"mean": mean + 0.1, "variance": np.full(mean.shape, 0.01)}
+    row = samplers.row_of(other, exact, truth)
+    assert (row["mean_difference"], row["sd_ratio"]) == (0.5, 0.5)
+    # From the truth a little inside the bounds; with a precision only where one is learned.
+    assert "precision" not in samplers.start_of(truth, learned=False)
+    start = samplers.start_of(truth, learned=True)
+    assert start["precision"].shape == (1,) and start["usage"].shape == (1, 40, 3)
+    assert 0 < start["usage"].min() < start["usage"].max() < 1
