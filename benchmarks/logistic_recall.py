@@ -1,8 +1,11 @@
 """Which zeros would become ones? Recall at 10 of one held-out one a row.
 
-The protocol of Hernandez-Lobato, Houlsby, Ghahramani (2014), section 9: 2000 x 1000, the 1000
-columns with most ones, rows with at least ten; one 1 of every row is held out. Synthetic: rank 10,
-standard normal factors, bias -7.5. Beside the three strategies of drawing entries stand popularity,
+The protocol of Hernandez-Lobato, Houlsby, Ghahramani (2014), section 9: the 1000 columns with most
+ones, 2000 rows with at least ten ones, or with `--large` as many as there; one 1 of every row is
+held out. Synthetic: rank 10, standard normal factors, bias -7.5. The other matrices come from a
+file of transactions: their (rows, columns) in `shape`, and `indptr` and `indices` as a sparse
+matrix of rows has them. A file that has held-out columns, `heldout` (repeat, row), is taken as it
+is. Beside the three strategies of drawing entries stand popularity,
 batch variational Bayes, and, where `pip install implicit` has been run, implicit's factorisations
 at rank 10, as they come and with options tuned on synthetic matrices. On the synthetic matrix there
 are two ceilings: who knows all of the truth, and who knows columns and bias but infers the rows. In
@@ -18,7 +21,9 @@ from __future__ import annotations
 import argparse
 import functools
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +31,7 @@ import numpy as np
 import scipy.sparse
 from device import parse
 from jax import random
+from matplotlib.figure import Figure
 from record import write_record
 
 from bmfjax.data import BinaryMatrix
@@ -41,7 +47,12 @@ from bmfjax.variational import (
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import STRATEGIES
 
-RANK, ROWS, COLUMNS, BIAS = 10, 2000, 1000, -7.5
+RANK, COLUMNS, BIAS, LEAST = 10, 1000, -7.5, 10
+#: Rows of the small and of the large matrices, and the entries drawn from the large ones.
+SMALL = 2000
+LARGE = {"synthetic": (40_000, 1e8), "retail": (10_000, 1e7), "webview": (5000, 1e7)}
+#: When to look, as shares of the entries drawn.
+PARTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 #: Repeats in which entries are hidden too, and batch inference starts several times.
 FEW = 5
 #: Options of the models of the package implicit beside the rank.
@@ -54,24 +65,38 @@ IMPLICIT = {
 RUN = jax.jit(stochastic.run, static_argnames="prior")
 
 
-def synthetic(seed: int):
+def synthetic(seed: int, rows: int = SMALL):
     """Ones, the held-out column of every row, and the truth: log odds, and basis."""
     rng = np.random.default_rng(seed)
-    usage, basis = rng.normal(size=(3 * ROWS, RANK)), rng.normal(size=(COLUMNS, RANK))
+    usage, basis = rng.normal(size=(3 * rows, RANK)), rng.normal(size=(COLUMNS, RANK))
     logits = usage @ basis.T + BIAS
     ones = rng.random(logits.shape) < 1.0 / (1.0 + np.exp(-logits))
-    rows = np.flatnonzero(ones.sum(1) >= 10)[:ROWS]
-    ones, logits = ones[rows], logits[rows]
-    held_out = np.array([rng.choice(np.flatnonzero(row)) for row in ones])
-    return ones, held_out, (logits, basis)
+    chosen = np.flatnonzero(ones.sum(1) >= LEAST)[:rows]
+    ones, logits = ones[chosen], logits[chosen]
+    return ones, one_of_every_row(ones, rng), (logits, basis)
 
 
-def from_file(path: Path, seed: int):
-    """Ones, and the held-out columns that the file has for this repeat."""
+def one_of_every_row(ones, rng) -> np.ndarray:
+    """The column of a random one of every row."""
+    return np.array([rng.choice(np.flatnonzero(row)) for row in ones])
+
+
+def from_file(path: Path, seed: int, rows: int):
+    """Ones, and held-out columns: those of the file, or of rows and columns chosen from it."""
     with np.load(path, allow_pickle=False) as file:
-        ones = np.zeros([int(n) for n in file["shape"]], bool)
-        ones[np.repeat(np.arange(len(ones)), np.diff(file["indptr"])), file["indices"]] = True
-        return ones, file["heldout"][seed].astype(int), None
+        parts = np.ones(len(file["indices"]), bool), file["indices"], file["indptr"]
+        matrix = scipy.sparse.csr_matrix(parts, shape=tuple(int(n) for n in file["shape"]))
+        if "heldout" in file:
+            return matrix.toarray(), file["heldout"][seed].astype(int), None
+    most = np.argsort(-matrix.sum(0).A1, kind="stable")[:COLUMNS]
+    matrix = matrix[:, np.sort(most)]
+    enough = np.flatnonzero(matrix.sum(1).A1 >= LEAST)
+    if len(enough) < rows:
+        raise SystemExit(f"{path.name} has {len(enough)} rows with {LEAST} ones, {rows} are needed")
+    # The same rows in every repeat, and other held-out ones.
+    chosen = np.sort(np.random.default_rng(0).choice(enough, rows, replace=False))
+    ones = matrix[chosen].toarray()
+    return ones, one_of_every_row(ones, np.random.default_rng(seed)), None
 
 
 def one_repeat(ones, held_out, truth, seed: int, options) -> dict:
@@ -109,25 +134,39 @@ def one_repeat(ones, held_out, truth, seed: int, options) -> dict:
     if len(chances) > 1:
         found["batch, starts averaged"] = rank(np.mean(chances, axis=0))
     for strategy in STRATEGIES:
-        began = time.perf_counter()
-        state, sizes = entries_drawn(training, strategy, start, prior, seed, options.draws)
-        found[strategy] = figures(state.posterior, began) | {"minibatch": sizes}
+        seconds, sizes, recalled = 0.0, [], []
+        for part in entries_drawn(training, strategy, start, prior, seed, options.draws):
+            seconds += part.seconds
+            sizes.append(part.minibatch)
+            chance = np.asarray(lp.probability(*lp.all_moments(part.posterior)))
+            recalled.append(round(recall_at(chance, training, held_out), 5))
+        found[strategy] = figures(part.posterior, time.perf_counter() - seconds)
+        found[strategy] |= {"minibatch": sizes, "recall_by_part": recalled}
     return found
+
+
+class Part(NamedTuple):
+    """Where a fit is after a share of its entries."""
+
+    posterior: lp.LogisticPosterior
+    minibatch: int  # entries
+    seconds: float  # since the part before
 
 
 def log_odds(share: float) -> float:
     return float(np.log(share / (1.0 - share)))
 
 
-def entries_drawn(training, strategy, start, prior, seed, draws):
-    """The state after so many entries, and the entries of a minibatch after every tenth of them."""
+def entries_drawn(training, strategy, start, prior, seed, draws) -> Iterator[Part]:
+    """The fit after every part of so many entries."""
+    began = time.perf_counter()
     sampler, state = entry_sampler(BinaryMatrix(training), strategy), stochastic.init(start, prior)
-    sizes = []
-    for part in range(1, 11):
-        chunks = int(draws * part / 10 / stochastic.CHUNK)
-        state = RUN(random.key(seed), state, sampler, prior, chunks)
-        sizes.append(int(stochastic.num_chunks(state)) * stochastic.CHUNK)
-    return state, sizes
+    for part in PARTS:
+        chunks = max(1, int(draws * part / stochastic.CHUNK))
+        state = jax.block_until_ready(RUN(random.key(seed), state, sampler, prior, chunks))
+        size = int(stochastic.num_chunks(state)) * stochastic.CHUNK
+        yield Part(state.posterior, size, time.perf_counter() - began)
+        began = time.perf_counter()
 
 
 def rows_inferred(basis, values, seen, prior):
@@ -174,8 +213,8 @@ def hidden_entries(seed: int, draws: float) -> dict:
     hidden = np.random.default_rng(seed).random(ones.shape) < 0.05
     prior, matrix = LogisticPrior(RANK), np.where(hidden, np.nan, ones)
     start = lp.start(random.key(seed), ones.shape, prior, log_odds(ones.mean()))
-    state, _ = entries_drawn(matrix, "biased", start, prior, seed, draws)
-    predicted = np.asarray(lp.probability(*lp.all_moments(state.posterior)))
+    *_, last = entries_drawn(matrix, "biased", start, prior, seed, draws)
+    predicted = np.asarray(lp.probability(*lp.all_moments(last.posterior)))
     truth = 1.0 / (1.0 + np.exp(-logits))
     scores = {"biased": predicted, "truth known": truth, "share of ones": 0 * truth + ones.mean()}
     found = {n: prediction_scores(ones[hidden], p[hidden]) for n, p in scores.items()}
@@ -207,29 +246,57 @@ def against_uniform(repeats: list[dict]) -> dict:
     return found
 
 
+def picture(each: list[dict], draws: float, path: Path) -> None:
+    """Recall and the size of the minibatch against the entries drawn, means over the repeats."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    at = np.array(PARTS) * draws
+    for strategy in STRATEGIES:
+        for cell, of in zip(axes, ("recall_by_part", "minibatch"), strict=True):
+            cell.plot(at, np.mean([r[strategy][of] for r in each], axis=0), ".-", label=strategy)
+    axes[0].axhline(np.mean([r["batch"]["recall"] for r in each]), color="#999999", linewidth=1,
+                    label="all entries")  # fmt: skip
+    for cell, title in zip(axes, ("recall at 10", "entries of a minibatch"), strict=True):
+        cell.set_xscale("log")
+        cell.set_xlabel("entries drawn")
+        cell.set_title(title, fontsize=10, loc="left")
+    axes[0].legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", choices=["synthetic", "retail"])
-    parser.add_argument("--file", type=Path, help="the retail matrix (.npz) with held-out ones")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", choices=list(LARGE))
+    parser.add_argument("--file", type=Path, help="transactions (.npz), but for synthetic data")
+    parser.add_argument("--large", action="store_true", help="the paper's large matrix")
     parser.add_argument("--repeats", type=int, default=25)
-    parser.add_argument("--draws", type=float, default=1e7, help="entries drawn in a run")
+    parser.add_argument("--draws", type=float, help="entries drawn in a run; default as the paper")
     parser.add_argument("--batch-updates", type=int, default=60)
     parser.add_argument("--starts", type=int, default=4, help="of batch inference")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="folder of the record")
     options = parse(parser)
-    if options.data == "retail" and options.file is None:
-        parser.error("retail needs --file")
+    made_up = options.data == "synthetic"
+    if made_up != (options.file is None):
+        parser.error(f"{options.data} {'takes no' if made_up else 'needs'} --file")
+    rows, draws = LARGE[options.data] if options.large else (SMALL, 1e7)
+    options.draws = options.draws or draws
+    name = f"logistic_recall_{options.data}" + ("_large" if options.large else "")
     figures = {n: getattr(options, n) for n in ("repeats", "draws", "batch_updates", "starts")}
-    figures |= {"table": {}, "gain": {}, "hidden": [], "each": []}
+    figures |= {"rows": rows, "parts": PARTS, "table": {}, "gain": {}, "hidden": [], "each": []}
     for seed in range(options.repeats):
-        made = synthetic(seed) if options.data == "synthetic" else from_file(options.file, seed)
+        made = synthetic(seed, rows) if made_up else from_file(options.file, seed, rows)
+        figures["rows"] = len(made[0])
         figures["each"].append(one_repeat(*made, seed, options))
         figures["table"] = summary(figures["each"])
         figures["gain"] = against_uniform(figures["each"])
-        if options.data == "synthetic" and seed < FEW:
+        if made_up and not options.large and seed < FEW:
             figures["hidden"].append(hidden_entries(seed, options.draws))
         print(seed, {m: v["recall"] for m, v in figures["table"].items()}, flush=True)
-        path = write_record(f"logistic_recall_{options.data}", figures, options.output)
+        path = write_record(name, figures, options.output)
+        picture(figures["each"], options.draws, path.with_suffix(".png"))
     print(path)
 
 
