@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from tables_form import Records, figures, listed, number, page, percent, table, with_error
 
 
@@ -527,6 +529,42 @@ def factorisation(records: Records):
             for flip in flips
         ]  # fmt: skip
         yield table(["flips", *runs, "published curve", "released programs"], rows)
+
+
+@page("ormachine_figures", "How sure is the OrMachine, and does it leave factors empty?")
+def ormachine_figures(records: Records):
+    found = figures(records, "ormachine_figures")
+    yield (
+        "Two pictures of the talk on Rukat et al. (2017), over "
+        f"{number(found.get('repeats'))} random matrices of each kind. `sure`: share of the "
+        "entries whose posterior mean is below 0.05 or above 0.95. `calibration error`: mean "
+        "difference, over 20 bins, of posterior means from the share of ones."
+    )
+    yield "## Posterior means of the entries of 100 x 100 products of rank 7"
+    names = ("sure", "wrong_share", "wrong_of_the_sure", "calibration_error")
+    yield table(
+        ["chain", "flips", "sure, %", "wrong, %", "wrong of the sure, %", "calibration error"],
+        [
+            [chain, f"{percent(float(flip), 0)} %", *(percent(row[n], 2) for n in names[:3]),
+             number(row[names[3]], 3)]
+            for chain, rows in found.get("posterior_means", {}).items()
+            for flip, row in rows.items()
+        ],
+    )  # fmt: skip
+    yield "![Histograms of posterior means, right and wrong](ormachine_figures_means.png)"
+    yield "## Factors used of those given, on 300 x 300 products of rank 5 with 10 % flips"
+    empty = found.get("empty_factors", {})
+    yield table(
+        ["chain", "densities of bits", "factors given", "used, mean", "in each matrix", "wrong, %"],
+        [
+            [chain, prior, int(given), number(statistics.mean(row["used"]), 1),
+             listed(row["used"]), percent(statistics.mean(row["wrong"]), 3)]
+            for chain, priors in empty.items()
+            for prior, rows in priors.items()
+            for given, row in rows.items()
+        ],
+    )  # fmt: skip
+    yield "![Factors used against factors given](ormachine_figures_empty.png)"
 
 
 @page(
