@@ -36,13 +36,18 @@ class Runs:
     def __init__(self, work: Path):
         self.work = work
 
-    def __call__(
+    def path(
         self, draws=60_000, data="clean", prior="Normal", start="random", rank=TRUE_RANK, batch=512
-    ) -> dict:
-        run = Run(draws, data, prior, start, rank, batch, 0)
-        path = self.work / f"{run.name}.npz"
+    ) -> Path:
+        return self.work / f"{Run(draws, data, prior, start, rank, batch, 0).name}.npz"
+
+    def has(self, **about) -> bool:
+        return self.path(**about).exists()
+
+    def __call__(self, *place, **about) -> dict:
+        path = self.path(*place, **about)
         if not path.exists():
-            raise Missing(run.name)
+            raise Missing(path.stem)
         return read(path)
 
 
@@ -135,8 +140,13 @@ def mean_histograms(runs: Runs, draws: int) -> Figure:
 
 
 def mean_and_sd(runs: Runs, rank: int) -> Figure:
-    """Figures 4.7, 4.10 and 4.11: standard deviation against mean, by length and start."""
-    lengths = (60_000, 600_000, 2_000_000) if rank == TRUE_RANK else (60_000, 600_000)
+    """Figures 4.7, 4.10 and 4.11: standard deviation against mean, by length and start.
+
+    Two million draws are shown where the run is there: it takes the longest of all.
+    """
+    lengths = (60_000, 600_000)
+    if rank == TRUE_RANK and runs.has(draws=2_000_000):
+        lengths += (2_000_000,)
     figure, axes = panels(
         2, len(lengths), (3.6 * len(lengths), 6), "posterior mean", "posterior standard deviation",
         sharex=True, sharey=True,

@@ -137,18 +137,18 @@ if not quick:
     assert beside.loc["IASG", "sd ratio, least"] > 0.9 and beside.loc["IASG", "most"] < 1.1
 
 # %%
-figure, axes = plt.subplots(1, len(NAMES), figsize=(13, 2.4), layout="constrained")
+figure, axes = plt.subplots(1, len(NAMES), figsize=(13, 2.8), layout="constrained")
 for place, (cell, name) in enumerate(zip(axes, NAMES, strict=True)):
     for label, colour in zip(runs, ("black", "#c4661f", "#2b5fa8"), strict=True):
         flat = runs[label]["posterior"]["beta"].values[..., place].ravel()
         cell.hist(flat, bins=60, density=True, histtype="step", color=colour, label=label)
     cell.set_title(name, fontsize=9, loc="left")
     cell.set_yticks([])
-axes[0].legend(fontsize=7)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
 plt.show()
 
 # %%
-az.plot_rank(runs['IASG, "top-up"'], var_names="beta", figsize=(13, 2.4))
+az.plot_rank(runs['IASG, "top-up"'], var_names="beta", figsize=(12, 6))
 plt.show()
 
 # %% [markdown]
