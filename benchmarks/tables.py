@@ -68,6 +68,11 @@ NOTES = {
     ("rank_recovery_grid", "9db28bd"): _SECONDS,
     ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
     ("iasg_calibration", "55e7bda"): _SECONDS,
+    ("thesis_tables", "a0cd576"): _SECONDS,
+    ("thesis_samplers", "a0cd576"): "other work ran beside it: draws are fewer than on a free core",
+    ("thesis_runs", "a0cd576"): (
+        "several commands on one folder, which held these runs; other work ran beside them"
+    ),
     ("bias_table", "55e7bda"): "other work ran beside it: compare effective draws within a table",
     **{
         (f"peers_{part}", commit): "other work ran beside it: compare processor seconds"
