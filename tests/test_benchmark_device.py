@@ -10,8 +10,8 @@ import jax
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-#: Scripts that run nothing in JAX; the last compiles for devices that are not here.
-WITHOUT_JAX = {"tables", "device", "accelerator_compile"}
+#: Scripts that run nothing in JAX, and the one that compiles for devices that are not here.
+WITHOUT_JAX = {"tables", "device", "thesis_figures", "accelerator_compile"}
 
 
 @pytest.fixture
