@@ -26,7 +26,6 @@ BODIES = (tables_boolean, tables_peers, tables_ratings, tables_relaxed)  # each 
 _CLIMBED = "each chain starts where its own population has climbed to; other work ran beside it"
 _SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
 _RELAXED = "earlier starts, from an annealed relaxed model; other work ran beside it"
-_OLD_BIAS = "before the bias was updated together with rows and columns; the machine was shared"
 _SECONDS = "other work ran beside it: seconds are upper bounds"
 #: What must be known of one record, by its name and its commit: a newer record loses the note.
 NOTES = {
@@ -38,7 +37,9 @@ NOTES = {
         "other work ran beside it, most beside rank 10: seconds are upper bounds"
     ),
     ("logistic_defaults", "b1ae58e"): "the machine was shared: compare processor seconds",
-    ("logistic_recall_retail", "353dde8"): _OLD_BIAS,
+    ("logistic_recall_retail", "5cfbfbf"): _SECONDS,
+    ("logistic_recall_retail_large", "5cfbfbf"): _SECONDS,
+    ("logistic_recall_synthetic_large", "5cfbfbf"): _SECONDS,
     ("logistic_recall_synthetic", "39af385"): _SECONDS,
     ("rank_recovery_tiles", "7ed84f2"): _SECONDS,
     ("scale", "5293597"): (
@@ -46,7 +47,6 @@ NOTES = {
         "noise too, another time the packed matrix"
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
-    ("mesh", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mushroom", "85e6d9e"): _SECONDS,
     ("minibatch_regression", "cba910f"): (
