@@ -36,6 +36,14 @@ REAL = {
     },
     "nonnegative": {"model": "nmf", "sampler_options": {"walls": [20.0], "moves": ["lines"]}},
     "svi": {"model": "logistic", "sampler": "svi"},
+    "iasg": {
+        "model": "relaxed", "sampler": "iasg",
+        "sampler_options": {"batch_size": 5, "report_variance": True},
+    },
+    "thesis": {
+        "model": "relaxed", "sampler": "thesis",
+        "sampler_options": {"batch_size": 5, "num_calibration": 50},
+    },
 }  # fmt: skip
 
 
@@ -126,7 +134,8 @@ def real_apart(process):
     stochastic.CHUNK = logistic.CHUNK = 40
     two, one = mesh_of(jax.local_devices(), 1, 2), mesh_of(jax.devices()[:1], 1, 1)
     found = {"gibbs": found_by_real("gibbs", mesh_of(jax.devices(), 2, 2), then=one)}
-    found |= {n: found_by_real(n, two) for n in (("svi",), ("minibatch", "nonnegative"))[process]}
+    own = (("svi", "thesis"), ("minibatch", "nonnegative", "iasg"))[process]
+    found |= {n: found_by_real(n, two) for n in own}
     return {
         n: largest_difference(f, found_by_real(n, None)) for n, f in found.items() if f is not None
     }

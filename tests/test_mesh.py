@@ -63,7 +63,7 @@ def test_ratings_do_not_depend_on_the_mesh(found):
     assert max(found["ratings_apart"]) < 1e-4
 
 
-@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi"])
+@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi", "iasg", "thesis"])
 def test_draws_of_real_factors_do_not_depend_on_the_mesh(found, sampler):
     """But for rounding: missing entries, lines that do not divide, and a resume on one device."""
     assert found[sampler] < 1e-4
@@ -96,9 +96,15 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
     with pytest.raises(InputError, match="the axes 'x', 'y', and a fit runs on 'chains' and"):
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
     with pytest.raises(
-        InputError, match="'thesis' does not run on a mesh; choose sampler 'gibbs' or"
+        InputError, match="'batch' does not run on a mesh; choose sampler 'svi'"
     ):
-        ask(small_fits.ones(), 2, model="relaxed", sampler="thesis", mesh=mesh_of())
+        ask(small_fits.ones(), 2, model="logistic", sampler="batch", mesh=mesh_of())
+    options = {"blocks": ((("basis",), {"rows": 5}),)}
+    with pytest.raises(InputError, match="leave blocks, conditionals and boundary='logit' out"):
+        ask(
+            small_fits.ones(), 2, model="relaxed", sampler="iasg", mesh=mesh_of(),
+            sampler_options=options,
+        ).chains()  # fmt: skip
     with pytest.raises(InputError, match="'smc' does not run on a mesh; choose sampler 'gibbs'"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
     with pytest.raises(InputError, match="does not run on a mesh; choose model ormachine, relaxed"):
