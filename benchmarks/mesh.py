@@ -1,7 +1,7 @@
 """Is one chain faster on several devices than on one, and how much do these tell each other?
 
-A Boolean product with noise, by single flips or by the relaxed model; or ratings, of which one in
-a hundred is observed.
+A Boolean product with noise, by single flips, by the relaxed model (exactly, or by IASG), or by
+the logistic model from minibatches; or ratings, of which one in a hundred is observed.
 One chain runs. On a CPU the devices are parts of one process, as many as `--devices`; on
 accelerators they are the first of those that JAX finds. Each way to run has a process of its own,
 and they take turns: medians over the rounds. Without a mesh the chain runs on whatever cores the
@@ -10,6 +10,8 @@ system gives it, and pinned to one of them.
     python benchmarks/mesh.py [--rows 100000] [--columns 1000] [--rank 10] [--devices 2]
     python benchmarks/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32
     python benchmarks/mesh.py --model relaxed --rows 4096 --columns 512 --rank 30
+    python benchmarks/mesh.py --model iasg --rows 20000 --columns 2000
+    python benchmarks/mesh.py --model logistic --rows 20000 --columns 2000
 """
 
 from __future__ import annotations
@@ -55,19 +57,19 @@ def serve(options) -> None:
     if meshed:
         devices = np.array(jax.devices()[: options.devices]).reshape(1, -1)
         mesh = checked_mesh(jax.sharding.Mesh(devices, ("chains", "rows")))
-    made = {"ormachine": boolean, "pmf": ratings, "relaxed": relaxed}[options.model]
-    algorithm, data = made(options, mesh)
+    make, count, objective = MODELS[options.model]
+    algorithm, data = make(options, mesh)
     run = ChainRun(
-        algorithm, jax.random.key(0), data, num_samples=10**6, trace={"log_joint": 1}, mesh=mesh
+        algorithm, jax.random.key(0), data, num_samples=10**6, trace={objective: 1}, mesh=mesh
     )
     run.advance(1)
-    print(json.dumps(traffic(data, options)), flush=True)
+    print(json.dumps(count(data, options)), flush=True)
     for _ in sys.stdin:
         began, busy = time.perf_counter(), time.process_time()
         run.advance(options.sweeps)
         seconds = (time.perf_counter() - began) / options.sweeps
         busy = (time.process_time() - busy) / options.sweeps
-        drawn = hashlib.sha256(np.ascontiguousarray(run.trace()["log_joint"]).tobytes())
+        drawn = hashlib.sha256(np.ascontiguousarray(run.trace()[objective]).tobytes())
         print(
             json.dumps({"seconds": seconds, "busy": busy, "draws": drawn.hexdigest()}), flush=True
         )
@@ -104,22 +106,28 @@ def relaxed(options, mesh):
     """Return the exact sampler of the relaxed model, on the same matrix."""
     import functools
 
-    from bmfjax.infer import TruncatedGibbs
+    from bmfjax.infer import IASG, TruncatedGibbs
     from bmfjax.models import relaxed_bmf
 
     values = matrix(options.rows, options.columns, options.rank).astype(np.float32)
-    bound = TruncatedGibbs(functools.partial(relaxed_bmf, rank=options.rank)).bind(
-        values, mesh=mesh
-    )
+    kernel = {"relaxed": TruncatedGibbs, "iasg": IASG}[options.model]
+    bound = kernel(functools.partial(relaxed_bmf, rank=options.rank)).bind(values, mesh=mesh)
     return bound.algorithm, bound.data
+
+
+def logistic(options, mesh):
+    """Return minibatches of the logistic model, of the same matrix."""
+    from bmfjax.families import ask
+
+    values = matrix(options.rows, options.columns, options.rank).astype(np.float32)
+    chains = ask(
+        values, options.rank, model="logistic", sampler="svi", num_chains=1, mesh=mesh
+    ).chains()
+    return chains.algorithm, chains.data
 
 
 def traffic(data, options) -> dict:
     """Return the bytes that a device reads of its data in a sweep, and those it gets of others."""
-    if options.model == "pmf":
-        return traffic_of_ratings(data, options)
-    if options.model == "relaxed":
-        return traffic_of_dense(data, options)
     read = got = 0
     for lines in (data.by_row, data.by_column):
         shards = lines.ones.addressable_shards
@@ -154,10 +162,50 @@ def traffic_of_dense(data, options) -> dict:
     }
 
 
+def traffic_of_iasg(data, options) -> dict:
+    """Return the same of a draw of IASG: a window of steps, then the residual of all entries."""
+    from bmfjax.kernels.sgmcmc.step_size import ENOUGH, default_batch
+
+    devices, lines = len(data.values.devices()), options.rows + options.columns
+    own = [a.addressable_shards[0].data.nbytes for a in (data.values, data.transposed)]
+    shares = [default_batch(n, options.rank) / n for n in (options.rows, options.columns)]
+    return {
+        "read": ENOUGH * sum(o * s for o, s in zip(own, shares, strict=True)) + own[0],
+        # Both factor matrices after each step, and their averages after the last.
+        "got": 4 * options.rank * lines / devices * (devices - 1) * (ENOUGH + 1),
+    }
+
+
+def traffic_of_entries(data, options) -> dict:
+    """Return the same of an update of the logistic model, whose entries are drawn anew."""
+    from bmfjax.variational.stochastic import CHUNK
+
+    devices = options.devices if data.along.axis is not None else 1
+    lines, width = options.rows + options.columns, options.rank + 1
+    # Of each entry the vectors of its row and column, and what it adds to the sums of these.
+    sums = width * width + 5 * width + 1
+    entries = -(-4 * lines // CHUNK) * CHUNK / devices
+    return {
+        "read": 4 * entries * (4 * width + 2 * sums),
+        # Sums of a device's own lines; then the statistics and the vectors of all others.
+        "got": 4 * lines * (2 * sums + 2 * width) * (devices - 1) / devices,
+    }
+
+
+#: Of every model: what makes its sampler and data, what counts its traffic, and what is traced.
+MODELS = {
+    "ormachine": (boolean, traffic, "log_joint"),
+    "pmf": (ratings, traffic_of_ratings, "log_joint"),
+    "relaxed": (relaxed, traffic_of_dense, "log_joint"),
+    "iasg": (relaxed, traffic_of_iasg, "log_joint"),
+    "logistic": (logistic, traffic_of_entries, "elbo"),
+}
+
+
 def main() -> None:
     """Take turns, and write the medians."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", choices=("ormachine", "pmf", "relaxed"), default="ormachine")
+    parser.add_argument("--model", choices=tuple(MODELS), default="ormachine")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=1000)
     parser.add_argument("--rank", type=int, default=10)

@@ -48,6 +48,9 @@ NOTES = {
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
+    ("mesh_iasg", "c9f788c"): "much other work ran beside it: read the bytes, not the times",
+    ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",
+    ("mesh_relaxed", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mushroom", "85e6d9e"): _SECONDS,
     ("minibatch_regression", "cba910f"): (
         "other work ran beside it: compare processor seconds; all start at the mode"

@@ -440,8 +440,8 @@ def _add_reading(parser) -> None:
 
 
 def _fit(options) -> int:
-    from bmfjax.families.sampling import finish
-    from bmfjax.kernels.numerics.mesh import is_first
+    from bmfjax.families.sampling import result_of, sampled
+    from bmfjax.kernels.numerics.mesh import agreed, is_first
     from bmfjax.store import (
         CHECKPOINT,
         FILES,
@@ -455,42 +455,55 @@ def _fit(options) -> int:
     _check_tiles(options)
     if options.chain is not None:
         return _fit_apart(options)
-    mesh, data = _mesh(options), _read(options)
-    output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
-    checkpoint = output / CHECKPOINT
+    mesh = _mesh(options)
+    first = is_first(mesh)  # of the processes: it writes, and tells
     replace = options.overwrite or options.resume
     names = (*FILES, PAGE, CHECKPOINT)
-    first = is_first(mesh)  # of the processes: it writes, and tells
-    if first:
-        check_output(output, replace, names, options.data)
-    if options.resume and not holds_checkpoint(checkpoint):
-        raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
+
+    def read():
+        data = _read(options, mesh)
+        output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
+        if first:
+            check_output(output, replace, names, options.data)
+        if options.resume and not holds_checkpoint(output / CHECKPOINT):
+            raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
+        return data, output
+
+    # Where one process refuses, all do.
+    data, output = agreed(mesh, read)
     request = _asked(options, data, mesh=mesh)
     chains = request.chains()
-    if not first:
-        finish(
-            request, chains, max_time=options.max_time, progress=False, checkpoint=checkpoint,
-            resume=options.resume,
-        )  # fmt: skip
-        return 0
-    # Only now: everything given has been checked. A fit that is there stays until the new one
-    # replaces it.
-    with hold(output):
-        check_files(output, replace, names, options.data)
-        _check_tables(options, output, replace)  # only now: they may be for this directory
-        options.checkpoint, options.stage = checkpoint, BEFORE
-        result = finish(
-            request,
-            chains,
-            max_time=options.max_time,
-            progress=not options.quiet,
-            checkpoint=checkpoint,
-            resume=options.resume,
-        )
-        options.stage = AFTER
-        _store(result, output, replace, options.probability)
-        _write_tables(result, options, output, replace)
-    return _tell(result, output, options.again)
+    given = {
+        "max_time": options.max_time,
+        "progress": first and not options.quiet,
+        "checkpoint": output / CHECKPOINT,
+        "resume": options.resume,
+    }
+    with contextlib.ExitStack() as held:
+
+        def prepare():
+            # Only now: everything given has been checked. A fit that is there stays until the new
+            # one replaces it.
+            held.enter_context(hold(output))
+            check_files(output, replace, names, options.data)
+            _check_tables(options, output, replace)  # only now: they may be for this directory
+
+        agreed(mesh, lambda: first and prepare())
+        options.checkpoint, options.stage = output / CHECKPOINT, BEFORE
+        with sampled(request, chains, **given) as stage:
+            # To which all processes add, unless they share the rows: then one reads all of them.
+            made = None if data.is_shared else result_of(stage)
+
+            def write():
+                result = result_of(stage) if made is None else made
+                options.stage = AFTER
+                _store(result, output, replace, options.probability)
+                _write_tables(result, options, output, replace)
+                return result
+
+            # The others wait: what ends one process ends all.
+            result = agreed(mesh, lambda: write() if first else None)
+    return _tell(result, output, options.again) if first else 0
 
 
 def _asked(options, data, **more):
@@ -649,9 +662,10 @@ def _store(result, output, replace, probability) -> None:
         remove_checkpoint(output / CHECKPOINT)
 
 
-def _read(options):
+def _read(options, mesh=None):
+    """Read the data; of a large file perhaps the rows alone that this process of a mesh needs."""
     from bmfjax.data import Ratings, RealMatrix, load, load_real
-    from bmfjax.data.io.load import read_ratings
+    from bmfjax.data.io.load import load_share, read_ratings
     from bmfjax.families import FAMILIES
 
     kind = FAMILIES[options.model].kind(options.model)
@@ -677,7 +691,13 @@ def _read(options):
     if kind is RealMatrix and Path(options.data).is_file():
         _refuse_binarize(options)
         return load_real(options.data, **_reading(options))
-    return load(options.data, binarize=options.binarize, **_reading(options))
+    given = {"binarize": options.binarize} | _reading(options)
+    if mesh is not None:
+        asked = {"rank": options.rank, "sampler": options.sampler}
+        asked["sampler_options"] = of_model(options)[1]
+        if (share_of := FAMILIES[options.model].share_of(mesh, **asked)) is not None:
+            return load_share(options.data, share_of, **given)
+    return load(options.data, **given)
 
 
 def _no_ratings(options):

@@ -183,8 +183,8 @@ def fit(
     mesh : jax.sharding.Mesh, optional
         Devices that run all chains together, with the axes "chains" and "rows", such as
         ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. For "ormachine",
-        "relaxed", "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with sampler
-        "minibatch" too, and for "logistic" with sampler "svi". Devices along "chains" share the
+        "relaxed", "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with all its
+        samplers, and for "logistic" with sampler "svi". Devices along "chains" share the
         chains, whose number they divide. Of those along "rows" each holds its own rows and columns
         of the matrix and draws their part of the factors, which are on all devices; rows need not
         divide. Not shared are, of the Boolean model, moves, the update "collapsed" and the search
@@ -194,7 +194,9 @@ def fit(
         are those without a mesh, bit for bit, and those of other models differ by rounding alone. A
         checkpoint goes on with any mesh. The devices may belong to several processes
         (``jax.distributed.initialize``), which all call `fit` with the same arguments and get the
-        same result.
+        same result. Of a file of more than 2^26 entries each reads its own rows alone until then,
+        for "ormachine" with sampler "gibbs", a given rank and no moves (.npz of packed words,
+        .parquet, .h5ad). What one process refuses, all refuse.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.

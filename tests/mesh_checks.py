@@ -7,6 +7,7 @@ Each process has two devices. The first one writes what it found to FOLDER/found
 
 import functools
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,14 +15,16 @@ import jax
 import numpy as np
 
 from bmfjax import models
-from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.families import ask, logistic
+from bmfjax.data import BinaryMatrix, InputError, save, stores
+from bmfjax.data.io import npz
+from bmfjax.families import ask, boolean, logistic
+from bmfjax.families.sampling import sampled
 from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.mcmc import ormachine
 from bmfjax.kernels.boolean import words
 from bmfjax.kernels.numerics.mesh import ROWS as ROWS_OF_MESH
-from bmfjax.kernels.numerics.mesh import Along, checked_mesh, place_whole
+from bmfjax.kernels.numerics.mesh import Along, agreed, checked_mesh, place_whole
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
@@ -36,6 +39,14 @@ REAL = {
     },
     "nonnegative": {"model": "nmf", "sampler_options": {"walls": [20.0], "moves": ["lines"]}},
     "svi": {"model": "logistic", "sampler": "svi"},
+    "iasg": {
+        "model": "relaxed", "sampler": "iasg",
+        "sampler_options": {"batch_size": 5, "report_variance": True},
+    },
+    "thesis": {
+        "model": "relaxed", "sampler": "thesis",
+        "sampler_options": {"batch_size": 5, "num_calibration": 50},
+    },
 }  # fmt: skip
 
 
@@ -126,7 +137,8 @@ def real_apart(process):
     stochastic.CHUNK = logistic.CHUNK = 40
     two, one = mesh_of(jax.local_devices(), 1, 2), mesh_of(jax.devices()[:1], 1, 1)
     found = {"gibbs": found_by_real("gibbs", mesh_of(jax.devices(), 2, 2), then=one)}
-    found |= {n: found_by_real(n, two) for n in (("svi",), ("minibatch", "nonnegative"))[process]}
+    own = (("svi", "thesis"), ("minibatch", "nonnegative", "iasg"))[process]
+    found |= {n: found_by_real(n, two) for n in own}
     return {
         n: largest_difference(f, found_by_real(n, None)) for n, f in found.items() if f is not None
     }
@@ -146,6 +158,34 @@ def largest_difference(one, other):
 
 def found_by(run):
     return {"draws": run.draws(), "trace": run.trace(), "state": run.state}
+
+
+def rows_shared(path, folder, mesh):
+    """The traces of a fit whose processes read their own rows of a file, and how many these are."""
+    # Small matrices are as large ones here, of which words alone are kept.
+    boolean.MEDIUM = stores.LARGE = npz.LARGE = 1
+    request = ask(
+        str(path), RANK, init=problem()[1], num_chains=2, num_warmup=2, num_samples=6, mesh=mesh,
+        sampler_options={"update": "metropolis", "moves": ()},
+    )  # fmt: skip
+    resumes = (folder / "shared").exists()
+    options = {"checkpoint": folder / "shared", "resume": resumes, "progress": False}
+    with sampled(request, request.chains(), **options) as stage:
+        found = {"draws": stage.run.draws(), "trace": stage.run.trace()}
+    return found, request.data
+
+
+def refused_by_one(process, mesh):
+    """What is said where the second process refuses."""
+
+    def act():
+        if process == 1:
+            raise InputError("process 1 has no file")
+
+    try:
+        agreed(mesh, act)
+    except InputError as error:
+        return str(error)
 
 
 def refusal(chains):
@@ -179,14 +219,27 @@ def main(port, process, folder):
     second.finish()
     of_mesh = found_by(second)
     ratings = [ratings_on(mesh_of(jax.devices(), *shape)) for shape in ((2, 2), (1, 4))]
-    (folder / f"real_{process}.json").write_text(json.dumps(real_apart(process)))
+    path = folder / f"matrix_{process}.npz"
+    packed = problem()[0].packed()
+    save(path, BinaryMatrix.from_packed(packed.ones, COLUMNS, packed.observed))
+    of_shared, data = rows_shared(path, folder, mesh_of(jax.devices(), 1, 4))
+    own = {
+        f"held_{process}": [data.is_shared, data.held_rows],
+        f"refused_{process}": refused_by_one(process, mesh_of(jax.devices(), 1, 4)),
+    }
+    (folder / f"real_{process}.json").write_text(json.dumps(real_apart(process) | own))
     if process == 0:
+        # Resumed without a mesh, and anew.
+        shutil.copytree(folder / "shared", folder / "alone" / "shared")
+        again = [rows_shared(path, folder / f, None)[0] for f in ("alone", "anew")]
         alone, _, start_alone = run_on(None)
         alone.finish()
         found = {
             "rows_of_a_device": shards,
             "same": same(of_mesh, found_by(alone)),
             "start": same(start, start_alone),
+            "shared": [same(of_shared, found) for found in again],
+            "whole": data.fingerprint() == problem()[0].fingerprint(),
             "steps": second.steps_done,
             "changes": int((np.diff(alone.trace()["errors"]) != 0).sum()),
             "refusal": refusal(3),

@@ -58,12 +58,22 @@ def test_a_device_has_its_own_rows_alone(found):
     assert found["rows_of_a_device"] == [[4, 15, 2], [4, 15, 2]]
 
 
+def test_processes_that_read_their_own_rows_draw_what_one_does_with_all(found):
+    """Starts apart; and a checkpoint of theirs is of the same data as that of one process."""
+    assert found["held_0"] == [True, 60] and found["held_1"] == [True, 67]
+    assert found["shared"] == [True, True] and found["whole"]
+
+
+def test_what_one_process_refuses_all_refuse(found):
+    assert found["refused_0"] == found["refused_1"] == "process 1 has no file"
+
+
 def test_ratings_do_not_depend_on_the_mesh(found):
     """But for rounding, on any mesh and without one."""
     assert max(found["ratings_apart"]) < 1e-4
 
 
-@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi"])
+@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi", "iasg", "thesis"])
 def test_draws_of_real_factors_do_not_depend_on_the_mesh(found, sampler):
     """But for rounding: missing entries, lines that do not divide, and a resume on one device."""
     assert found[sampler] < 1e-4
@@ -95,10 +105,14 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
         ask(small_fits.ones(), 2, mesh=2)
     with pytest.raises(InputError, match="the axes 'x', 'y', and a fit runs on 'chains' and"):
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
-    with pytest.raises(
-        InputError, match="'thesis' does not run on a mesh; choose sampler 'gibbs' or"
-    ):
-        ask(small_fits.ones(), 2, model="relaxed", sampler="thesis", mesh=mesh_of())
+    with pytest.raises(InputError, match="'batch' does not run on a mesh; choose sampler 'svi'"):
+        ask(small_fits.ones(), 2, model="logistic", sampler="batch", mesh=mesh_of())
+    options = {"blocks": ((("basis",), {"rows": 5}),)}
+    with pytest.raises(InputError, match="leave blocks, conditionals and boundary='logit' out"):
+        ask(
+            small_fits.ones(), 2, model="relaxed", sampler="iasg", mesh=mesh_of(),
+            sampler_options=options,
+        ).chains()  # fmt: skip
     with pytest.raises(InputError, match="'smc' does not run on a mesh; choose sampler 'gibbs'"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
     with pytest.raises(InputError, match="does not run on a mesh; choose model ormachine, relaxed"):

@@ -3,7 +3,13 @@
 import numpy as np
 
 from bmfjax.data import stores
-from bmfjax.data.bits import count_errors, pack_on_host, product_words
+from bmfjax.data.bits import (
+    PackedMatrix,
+    count_errors,
+    full_line,
+    pack_on_host,
+    product_words,
+)
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import as_table, packed_store, read_store
@@ -361,6 +367,42 @@ class BinaryMatrix(NamedTable):
     def fill_words(self, orientation, room):
         """Pack as `packed` does into words that ``room(lines, entries)`` makes, of zeros."""
         return self._store.packed(orientation == "columns", room)
+
+    def fill_rows(self, first, last, orientation, room):
+        """Pack rows from `first` to before `last` as `fill_words` does the whole matrix.
+
+        With observed entries if any row of the matrix misses some.
+        """
+        is_turned = orientation == "columns"
+        lines = (self.num_columns, last - first) if is_turned else (last - first, self.num_columns)
+        if first < last:
+            ones, observed = self._store.rows(slice(first, last)).packed(is_turned, room)
+        else:
+            ones, observed = room(*lines), None
+        if self.num_missing and observed is None:
+            observed = room(*lines)
+            observed[:] = full_line(lines[1])
+        return PackedMatrix(ones, observed if self.num_missing else None)
+
+    @property
+    def is_shared(self):
+        """Whether processes share the rows, and this one holds its own alone, bool."""
+        return isinstance(self._store, stores.SharedStore)
+
+    @property
+    def held_rows(self):
+        """Number of rows whose entries this process holds, int."""
+        return len(self._store.own.ones) if self.is_shared else self.num_rows
+
+    def shared_by(self, whole):
+        """Return the matrix, which is read by ``whole()`` where all rows are needed here."""
+        if self.is_shared:
+            self._store = self._store._replace(whole=whole)
+        return self
+
+    def complete(self):
+        """Return the matrix with all rows here: itself, unless processes share them."""
+        return self._store.whole() if self.is_shared else self
 
     def count_errors(self, usage, basis):
         """Return how many observed entries the Boolean product of two factor matrices gets wrong.

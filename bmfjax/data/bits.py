@@ -301,10 +301,10 @@ def unpack_on_host(words, num_entries):
 
 def set_bits(words, line, entry):
     """Set bits, given in the order of lines and entries."""
-    place = line * words.shape[1] + entry // WORD
+    word = entry // WORD
     bits = np.left_shift(np.uint32(1), (entry % WORD).astype(np.uint32))
-    starts = np.flatnonzero(np.diff(place, prepend=-1))
-    words.reshape(-1)[place[starts]] |= np.bitwise_or.reduceat(bits, starts)
+    starts = np.flatnonzero(np.diff(line * words.shape[1] + word, prepend=-1))
+    words[line[starts], word[starts]] |= np.bitwise_or.reduceat(bits, starts)
 
 
 #: Ones in each byte.

@@ -12,7 +12,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
-from bmfjax.data.stores import DenseStore, PackedStore, canonical, sparse_store
+from bmfjax.data.stores import DenseStore, PackedStore, SharedStore, canonical, sparse_store
 
 
 def as_table(values):
@@ -59,31 +59,34 @@ def _with_entries(store):
     return store
 
 
-def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed):
+def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed, share=None):
     """Check blocks of rows, one below the other, and return them as one store.
 
     One block at a time is formed. What is kept is a bit an entry (`PackedStore`) or positions
-    (`SparseStore`).
+    (`SparseStore`). With a `share` they are its rows alone, which are packed (`SharedStore`).
     """
     parts, first = [], 0
-    words = zero_words(*shape) if is_packed else None
+    begin, number = (0, shape[0]) if share is None else (share.first, share.last - share.first)
+    words = zero_words(number, shape[1]) if is_packed else None
     seen = None
     for values in tables:
         table, *_, repeats = as_table(values)
         some = slice(first, first + table.shape[0])
         if sp.issparse(table):
-            part = _read_sparse(table, None, row_names, column_names, repeats, first)
+            part = _read_sparse(table, None, row_names, column_names, repeats, begin + first)
         else:
-            part = _read_dense(table, None, row_names, column_names, first)
+            part = _read_dense(table, None, row_names, column_names, begin + first)
         first = some.stop
         if not is_packed:
             parts.append((part.ones_csr(), part.missing_csr()))
             continue
         words[some], observed = part.packed()
         if observed is not None and seen is None:
-            seen = np.tile(full_line(shape[1]), (shape[0], 1))
+            seen = np.tile(full_line(shape[1]), (number, 1))
         if observed is not None:
             seen[some] = observed
+    if share is not None:
+        return SharedStore(PackedStore(words, seen, shape[1]), share, shape[0])
     if is_packed:
         return _with_entries(PackedStore(words, seen, shape[1]))
     ones, missing = (sp.vstack(side, format="csr") for side in zip(*parts, strict=True))

@@ -7,7 +7,8 @@ everything is missing costs no more than one in which nearly nothing is.
 """
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -315,6 +316,95 @@ class PackedStore(NamedTuple):
         return PackedStore(turned.ones, turned.observed, len(self.ones))
 
 
+class Share(NamedTuple):
+    """The rows of a matrix that a process reads, of those that share it.
+
+    Rows lie in groups of 32. Of every group one process tells the others.
+    """
+
+    first: int  # the first row, a multiple of 32, and the one after the last
+    last: int
+    answers: np.ndarray  # (groups,) bool: of which this process tells
+    gather: Callable[[np.ndarray], np.ndarray]  # the arrays of all processes: (process, ...)
+
+
+def read_rows(share_of, shape) -> tuple[Share | None, slice]:
+    """Return the share of this process in a matrix, if any, and the rows that it reads."""
+    share = None if share_of is None else share_of(shape)
+    return share, slice(0, shape[0]) if share is None else slice(share.first, share.last)
+
+
+class SharedStore(NamedTuple):
+    """The rows of this process, of a matrix whose others lie with other processes.
+
+    All processes ask the same questions in the same order. Of `rows` each has its own alone.
+    """
+
+    own: PackedStore
+    share: Share
+    num_rows: int
+    whole: Callable[[], Any] | None = None  # reads the matrix with all rows
+
+    @property
+    def shape(self):
+        return self.num_rows, self.own.num_columns
+
+    def _told(self, rows):
+        """Tell which rows, by position, are for this process to tell of."""
+        return self.share.answers[np.asarray(rows) // WORD]
+
+    def _of_all(self, count):
+        """Return a number of every row, int64, where ``count(own rows)`` counts them here."""
+        found = np.zeros(self.num_rows, np.int64)
+        here = slice(self.share.first, self.share.last)
+        found[here] = np.where(self._told(np.arange(self.num_rows)[here]), count(self.own), 0)
+        return self.share.gather(found).sum(0)
+
+    def num_ones(self):
+        return int(self._of_all(lambda own: count_ones(own.ones)).sum())
+
+    def num_missing(self):
+        return int(self.missing_counts(1).sum())
+
+    def missing_counts(self, axis):
+        """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
+        if axis == 1:
+            return self._of_all(lambda own: own.missing_counts(1))
+        told = self._told(np.arange(self.share.first, self.share.last))
+        found = np.zeros(self.own.num_columns, np.int64)
+        if self.own.observed is not None and told.any():
+            found = PackedStore(*(w[told] for w in self.own[:2]), found.size).missing_counts(0)
+        return self.share.gather(found).sum(0)
+
+    def at(self, i, j):
+        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        i, j = np.broadcast_arrays(i, j)
+        here = self._told(i)
+        found = np.zeros((2, *i.shape), bool)
+        found[:, here] = self.own.at(i[here] - self.share.first, j[here])
+        octets = self.share.gather(np.packbits(found))
+        every = np.bitwise_or.reduce(octets, axis=0)
+        return tuple(np.unpackbits(every, count=found.size).astype(bool).reshape(found.shape))
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        return self.at(np.asarray(rows)[:, None], np.asarray(columns)[None])
+
+    def rows(self, some):
+        """Return the store of some rows of this process, a slice."""
+        return self.own.rows(slice(some.start - self.share.first, some.stop - self.share.first))
+
+    def digests(self, marks):
+        """Return the digests of all groups of rows; see `_digests`."""
+        found = np.zeros((len(self.share.answers), 32), np.uint8)
+        first = self.share.first // WORD
+        made = _digests(self.own, marks)
+        own = np.arange(first, first + len(made))
+        told = self.share.answers[own]
+        found[own[told]] = made[told]
+        return np.bitwise_or.reduce(self.share.gather(found), axis=0)
+
+
 def _tile_bits(words, usage, basis):
     """Count the set bits in each tile, some rows at a time: (rank,) int64."""
     total = np.zeros(usage.shape[1], np.int64)
@@ -400,13 +490,12 @@ def complement(marked):
 def fingerprint(store):
     """Return the sha256 of shape, ones and missing pattern: one for every kind of store.
 
-    Of large matrices the words are hashed, unless so few entries are marked (ones, and missing or
-    observed ones, whichever are fewer) that a word has less than one of them.
+    Of large matrices groups of 32 rows are hashed, so that processes that share the rows can do so
+    together: their words, unless so few entries are marked (ones, and missing or observed ones,
+    whichever are fewer) that a word has less than one of them.
     """
-    size, missing = _size(store.shape), store.num_missing()
-    marked = store.num_ones() + min(missing, size - missing)
-    if size > LARGE and marked * WORD > size:
-        return _fingerprint_of_words(store)
+    if _size(store.shape) > LARGE:
+        return _fingerprint_of_groups(store)
     digest = hashlib.sha256(b"bmfjax binary matrix, format 1\n")
     digest.update(np.array(store.shape, dtype="<i8").tobytes())
     marks, mask = store.smaller_mask()
@@ -420,17 +509,68 @@ def fingerprint(store):
     return digest.hexdigest()
 
 
-def _fingerprint_of_words(store):
-    digest = hashlib.sha256(b"bmfjax binary matrix, format 2\n")
+def _fingerprint_of_groups(store):
+    size, missing = _size(store.shape), store.num_missing()
+    marked = store.num_ones() + min(missing, size - missing)
+    marks = "missing" if 2 * missing <= size else "observed"
+    if marked * WORD > size:
+        marks = "words and missing" if missing else "words"
+    digest = hashlib.sha256(b"bmfjax binary matrix, format 3\n")
     digest.update(np.array(store.shape, dtype="<i8").tobytes())
-    is_whole = not store.num_missing()
-    digest.update(b"none" if is_whole else b"part")
-    step = max(1, LARGE // store.shape[1])
-    for start in range(0, store.shape[0], step):
-        words = store.rows(slice(start, start + step)).packed()
-        for part in (words.ones,) if is_whole else words:
-            digest.update(np.ascontiguousarray(part, dtype="<u4"))
+    digest.update(marks.encode())
+    shared = isinstance(store, SharedStore)
+    digest.update(np.ascontiguousarray(store.digests(marks) if shared else _digests(store, marks)))
     return digest.hexdigest()
+
+
+def _digests(store, marks):
+    """Return the sha256 of every 32 rows, (groups, 32) uint8: of words, or of positions."""
+    rows, columns = store.shape
+    of = _words_of if marks.startswith("words") else _positions_of
+    step = max(1, _BLOCK // columns) // WORD * WORD or WORD
+    if of is _positions_of and isinstance(store, SparseStore):
+        step *= WORD  # they are there already
+    found = []
+    for start in range(0, rows, step):
+        block = store.rows(slice(start, min(start + step, rows)))
+        write = of(block, marks)
+        for first in range(0, block.shape[0], WORD):
+            digest = hashlib.sha256()
+            write(digest, slice(first, min(first + WORD, block.shape[0])))
+            found.append(np.frombuffer(digest.digest(), np.uint8))
+    return np.reshape(found, (-1, 32)).astype(np.uint8)
+
+
+def _words_of(block, marks):
+    """Return ``write(digest, rows)``, which writes the words of some rows."""
+    packed = block.packed()
+    parts = [packed.ones]
+    if marks != "words":
+        full = np.broadcast_to(full_line(block.shape[1]), packed.ones.shape)
+        parts.append(full if packed.observed is None else packed.observed)
+
+    def write(digest, rows):
+        for words in parts:
+            digest.update(np.ascontiguousarray(words[rows], dtype="<u4"))
+
+    return write
+
+
+def _positions_of(block, marks):
+    """Return ``write(digest, rows)``, which writes where ones, and the marked entries, are."""
+    if isinstance(block, SparseStore) and block.mask is not None:
+        mask = block.mask  # of the kind that is told already
+    else:
+        mask = block.missing_csr() if marks == "missing" else complement(block.missing_csr())
+    parts = block.ones_csr(), mask
+
+    def write(digest, rows):
+        for part in parts:
+            ends = part.indptr[rows.start : rows.stop + 1]
+            digest.update(np.ascontiguousarray(ends - ends[0], dtype="<i8"))
+            digest.update(np.ascontiguousarray(part.indices[ends[0] : ends[-1]], dtype="<i8"))
+
+    return write
 
 
 def _size(shape):

@@ -13,6 +13,9 @@ class NamedTable:
     `_missing_counts`.
     """
 
+    #: Whether processes share the rows, and this one holds its own alone.
+    is_shared = False
+
     def _name_sides(self, row_names, column_names, row_labels, name):
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name is a {type(name).__name__}; give a str or None")
@@ -34,6 +37,10 @@ class NamedTable:
     def _missing_counts(self, axis):
         """Count the missing cells of each column (axis 0) or row (axis 1)."""
         raise NotImplementedError
+
+    def complete(self):
+        """Return the table with all rows here: itself, where processes do not share them."""
+        return self
 
     @property
     def T(self):

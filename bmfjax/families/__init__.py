@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
 from bmfjax.data.attributes import read_attributes
+from bmfjax.data.io.load import load_share
 from bmfjax.families.base import (
     AUTO,
     MAX_RANK,
@@ -21,7 +24,7 @@ from bmfjax.families.nonnegative import Nonnegative
 from bmfjax.families.ratings import Factorisation
 from bmfjax.families.relaxed import Relaxed
 from bmfjax.families.variants import Deep, Effects, Hamming, OneHot
-from bmfjax.kernels.numerics.mesh import checked_mesh
+from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 
 _ALL = (
     Boolean(),
@@ -61,7 +64,10 @@ def ask(
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
-    data = family.read(data, model)
+    mesh = None if mesh is None else checked_mesh(mesh)
+    asked = {"rank": rank, "sampler": sampler, "sampler_options": sampler_options}
+    share_of = family.share_of(mesh, **asked, chains=chains)
+    data = agreed(mesh, functools.partial(_read, family, data, model, share_of))
     check_structure(data)
     sampler = family.default_sampler(data) if sampler is None else sampler
     if sampler not in tuple(family.samplers):
@@ -94,6 +100,13 @@ def ask(
     )  # fmt: skip
 
 
+def _read(family, source, model, share_of):
+    """Return the data; of a large file perhaps the rows of this process alone."""
+    if share_of is None or not isinstance(source, str | os.PathLike):
+        return family.read(source, model)
+    return load_share(source, share_of)
+
+
 def _devices(family, model, sampler, mesh):
     """Return the mesh of a fit, or refuse it."""
     if sampler not in family.on_mesh:
@@ -104,7 +117,7 @@ def _devices(family, model, sampler, mesh):
             f"model {model!r} with sampler {sampler!r} does not run on a mesh; {instead}, or leave "
             "mesh (--mesh) out"
         )
-    return checked_mesh(mesh)
+    return mesh
 
 
 def _chain_numbers(given, num_chains) -> tuple[int, ...]:

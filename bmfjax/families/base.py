@@ -26,6 +26,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, l
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import Attributes, AttributeTable
 from bmfjax.data.memory import require_memory
+from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
@@ -179,10 +180,12 @@ class Request:
 
     @property
     def of_result(self) -> Request:
-        """The request as what is made of the draws sees it: with the chains that ran here."""
-        if self.chain_numbers is None:
-            return self
-        return replace(self, num_chains=len(self.chain_numbers))
+        """The request as what is made of the draws sees it: with the chains that ran here.
+
+        Of a matrix whose rows processes share, all are read now.
+        """
+        number = self.num_chains if self.chain_numbers is None else len(self.chain_numbers)
+        return replace(self, data=self.data.complete(), num_chains=number)
 
     @property
     def wider(self) -> Request:
@@ -424,6 +427,16 @@ class Family:
     def read(self, source: Any, model: str) -> Data:
         """Return the data of a source, or refuse them; real numbers may be ones and zeros."""
         return (read_real if self.kind(model) is RealMatrix else read_binary)(source, model)
+
+    def share_of(
+        self, mesh: Mesh | None, **asked
+    ) -> Callable[[tuple[int, int]], Share | None] | None:
+        """Return the function from the shape of a matrix to the rows that this process reads.
+
+        None, or a function that returns it, where it reads all. `asked` are arguments of
+        `bmfjax.fit`.
+        """
+        return None
 
     def check_anchors(self, anchors: Anchors, model: str) -> None:
         """Refuse known factors that the model cannot have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -59,7 +60,9 @@ from bmfjax.infer.new_rows import (
 from bmfjax.kernels.boolean.bits import MAX_JOINT
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
+from bmfjax.kernels.boolean.words import share_of_rows
 from bmfjax.kernels.ladders import geometric_ladder
+from bmfjax.kernels.numerics.mesh import agreed, num_shards, several_processes
 from bmfjax.kernels.smc import BLOCK
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores
@@ -272,6 +275,21 @@ class Boolean(Family):
         ),
     )  # fmt: skip
 
+    def share_of(self, mesh, **asked):
+        """Return the rows of the process's devices, where no device needs others.
+
+        Moves, and a factor matrix that is summed out, look at the whole matrix.
+        """
+        options = asked.get("sampler_options")
+        options = options if isinstance(options, Mapping) else {}
+        looks = options.get("moves") or options.get("update") == "collapsed"
+        looks = looks or isinstance(asked["rank"], str) or asked.get("sampler") == "smc"
+        # Chains that run apart leave the data for the merge.
+        looks = looks or asked.get("chains") is not None
+        if looks or not several_processes(mesh) or num_shards(mesh) == 1:
+            return None
+        return lambda shape: share_of_rows(shape, mesh) if math.prod(shape) > MEDIUM else None
+
     def check_anchors(self, anchors, model):
         check_bits(anchors)
 
@@ -282,7 +300,8 @@ class Boolean(Family):
             _check_unknown_rank(request)
         arguments, given = boolean_arguments(request), given_bits(request)
         options, later = sampler_options(request), later_stages(request)
-        check_need(request, later[-1] if later else options)
+        # Processes that share the devices may have other memory each.
+        agreed(request.mesh, lambda: check_need(request, later[-1] if later else options))
         from_prior = given is None and options.get("update") == "collapsed"
         return _chains(
             request, arguments, options,
@@ -643,6 +662,7 @@ def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> 
     """Return the bytes that a fit takes, by what takes them."""
     rows, columns = data.shape
     both_ways = 4 * (rows * -(-columns // WORD) + columns * -(-rows // WORD))
+    both_ways *= data.held_rows / rows
     replicas = chains * len(options.get("inverse_temperatures") or (1.0,))
     bits = rank * (rows + columns)
     needed = {

@@ -126,7 +126,7 @@ class Relaxed(Family):
         ),
     }
     shares_prior = True
-    finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch")
+    finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch", "iasg", "thesis")
     flags = (
         Flag(
             "--prior", "prior of the factors' entries (uniform where not given)",
@@ -167,8 +167,7 @@ class Relaxed(Family):
                 options.setdefault("num_anchor", max(warmup, 1))
             options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
-        on_devices = {} if request.mesh is None else {"mesh": request.mesh}
-        bound = request.made_by.make(model, **options).bind(data.dense(), **on_devices)
+        bound = request.made_by.make(model, **options).bind(data.dense(), mesh=request.mesh)
         start, algorithm = given_start(request, arguments), bound.algorithm
         if request.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])

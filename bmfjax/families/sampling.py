@@ -21,7 +21,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.infer.progress import progress_bar
-from bmfjax.kernels.numerics.mesh import is_first
+from bmfjax.kernels.numerics.mesh import agreed, is_first
 from bmfjax.result import Fit
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
@@ -39,8 +39,7 @@ OBJECTIVES = {
 def finish(request: Request, chains: Chains, **options) -> Fit:
     """Sample, and return the result; the options are those of `sampled`."""
     with sampled(request, chains, **options) as stage:
-        request = stage.request
-        return request.family.result(request.of_result, stage.chains, stage.run)
+        return result_of(stage)
 
 
 @contextlib.contextmanager
@@ -70,15 +69,15 @@ def sampled(
         clock = _Clock(MAX_TIME, told=False)
     store = None if checkpoint is None else Checkpoint(checkpoint, identity(request, chains))
     writes = store is not None and is_first(request.mesh)
-    with held_checkpoint(checkpoint) if writes else contextlib.nullcontext():
+    with contextlib.ExitStack() as held:
+        agreed(request.mesh, lambda: writes and held.enter_context(held_checkpoint(checkpoint)))
         began = time.monotonic()
         if resume:
             stage = _stored(request, chains, store)
         else:
             stage = Stage(request, chains, chains.run(request))
         stage.run.seconds += time.monotonic() - began
-        if writes and not resume:
-            store.check_room(stage.run)
+        agreed(request.mesh, lambda: writes and not resume and store.check_room(stage.run))
         try:
             over = False
             while not over:
@@ -129,6 +128,12 @@ class Stage(NamedTuple):
         run.earlier_steps = sum(map(abs, earlier))
         run.seconds = self.run.seconds
         return Stage(request, chains, run, earlier, self if steps is None else None)
+
+
+def result_of(stage: Stage) -> Fit:
+    """Return the fit of a last stage."""
+    request = stage.request
+    return request.family.result(request.of_result, stage.chains, stage.run)
 
 
 class _Clock:

@@ -45,8 +45,11 @@ def reading(path):
 
 
 @contextmanager
-def opened_npz(path):
-    """Open an .npz archive; it and the file are closed also where the archive is broken."""
+def opened_npz(path, without=()):
+    """Open an .npz archive; it and the file are closed also where the archive is broken.
+
+    Arrays named in `without`, of which parts are read, need not fit into memory.
+    """
     with open(path, "rb") as stream:
         # Of another file NumPy would say that it is a pickle and how to load it unsafely.
         if stream.read(2) != b"PK":
@@ -55,7 +58,7 @@ def opened_npz(path):
             )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
-            check_archive(arrays.zip)
+            check_archive(arrays.zip, without)
             yield arrays
 
 

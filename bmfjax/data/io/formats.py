@@ -33,13 +33,13 @@ from bmfjax.data.io.declared import (
     check_sparse,
 )
 from bmfjax.data.io.files import opened_npz, threshold
-from bmfjax.data.io.npz import RATINGS_KIND, read_matrix, read_saved
+from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
 from bmfjax.data.io.tables import read_real_table, read_table
 from bmfjax.data.io.triples import read_table_of_ratings, read_triples
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.real import RealMatrix
-from bmfjax.data.stores import LARGE
+from bmfjax.data.stores import LARGE, read_rows
 
 BINARY, REAL, RATINGS = "binary", "real", "ratings"
 #: Bytes for each item of transactions: as text, its number, its place, and its entries.
@@ -49,14 +49,14 @@ ITEM = 150
 # ---- files of bmfjax, NumPy and scipy -----------------------------------------------------------
 
 
-def read_npz(path, *, binarize, name=None):
+def read_npz(path, *, binarize, name=None, share_of=None):
     """Read a binary matrix that `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
-    with opened_npz(path) as arrays:
+    with opened_npz(path, without=() if share_of is None else BITS) as arrays:
         keys = set(arrays.files)
         if "kind" in keys:
             if binarize is not None:
                 raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
-            return read_matrix(arrays, name or path.stem)
+            return read_matrix(arrays, name or path.stem, share_of)
     if "format" in keys:
         return _read_scipy(path, binarize)
     raise InputError(
@@ -131,7 +131,7 @@ def read_matrix_market(path, *, binarize):
     return BinaryMatrix(threshold(values, binarize), name=path.stem)
 
 
-def read_h5ad(path, *, binarize, label_column):
+def read_h5ad(path, *, binarize, label_column, share_of=None):
     """Read the matrix X of an AnnData file; its observations and variables become names."""
     try:
         import anndata
@@ -141,14 +141,14 @@ def read_h5ad(path, *, binarize, label_column):
     with h5py.File(path) as file:
         if "X" not in file:
             raise InputError("it holds no matrix X; store the values as X")
-        _check_h5ad(file, h5py.Dataset, binarize)
+        _check_h5ad(file, h5py.Dataset, binarize, share_of)
         is_csc = _encoding(file) == "csc_matrix"
         is_dense = isinstance(file["X"], h5py.Dataset)
         stored = None if is_dense else file["X"]["data"].size
     # X stays on the disk; columns one by one cannot be read as blocks of rows.
     table = anndata.read_h5ad(path, backed=None if is_csc else "r")
     try:
-        return _read_x(table, stored, binarize, label_column, path.stem)
+        return _read_x(table, stored, binarize, label_column, path.stem, share_of)
     finally:
         table.file.close()
 
@@ -158,7 +158,7 @@ def _encoding(file) -> str:
     return str(file["X"].attrs.get("encoding-type", "")) if "X" in file else ""
 
 
-def _read_x(table, stored, binarize, label_column, name):
+def _read_x(table, stored, binarize, label_column, name, share_of):
     """Read X, of which a sparse one has so many entries `stored`."""
     source = table.X  # asked for again it would read its pointers again
     labels = _labels(pd.DataFrame(table.obs), label_column, "obs")
@@ -167,24 +167,32 @@ def _read_x(table, stored, binarize, label_column, name):
     if size <= LARGE or not table.isbacked:
         values = source[:] if table.isbacked else source
         return BinaryMatrix(threshold(values, binarize), **names, row_labels=labels, name=name)
-    parts = (threshold(source[some], binarize) for some in blocks(*table.shape))
     sides = checked_sides(table.shape, map(names_of_index, names.values()), (None, None))
     # Words are smaller than positions.
     is_packed = stored is None or WORD * stored > size
-    store = read_blocks(parts, table.shape, *sides, is_packed=is_packed)
+    share, rows = read_rows(share_of if is_packed else None, table.shape)
+    parts = (threshold(source[some], binarize) for some in _blocks_of(rows, table.n_vars))
+    store = read_blocks(parts, table.shape, *sides, is_packed=is_packed, share=share)
     return BinaryMatrix._from_store(store, *sides, check_labels(labels, table.n_obs), name)
 
 
-def read_parquet(path, *, binarize, row_names, label_column):
+def _blocks_of(rows, width):
+    """Yield slices of some rows, a slice, that are formed one at a time."""
+    for some in blocks(rows.stop - rows.start, width):
+        if some.stop > some.start:
+            yield slice(rows.start + some.start, rows.start + some.stop)
+
+
+def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
     """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
     try:
         from pyarrow import parquet  # pandas' own message for its absence is a page long
     except ImportError as err:
         raise _extra("pyarrow", "parquet") from err
     with parquet.ParquetFile(path) as file:
-        _check_parquet(file.metadata, binarize)
+        _check_parquet(file.metadata, binarize, share_of)
         if _size(file.metadata) > LARGE:
-            return _read_batches(file, binarize, row_names, label_column, path.stem)
+            return _read_batches(file, binarize, row_names, label_column, path.stem, share_of)
         frame = file.read(use_pandas_metadata=True).to_pandas()
     frame, labels = _parted(frame, row_names, label_column)
     return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
@@ -203,7 +211,7 @@ def _parted(frame, row_names, label_column):
     return frame, labels
 
 
-def _read_batches(file, binarize, row_names, label_column, name):
+def _read_batches(file, binarize, row_names, label_column, name, share_of):
     """Read a large table in blocks of rows; what is no value is read first."""
     schema = file.schema_arrow
     index = (schema.pandas_metadata or {}).get("index_columns", [])
@@ -223,11 +231,25 @@ def _read_batches(file, binarize, row_names, label_column, name):
     values = [c for c in columns if c not in apart]
     shape = (file.metadata.num_rows, len(values))
     sides = checked_sides(shape, (names_of_index(frame.index), values), (None, None))
-    rows = next(blocks(*shape)).stop
-    batches = file.iter_batches(batch_size=rows, columns=values)
+    share, rows = read_rows(share_of, shape)
+    batches = _batches_of(file, rows, values)
     parts = (threshold(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
-    store = read_blocks(parts, shape, *sides, is_packed=True)
+    store = read_blocks(parts, shape, *sides, is_packed=True, share=share)
     return BinaryMatrix._from_store(store, *sides, check_labels(labels, shape[0]), name)
+
+
+def _batches_of(file, rows, columns):
+    """Yield some rows of a table, a slice, in batches; groups without any are not read."""
+    groups = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    ends = np.cumsum(groups)
+    own = np.flatnonzero((ends > rows.start) & (ends - groups < rows.stop)).tolist()
+    at = int(ends[own[0]]) - groups[own[0]] if own else 0
+    size = next(blocks(file.metadata.num_rows, len(columns))).stop
+    for batch in file.iter_batches(batch_size=size, row_groups=own, columns=columns):
+        first, last = max(rows.start - at, 0), min(rows.stop - at, batch.num_rows)
+        at += batch.num_rows
+        if first < last:
+            yield batch.slice(first, last - first)
 
 
 def _is_number(kind) -> bool:
@@ -238,7 +260,7 @@ def _is_number(kind) -> bool:
         return False
 
 
-def _check_h5ad(file, dataset, binarize):
+def _check_h5ad(file, dataset, binarize, share_of):
     """Refuse an AnnData file that does not fit: all arrays are read, but X as it is kept."""
     sizes = []
 
@@ -260,17 +282,22 @@ def _check_h5ad(file, dataset, binarize):
             entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
             check_dense(values.shape, values.dtype.itemsize + entry)
         elif values.ndim == 2:
-            check_dense(values.shape, PACKED_ENTRY)
+            _check_words(values.shape, share_of)
     elif values is not None:
         shape = values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
         if shape is not None:
-            _check_sparse_x(shape, values["data"].size, _encoding(file))
+            _check_sparse_x(shape, values["data"].size, _encoding(file), share_of)
 
 
-def _check_sparse_x(shape, stored, encoding):
+def _check_words(shape, share_of):
+    rows = read_rows(share_of, shape)[1]
+    check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
+
+
+def _check_sparse_x(shape, stored, encoding, share_of):
     size = int(shape[0]) * int(shape[1])
     if size > LARGE and encoding != "csc_matrix" and WORD * stored > size:
-        check_dense(shape, PACKED_ENTRY)
+        _check_words(shape, share_of)
     else:
         check_sparse(shape, stored)
 
@@ -279,10 +306,10 @@ def _size(meta) -> int:
     return meta.num_rows * meta.num_columns
 
 
-def _check_parquet(meta, binarize):
+def _check_parquet(meta, binarize, share_of):
     """Refuse a table that does not fit: as words, or as Arrow, as a frame and as an array."""
     if _size(meta) > LARGE:
-        check_dense((meta.num_rows, meta.num_columns), PACKED_ENTRY)
+        _check_words((meta.num_rows, meta.num_columns), share_of)
         return
     each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
     width = 0
@@ -364,6 +391,8 @@ class Reader(NamedTuple):
     read: Callable  # read(path, **options) -> BinaryMatrix, RealMatrix or Ratings
     options: tuple[str, ...] = ()  # those of the public loader that mean something for it
     about: str = ""  # what is read, for the docstring of the loader
+    #: Whether it has a further option: ``share_of(shape)``, of a large matrix the rows to read.
+    shares: bool = False
 
 
 _TABLE = ("missing", "header", "row_names", "label_column")
@@ -383,6 +412,7 @@ READERS = {
         BINARY: Reader(
             read_npz, ("binarize",),
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``",
+            shares=True,
         ),
         REAL: Reader(read_real_npz, (), "a file of `bmfjax.data.save`"),
         RATINGS: Reader(read_ratings_npz),
@@ -402,12 +432,14 @@ READERS = {
         BINARY: Reader(
             read_h5ad, ("binarize", "label_column"),
             "AnnData's X (``pip install 'bmfjax[h5ad]'``)",
+            shares=True,
         )
     },
     ".parquet": {
         BINARY: Reader(
             read_parquet, ("binarize", "row_names", "label_column"),
             "a table (``pip install 'bmfjax[parquet]'``)",
+            shares=True,
         )
     },
 }  # fmt: skip

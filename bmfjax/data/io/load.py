@@ -79,6 +79,22 @@ def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", 
         return _read(BINARY, path, options, **name)
 
 
+def load_share(source, share_of, **options):
+    """Load as `load` does, but of some large matrices the rows of this process alone.
+
+    ``share_of(shape)`` is the `bmfjax.data.stores.Share` of this process, or None where it needs
+    all rows. All are read where the format cannot be read in parts, or the matrix is not large.
+    """
+    given = {n: v for n, v in _DEFAULTS.items() if n != "layout"} | options
+    binarize = check_threshold(given.pop("binarize"))
+    checked = _checked_options(**given) | {"binarize": binarize}
+    with _located(source) as (path, name):
+        if not _reader(BINARY, path).shares:
+            return _read(BINARY, path, checked, **name)
+        found = _read(BINARY, path, checked, share_of=share_of, **name)
+    return found.shared_by(lambda: load(source, **options))
+
+
 def load_real(path, *, missing=(), header="auto", row_names="auto", label_column=None):
     """Load a matrix of real numbers from a file.
 

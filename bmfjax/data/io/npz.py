@@ -20,6 +20,7 @@ truth_clean                 uint8, packed like `bits`: the matrix without noise
 Nothing in it is a pickle, so that a file from a stranger can do no more than be refused.
 """
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,13 @@ import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.bits import full_line, pack_csr, product_on_host, zero_words
+from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import (
     BINARY_ENTRY,
+    PACKED_ENTRY,
     REAL_ENTRY,
+    array_layout,
     check_dense,
     check_ratings,
     check_sparse,
@@ -40,11 +44,23 @@ from bmfjax.data.io.files import OF_FIT, check_new_file, npz_names, opened_npz, 
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
-from bmfjax.data.stores import LARGE, DenseStore, PackedStore, canonical, sparse_store
+from bmfjax.data.stores import (
+    LARGE,
+    DenseStore,
+    PackedStore,
+    SharedStore,
+    canonical,
+    read_rows,
+    sparse_store,
+)
 
 FORMAT_VERSION = 1
 #: Kind of a file of ratings that this module writes.
 RATINGS_KIND = "table of ratings"
+
+
+#: Arrays of which some rows can be read alone.
+BITS = ("bits", "observed_bits")
 
 
 class Truth(NamedTuple):
@@ -128,8 +144,11 @@ def _is_saved(path):
     return names >= {"kind", "format_version", "shape"} and OF_FIT not in names
 
 
-def read_matrix(arrays, name):
-    """Return the matrix in an opened ``.npz`` of this project; `name` if it has none."""
+def read_matrix(arrays, name, share_of=None):
+    """Return the matrix in an opened ``.npz`` of this project; `name` if it has none.
+
+    Of a large one that is kept as words, only the rows of ``share_of(shape)``, if not None.
+    """
     if str(arrays["kind"]) == "real" and "values" in arrays:
         return _read_real(arrays, name)
     if "ratings" in str(arrays["kind"]):
@@ -142,13 +161,19 @@ def read_matrix(arrays, name):
     _check_version(arrays)
     shape = _shape(arrays)
     is_large = shape[0] * shape[1] > LARGE
-    if "bits" in arrays:
-        check_dense(shape, 0.5 if is_large else 2 + BINARY_ENTRY)
+    share = None
+    if "bits" in arrays and is_large:
+        share, rows = read_rows(share_of, shape)
+        check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
+    elif "bits" in arrays:
+        check_dense(shape, 2 + BINARY_ENTRY)
     missing = (
         _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
     )
     if "bits" in arrays and is_large:
-        store = _packed_store(arrays, missing, shape)
+        store = _packed_store(arrays, missing, shape, rows)
+        if share is not None:
+            store = SharedStore(store, share, shape[0])
     elif "bits" in arrays:
         ones = _unpack(arrays, "bits", shape)
         hidden = None if missing is None or not missing.nnz else missing.toarray()
@@ -157,7 +182,7 @@ def read_matrix(arrays, name):
         store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
     else:
         store = sparse_store(_csr(arrays, "indptr", "indices", shape), missing=missing)
-    if store.num_missing() == shape[0] * shape[1]:
+    if share is None and store.num_missing() == shape[0] * shape[1]:
         raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
     sides = _sides(arrays, name)
     names = sides["row_names"], sides["column_names"]
@@ -308,12 +333,12 @@ def _octets_of(words, num_columns):
     return words.astype("<u4", copy=False).view(np.uint8)[:, : -(-num_columns // 8)]
 
 
-def _packed_store(arrays, missing, shape):
-    """Return the store of a large matrix, whose bits stay packed."""
+def _packed_store(arrays, missing, shape, rows):
+    """Return the store of some rows, a slice, of a large matrix, whose bits stay packed."""
 
     def read(key):
-        octets, words = _octets(arrays, key, shape), zero_words(*shape)
-        words.view(np.uint8)[:, : octets.shape[1]] = octets
+        words = zero_words(rows.stop - rows.start, shape[1])
+        _fill_octets(arrays, key, shape, rows.start, words.view(np.uint8))
         words[:, -1] &= full_line(shape[1])[-1]
         return words
 
@@ -321,10 +346,23 @@ def _packed_store(arrays, missing, shape):
     if "observed_bits" in arrays:
         observed = read("observed_bits")
     elif missing is not None and missing.nnz:
-        observed = full_line(shape[1]) & ~pack_csr(missing)
+        observed = full_line(shape[1]) & ~pack_csr(missing[rows])
     if observed is not None:
         ones &= observed
     return PackedStore(ones, observed, shape[1])
+
+
+def _fill_octets(arrays, key, shape, first, octets):
+    """Read the rows of a packed array from `first` on into octets, some at a time."""
+    with arrays.zip.open(f"{key}.npy") as stream:
+        found, by_columns, kind = array_layout(stream)
+        width = -(-shape[1] // 8)
+        if kind != np.uint8 or found != (shape[0], width) or by_columns:
+            raise _no_bits(key, shape)
+        stream.seek(first * width, os.SEEK_CUR)
+        for some in blocks(len(octets), width):
+            read = stream.read((some.stop - some.start) * width)
+            octets[some, :width] = np.frombuffer(read, np.uint8).reshape(-1, width)
 
 
 def _unpack(arrays, key, shape):
@@ -336,8 +374,12 @@ def _unpack(arrays, key, shape):
 def _octets(arrays, key, shape):
     bits = arrays[key]
     if bits.dtype != np.uint8 or bits.shape != (shape[0], -(-shape[1] // 8)):
-        raise InputError(f"its array {key!r} does not fit the shape {shape}; write it again")
+        raise _no_bits(key, shape)
     return bits
+
+
+def _no_bits(key, shape):
+    return InputError(f"its array {key!r} does not fit the shape {shape}; write it again")
 
 
 def _narrow(csr):

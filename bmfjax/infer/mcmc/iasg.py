@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings
@@ -295,20 +296,29 @@ class IASG(AlgorithmKernel):
             sites = at_bounds(sites, "logit")
         return functools.partial(constrain, sites)
 
-    def bind(self, *args, **kwargs) -> BoundAlgorithm:
-        """Return the algorithm for these model arguments, with its data, for `ChainRun`."""
-        args, kwargs = as_jax(args, kwargs)
-        bound = self._bound(args, kwargs)
+    def bind(self, *args, mesh: Mesh | None = None, **kwargs) -> BoundAlgorithm:
+        """Return the algorithm for these model arguments, with its data, for `ChainRun`.
+
+        On a `mesh` each device along the rows has its own rows and its own columns: of
+        `relaxed_bmf` and `nmf`. Other models may have an argument of this name.
+        """
+        bound = self._bound(args, kwargs, mesh)
         self.windows = dict(bound.windows)
         if bound.caution and not self._cautioned:
             self._cautioned = True
             warnings.warn(bound.caution, UserWarning, stacklevel=2)
         return bound
 
-    def _bound(self, args, kwargs):
+    def _bound(self, args, kwargs, mesh):
         settings, arguments = self._settings, relaxed_arguments(self._model, args, kwargs)
         if arguments is not None and has_standard_blocks(settings):
-            return bind_relaxed(self._model, settings, arguments, args, kwargs)
+            return bind_relaxed(settings, arguments, mesh)
+        if arguments is not None and mesh is not None:
+            raise InputError(
+                "on a mesh the basis moves from rows and the usage from columns, and nothing else "
+                "is drawn exactly; leave blocks, conditionals and boundary='logit' out, or mesh"
+            )
+        args, kwargs = as_jax(args, kwargs if mesh is None else kwargs | {"mesh": mesh})
         learned = {}
         if arguments is not None:
             learned = plate_conditionals(arguments, settings.conditionals)

@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
-from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.infer.mcmc.truncated import TruncatedGibbs, relaxed_data, relaxed_start
+from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density, relaxed_start
+from bmfjax.infer.mcmc.truncated import TruncatedGibbs, relaxed_data
 from bmfjax.kernels.nonnegative.gibbs import MOVES, checked_moves, nonnegative_gibbs
 from bmfjax.kernels.nonnegative.replicas import behind_walls, checked_walls
 from bmfjax.kernels.relaxed.data import SparseMatrixData, matrix_data

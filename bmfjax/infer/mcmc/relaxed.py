@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
+from jax.sharding import Mesh
 from numpyro.distributions import truncated
 
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
-from bmfjax.infer.mcmc.kernel import BoundAlgorithm, arguments_of, latent_values
+from bmfjax.infer.mcmc.kernel import BoundAlgorithm, arguments_of, model_trace
 from bmfjax.kernels.relaxed import density as relaxed_kernel
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
@@ -29,6 +31,7 @@ from bmfjax.models.relaxed import (
     resolve_rate,
 )
 
+LATENT = ("usage", "basis", "precision", "rate")
 #: Blocks of IASG: the basis moves from rows, the usage from columns.
 BLOCKS = {"basis": "rows", "usage": "columns"}
 TRUNCATED = (
@@ -63,6 +66,18 @@ def relaxed_density(arguments: dict) -> RelaxedDensity:
         precision_gamma=gamma,
         rate_gamma=None if rate is None else gamma_parameters(rate, "rate"),
     )
+
+
+def relaxed_start(arguments: dict) -> Callable:
+    """Return ``initial(key, data) -> position``: a draw from the prior of `relaxed_bmf`."""
+    shape = np.shape(arguments["data"])
+    fixed = {n: v for n, v in arguments.items() if n not in ("data", "observed", "shape")}
+
+    def initial(key, data):
+        trace = model_trace(relaxed_bmf, key, (), {"shape": shape, **fixed})
+        return {n: trace[n]["value"] for n in LATENT if n in trace}
+
+    return initial
 
 
 def entry_prior(prior, site: str = "factor", upper: float = 1.0) -> EntryPrior:
@@ -167,14 +182,18 @@ def has_standard_blocks(settings: IASGSettings) -> bool:
 
 
 def bind_relaxed(
-    model: Callable, settings: IASGSettings, arguments: dict, args: tuple, kwargs: dict
+    settings: IASGSettings, arguments: dict, mesh: Mesh | None = None
 ) -> BoundAlgorithm:
-    """Build IASG for `relaxed_bmf` with its hand-written gradients."""
+    """Build IASG for `relaxed_bmf` with its hand-written gradients.
+
+    On a `mesh` each device along the rows has its own rows and its own columns.
+    """
     if arguments["data"] is None:
         raise InputError("IASG needs data, and the model was called without")
     density = relaxed_density(arguments)
-    data = matrix_data(arguments["data"], arguments["observed"])
-    sizes = dict(zip(("rows", "columns"), data.values.shape, strict=True))
+    data = matrix_data(arguments["data"], arguments["observed"], mesh)
+    shape = np.shape(arguments["data"])
+    sizes = dict(zip(("rows", "columns"), shape, strict=True))
     given = _given_batches(settings, sizes)
     batches = {
         p: default_batch(n, arguments["rank"], replace=settings.replace)
@@ -185,7 +204,7 @@ def bind_relaxed(
         check_batch(sizes, plate, batch, settings.replace)
     blocks = relaxed_blocks(
         density,
-        data.values.shape,
+        shape,
         (batches["rows"], batches["columns"]),
         newton=settings.preconditioner == "newton",
         scale_likelihood=settings.scale_likelihood,
@@ -196,7 +215,7 @@ def bind_relaxed(
         blocks,
         relaxed_boxes(arguments),
         relaxed_conditionals(density),
-        lambda key, data: latent_values(model, key, args, kwargs),
+        relaxed_start(arguments),
         data,
         planned=[given[plate] is None for plate in ("rows", "columns")],
         instead="the exact TruncatedGibbs (sampler='gibbs' of bmfjax.fit)",

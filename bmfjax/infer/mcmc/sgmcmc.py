@@ -26,8 +26,13 @@ from bmfjax.infer.mcmc.plates import (
     plate_block,
     unconstrain,
 )
-from bmfjax.infer.mcmc.relaxed import given_batches, relaxed_arguments, relaxed_density
-from bmfjax.infer.mcmc.truncated import LATENT, relaxed_start
+from bmfjax.infer.mcmc.relaxed import (
+    LATENT,
+    given_batches,
+    relaxed_arguments,
+    relaxed_density,
+    relaxed_start,
+)
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.sgmcmc.dynamics import stochastic_dynamics
 from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin

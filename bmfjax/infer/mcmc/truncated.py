@@ -8,14 +8,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, model_trace
-from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
+from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
+from bmfjax.infer.mcmc.relaxed import LATENT, relaxed_arguments, relaxed_density, relaxed_start
 from bmfjax.kernels.relaxed.data import MAX_LISTED, matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed.density import log_likelihood
 from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info, truncated_gibbs
-from bmfjax.models.relaxed import relaxed_bmf
 
-LATENT = ("usage", "basis", "precision", "rate")
 #: Sparse products are faster below this share of ones, where the matrix is also large.
 SPARSE_DENSITY, SPARSE_ENTRIES = 0.005, 2**22
 
@@ -100,18 +98,6 @@ class TruncatedGibbs(AlgorithmKernel):
         )
         data = relaxed_data(arguments["data"], arguments["observed"], mesh)
         return BoundAlgorithm(algorithm, data)
-
-
-def relaxed_start(arguments: dict) -> Callable:
-    """Return ``initial(key, data) -> position``: a draw from the prior of `relaxed_bmf`."""
-    shape = np.shape(arguments["data"])
-    fixed = {n: v for n, v in arguments.items() if n not in ("data", "observed", "shape")}
-
-    def initial(key, data):
-        trace = model_trace(relaxed_bmf, key, (), {"shape": shape, **fixed})
-        return {n: trace[n]["value"] for n in LATENT if n in trace}
-
-    return initial
 
 
 def relaxed_data(values, observed=None, mesh: Mesh | None = None):

@@ -8,7 +8,6 @@ linear in rows x columns x rank / 32.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -16,14 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.bits import WORD, PackedMatrix
-from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, num_shards, place
+from bmfjax.data.stores import Share
+from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, gathered, num_shards, over_mesh
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
 BLOCK_WORDS, MAX_LINES = 4096, 512
+#: Parts in which devices exchange the columns, at most: each is in memory again on the way.
+EXCHANGES = 32
 
 
 class PackedLines(NamedTuple):
@@ -91,7 +94,8 @@ def packed_data(
     basis_log_odds : (columns, rank) float array, optional
     mesh : jax.sharding.Mesh, optional
         Give each device along its axis "rows" its own blocks of rows and of columns. Blocks that
-        are added, so that all devices have as many, hold nothing.
+        are added, so that all devices have as many, hold nothing. Of a matrix whose rows several
+        processes share each packs its own rows, and columns are exchanged on the devices.
 
     Returns
     -------
@@ -103,7 +107,10 @@ def packed_data(
     >>> data.by_row.ones.shape, data.by_column.ones[0, :3].ravel().tolist()
     ((1, 2, 1), [1, 2, 1])
     """
-    by_row, by_column = (_lines_of_matrix(matrix, o, mesh) for o in ("rows", "columns"))
+    if mesh is None:
+        by_row, by_column = (_lines_of_matrix(matrix, o) for o in ("rows", "columns"))
+    else:
+        by_row, by_column = _rows_on_mesh(matrix, mesh), _columns_on_mesh(matrix, mesh)
     log_odds = (
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
@@ -114,25 +121,154 @@ def packed_data(
     return PackedData(by_row, by_column, *counts, *log_odds, along=along)
 
 
-def _lines_of_matrix(matrix, orientation, mesh) -> PackedLines:
+def _lines_of_matrix(matrix, orientation) -> PackedLines:
     """Pack one orientation where the device keeps it, so that the words are in memory once."""
     made = []
 
     def room(lines, entries):
         words = -(-entries // WORD)
-        blocks, size = block_shape(lines, words)
-        # Blocks of the same shape, and with the same numbers, whatever the mesh.
-        made.append(_aligned_zeros(blocks + -blocks % num_shards(mesh), size, words))
+        made.append(_aligned_zeros(*block_shape(lines, words), words))
         return made[-1].reshape(-1, words)[:lines]
 
     matrix.fill_words(orientation, room)
-    put = jax.device_put if mesh is None else functools.partial(_own_blocks, mesh)
-    ones, *observed = map(put, made)
+    ones, *observed = map(jax.device_put, made)
     return PackedLines(ones, *(observed or [None]))
 
 
-def _own_blocks(mesh, words) -> jax.Array:
-    return place(words, mesh, ROWS)
+class _Cut(NamedTuple):
+    """How lines of one orientation are cut into blocks, and these given to devices.
+
+    Blocks have the same shape, and the same numbers, whatever the mesh.
+    """
+
+    lines: int
+    words: int
+    size: int  # lines of a block
+    each: int  # blocks of a device
+
+    @classmethod
+    def of(cls, lines: int, entries: int, parts: int) -> _Cut:
+        words = -(-entries // WORD)
+        blocks, size = block_shape(lines, words)
+        return cls(lines, words, size, -(-blocks // parts))
+
+    def first(self, part: int) -> int:
+        """Return the first line of a device."""
+        return min(part * self.each * self.size, self.lines)
+
+
+def share_of_rows(shape: tuple[int, int], mesh: Mesh) -> Share:
+    """Return the rows that this process reads of a matrix, for the devices that it has.
+
+    They begin with a multiple of 32, so that words of columns can be made of them alone.
+    """
+    parts = num_shards(mesh)
+    firsts = _first_words(shape, parts)
+    own = [
+        part
+        for part in range(parts)
+        if jax.process_index() in {d.process_index for d in mesh.devices[:, part]}
+    ]
+    if not own:
+        return Share(0, 0, np.zeros(firsts[-1], bool), gathered)
+    answers = np.zeros(firsts[-1], bool)
+    for part in own:
+        if mesh.devices[0, part].process_index == jax.process_index():
+            answers[firsts[part] : firsts[part + 1]] = True
+    last = _Cut.of(*shape, parts).first(own[-1] + 1)
+    last = max(last, min(WORD * firsts[own[-1] + 1], shape[0]))
+    return Share(WORD * firsts[own[0]], last, answers, gathered)
+
+
+def _first_words(shape, parts) -> list[int]:
+    """Return at which word of a column the rows of each device begin, and the number of words."""
+    rows = _Cut.of(*shape, parts)
+    return [*(rows.first(part) // WORD for part in range(parts)), -(-shape[0] // WORD)]
+
+
+def _placed(shape, mesh, axis: int, of_part, has_missing: bool) -> PackedLines:
+    """Put words on a mesh, an axis of them along the rows.
+
+    ``of_part(part)`` makes those of a device: the ones, and the observed entries if some miss.
+    """
+    spec = [None] * axis + [ROWS]
+    size, made = shape[axis] // num_shards(mesh), {}
+
+    def one(kind):
+        def words(index):
+            part = (index[axis].start or 0) // size
+            if part not in made:
+                made[part] = of_part(part)
+            return made[part][kind]
+
+        return jax.make_array_from_callback(shape, NamedSharding(mesh, P(*spec)), words)
+
+    return PackedLines(one(0), one(1) if has_missing else None)
+
+
+def _rows_on_mesh(matrix, mesh) -> PackedLines:
+    """Pack the rows of this process's devices where these keep them."""
+    parts = num_shards(mesh)
+    cut = _Cut.of(*matrix.shape, parts)
+
+    def of_part(part):
+        made = []
+
+        def room(lines, _):
+            made.append(_aligned_zeros(cut.each, cut.size, cut.words))
+            return made[-1].reshape(-1, cut.words)[:lines]
+
+        matrix.fill_rows(cut.first(part), cut.first(part + 1), "rows", room)
+        return made
+
+    shape = parts * cut.each, cut.size, cut.words
+    return _placed(shape, mesh, 0, of_part, matrix.num_missing > 0)
+
+
+def _columns_on_mesh(matrix, mesh) -> PackedLines:
+    """Turn the rows of this process's devices, and let all devices exchange the columns.
+
+    No process needs all rows. Words that hold rows of two devices are of the one with the later
+    rows, which has the others too.
+    """
+    parts = num_shards(mesh)
+    rows, columns = matrix.shape
+    cut, firsts = _Cut.of(columns, rows, parts), _first_words(matrix.shape, parts)
+    counts = np.diff(firsts)
+    lines, most = parts * cut.each * cut.size, int(counts.max())
+
+    def of_part(part):
+        made = []
+
+        def room(number, entries):
+            made.append(_aligned_zeros(lines, most))
+            return made[-1][:number, : -(-entries // WORD)]
+
+        first, last = (min(WORD * firsts[p], rows) for p in (part, part + 1))
+        matrix.fill_rows(first, last, "columns", room)
+        return made
+
+    few = -(-cut.each // EXCHANGES)
+
+    def exchange(own):
+        own = own.reshape(parts, cut.each, cut.size, most)
+
+        def some(t, joined):
+            # The last ones may have been exchanged before.
+            first = jnp.minimum(t * few, cut.each - few)
+            given = lax.dynamic_slice_in_dim(own, first, few, axis=1)
+            every = lax.all_to_all(given, ROWS, 0, 0)
+            kept = [every[part, ..., :n] for part, n in enumerate(counts.tolist())]
+            return lax.dynamic_update_slice_in_dim(
+                joined, jnp.concatenate(kept, axis=-1), first, axis=0
+            )
+
+        empty = jnp.zeros((cut.each, cut.size, cut.words), own.dtype)
+        return lax.fori_loop(0, -(-cut.each // few), some, empty)
+
+    turned = _placed((lines, parts * most), mesh, 1, of_part, matrix.num_missing > 0)
+    exchange = jax.jit(over_mesh(exchange, mesh, P(None, ROWS), P(ROWS)))
+    return PackedLines(*(None if words is None else exchange(words) for words in turned))
 
 
 def _aligned_zeros(*shape) -> np.ndarray:

@@ -18,12 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bmfjax.errors import InputError
 
 CHAINS, ROWS = "chains", "rows"
+#: Bytes of a refusal that processes tell each other.
+_SENTENCE = 4096
 _EXAMPLE = f"jax.make_mesh((1, 2), ({CHAINS!r}, {ROWS!r}))"
 
 
@@ -130,6 +133,36 @@ def several_processes(mesh: Mesh | None) -> bool:
 def is_first(mesh: Mesh | None) -> bool:
     """Tell whether this process is the one that writes files, of those of a mesh."""
     return not several_processes(mesh) or jax.process_index() == 0
+
+
+def gathered(array: Any) -> np.ndarray:
+    """Return the arrays that all processes have, of one shape and type: (process, ...)."""
+    array = np.ascontiguousarray(array)
+    # As bytes: JAX would make 32 bits of 64.
+    every = multihost_utils.process_allgather(array.reshape(-1).view(np.uint8))
+    return every.view(array.dtype).reshape(-1, *array.shape)
+
+
+def agreed(mesh: Mesh | None, act: Callable[[], Any]) -> Any:
+    """Do what may be refused; where one process of a mesh refuses, all do, in its words.
+
+    Without this the others would wait for it. `act` must not wait for other processes itself.
+    """
+    if not several_processes(mesh):
+        return act()
+    found, refusal = None, None
+    try:
+        found = act()
+    except Exception as error:  # whatever ends this process alone
+        refusal = error
+    said = b"" if refusal is None else (str(refusal) or repr(refusal)).encode()
+    every = gathered(np.frombuffer(said[:_SENTENCE].ljust(_SENTENCE, b"\0"), np.uint8))
+    if refusal is not None:
+        raise refusal
+    for words in every:
+        if text := bytes(words).rstrip(b"\0").decode(errors="ignore"):
+            raise InputError(text)
+    return found
 
 
 def place(array: Any, mesh: Mesh, *axes: str | None) -> jax.Array:

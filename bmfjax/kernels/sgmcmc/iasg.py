@@ -23,6 +23,10 @@ What it leaves invariant
     C and A can be measured, and draws corrected by them: see `bmfjax.kernels.sgmcmc.calibration`.
 
 Constant steps scaled by the curvature are stable near a mode. `adam_approach` brings a start there.
+
+On a mesh
+    All devices draw the same cases. A device moves its own lines of the sites of a block, and
+    the devices tell each other after every step where these are (`Block.along`).
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.kernels.numerics.minibatch import minibatches
 
 
@@ -69,6 +74,10 @@ class Block(NamedTuple):
         ``direction(gradient, free, curvature) -> {site: array}``: the gradient
         preconditioned, restricted to the coordinates that are `free` to move.
         None: step sizes act elementwise on the gradient.
+    along : callable
+        ``along(data)``: the devices that share the lines of the sites. What `gradient`,
+        `gradient_and_variance` and `direction` return, and what `direction` is given, are
+        then this device's lines alone. By default every device has all.
     """
 
     sites: tuple[str, ...]
@@ -79,6 +88,7 @@ class Block(NamedTuple):
     direction: Callable[..., dict] | None = None
     case_gradients: Callable[..., dict] | None = None
     sandwich: Callable[..., dict] | None = None
+    along: Callable[[Any], Along] = lambda data: WHOLE
 
     @property
     def fraction(self) -> float:
@@ -229,6 +239,8 @@ def iasg(
 
     def init(key, position, data):
         key_start, key_approach, key_scale = random.split(key, 3)
+        if optimizer is not None and any(b.along(data).axis is not None for b in blocks):
+            raise InputError("an optimizer does not run on a mesh; leave optimizer or mesh out")
         if position is None:
             # In types of their own: a weak one would change at the first step.
             position = {
@@ -257,33 +269,35 @@ def iasg(
             return value
         return jnp.where(t >= num_steps - windows[site], value, 0.0)
 
-    def proposed(block, position, steps, gradient, curvature, rule):
+    def proposed(block, here, steps, gradient, curvature, rule):
         """Return where one step takes a block, bounds aside, and the optimizer's next state."""
         if optimizer is not None:
-            here = {s: position[s] for s in block.sites}
             descent = {s: -gradient[s] for s in block.sites}
             updates, rule = optimizer.update(descent, rule, here)
             return optax.apply_updates(here, updates), rule
         direction = gradient
         if block.direction is not None:
             free = {
-                s: _free(position[s], gradient[s], *bounds[s])
+                s: _free(here[s], gradient[s], *bounds[s])
                 if s in bounds and boundary == "clamp"
                 else jnp.ones(gradient[s].shape, bool)
                 for s in block.sites
             }
             direction = block.direction(gradient, free, curvature)
-        return {s: position[s] + steps[s] * direction[s] for s in block.sites}, rule
+        return {s: here[s] + steps[s] * direction[s] for s in block.sites}, rule
 
-    def move(block, position, *how):
-        """One step of one block; also how many coordinates were held at a bound."""
-        moved, rule = proposed(block, position, *how)
+    def move(block, along, position, steps, *how):
+        """One step of one block: its own lines, and how many coordinates a bound held there."""
+        here = own_lines(block, along, position)
+        steps = {s: own_line(along, steps[s], position[s]) for s in block.sites if s in steps}
+        moved, rule = proposed(block, here, steps, *how)
         held = jnp.zeros(())
         for s in block.sites:
             if s in bounds:
                 moved[s], out = put_back(moved[s], *bounds[s])
-                held = held + jnp.sum(out)
-        return position | moved, rule, held
+                is_line = own_line(along, jnp.ones_like(position[s], bool), position[s])
+                held = held + jnp.sum(out & is_line)  # not of what fills up
+        return moved, rule, held
 
     def curvatures_of(state, data, inverse_temperature):
         if calibrating is not None:  # constant, as the theory of the correction has it
@@ -312,6 +326,7 @@ def iasg(
         draw = _window_minibatches(key_cases, blocks, num_steps, replace)
         curvatures = curvatures_of(state, data, inverse_temperature)
         num_boxed = sum(state.position[s].size for s in moving if s in bounds)
+        lies = [block.along(data) for block in blocks]
 
         def body(t, carry):
             position, total, gradients, variances, held, rules = carry
@@ -325,24 +340,31 @@ def iasg(
                 else:
                     gradient = block.gradient(*here)
                 how = (steps, gradient, curvatures[b], rules and rules[b])
+                line = lies[b]
                 if calibrating is not None and calibrating.noise is not None:
                     at = random.fold_in(random.fold_in(key_noise, t), b)
                     noise = calibrating.noise(state.calibration, position, b, at)
                     position = position | {s: position[s] + noise[s] for s in block.sites}
-                position, rule, out = move(block, position, *how)
+                moved, rule, out = move(block, line, position, *how)
                 moved_rules.append(rule)
+                position = position | joined(block, line, moved, position)
+                total = total | {s: total[s] + counted(s, t, moved[s]) for s in block.sites}
                 gradients = gradients | {s: gradients[s] + gradient[s] for s in block.sites}
-                held = held + out
-            total = {s: total[s] + counted(s, t, position[s]) for s in moving}
+                held = [*held[:b], held[b] + out, *held[b + 1 :]]
             return position, total, gradients, variances, held, rules and tuple(moved_rules)
 
-        zeros = {s: jnp.zeros_like(state.position[s]) for s in moving}
+        zeros = {}
+        for block, line in zip(blocks, lies, strict=True):
+            zeros |= jax.tree.map(jnp.zeros_like, own_lines(block, line, state.position))
         variances = zeros if report_variance else {}
-        carry = (state.position, zeros, zeros, variances, jnp.zeros(()), state.optimizer)
-        position, total, gradients, variances, held, rules = lax.fori_loop(
-            0, num_steps, body, carry
-        )
+        none = [jnp.zeros(())] * len(blocks)
+        carry = (state.position, zeros, zeros, variances, none, state.optimizer)
+        position, *sums, held, rules = lax.fori_loop(0, num_steps, body, carry)
 
+        for block, line in zip(blocks, lies, strict=True):
+            sums = [own | joined(block, line, own, position) if own else own for own in sums]
+        total, gradients, variances = sums
+        held = sum(line.total(own) for line, own in zip(lies, held, strict=True))
         average = position | {s: total[s] / windows[s] for s in moving}
         measured = state.calibration
         if calibrating is not None and calibrating.correct is not None:
@@ -365,6 +387,23 @@ def iasg(
         return state.average | named | {"log_joint": info.log_joint, "clamped": info.clamped}
 
     return Algorithm(init, step, observe)
+
+
+def own_line(along: Along, value, whole):
+    """Return this device's lines of a value of the shape of `whole`, or of one number for all."""
+    return along.own(value) if jnp.ndim(value) and jnp.shape(value) == jnp.shape(whole) else value
+
+
+def own_lines(block: Block, along: Along, values: dict) -> dict:
+    """Return this device's lines of the sites of a block."""
+    return {s: own_line(along, values[s], values[s]) for s in block.sites}
+
+
+def joined(block: Block, along: Along, own: dict, whole: dict) -> dict:
+    """Return all lines of the sites of a block, from those of every device."""
+    if along.axis is None:
+        return {s: own[s] for s in block.sites}
+    return {s: along.join(own[s], whole[s].shape[0]) for s in block.sites}
 
 
 def given_start(position, expected):
@@ -440,7 +479,8 @@ def adam_approach(
             for b, block in enumerate(blocks):
                 key_block = random.fold_in(random.fold_in(key, t), b)
                 indices = draw_minibatch(key_block, block)
-                gradient |= block.gradient(position | moved, indices, data, 1.0)
+                here = block.gradient(position | moved, indices, data, 1.0)
+                gradient |= joined(block, block.along(data), here, moved)
             descent = jax.tree.map(jnp.negative, gradient)
             updates, moments = optimizer.update(descent, moments, moved)
             moved = optax.apply_updates(moved, updates)

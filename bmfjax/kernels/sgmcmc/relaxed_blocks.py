@@ -91,7 +91,8 @@ def relaxed_blocks(
             values, observed = oriented(target, data)
             weight = inverse_temperature * scale * density.noise_precision(position)
             seen = None if observed is None else observed[i]
-            return position[target], position[other][i], values[i], seen, weight
+            own = data.along.own(position[target])
+            return own, position[other][i], values[i], seen, weight
 
         def entry_log_prior(position):
             return lambda x: prior.log_prob(x, position.get("rate"))
@@ -121,8 +122,9 @@ def relaxed_blocks(
             values, observed = oriented(target, data)
             tau = inverse_temperature * density.noise_precision(position)
             curvature = gram(position, data, inverse_temperature)
-            here = (position[target], position[other], values, observed)
-            return {target: _factor_sandwich(*here, tau, curvature)}
+            here = (data.along.own(position[target]), position[other], values, observed)
+            ratios = _factor_sandwich(*here, tau, curvature)
+            return {target: data.along.join(ratios, len(position[target]))}
 
         return Block(
             sites=(target,),
@@ -132,6 +134,7 @@ def relaxed_blocks(
             sandwich=sandwich,
             curvature=gram if newton else None,
             direction=direction if newton else None,
+            along=lambda data: data.along,
         )
 
     return [

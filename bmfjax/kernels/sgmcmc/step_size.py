@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.data.errors import InputError
-from bmfjax.kernels.sgmcmc.iasg import Block, draw_minibatch
+from bmfjax.kernels.sgmcmc.iasg import Block, draw_minibatch, joined
 
 #: Iterates of which a draw is an average, at least, and the cases of a plate that allow it.
 ENOUGH, ENOUGH_CASES = 8, 64
@@ -77,7 +77,7 @@ def calibrated_step_size(
                 return block.gradient(point, indices, data, 1.0)
 
             keys = random.split(random.fold_in(key, b), num_samples)
-            variance = _streamed_variance(one, keys)
+            variance = joined(block, block.along(data), _streamed_variance(one, keys), position)
             # A gradient with the factor N/S is 1/fraction larger, its variance 1/fraction^2:
             # 2 fraction / var of the plain sum is then 2 / (fraction var), times fraction.
             scale = 2.0 if likelihood_scaled else 2.0 * fraction
