@@ -651,7 +651,7 @@ def _store(result, output, replace, probability) -> None:
 
 def _read(options):
     from bmfjax.data import Ratings, RealMatrix, load, load_real
-    from bmfjax.data.io.load import read_ratings
+    from bmfjax.data.io.load import is_there, read_ratings
     from bmfjax.families import FAMILIES
 
     kind = FAMILIES[options.model].kind(options.model)
@@ -674,7 +674,7 @@ def _read(options):
             raise InputError(
                 f"--{name} belongs to models of ratings; leave it out, or give --model pmf"
             )
-    if kind is RealMatrix and Path(options.data).is_file():
+    if kind is RealMatrix and is_there(options.data):
         _refuse_binarize(options)
         return load_real(options.data, **_reading(options))
     return load(options.data, binarize=options.binarize, **_reading(options))

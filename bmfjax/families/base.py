@@ -26,6 +26,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, l
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import Attributes, AttributeTable
 from bmfjax.data.blocks import blocks
+from bmfjax.data.io.load import is_there
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
@@ -524,7 +525,7 @@ def read_real(source: Any, model: str) -> BinaryMatrix | RealMatrix:
             "with NaN where an entry is missing"
         )
     if isinstance(source, str | os.PathLike):
-        return load_real(source) if os.path.isfile(source) else load(source)
+        return load_real(source) if is_there(source) else load(source)
     return RealMatrix(source)
 
 
@@ -585,11 +586,12 @@ def squared_residual(values, usage, basis) -> float:
         return np.nansum((values - usage @ basis.T) ** 2)
     usage, basis = usage.astype(float), basis.astype(float)
     total = ((usage.T @ usage) * (basis.T @ basis)).sum()
-    row, column = values.tocoo().coords
+    entries = values.tocoo()
+    row, column = entries.row, entries.col
     for some in blocks(len(row), usage.shape[1]):
         fit = np.einsum("ek,ek->e", usage[row[some]], basis[column[some]])
-        entries = values.data[some].astype(float)
-        total += np.where(np.isnan(entries), -fit * fit, entries * (entries - 2 * fit)).sum()
+        own = entries.data[some].astype(float)
+        total += np.where(np.isnan(own), -fit * fit, own * (own - 2 * fit)).sum()
     return max(float(total), 0.0)
 
 

@@ -141,9 +141,10 @@ def relaxed_data(values, observed=None, mesh: Mesh | None = None):
             return matrix_data(values, observed, mesh)
     csr.sum_duplicates()
     missing = np.isnan(csr.data)
-    row, column = csr.tocoo().coords
+    cells = csr.tocoo()
+    gaps = np.stack([cells.row[missing], cells.col[missing]])
     csr.data[missing] = 0
-    return sparse_matrix_data(csr, np.stack([row[missing], column[missing]]), mesh)
+    return sparse_matrix_data(csr, gaps, mesh)
 
 
 def is_held_sparse(values) -> bool:
@@ -151,13 +152,13 @@ def is_held_sparse(values) -> bool:
     size = values.shape[0] * values.shape[1]
     if size < SPARSE_ENTRIES or values.nnz > SMALLER * size:
         return False
-    missing = np.isnan(values.data) if values.dtype.kind == "f" else np.zeros(values.nnz, bool)
+    if values.dtype.kind != "f" or not np.isnan(values.data).any():
+        return True
+    cells, (rows, columns) = values.tocoo(), values.shape
+    missing = np.isnan(cells.data)
     # Lists of missing cells are as long as the longest: one empty row would make them whole.
-    places = zip(values.tocoo().coords, values.shape, reversed(values.shape), strict=True)
-    return not missing.any() or all(
-        np.bincount(at[missing], minlength=lines).max() <= MAX_LISTED * length
-        for at, lines, length in places
-    )
+    by_row, by_column = (np.bincount(at[missing]).max() for at in (cells.row, cells.col))
+    return by_row <= MAX_LISTED * columns and by_column <= MAX_LISTED * rows
 
 
 def sparse_numbers(data: BinaryMatrix | RealMatrix) -> sp.csr_array | None:
