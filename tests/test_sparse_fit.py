@@ -5,6 +5,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse as sp
 
 import bmfjax
@@ -116,6 +117,20 @@ def test_a_large_sparse_matrix_is_never_formed(case, any_size, tmp_path, monkeyp
     found = fit.transform(values[:7])
     monkeypatch.undo()
     np.testing.assert_allclose(found, fit.transform(values[:7].toarray()), atol=1e-8)
+
+
+@pytest.mark.parametrize("ending", ["mtx", "zarr"])
+def test_files_of_numbers_are_read_by_their_path(ending, tmp_path):
+    path, values = tmp_path / f"m.{ending}", values_of("nmf")
+    if ending == "mtx":
+        scipy.io.mmwrite(path, sp.coo_array(values))
+    else:
+        zarr = pytest.importorskip("zarr")
+        array = zarr.open(str(path), mode="w", shape=values.shape, dtype=values.dtype)
+        array[:] = values
+    data = ask(str(path), RANK, model="nmf", **SIZES).data
+    assert data.is_sparse == (ending == "mtx")
+    assert data.fingerprint() == RealMatrix(values).fingerprint()
 
 
 def test_means_are_cut_where_they_err_least():
