@@ -46,6 +46,7 @@ NOTES = {
         "noise too, another time the packed matrix"
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
+    ("sparse_memory", "b389418"): "other work ran beside it: compare processor seconds",
     ("mesh", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mushroom", "85e6d9e"): _SECONDS,
