@@ -12,19 +12,21 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from bmfjax import models
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import ask, logistic
 from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.infer.mcmc import ormachine
+from bmfjax.infer.mcmc import ormachine, truncated
 from bmfjax.kernels.boolean import words
 from bmfjax.kernels.numerics.mesh import ROWS as ROWS_OF_MESH
 from bmfjax.kernels.numerics.mesh import Along, checked_mesh, place_whole
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+from bmfjax.kernels.relaxed import data as relaxed_data
 from bmfjax.variational import stochastic
 
 ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
@@ -36,6 +38,7 @@ REAL = {
     },
     "nonnegative": {"model": "nmf", "sampler_options": {"walls": [20.0], "moves": ["lines"]}},
     "svi": {"model": "logistic", "sampler": "svi"},
+    "sparse": {"model": "relaxed", "priors": "ard"},
 }  # fmt: skip
 
 
@@ -99,6 +102,8 @@ def real_on(mesh, name):
     rng = np.random.default_rng(2)
     values = (rng.random((37, 13)) < 0.3).astype(float)
     values[rng.random(values.shape) < 0.05] = np.nan
+    if name == "sparse":
+        values = sp.csr_array(np.nan_to_num(values))
     request = ask(
         values, 2, num_chains=2, num_warmup=2, num_samples=6, seed=4, mesh=mesh, **REAL[name]
     )
@@ -124,9 +129,13 @@ def real_apart(process):
     """How far draws on meshes are from those without, by name: a process does its part of them."""
     # A minibatch of several chunks, an odd number.
     stochastic.CHUNK = logistic.CHUNK = 40
+    # Small matrices are held sparse too, in blocks of two pieces.
+    truncated.SPARSE_ENTRIES, truncated.SMALLER, relaxed_data.BLOCK = 0, 1.0, 8
     two, one = mesh_of(jax.local_devices(), 1, 2), mesh_of(jax.devices()[:1], 1, 1)
     found = {"gibbs": found_by_real("gibbs", mesh_of(jax.devices(), 2, 2), then=one)}
-    found |= {n: found_by_real(n, two) for n in (("svi",), ("minibatch", "nonnegative"))[process]}
+    found |= {
+        n: found_by_real(n, two) for n in (("svi", "sparse"), ("minibatch", "nonnegative"))[process]
+    }
     return {
         n: largest_difference(f, found_by_real(n, None)) for n, f in found.items() if f is not None
     }
