@@ -13,7 +13,7 @@ from bmfjax.data import BinaryMatrix, RealMatrix
 from bmfjax.families import ask, base
 from bmfjax.families import tiles as family_tiles
 from bmfjax.infer.mcmc import truncated
-from bmfjax.kernels.relaxed.data import SparseMatrixData
+from bmfjax.kernels.relaxed.data import SparseMatrixData, num_observed
 from bmfjax.posterior import scores
 
 ROWS, COLUMNS, RANK = 61, 47, 2
@@ -63,6 +63,25 @@ def test_draws_of_a_sparse_matrix_are_those_of_the_dense_one(case, any_size):
         np.testing.assert_allclose(sparse.draws()[name], draws, rtol=2e-2, atol=2e-3)
     joint = dense.trace()["log_joint"]
     np.testing.assert_allclose(sparse.trace()["log_joint"], joint, rtol=1e-3, atol=0.5)
+
+
+@pytest.mark.parametrize(("model", "is_sparse"), [("relaxed", True), ("nmf", False)])
+def test_few_missing_entries_stay_sparse_where_the_sampler_can(model, is_sparse, any_size):
+    """Moves of lines cannot; a dense matrix is then checked as such before it is formed."""
+    values = sp.coo_array(values_of("relaxed"))
+    values.data[:3] = np.nan
+    data = ask(values, RANK, model=model, **SIZES).chains().data
+    assert isinstance(data, SparseMatrixData) == is_sparse
+    assert float(num_observed(data)) == ROWS * COLUMNS - 3
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(
+            bmfjax.InputError, match="nonzero" if is_sparse else "keeps the matrix dense"
+        ),
+    ):
+        patch.setattr(base, "SPARSE_ENTRY", 1e15)
+        patch.setattr("bmfjax.data.memory.available_memory", lambda: 50_000)
+        ask(values, RANK, model=model, **SIZES).chains()
 
 
 @pytest.mark.parametrize("case", CASES)

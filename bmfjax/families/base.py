@@ -553,12 +553,16 @@ def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
 SPARSE_ENTRY = 100
 
 
-def numbers_of(data: BinaryMatrix | RealMatrix, bytes_an_entry: float, why: str):
+def numbers_of(
+    data: BinaryMatrix | RealMatrix, bytes_an_entry: float, why: str, *, gaps: bool = True
+):
     """Return the matrix as exact samplers take it: as a CSR (`sparse_numbers`), or dense.
 
-    Refuse a dense one that would not fit (`check_memory`), or too many nonzero entries.
+    Refuse a dense one that would not fit (`check_memory`), or too many nonzero entries. Without
+    `gaps` one with missing entries is dense.
     """
-    if (found := sparse_numbers(data)) is None:
+    found = sparse_numbers(data) if gaps or not data.num_missing else None
+    if found is None:
         check_memory(data, bytes_an_entry, why)
         return data.dense()
     require_memory(

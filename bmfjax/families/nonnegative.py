@@ -183,7 +183,7 @@ class Nonnegative(Family):
         each = 4 + (rank // 2 if data.num_missing else 0)
         copies = request.num_chains * (1 + len(options.get("walls") or ()))
         why = "model 'nmf' keeps the matrix dense"
-        values = numbers_of(data, 24 + each * copies, why)
+        values = numbers_of(data, 24 + each * copies, why, gaps=False)
         start = given_start(request, arguments, values)
         if request.finds_rank:
             start = relevance.random_start(request, arguments["precision"])
