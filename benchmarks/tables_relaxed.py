@@ -39,6 +39,34 @@ def iasg_memory(records: Records):
     )
 
 
+@page("sparse_memory", "What do sparse data save where models of numbers sample them?")
+def sparse_memory(records: Records):
+    found = figures(records, "sparse_memory")
+    yield (
+        f"Rank {found.get('rank')}, {found.get('chains')} chains. Memory is the peak beyond that "
+        "of the process with everything imported, and holds the input, until the draws are there "
+        "and until the fit is. The log joint density is that of the last sweep, from the same keys."
+    )
+    yield table(
+        [
+            "matrix", "stored entries", "model", "sampled", "peak while sampling, MB",
+            "peak of all, MB", "processor ms a sweep", "ms a sweep", "start, s", "after, s",
+            "log joint",
+        ],
+        [
+            [
+                row["size"], number(row["stored"]), row["model"], row["way"],
+                *(number(row[n] / 1e6, 0) for n in ("sampled_bytes", "peak_bytes")),
+                number(1e3 * row["sweep_processor_seconds"], 0),
+                number(1e3 * row["sweep_seconds"], 0),
+                *(number(row[n], 1) for n in ("start_seconds", "after_seconds")),
+                number(row["log_joint"], 0),
+            ]
+            for row in found.get("runs", ())
+        ],
+    )  # fmt: skip
+
+
 @page("loo_subsample", "Does a subsample tell the leave-one-out score of a million entries?")
 def loo_subsample(records: Records):
     yield (

@@ -665,7 +665,7 @@ def _store(result, output, replace, probability) -> None:
 def _read(options, mesh=None):
     """Read the data; of a large file perhaps the rows alone that this process of a mesh needs."""
     from bmfjax.data import Ratings, RealMatrix, load, load_real
-    from bmfjax.data.io.load import load_share, read_ratings
+    from bmfjax.data.io.load import is_there, load_share, read_ratings
     from bmfjax.families import FAMILIES
 
     kind = FAMILIES[options.model].kind(options.model)
@@ -688,7 +688,7 @@ def _read(options, mesh=None):
             raise InputError(
                 f"--{name} belongs to models of ratings; leave it out, or give --model pmf"
             )
-    if kind is RealMatrix and Path(options.data).is_file():
+    if kind is RealMatrix and is_there(options.data):
         _refuse_binarize(options)
         return load_real(options.data, **_reading(options))
     given = {"binarize": options.binarize} | _reading(options)

@@ -49,8 +49,10 @@ def fit(
     ----------
     data : BinaryMatrix, Ratings, RealMatrix, array, scipy.sparse matrix, DataFrame, or str
         The matrix: 0, 1 and missing (NaN). A str is a shipped name or a path for
-        `bmfjax.load`. For "nmf" numbers of any size: a `RealMatrix`, an array, or a path for
-        `bmfjax.data.load_real`. For "pmf" and "ordered-probit" any numbers: `Ratings` of
+        `bmfjax.load`. For "nmf" numbers of any size: a `RealMatrix`, an array or sparse matrix,
+        or a path for `bmfjax.data.load_real`. What a sparse matrix does not store is 0; a large
+        one stays sparse in the Boolean and the logistic models, and in "relaxed" and "nmf" with
+        sampler "gibbs". For "pmf" and "ordered-probit" any numbers: `Ratings` of
         single cells, a path for `bmfjax.load_ratings`, or a `RealMatrix` or array, NaN where
         missing.
     rank : int or "auto"

@@ -23,6 +23,7 @@ from bmfjax.diagnostics import (
 )
 from bmfjax.diagnostics.arviz import container, datasets, standard_attributes
 from bmfjax.infer import whole_rows
+from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores, trust
 from bmfjax.posterior.containers import groups_of
@@ -897,7 +898,7 @@ class Fit:
             {n: v.reshape(1, number, *v.shape[2:])[:, chosen] for n, v in draws.items()}
             for draws in ({"basis": self.basis_draws}, self.other_draws)
         )
-        usage = np.stack(list(products.best_usages(new.dense(), basis["basis"][0], upper=upper)))
+        usage = np.stack(list(products.best_usages(numbers(new), basis["basis"][0], upper=upper)))
         return dataclasses.replace(
             self, data=new, usage_draws=usage[None], basis_draws=basis["basis"], other_draws=others
         )

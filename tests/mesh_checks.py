@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 
 from bmfjax import models
 from bmfjax.data import BinaryMatrix, InputError, save, stores
@@ -21,13 +22,14 @@ from bmfjax.families import ask, boolean, logistic
 from bmfjax.families.sampling import sampled
 from bmfjax.infer import ChainRun, OrMachineGibbs
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.infer.mcmc import ormachine
+from bmfjax.infer.mcmc import ormachine, truncated
 from bmfjax.kernels.boolean import words
 from bmfjax.kernels.numerics.mesh import ROWS as ROWS_OF_MESH
 from bmfjax.kernels.numerics.mesh import Along, agreed, checked_mesh, place_whole
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
+from bmfjax.kernels.relaxed import data as relaxed_data
 from bmfjax.variational import stochastic
 
 ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
@@ -47,6 +49,7 @@ REAL = {
         "model": "relaxed", "sampler": "thesis",
         "sampler_options": {"batch_size": 5, "num_calibration": 50},
     },
+    "sparse": {"model": "relaxed", "priors": "ard"},
 }  # fmt: skip
 
 
@@ -110,6 +113,8 @@ def real_on(mesh, name):
     rng = np.random.default_rng(2)
     values = (rng.random((37, 13)) < 0.3).astype(float)
     values[rng.random(values.shape) < 0.05] = np.nan
+    if name == "sparse":
+        values = sp.csr_array(np.nan_to_num(values))
     request = ask(
         values, 2, num_chains=2, num_warmup=2, num_samples=6, seed=4, mesh=mesh, **REAL[name]
     )
@@ -135,9 +140,11 @@ def real_apart(process):
     """How far draws on meshes are from those without, by name: a process does its part of them."""
     # A minibatch of several chunks, an odd number.
     stochastic.CHUNK = logistic.CHUNK = 40
+    # Small matrices are held sparse too, in blocks of two pieces.
+    truncated.SPARSE_ENTRIES, truncated.SMALLER, relaxed_data.BLOCK = 0, 1.0, 8
     two, one = mesh_of(jax.local_devices(), 1, 2), mesh_of(jax.devices()[:1], 1, 1)
     found = {"gibbs": found_by_real("gibbs", mesh_of(jax.devices(), 2, 2), then=one)}
-    own = (("svi", "thesis"), ("minibatch", "nonnegative", "iasg"))[process]
+    own = (("svi", "thesis", "sparse"), ("minibatch", "nonnegative", "iasg"))[process]
     found |= {n: found_by_real(n, two) for n in own}
     return {
         n: largest_difference(f, found_by_real(n, None)) for n, f in found.items() if f is not None

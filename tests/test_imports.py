@@ -48,7 +48,7 @@ KERNELS = (
     {"__init__"},
 )
 #: Libraries that are imported where they are needed: plots, and extras that need not be there.
-LATE = {"matplotlib", "anndata", "h5py", "pyarrow", "arviz"}  # ArviZ 0.x brings matplotlib
+LATE = {"matplotlib", "anndata", "h5py", "pyarrow", "zarr", "arviz"}  # ArviZ 0.x brings matplotlib
 #: Files that import what a command needs where the command is run.
 LATE_FILES = {"cli.py"}
 NUMPYRO = {"models", "infer/mcmc"}

@@ -73,7 +73,9 @@ def test_ratings_do_not_depend_on_the_mesh(found):
     assert max(found["ratings_apart"]) < 1e-4
 
 
-@pytest.mark.parametrize("sampler", ["gibbs", "minibatch", "nonnegative", "svi", "iasg", "thesis"])
+@pytest.mark.parametrize(
+    "sampler", ["gibbs", "minibatch", "nonnegative", "svi", "iasg", "thesis", "sparse"]
+)
 def test_draws_of_real_factors_do_not_depend_on_the_mesh(found, sampler):
     """But for rounding: missing entries, lines that do not divide, and a resume on one device."""
     assert found[sampler] < 1e-4

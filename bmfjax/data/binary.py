@@ -225,32 +225,7 @@ class BinaryMatrix(NamedTable):
         >>> BinaryMatrix([[1, 0], [None, 1]]).at([0, 1], [0, 0])
         (array([ True, False]), array([False,  True]))
         """
-        rows, columns = self._positions(rows, columns)
-        if len(rows) != len(columns):
-            raise InputError(
-                f"rows has {len(rows)} positions and columns {len(columns)}; give a pair an entry"
-            )
-        return self._store.at(rows, columns)
-
-    def _positions(self, rows, columns):
-        """Return positions of rows and of columns as int arrays, or refuse what is none."""
-        found = []
-        for name, given, size in zip(("rows", "columns"), (rows, columns), self.shape, strict=True):
-            places = np.asarray(given)
-            if places.ndim == 1 and not len(places):
-                places = places.astype(int)
-            if places.ndim != 1 or places.dtype.kind not in "iu":
-                raise InputError(
-                    f"{name} is {places.dtype} with {places.ndim} axes; give a list of positions, "
-                    "whole numbers"
-                )
-            if len(places) and not 0 <= places.min() <= places.max() < size:
-                raise InputError(
-                    f"{name} has positions from {places.min()} to {places.max()}; give some from 0 "
-                    f"to {size - 1}"
-                )
-            found.append(places)
-        return found
+        return self._store.at(*self._cells(rows, columns))
 
     def part(self, rows, columns):
         """Return ones and missing entries of some rows and columns, which alone are formed.

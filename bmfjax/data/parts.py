@@ -29,7 +29,8 @@ def rows_of(data, rows):
         store = _store(data.ones()[rows], data.missing()[rows], data.is_sparse)
         return BinaryMatrix._from_store(store, **names)
     if isinstance(data, RealMatrix):
-        return RealMatrix(data.dense(np.float64)[rows], **names)
+        values = data.nonzero() if data.is_sparse else data.dense(np.float64)
+        return RealMatrix(values[rows], **names)
     place = np.full(data.num_rows, -1)
     place[rows] = np.arange(len(rows))
     held = place[data.rows] >= 0
@@ -82,6 +83,8 @@ def repeated(data, times: int):
         parts = (sp.vstack([m] * times, format="csr") for m in (data.ones(), data.missing()))
         return BinaryMatrix._from_store(_store(*parts, data.is_sparse), **names)
     if isinstance(data, RealMatrix):
+        if data.is_sparse:
+            return RealMatrix(sp.vstack([data.nonzero()] * times), **names)
         return RealMatrix(np.tile(data.dense(np.float64), (times, 1)), **names)
     places = np.repeat(np.arange(times) * data.num_rows, data.num_ratings)
     return Ratings(

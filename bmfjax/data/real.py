@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bmfjax.data.bits import WORD
+from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import (
     check_axes,
@@ -16,17 +18,22 @@ from bmfjax.data.intake import (
     unmasked,
 )
 from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
+from bmfjax.data.stores import LARGE
 from bmfjax.data.table import NamedTable, locked
 
 
 class RealMatrix(NamedTable):
     """A matrix of real numbers, some of whose entries may be missing. It never changes.
 
+    A sparse matrix without missing entries stays sparse: its dense form is made when it is asked
+    for.
+
     Parameters
     ----------
     values : array (rows, columns), scipy sparse matrix, pandas DataFrame or nested sequence
         Numbers; NaN, None and pandas' NA are missing, and so are masked entries of a NumPy masked
-        array. The index and columns of a data frame become names, unless they merely count.
+        array. What a sparse matrix does not store is 0. The index and columns of a data frame
+        become names, unless they merely count.
     observed : bool array (rows, columns), optional
         True where an entry is observed; values that it does not mark are not looked at.
     row_names, column_names : sequences of str, optional
@@ -50,6 +57,13 @@ class RealMatrix(NamedTable):
     >>> spectra.dense()
     array([[1.5, 0. , nan],
            [2. , 1. , 0.5]], dtype=float32)
+
+    A sparse matrix of counts:
+
+    >>> import scipy.sparse as sp
+    >>> counts = RealMatrix(sp.random_array((1000, 500), density=0.01, rng=0))
+    >>> counts.is_sparse, counts.nonzero().nnz
+    (True, 5000)
     """
 
     def __init__(
@@ -72,7 +86,7 @@ class RealMatrix(NamedTable):
 
     def __reduce__(self):
         names = (self._row_names, self._column_names, self._row_labels, self._name)
-        return _restored, (np.array(self._values), *names)
+        return _restored, (self._values.copy(), *names)
 
     @property
     def shape(self):
@@ -80,19 +94,94 @@ class RealMatrix(NamedTable):
         return tuple(map(int, self._values.shape))
 
     @property
+    def is_sparse(self):
+        """Whether the matrix is kept as its nonzero entries (it came from a sparse one), bool."""
+        return sp.issparse(self._values)
+
+    @property
     def num_missing(self):
         """Number of missing entries, int."""
+        if self.is_sparse:
+            return 0
         return self._kept("num_missing", lambda: int(np.isnan(self._values).sum()))
 
     @property
     def range(self):
         """Smallest and largest observed value, two float."""
-        return self._kept(
-            "range", lambda: (float(np.nanmin(self._values)), float(np.nanmax(self._values)))
-        )
+        return self._kept("range", self._range)
+
+    def _range(self):
+        if not self.is_sparse:
+            return float(np.nanmin(self._values)), float(np.nanmax(self._values))
+        return float(self._values.min()), float(self._values.max())
 
     def _missing_counts(self, axis):
+        if self.is_sparse:
+            return np.zeros(self.shape[1 - axis], np.int64)
         return np.isnan(self._values).sum(axis)
+
+    def at(self, rows, columns):
+        """Return the values of single entries, NaN where missing.
+
+        Parameters
+        ----------
+        rows, columns : int arrays (entry,)
+            Positions.
+
+        Returns
+        -------
+        float64 array (entry,)
+
+        Raises
+        ------
+        InputError
+            If a position is no whole number from 0 to the number of rows or columns less one, or
+            there are not as many rows as columns.
+
+        Examples
+        --------
+        >>> RealMatrix([[1.5, 0.0], [None, 2.0]]).at([0, 1], [0, 0])
+        array([1.5, nan])
+        """
+        found = self._values[self._cells(rows, columns)]
+        # SciPy returns an array or a sparse one, depending on its version.
+        return np.asarray(found.toarray() if sp.issparse(found) else found).ravel()
+
+    def part(self, rows, columns):
+        """Return the values of some rows and columns, NaN where missing; these alone are formed.
+
+        Parameters
+        ----------
+        rows, columns : int arrays (part of the rows,) and (part of the columns,)
+            Positions.
+
+        Returns
+        -------
+        float64 array (part of the rows, part of the columns)
+
+        Raises
+        ------
+        InputError
+            If a position is no whole number from 0 to the number of rows or columns less one.
+
+        Examples
+        --------
+        >>> RealMatrix([[1.5, 0.0], [None, 2.0]]).part([1], [1, 0])
+        array([[ 2., nan]])
+        """
+        rows, columns = self._positions(rows, columns)
+        found = self._values[rows][:, columns]
+        return found.toarray() if self.is_sparse else found
+
+    def nonzero(self):
+        """Return the entries that are not zero as a read-only ``scipy.sparse.csr_array``.
+
+        Of float64; a missing entry is NaN.
+        """
+        return self._kept(
+            "nonzero",
+            lambda: self._values if self.is_sparse else sp.csr_array(self._values),
+        )
 
     def dense(self, dtype=np.float32, missing=np.nan):
         """Return the matrix as a read-only NumPy array.
@@ -109,6 +198,8 @@ class RealMatrix(NamedTable):
         """
 
         def make():
+            if self.is_sparse:
+                return self._values.astype(dtype).toarray()
             held = self._values.astype(dtype)
             held[np.isnan(self._values)] = missing
             return held
@@ -117,7 +208,10 @@ class RealMatrix(NamedTable):
 
     def observed(self):
         """Return a read-only bool array (rows, columns): True where an entry is observed."""
-        return self._kept("observed", lambda: ~np.isnan(self._values))
+        return self._kept(
+            "observed",
+            lambda: np.ones(self.shape, bool) if self.is_sparse else ~np.isnan(self._values),
+        )
 
     def transpose(self):
         """Return the matrix with rows and columns exchanged; row labels have no place there."""
@@ -128,13 +222,27 @@ class RealMatrix(NamedTable):
     def fingerprint(self):
         """Return the sha256 of shape and values, as 64 hexadecimal digits; names do not count."""
 
-        def make():
-            digest = hashlib.sha256(repr(("real", self.shape)).encode())
-            # One kind of NaN, and no negative zero: equal content has equal bytes.
-            digest.update(np.where(np.isnan(self._values), np.nan, self._values + 0.0).tobytes())
-            return digest.hexdigest()
+        return self._kept("fingerprint", self._fingerprint)
 
-        return self._kept("fingerprint", make)
+    def _fingerprint(self):
+        values, (rows, columns) = self._values, self.shape
+        if rows * columns > LARGE and WORD * self._num_nonzero() < rows * columns:
+            # Of a large matrix with few entries other than zero these alone are read.
+            csr = self.nonzero()
+            digest = hashlib.sha256(repr(("sparse real", self.shape)).encode())
+            values = np.where(np.isnan(csr.data), np.nan, csr.data)
+            for part, kind in ((csr.indptr, "<i8"), (csr.indices, "<i8"), (values, "<f8")):
+                digest.update(np.ascontiguousarray(part, kind))
+            return digest.hexdigest()
+        digest = hashlib.sha256(repr(("real", self.shape)).encode())
+        for some in blocks(rows, columns):
+            part = values[some].toarray() if self.is_sparse else values[some]
+            # One kind of NaN, and no negative zero: equal content has equal bytes.
+            digest.update(np.where(np.isnan(part), np.nan, part + 0.0).tobytes())
+        return digest.hexdigest()
+
+    def _num_nonzero(self):
+        return self._values.nnz if self.is_sparse else np.count_nonzero(self._values)
 
     def __repr__(self):
         missing = f", {self.num_missing} missing" if self.num_missing else ""
@@ -150,12 +258,19 @@ def _restored(values, row_names, column_names, row_labels, name):
 
 
 def _numbers(values):
-    """Return (float64 array, NaN where missing; names of its rows; of its columns)."""
+    """Return (float64 array, NaN where missing, or CSR; names of its rows; of its columns)."""
     rows = columns = None
     if isinstance(values, pd.DataFrame):
         rows, columns = names_of_index(values.index), names_of_index(values.columns)
         values = values.to_numpy(dtype=object)
     check_is_table(values)
+    if sp.issparse(values) and values.dtype.kind in "biuf":
+        check_axes(values)
+        check_not_empty(values)
+        table = sp.csr_array(values, dtype=np.float64, copy=True)
+        table.sum_duplicates()
+        table.eliminate_zeros()
+        return table, rows, columns
     if sp.issparse(values):
         values = values.toarray()
     try:
@@ -176,6 +291,11 @@ def _numbers(values):
 
 
 def _checked(table, observed, row_names, column_names):
+    if sp.issparse(table):
+        if observed is None and not np.isnan(table.data).any():
+            _check_size(table.data, table, row_names, column_names)
+            return table
+        table = table.toarray()
     if observed is not None:
         observed = np.asarray(observed.toarray() if sp.issparse(observed) else observed)
         check_one_shape(observed, table.shape)
@@ -185,13 +305,19 @@ def _checked(table, observed, row_names, column_names):
                 "False where it is not"
             )
         table[~observed] = np.nan
-    beyond = np.abs(table) > np.finfo(np.float32).max
-    if beyond.any():
-        i, j = np.unravel_index(np.argmax(beyond), table.shape)
-        raise InputError(
-            f"value {table[i, j]} at {place(i, j, row_names, column_names)} (counted from 1) is "
-            "too large to compute with; give finite numbers, NaN where one is missing"
-        )
+    _check_size(table, table, row_names, column_names)
     if np.isnan(table).all():
         raise nothing_observed("number")
     return table
+
+
+def _check_size(values, table, row_names, column_names):
+    """Refuse a table whose `values`, all of them or those that it stores, are too large."""
+    if not (np.abs(values) > np.finfo(np.float32).max).any():
+        return
+    cells = zip(*(np.abs(table) > np.finfo(np.float32).max).nonzero(), strict=True)
+    i, j = next(cells)
+    raise InputError(
+        f"value {table[i, j]} at {place(i, j, row_names, column_names)} (counted from 1) is "
+        "too large to compute with; give finite numbers, NaN where one is missing"
+    )

@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
 
 
@@ -103,6 +104,35 @@ class NamedTable:
 
     def _empty(self, axis):
         return np.flatnonzero(self._missing_counts(axis) == self.shape[axis]).astype(np.int64)
+
+    def _cells(self, rows, columns):
+        """Return positions of cells, as many rows as columns, or refuse what is none."""
+        rows, columns = self._positions(rows, columns)
+        if len(rows) != len(columns):
+            raise InputError(
+                f"rows has {len(rows)} positions and columns {len(columns)}; give a pair an entry"
+            )
+        return rows, columns
+
+    def _positions(self, rows, columns):
+        """Return positions of rows and of columns as int arrays, or refuse what is none."""
+        found = []
+        for name, given, size in zip(("rows", "columns"), (rows, columns), self.shape, strict=True):
+            places = np.asarray(given)
+            if places.ndim == 1 and not len(places):
+                places = places.astype(int)
+            if places.ndim != 1 or places.dtype.kind not in "iu":
+                raise InputError(
+                    f"{name} is {places.dtype} with {places.ndim} axes; give a list of positions, "
+                    "whole numbers"
+                )
+            if len(places) and not 0 <= places.min() <= places.max() < size:
+                raise InputError(
+                    f"{name} has positions from {places.min()} to {places.max()}; give some from 0 "
+                    f"to {size - 1}"
+                )
+            found.append(places)
+        return found
 
 
 def _counted(side, number):

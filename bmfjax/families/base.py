@@ -25,11 +25,14 @@ from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import Attributes, AttributeTable
+from bmfjax.data.blocks import blocks
+from bmfjax.data.io.load import is_there
 from bmfjax.data.memory import require_memory
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
+from bmfjax.infer.mcmc.truncated import sparse_numbers
 from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
@@ -535,7 +538,7 @@ def read_real(source: Any, model: str) -> BinaryMatrix | RealMatrix:
             "with NaN where an entry is missing"
         )
     if isinstance(source, str | os.PathLike):
-        return load_real(source) if os.path.isfile(source) else load(source)
+        return load_real(source) if is_there(source) else load(source)
     return RealMatrix(source)
 
 
@@ -556,6 +559,57 @@ def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
         f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
         "choose fewer rows or columns",
     )
+
+
+#: Bytes for each nonzero entry of a matrix that a sampler holds sparse: of both orientations, and
+#: of what they are made from.
+SPARSE_ENTRY = 100
+
+
+def numbers_of(
+    data: BinaryMatrix | RealMatrix, bytes_an_entry: float, why: str, *, gaps: bool = True
+):
+    """Return the matrix as exact samplers take it: as a CSR (`sparse_numbers`), or dense.
+
+    Refuse a dense one that would not fit (`check_memory`), or too many nonzero entries. Without
+    `gaps` one with missing entries is dense.
+    """
+    found = sparse_numbers(data) if gaps or not data.num_missing else None
+    if found is None:
+        check_memory(data, bytes_an_entry, why)
+        return data.dense()
+    require_memory(
+        SPARSE_ENTRY * found.nnz,
+        f"a fit of {found.nnz:,} nonzero entries",
+        "choose fewer rows or columns",
+    )
+    return found
+
+
+def mean_and_square(data: BinaryMatrix | RealMatrix) -> tuple[float, float]:
+    """Return the mean of the observed entries, and that of their squares."""
+    if isinstance(data, BinaryMatrix):
+        return data.density, data.density
+    if data.is_sparse:
+        values, size = data.nonzero().data, data.num_rows * data.num_columns
+        return float(values.sum() / size), float((values @ values) / size)
+    values = data.dense(np.float64)
+    return float(np.nanmean(values)), float(np.nanmean(values**2))
+
+
+def squared_residual(values, usage, basis) -> float:
+    """Return the sum of squared residuals of a start; `values` are those of `numbers_of`."""
+    if not sp.issparse(values):
+        return np.nansum((values - usage @ basis.T) ** 2)
+    usage, basis = usage.astype(float), basis.astype(float)
+    total = ((usage.T @ usage) * (basis.T @ basis)).sum()
+    entries = values.tocoo()
+    row, column = entries.row, entries.col
+    for some in blocks(len(row), usage.shape[1]):
+        fit = np.einsum("ek,ek->e", usage[row[some]], basis[column[some]])
+        own = entries.data[some].astype(float)
+        total += np.where(np.isnan(own), -fit * fit, own * (own - 2 * fit)).sum()
+    return max(float(total), 0.0)
 
 
 def annealed_options(request: Request, options: Mapping, from_prior: bool, warmup: int) -> dict:

@@ -89,8 +89,9 @@ GIBBS_WARMUP = 100
 SWEEPS, SETTLE = 5, 20
 #: Entries that a step draws for each row and column.
 ENTRIES_A_LINE = 4
-#: Bytes of memory an entry that "batch" takes while the matrix is unpacked.
-BYTES_AN_ENTRY = 3
+#: Bytes of memory an entry that samplers of all entries take: words of ones and of observed
+#: entries, as the matrix has them, and in blocks.
+BYTES_AN_ENTRY = 0.5
 #: Of the random numbers of a fit, beside those of the starts: entries of the bound, and draws.
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Entries of new rows that are looked at in one go.
@@ -390,9 +391,9 @@ class Logistic(Family):
         "batch": Sampler(
             batch, False, ("elbo", "settled"),
             "mean-field variational inference, approximate: every step looks at all entries, in "
-            "blocks of rows; one byte of memory an entry beside what grows with rows + columns, "
-            "three while the matrix is unpacked. The default for up to 100 million entries, where "
-            "it reaches better bounds and predictions for its time",
+            "blocks of rows; a quarter of a byte of memory an entry, half where entries are "
+            "missing, beside what grows with rows + columns. The default for up to 100 million "
+            "entries, where it reaches better bounds and predictions for its time",
             {},
         ),
         "svi": Sampler(

@@ -25,17 +25,20 @@ from bmfjax.families.base import (
     Sampler,
     after_warmup,
     annealed_options,
-    check_memory,
     digest,
     make_fit,
     matched_rows,
+    mean_and_square,
     most_probable,
+    numbers_of,
     read_real,
     settings_text,
+    squared_residual,
     thinning,
     what_was_tried,
 )
 from bmfjax.infer import ChainRun, NMFGibbs
+from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.kernels.relaxed.density import MAX_PRECISION
 from bmfjax.posterior import products
 from bmfjax.report import facts, words
@@ -115,7 +118,7 @@ class NonnegativeFit(NumbersFit):
     def transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows, read_real)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
-        return products.best_usage(new.dense(), draws, upper=np.inf)
+        return products.best_usage(numbers(new), draws, upper=np.inf)
 
     def _with_rows(self, new, seed):
         return self._with_best_usage(matched_rows(self, new, read_real), upper=np.inf)
@@ -179,13 +182,12 @@ class Nonnegative(Family):
         # Of every chain and replica the residuals, and with gaps lists of cells.
         each = 4 + (rank // 2 if data.num_missing else 0)
         copies = request.num_chains * (1 + len(options.get("walls") or ()))
-        check_memory(data, 24 + each * copies, "model 'nmf' keeps the matrix dense")
-        start = given_start(request, arguments)
+        why = "model 'nmf' keeps the matrix dense"
+        values = numbers_of(data, 24 + each * copies, why, gaps=False)
+        start = given_start(request, arguments, values)
         if request.finds_rank:
             start = relevance.random_start(request, arguments["precision"])
-        bound = kernel.bind(
-            data.dense(), anchors=inner_anchors(request, arguments), mesh=request.mesh
-        )
+        bound = kernel.bind(values, anchors=inner_anchors(request, arguments), mesh=request.mesh)
         algorithm = bound.algorithm
         if request.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
@@ -246,8 +248,7 @@ def nmf_arguments(request: Request) -> dict:
     data, rank = request.data, int(request.rank)
     given = {n: v for n, v in request.read_priors().items() if v is not None}
     relevance.refuse_relevance(request, "rate")
-    values = data.dense(np.float64)
-    mean, square = float(np.nanmean(values)), float(np.nanmean(values**2))
+    mean, square = mean_and_square(data)
     if mean <= 0:
         raise InputError(
             f"the mean of the data is {mean:.4g}; model 'nmf' is of nonnegative products: give "
@@ -308,8 +309,11 @@ def _own_scale(usage, basis, request: Request, arguments):
     return usage, basis
 
 
-def given_start(request: Request, arguments) -> dict | None:
-    """Return the position of every chain from the factors that a user gave; None without."""
+def given_start(request: Request, arguments, values) -> dict | None:
+    """Return the position of every chain from the factors that a user gave; None without.
+
+    `values` are the data as the sampler takes them.
+    """
     start, data = request.read_start(0.0), request.data
     if start is None:
         return None
@@ -322,7 +326,7 @@ def given_start(request: Request, arguments) -> dict | None:
     prior = arguments["precision"]
     if not isinstance(prior, float):
         # The conditional mean: a start with the wrong precision is left at the first step.
-        residual = np.nansum((data.dense() - start["usage"] @ start["basis"].T) ** 2)
+        residual = squared_residual(values, start["usage"], start["basis"])
         seen = data.num_rows * data.num_columns - data.num_missing
         mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
         start["precision"] = np.float32(min(mean, MAX_PRECISION))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,15 +28,26 @@ from bmfjax.families.base import (
     digest,
     matched_rows,
     most_probable,
+    numbers_of,
     settings_text,
+    squared_residual,
     thinning,
 )
-from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, TileFit, tile_fit
+from bmfjax.families.tiles import (
+    CHAINS_OF_TILES,
+    TILES,
+    WORDS_OF_TILES,
+    TileFit,
+    cut_means,
+    tile_fit,
+)
 from bmfjax.infer import IASG, AuxiliaryGibbs, ChainRun, TruncatedGibbs
+from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.infer.relaxed_start import annealed_means
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import products
+from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import facts, words
 from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.plots import mean_sd
@@ -75,7 +87,7 @@ class RelaxedFit(TileFit):
     def transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
-        return products.best_usage(new.dense(), draws, upper=1.0)
+        return products.best_usage(numbers(new), draws, upper=1.0)
 
     def _with_rows(self, new, seed):
         return self._with_best_usage(matched_rows(self, new), upper=1.0)
@@ -150,11 +162,13 @@ class Relaxed(Family):
     def chains(self, request: Request) -> Chains:
         data, rank = request.data, int(request.rank)
         # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
-        check_memory(
-            data,
-            16 + (rank // 2 if data.num_missing else 0),
-            "the relaxed model keeps the matrix dense",
-        )
+        each = 16 + (rank // 2 if data.num_missing else 0)
+        why = "the relaxed model keeps the matrix dense"
+        if request.sampler == "gibbs":
+            values = numbers_of(data, each, why)
+        else:
+            check_memory(data, each, f"sampler {request.sampler!r} of {why}")
+            values = data.dense()
         arguments = model_arguments(request)
         sites = sampled_sites(arguments)
         options, warmup = request.read_options(), request.warmup(WARMUP)
@@ -167,8 +181,8 @@ class Relaxed(Family):
                 options.setdefault("num_anchor", max(warmup, 1))
             options = annealed_options(request, options, from_prior, warmup)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
-        bound = request.made_by.make(model, **options).bind(data.dense(), mesh=request.mesh)
-        start, algorithm = given_start(request, arguments), bound.algorithm
+        bound = request.made_by.make(model, **options).bind(values, mesh=request.mesh)
+        start, algorithm = given_start(request, arguments, values), bound.algorithm
         if request.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
@@ -197,7 +211,7 @@ class Relaxed(Family):
             num_samples=request.most_samples,
             looks=request.looks,
             start=lambda resume: (
-                _annealed_start(request, arguments, resume) if request.finds_rank else start
+                _annealed_start(request, arguments, values, resume) if request.finds_rank else start
             ),
             arguments=arguments | {"windows": bound.windows, "exact": bound.exact},
         )
@@ -219,12 +233,17 @@ class Relaxed(Family):
             )
         if "rate" in drawn:
             drawn["rate"] = np.take_along_axis(drawn["rate"], aligned.permutation, -1)
+        binary = None
+        if math.prod(request.data.shape) > MAX_ENTRIES:
+            best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
+            means = (f[best].mean(0, dtype=float) for f in (aligned.usage, aligned.basis))
+            binary = cut_means(request.data, *means)
         agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
         # Rate of the Gamma prior of a learned precision; a fixed one has none.
         floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
         return tile_fit(
             RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn,
-            residual_floor=floor,
+            binary=binary, residual_floor=floor,
         )  # fmt: skip
 
 
@@ -270,10 +289,14 @@ def sampled_sites(arguments) -> tuple[str, ...]:
     return (*FACTORS, *learned, *(() if arguments["rate"] is None else ("rate",)))
 
 
-def given_start(request: Request, arguments) -> dict | None:
-    """Return the position of every chain from the factors that a user gave; None without."""
-    start = request.read_start(0.0, 1.0)
-    return None if start is None else request.every_chain(_with_scales(request, start, arguments))
+def given_start(request: Request, arguments, values) -> dict | None:
+    """Return the position of every chain from the factors that a user gave; None without.
+
+    `values` are the data as the sampler takes them.
+    """
+    if (start := request.read_start(0.0, 1.0)) is None:
+        return None
+    return request.every_chain(_with_scales(request, start, arguments, values))
 
 
 def _start_text(request: Request, start) -> str:
@@ -282,31 +305,31 @@ def _start_text(request: Request, start) -> str:
     return "prior" if start is None else digest(start)
 
 
-def _annealed_start(request: Request, arguments, resume: bool) -> dict:
+def _annealed_start(request: Request, arguments, values, resume: bool) -> dict:
     """Return the positions of chains whose factors may vanish: where annealed chains have come."""
     sizes, rank = dict(zip(FACTORS, request.data.shape, strict=True)), int(request.rank)
     if resume:  # what was stored replaces it
         empty = {n: np.full((size, rank), 0.5, np.float32) for n, size in sizes.items()}
-        return request.every_chain(_with_scales(request, empty, arguments))
+        return request.every_chain(_with_scales(request, empty, arguments, values))
     key = jax.random.fold_in(request.key, relevance.START_STREAM)
     means = annealed_means(key, request.data, rank, request.num_chains)
     # An entry of zero leaves the conditional of the others no room.
     least = np.finfo(np.float32).tiny
     means = [np.clip(np.asarray(mean, np.float32), least, 1.0) for mean in means]
     each = [
-        _with_scales(request, dict(zip(FACTORS, of_chain, strict=True)), arguments)
+        _with_scales(request, dict(zip(FACTORS, of_chain, strict=True)), arguments, values)
         for of_chain in zip(*means, strict=True)
     ]
     return {name: np.stack([start[name] for start in each]) for name in each[0]}
 
 
-def _with_scales(request: Request, start: dict, arguments) -> dict:
+def _with_scales(request: Request, start: dict, arguments, values) -> dict:
     """Add precision and rates to the factors of a chain: their conditional means."""
     data, usage, basis = request.data, start["usage"], start["basis"]
     sites = sampled_sites(arguments)
     if "precision" in sites:
         # The conditional mean: a start with the wrong precision is left at the first step.
-        squares = np.nansum((data.dense() - usage @ basis.T) ** 2)
+        squares = squared_residual(values, usage, basis)
         entries = data.num_rows * data.num_columns - data.num_missing
         mean = _gamma_mean(arguments["precision"], entries / 2, squares / 2)
         start["precision"] = np.asarray(mean, np.float32)

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from bmfjax.data import InputError
-from bmfjax.families.base import FACTORS, Data, Request, kept_factors
+from bmfjax.families.base import FACTORS, Data, Request, kept_factors, mean_and_square
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
@@ -76,8 +76,7 @@ def random_start(request: Request, precision) -> dict:
     From there those that are not needed vanish; one that has vanished seldom comes back.
     """
     data, rank = request.data, int(request.rank)
-    values = data.dense(np.float64)
-    mean = float(np.nanmean(values))
+    mean, square = mean_and_square(data)
     rate = (rank / mean) ** 0.5
     keys = jax.random.split(jax.random.fold_in(request.key, START_STREAM))
     start = {
@@ -89,7 +88,7 @@ def random_start(request: Request, precision) -> dict:
     }  # fmt: skip
     start["rate"] = np.full((request.num_chains, rank), rate, np.float32)
     if not isinstance(precision, float):
-        spread = max(float(np.nanvar(values)), np.finfo(np.float32).tiny)
+        spread = max(square - mean**2, 1e-12 * square)
         start["precision"] = np.full(request.num_chains, 1.0 / spread, np.float32)
     return start
 

@@ -46,6 +46,9 @@ from bmfjax.report.plots import traces
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit
 
+#: Where means of factors are cut, those first that are taken if others are as good.
+CUTS = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8, 0.1, 0.9)
+
 TILES = (
     functools.partial(matrix, shown="reconstruction", moments=of_product),
     functools.partial(
@@ -166,15 +169,18 @@ class TileFit(Fit):
         ]
 
     def _tile_means(self) -> np.ndarray:
-        """Return the mean probability of every tile: of the whole matrix, or in parts."""
+        """Return the mean probability of every tile: from the whole matrix, or tile by tile."""
         u, v = self.usage_binary, self.basis_binary
-        columns, total = np.arange(self.data.num_columns), np.zeros(self.rank)
-        step = max(1, MAX_ENTRIES // self.data.num_columns)
-        for start in range(0, self.data.num_rows, step):
-            rows = np.arange(start, min(start + step, self.data.num_rows))
-            chance = self._whole_probability if self._is_small else self._probability(rows, columns)
-            total += np.sum(chance @ v.astype(float), axis=0, where=u[start : start + step])
         size = u.sum(0, dtype=float) * v.sum(0, dtype=float)
+        if self._is_small:
+            total = np.sum(self._whole_probability @ v.astype(float), axis=0, where=u)
+            return total / np.where(size > 0, size, np.nan)
+        total = np.zeros(self.rank)
+        for k in np.flatnonzero(size):
+            rows, columns = np.flatnonzero(u[:, k]), np.flatnonzero(v[:, k])
+            step = max(1, MAX_ENTRIES // len(columns))
+            for start in range(0, len(rows), step):
+                total[k] += self._probability(rows[start : start + step], columns).sum()
         return total / np.where(size > 0, size, np.nan)
 
 
@@ -203,6 +209,16 @@ def boolean_factors(
     found = most_probable_factors(starts, ones, observed, known=known)
     loss = expected_loss(probability, found.usage, found.basis)
     return Binarized(found.usage, found.basis, loss), probability
+
+
+def cut_means(data: BinaryMatrix, usage, basis) -> Binarized:
+    """Return means of draws, (lines, rank) each, cut where their Boolean product errs least.
+
+    For a matrix that is too large to be formed: errors are counted on words, some rows at a time.
+    """
+    errors = {tau: data.count_errors(usage > tau, basis > tau) for tau in CUTS}
+    tau = min(CUTS, key=errors.get)
+    return Binarized(usage > tau, basis > tau, float("nan"))
 
 
 def tile_fit(

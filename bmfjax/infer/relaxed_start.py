@@ -15,7 +15,7 @@ import numpy as np
 from jax import random
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer.mcmc.truncated import TruncatedGibbs
+from bmfjax.infer.mcmc.truncated import TruncatedGibbs, sparse_numbers
 from bmfjax.infer.reducers import moments
 from bmfjax.infer.run import ChainRun
 from bmfjax.models.relaxed import relaxed_bmf
@@ -39,6 +39,7 @@ def annealed_means(
     ----------
     key : jax.Array
     data : BinaryMatrix
+        A large sparse one stays sparse.
     rank : int
     num_chains : int
     num_anneal : int
@@ -57,6 +58,8 @@ def annealed_means(
     >>> bool(((usage[0] @ basis[0].T > 0.5) == truth).all())
     True
     """
+    if (sparse := sparse_numbers(data)) is not None:
+        return _means(key, sparse, rank, num_chains, num_anneal)
     values = data.dense()
     missing = np.isnan(values)
     if not 0 < missing.mean() <= MOST_FILLED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from bmfjax.data.bits import WORD, product_words
 from bmfjax.data.blocks import blocks, spaced
@@ -202,16 +202,24 @@ def best_usage(
 ) -> np.ndarray:
     """Return the usage in [0, `upper`] that fits best, averaged over up to `num_draws` draws.
 
-    `values` (rows, columns) has NaN where missing, `basis_draws` is (draw, columns, rank). At most
-    `sweeps` coordinate sweeps solve the least squares. A row without information has NaN.
+    `values` (rows, columns) has NaN where missing and may be sparse, `basis_draws` is (draw,
+    columns, rank). At most `sweeps` coordinate sweeps solve the least squares. A row without
+    information has NaN.
     """
+    values = _dense_if_missing(values)
     chosen = spaced(len(basis_draws), num_draws, down=True)
-    total = np.zeros((len(values), basis_draws.shape[-1]))
+    total = np.zeros((values.shape[0], basis_draws.shape[-1]))
     for usage in best_usages(values, basis_draws[chosen], sweeps, upper):
         total += usage
     total /= len(chosen)
-    total[np.isnan(values).all(1)] = np.nan
+    if not issparse(values):
+        total[np.isnan(values).all(1)] = np.nan
     return total
+
+
+def _dense_if_missing(values):
+    """Return values of which entries are missing as a dense array."""
+    return values.toarray() if issparse(values) and np.isnan(values.data).any() else values
 
 
 def best_usages(values, basis_draws, sweeps: int = 200, upper: float = 1.0) -> Iterator[np.ndarray]:
@@ -219,19 +227,25 @@ def best_usages(values, basis_draws, sweeps: int = 200, upper: float = 1.0) -> I
 
     A row without information has one half; arguments as of `best_usage`.
     """
-    observed = ~np.isnan(values)
-    filled = np.nan_to_num(values).astype(np.float64)
+    values = _dense_if_missing(values)
+    observed, filled = None, values
+    if not issparse(values):
+        observed, filled = ~np.isnan(values), np.nan_to_num(values).astype(np.float64)
+        observed = None if observed.all() else observed
     for basis in basis_draws:
         yield _box_least_squares(filled, observed, basis.astype(np.float64), sweeps, upper)
 
 
 def _box_least_squares(values, observed, basis, sweeps, upper):
-    """Minimise every row's squared error over usage in [0, upper] by exact coordinate steps."""
-    complete = observed.all()
-    usage = np.full((len(values), basis.shape[1]), 0.5)
-    cross = (values * observed) @ basis
-    if complete:
-        grams = np.broadcast_to(basis.T @ basis, (len(values), *(basis.shape[1],) * 2))
+    """Minimise every row's squared error over usage in [0, upper] by exact coordinate steps.
+
+    Values that are not `observed` are zero; None: all are.
+    """
+    rows, rank = values.shape[0], basis.shape[1]
+    usage = np.full((rows, rank), 0.5)
+    cross = values @ basis
+    if observed is None:
+        grams = np.broadcast_to(basis.T @ basis, (rows, rank, rank))
     else:
         grams = np.einsum("ij,jk,jl->ikl", observed.astype(float), basis, basis, optimize=True)
     for _ in range(sweeps):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
 
-from bmfjax.data import Ratings
+from bmfjax.data import Ratings, RealMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import LeaveOneOut, leave_one_out
 from bmfjax.posterior.selection import MAX_ENTRIES
@@ -74,7 +74,11 @@ def observed_sample(data, number: int = MAX_SCORED, seed: int = 0):
         at = np.sort(rng.choice(data.num_ratings, min(number, data.num_ratings), replace=False))
         return data.rows[at], data.columns[at], data.values[at]
     size = data.num_rows * data.num_columns
-    if size <= MAX_ENTRIES or not hasattr(data, "ones"):
+    if isinstance(data, RealMatrix) and data.is_sparse:
+        at = np.sort(rng.choice(size, min(number, size), replace=False))
+        i, j = np.divmod(at, data.num_columns)
+        return i, j, data.at(i, j)
+    if size <= MAX_ENTRIES or isinstance(data, RealMatrix):
         seen = np.flatnonzero(data.observed())
         at = np.sort(rng.choice(seen, min(number, len(seen)), replace=False))
         i, j = np.divmod(at, data.num_columns)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import BinaryMatrix, InputError, Ratings
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
 
 if TYPE_CHECKING:
     import anndata
@@ -132,6 +132,8 @@ def _new_anndata(data) -> anndata.AnnData:
         raise InputError("ratings are no AnnData matrix; give the object that was fitted as adata")
     if isinstance(data, BinaryMatrix) and not data.num_missing:
         values = data.ones().astype(np.float32)
+    elif isinstance(data, RealMatrix) and data.is_sparse:
+        values = data.nonzero().astype(np.float32)
     else:
         values = data.dense()
     frames = (pd.DataFrame(index=list(names)) for names in (data.row_names, data.column_names))

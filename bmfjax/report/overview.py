@@ -135,7 +135,7 @@ def picture(fit, moments: Callable = of_product) -> Picture:
 def _observed(data, rows, columns):
     """Values of some rows and columns, NaN where missing, and what the strongest colour is."""
     if isinstance(data, RealMatrix):
-        return data.dense()[rows][:, columns], max(data.range[1], 1e-30)
+        return data.part(rows, columns).astype(np.float32), max(data.range[1], 1e-30)
     ones, hidden = data.part(rows, columns)
     return np.where(hidden, np.nan, ones.astype(np.float32)), 1.0
 

@@ -3,7 +3,7 @@ r"""Rounds of coordinate ascent over all entries, a block of rows at a time.
 What the entries of a row say of its vector is summed up in its statistics
 (`bmfjax.variational.statistics`), and what all rows say of a column in one table with a line a
 column. Blocks of rows pass by one after the other. Memory grows with rows + columns, and the matrix
-itself takes a byte an entry.
+itself takes a bit an entry, two where entries are missing.
 
 In every half of a round the bias moves together with the vectors of one side. Given the other side
 and the curvatures of the bound, the best means of the vectors are linear in the bias,
@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 
 from bmfjax.data import BinaryMatrix
+from bmfjax.kernels.logistic.signs import SignBlocks, by_block, counts, of_block
 from bmfjax.kernels.numerics.linalg import solve_many
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.relevance import LEARN_AFTER
@@ -69,8 +70,8 @@ class _BiasTerms(NamedTuple):
     followed: jax.Array
 
 
-def sign_blocks(data: BinaryMatrix) -> jax.Array:
-    """Return the matrix in blocks of rows: 1 for ones, -1 for zeros, 0 where missing.
+def sign_blocks(data: BinaryMatrix) -> SignBlocks:
+    """Return the matrix in blocks of rows, as words.
 
     Parameters
     ----------
@@ -78,25 +79,30 @@ def sign_blocks(data: BinaryMatrix) -> jax.Array:
 
     Returns
     -------
-    (blocks, rows of a block, columns) int8
+    bmfjax.kernels.logistic.signs.SignBlocks
         Rows beyond the last are missing.
 
     Examples
     --------
-    >>> sign_blocks(BinaryMatrix([[1, 0, None], [0, 1, 1]])).tolist()
-    [[[1, -1, 0], [-1, 1, 1]]]
+    >>> blocks = sign_blocks(BinaryMatrix([[1, 0, None], [0, 1, 1]]))
+    >>> blocks.shape, blocks.ones.tolist(), blocks.observed.tolist()
+    ((1, 2, 3), [[[1], [6]]], [[[3], [7]]])
     """
     rows, columns = data.shape
     size = _rows_of_block(rows, columns)
-    signs = np.zeros((-(-rows // size), size, columns), np.int8)
+    number = -(-rows // size)
+
+    def in_blocks(lines):
+        filled = np.pad(lines, ((0, number * size - rows), (0, 0)))
+        return jnp.asarray(filled.reshape(number, size, -1))
+
     ones, observed = data.packed()
-    for block, first in zip(signs, range(0, rows, size), strict=True):
-        some = slice(first, first + size)
-        bits = _unpacked(ones[some], columns)
-        block[: len(bits)] = 2 * bits - 1
-        if observed is not None:
-            block[: len(bits)] *= _unpacked(observed[some], columns)
-    return jnp.asarray(signs)
+    return SignBlocks(
+        in_blocks(ones),
+        None if observed is None else in_blocks(observed),
+        jnp.arange(number * size).reshape(number, size) < rows,
+        jnp.zeros((columns, 0), jnp.int8),
+    )
 
 
 def _rows_of_block(rows: int, columns: int) -> int:
@@ -125,8 +131,8 @@ def batch_update(state: BatchState, prior: lp.LogisticPrior, signs) -> tuple[Bat
     ----------
     state : BatchState
     prior : LogisticPrior
-    signs : (blocks, rows of a block, columns) int8
-        See `sign_blocks`.
+    signs : SignBlocks or (blocks, rows of a block, columns) int8
+        See `sign_blocks`; or 1 for ones, -1 for zeros, 0 where missing.
 
     Returns
     -------
@@ -191,7 +197,7 @@ def batch_fit(posterior, values, observed, *, prior: lp.LogisticPrior, num_updat
 
 def _rows(blocks, basis, bias, prior, precision, signs):
     """Return the lines of all rows, in blocks, and the bias that goes with them."""
-    features, curved = _features(basis), _curved_given(basis, bias)
+    features, curved = _features(basis), _curved_given(basis, bias, signs)
 
     def one(terms, block):
         signs, _, _, weight = curved(*block)
@@ -200,15 +206,17 @@ def _rows(blocks, basis, bias, prior, precision, signs):
         return jax.tree.map(jnp.add, terms, new), lines
 
     nothing = jnp.zeros((), basis.mean.dtype)
-    terms, lines = lax.scan(one, _BiasTerms(nothing, nothing, nothing), (blocks, signs))
-    # A count: exact as whole numbers, which single precision is not above 2^24.
-    total = 0.5 * jnp.sum(signs, dtype=jnp.int32).astype(nothing.dtype)
+    around = blocks, by_block(signs)
+    terms, lines = lax.scan(one, _BiasTerms(nothing, nothing, nothing), around)
+    # Counts: exact as whole numbers, which single precision is not above 2^24.
+    ones, observed = counts(signs)
+    total = 0.5 * (2 * ones - observed).astype(nothing.dtype)
     return lines, _bias(terms, total, prior)
 
 
 def _columns(blocks, basis, bias, signs, like: Evidence):
     """Return the evidence of the rows on the columns, and the likelihood's bound of every block."""
-    curved = _curved_given(basis, bias)
+    curved = _curved_given(basis, bias, signs)
 
     def one(evidence, block):
         usage, _ = block
@@ -219,7 +227,7 @@ def _columns(blocks, basis, bias, signs, like: Evidence):
         )
         return jax.tree.map(jnp.add, evidence, new), jnp.sum(jnp.where(signs == 0, 0.0, bound))
 
-    return lax.scan(one, jax.tree.map(jnp.zeros_like, like), (blocks, signs))
+    return lax.scan(one, jax.tree.map(jnp.zeros_like, like), (blocks, by_block(signs)))
 
 
 def _lines(evidence: Evidence, prior, precision, site) -> tuple[_Lines, _BiasTerms]:
@@ -258,12 +266,13 @@ def _features(vectors: lp.Gaussian) -> jax.Array:
     return jnp.concatenate([moment, mean, jnp.ones_like(mean[:, :1])], axis=1)
 
 
-def _curved_given(basis: lp.Gaussian, bias: lp.Gaussian):
+def _curved_given(basis: lp.Gaussian, bias: lp.Gaussian, signs):
     """Return a function of a block's vectors and signs: signs, mean log odds, xi and curvature."""
+    unpacked = of_block(signs)
     both = jnp.concatenate([basis.variance, basis.mean**2 + basis.variance], axis=1)
 
-    def curved(usage, signs):
-        signs = signs.astype(basis.mean.dtype)
+    def curved(usage, packed):
+        signs = unpacked(packed).astype(basis.mean.dtype)
         mean = usage.mean @ basis.mean.T + bias.mean
         variance = jnp.concatenate([usage.mean**2, usage.variance], axis=1) @ both.T
         xi = jnp.sqrt(mean**2 + (variance + bias.variance))
@@ -278,10 +287,3 @@ def _in_blocks(usage: lp.Gaussian, signs) -> lp.Gaussian:
     return lp.Gaussian(
         *(jnp.pad(a, ((0, missing), (0, 0))).reshape(blocks, size, -1) for a in usage)
     )
-
-
-def _unpacked(words, columns: int):
-    bits = np.unpackbits(
-        words.astype("<u4").view(np.uint8), axis=1, count=columns, bitorder="little"
-    )
-    return bits.view(np.int8)

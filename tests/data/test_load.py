@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError, load, load_real
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix, load, load_real
 from bmfjax.data.io.formats import BINARY, READERS, REAL, Reader
 
 NAN = np.nan
@@ -37,6 +38,12 @@ def written(path, kind, values):
             sp.csr_matrix(values.astype(np.float32)), frame[[]], frame.T[[]]
         ).write_h5ad(path / "m.h5ad")
         return path / "m.h5ad"
+    if kind == "array.zarr":
+        saved_array(path / "m.zarr", values)
+        return path / "m.zarr"
+    if kind == "cells.zarr":
+        saved_cells(path / "m.zarr", values, frame[[]], frame.T[[]])
+        return path / "m.zarr"
     if kind == "parquet":
         pytest.importorskip("pyarrow")
         frame.to_parquet(path / "m.parquet")
@@ -45,7 +52,28 @@ def written(path, kind, values):
     return path / f"m.{kind}"
 
 
-KINDS = ["scipy.npz", "coordinates.mtx", "array.mtx", "csv", "tsv", "h5ad", "parquet"]
+def saved_array(path, values, rows=2):
+    """Write a zarr array whose chunks have so many rows."""
+    zarr = pytest.importorskip("zarr")
+    array = zarr.open(
+        str(path), mode="w", shape=values.shape, chunks=(rows, values.shape[1]), dtype=values.dtype
+    )
+    array[:] = values
+
+
+def saved_cells(path, values, obs, var, form=sp.csr_matrix):
+    """Write the zarr group of an AnnData object."""
+    anndata = pytest.importorskip("anndata")
+    pytest.importorskip("zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the version of the format that is to come
+        anndata.AnnData(form(values.astype(np.float32)), obs, var).write_zarr(path)
+
+
+KINDS = [
+    "scipy.npz", "coordinates.mtx", "array.mtx", "csv", "tsv", "h5ad", "parquet", "array.zarr",
+    "cells.zarr",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +82,7 @@ def test_every_format_gives_the_same_matrix(tmp_path, kind, values):
     matrix = load(written(tmp_path, kind, values))
     assert matrix.fingerprint() == BinaryMatrix(values).fingerprint()
     assert matrix.name == "m"
-    if kind in ("csv", "tsv", "h5ad", "parquet"):
+    if kind in ("csv", "tsv", "h5ad", "parquet", "cells.zarr"):
         assert matrix.row_names == ROWS and matrix.column_names == COLUMNS
     else:
         assert not matrix.has_row_names and not matrix.has_column_names
@@ -114,7 +142,7 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
     names = pd.DataFrame(index=[f"cell {i}" for i in range(60)])
     anndata.AnnData(form(values), names).write_h5ad(tmp_path / "m.h5ad")
     expected = BinaryMatrix(np.where(np.isnan(values), np.nan, values > 0.5))
-    monkeypatch.setattr("bmfjax.data.io.formats.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.io.rows.LARGE", 100)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 400)
     found = load(tmp_path / "m.h5ad", binarize=0.5)
     assert found.fingerprint() == expected.fingerprint() and found.row_names == tuple(names.index)
@@ -132,6 +160,63 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
         InputError, match=rf"value 3.0 at row {i + 1} \('cell {i}'\), column {j + 1}"
     ):
         load(tmp_path / "m.h5ad")
+
+
+@pytest.mark.parametrize("density", [0.01, 0.5])
+@pytest.mark.parametrize("form", ["array", sp.csr_matrix, sp.csc_matrix, np.asarray])
+def test_a_large_zarr_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, density):
+    """As an .h5ad: kept as words, or as positions where these are fewer."""
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((60, 40)) < density, 3.0, 0.0).astype(np.float32)
+    path, expected = tmp_path / "m.zarr", BinaryMatrix(values > 0.5)
+    names = pd.DataFrame(index=[f"cell {i}" for i in range(60)])
+    if form == "array":
+        saved_array(path, values, rows=7)
+    else:
+        columns = pd.DataFrame(index=[f"gene {j}" for j in range(40)])
+        saved_cells(path, values, names, columns, form)
+    monkeypatch.setattr("bmfjax.data.io.rows.LARGE", 100)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 400)
+    found = load(path, binarize=0.5)
+    assert found.fingerprint() == expected.fingerprint()
+    assert found.has_row_names == (form != "array")
+    is_dense = form in ("array", np.asarray)
+    assert found.is_packed == (is_dense or (form is sp.csr_matrix and density > 1 / 32))
+    with pytest.raises(InputError, match=r"value 3.0 at row .*, column .* binarize"):
+        load(path)
+    real = load_real(path)
+    assert real.is_sparse == (not is_dense)
+    assert real.fingerprint() == RealMatrix(values).fingerprint()
+
+
+def test_a_zarr_that_is_no_matrix_is_refused(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.open(str(tmp_path / "cube.zarr"), mode="w", shape=(2, 3, 4), dtype="f4")
+    array[:] = 0
+    with pytest.raises(InputError, match="its array has 3 axes"):
+        load(tmp_path / "cube.zarr")
+    zarr.open_group(str(tmp_path / "none.zarr"), mode="w")
+    with pytest.raises(InputError, match="it holds no matrix X"):
+        load(tmp_path / "none.zarr")
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(InputError, match=r"empty.zarr cannot be read as .zarr"):
+        load(tmp_path / "empty.zarr")
+    saved_array(tmp_path / "m.zarr", FULL)
+    with pytest.raises(InputError, match="label_column is 'side' and an array has no labels"):
+        load(tmp_path / "m.zarr", label_column="side")
+    written(tmp_path, "cells.zarr", FULL)
+    pointers = zarr.open(str(tmp_path / "m.zarr"), mode="r+")["X"]["indptr"]
+    pointers[1] = 99
+    with pytest.raises(InputError, match="its pointers do not fit its entries"):
+        load(tmp_path / "m.zarr")
+
+
+@pytest.mark.parametrize("kind", ["scipy.npz", "coordinates.mtx", "h5ad", "cells.zarr"])
+def test_sparse_files_of_numbers_stay_sparse(tmp_path, kind):
+    values = np.array([[0.0, 3.0, 1.0, 0.5], [0.0, 0.0, 0.0, 2.0], [1.0, 0.0, 0.0, 0.0]])
+    found = load_real(written(tmp_path, kind, values))
+    assert found.is_sparse and found.fingerprint() == RealMatrix(values).fingerprint()
+    assert found.has_row_names == (kind in ("h5ad", "cells.zarr"))
 
 
 @pytest.mark.parametrize(
@@ -195,15 +280,16 @@ def test_a_large_parquet_with_a_name_twice_is_refused(tmp_path, monkeypatch):
 # -- labels -------------------------------------------------------------------------------------
 
 
-def test_labels_from_h5ad_and_parquet(tmp_path):
+def test_labels_from_h5ad_zarr_and_parquet(tmp_path):
     anndata = pytest.importorskip("anndata")
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame(FULL, index=list(ROWS), columns=list(COLUMNS))
     obs = pd.DataFrame({"side": ["x", "y", "x"]}, index=list(ROWS))
     anndata.AnnData(FULL, obs, frame.T[[]]).write_h5ad(tmp_path / "m.h5ad")
+    saved_cells(tmp_path / "m.zarr", FULL, obs, frame.T[[]])
     obs.join(frame).to_parquet(tmp_path / "m.parquet")
     obs.join(frame).reset_index(names="who").to_parquet(tmp_path / "flat.parquet")
-    for name in ("m.h5ad", "m.parquet", "flat.parquet"):
+    for name in ("m.h5ad", "m.zarr", "m.parquet", "flat.parquet"):
         matrix = load(tmp_path / name, label_column="side")
         assert matrix.row_labels == ("x", "y", "x") and matrix.row_names == ROWS
         assert matrix.fingerprint() == BinaryMatrix(FULL).fingerprint()
@@ -212,7 +298,9 @@ def test_labels_from_h5ad_and_parquet(tmp_path):
     assert load(tmp_path / "m.parquet", row_names=False, label_column="side").num_rows == 3
 
 
-@pytest.mark.parametrize(("ending", "package"), [("h5ad", "anndata"), ("parquet", "pyarrow")])
+@pytest.mark.parametrize(
+    ("ending", "package"), [("h5ad", "anndata"), ("parquet", "pyarrow"), ("zarr", "zarr")]
+)
 def test_an_absent_package_is_named_with_its_extra(tmp_path, monkeypatch, ending, package):
     path = tmp_path / f"m.{ending}"
     path.write_bytes(b"")

@@ -1,6 +1,7 @@
 """A matrix of real numbers: what it keeps, what it refuses, and its files."""
 
 import pickle
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bmfjax import BinaryMatrix, InputError, RealMatrix, load, save
-from bmfjax.data import load_real
+from bmfjax.data import load_real, parts
 
 
 @settings(max_examples=30, deadline=None)
@@ -30,6 +31,58 @@ def test_keeps_values_and_what_is_missing(tmp_path_factory, values):
     np.testing.assert_array_equal(matrix.empty_rows, np.flatnonzero(np.isnan(values).all(1)))
     again = load_real(save(tmp_path_factory.mktemp("real") / "m.npz", matrix))
     assert again.fingerprint() == matrix.fingerprint()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    arrays(
+        float, st.tuples(st.integers(1, 5), st.integers(1, 4)),
+        elements=st.one_of(st.just(0.0), st.floats(-1e6, 1e6)),
+    ),
+    st.sampled_from([0, 1 << 26]),
+)  # fmt: skip
+def test_a_sparse_matrix_answers_as_the_dense_one(tmp_path_factory, values, large):
+    """Whatever is empty, and by either kind of fingerprint."""
+    listed = sp.coo_array(values)  # of which every entry is given in two halves
+    halves = (np.tile(listed.data / 2, 2), tuple(np.tile(at, 2) for at in (listed.row, listed.col)))
+    sparse, dense = RealMatrix(sp.coo_array(halves, shape=values.shape)), RealMatrix(values)
+    assert sparse.is_sparse and not dense.is_sparse
+    with mock.patch("bmfjax.data.real.LARGE", large):
+        assert sparse.fingerprint() == dense.fingerprint()
+    assert sparse.range == dense.range and sparse.shape == dense.shape and not sparse.num_missing
+    i, j = np.arange(values.shape[0])[::-1], np.arange(values.shape[1])[::2]
+    cells = np.repeat(i, len(j)), np.tile(j, len(i))
+    for found, expected in (
+        (sparse.dense(np.float64), values),
+        (sparse.observed(), dense.observed()),
+        (sparse.T.dense(np.float64), values.T),
+        (sparse.nonzero().toarray(), dense.nonzero().toarray()),
+        (sparse.part(i, j), dense.part(i, j)),
+        (sparse.at(*cells), dense.at(*cells)),
+        (sparse.empty_columns, dense.empty_columns),
+        (parts.rows_of(sparse, i).dense(), parts.rows_of(dense, i).dense()),
+        (parts.repeated(sparse, 2).dense(), parts.repeated(dense, 2).dense()),
+        (
+            parts.without_cells(parts.repeated(sparse, 2), i[:1], j[:1]).dense(),
+            parts.without_cells(parts.repeated(dense, 2), i[:1], j[:1]).dense(),
+        ),
+    ):
+        np.testing.assert_array_equal(found, expected)
+    again = load_real(save(tmp_path_factory.mktemp("real") / "m.npz", sparse))
+    assert again.is_sparse
+    np.testing.assert_array_equal(again.dense(np.float64), values)
+    assert pickle.loads(pickle.dumps(sparse)).is_sparse
+
+
+def test_sparse_matrices_that_are_refused_or_made_dense():
+    values = sp.csr_array([[0.0, 1e39], [2.0, 0.0]])
+    with pytest.raises(InputError, match=r"value 1e\+39 at row 1, column 2 .*too large"):
+        RealMatrix(values)
+    values.data[0] = np.nan
+    assert not RealMatrix(values).is_sparse and RealMatrix(values).num_missing == 1
+    assert not RealMatrix(sp.csr_array(np.eye(2)), observed=np.eye(2, dtype=bool)).is_sparse
+    with pytest.raises(InputError, match="the matrix is empty"):
+        RealMatrix(sp.csr_array((0, 3)))
 
 
 def test_every_kind_of_input_gives_the_same_matrix():

@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.sparse as sp
 from jax import lax, random
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
@@ -18,7 +19,7 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk, mcse_mean
 from bmfjax.infer import TruncatedGibbs
 from bmfjax.infer.mcmc.truncated import relaxed_data
-from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData
+from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData, cross_product
 from bmfjax.kernels.tempering import AnnealedState
 from bmfjax.models import relaxed_bmf
 from tests.kernels.exactness import fast_jit
@@ -216,8 +217,23 @@ def test_large_sparse_matrices_are_held_sparse():
     one_row_missing = large.copy()
     one_row_missing[3] = np.nan
     assert isinstance(relaxed_data(one_row_missing), MatrixData)  # its list would be whole
-    large[:100] = 1.0
+    large[:300] = 1.0
     assert isinstance(relaxed_data(large), MatrixData)
+
+
+def test_sparse_matrices_stay_sparse_where_dense_ones_would_take_several_times_the_memory():
+    sparse = sp.random_array((3000, 2000), density=0.1, rng=0, format="coo")
+    sparse.data[0] = np.nan  # a missing entry
+    data = relaxed_data(sparse)
+    assert isinstance(data, SparseMatrixData) and float(data.count) == 3000 * 2000 - 1
+    other = np.random.default_rng(0).random((2000, 2))
+    found = cross_product(data, "usage", jnp.asarray(other, jnp.float32))
+    np.testing.assert_allclose(found.T, np.nan_to_num(sparse.toarray()) @ other, rtol=1e-4)
+    for dense in (sp.csr_array(sparse)[:1000], sp.random_array((3000, 2000), density=0.3, rng=0)):
+        assert isinstance(relaxed_data(dense), MatrixData)
+    hidden = np.ones(sparse.shape, bool)
+    hidden[0] = False
+    assert isinstance(relaxed_data(sparse, hidden), MatrixData)
 
 
 def test_a_mask_reaches_the_sampler():

@@ -5,6 +5,7 @@ from unittest import mock
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import scipy.sparse as sp
 
 from bmfjax.infer.mcmc import relaxed as infer_relaxed
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
@@ -44,8 +45,8 @@ def as_data(values, held):
         assert isinstance(data.by_row, kind) and isinstance(data.by_column, kind)
     if held == "sparse":
         gone = np.isnan(values)
-        row, column = np.nonzero(np.where(gone, 0, values))
-        return sparse_matrix_data(values.shape, row, column, missing=np.stack(np.nonzero(gone)))
+        ones = sp.csr_array(np.where(gone, 0, values))
+        return sparse_matrix_data(ones, np.stack(np.nonzero(gone)))
     if held == "mask":
         return data._replace(by_row=None, by_column=None)
     return data

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.sparse as sp
 import scipy.stats
 from jax import lax, random
 
@@ -14,7 +15,7 @@ from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.infer.mcmc.relaxed import entry_prior
 from bmfjax.kernels.nonnegative.gibbs import nonnegative_gibbs
 from bmfjax.kernels.relaxed import scales
-from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.data import matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed.density import RelaxedDensity, log_joint
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
 from tests.kernels.exactness import fast_jit, new_problem, simulator
@@ -29,13 +30,16 @@ def density_of(upper, precision=3.0):
     return RelaxedDensity(prior, prior, precision, None, None, (1.5, 0.5))
 
 
-@pytest.mark.parametrize("observed", [np.ones_like(OBSERVED), OBSERVED], ids=["complete", "gaps"])
+@pytest.mark.parametrize("held", ["complete", "gaps", "sparse"])
 @pytest.mark.parametrize("upper", [1.0, INF])
-def test_a_factor_is_moved_along_its_density(upper, observed):
+def test_a_factor_is_moved_along_its_density(upper, held):
     """Against quadrature of the joint density along the line, and its Jacobian."""
     rng = np.random.default_rng(0)
-    values = np.where(observed, rng.normal(0.4, 0.5, observed.shape), np.nan)
-    data, density, power = matrix_data(values), density_of(upper), 0.7
+    values = rng.normal(0.4, 0.5, OBSERVED.shape)
+    if held == "gaps":
+        values[~OBSERVED] = np.nan
+    data = sparse_matrix_data(sp.csr_array(values)) if held == "sparse" else matrix_data(values)
+    density, power = density_of(upper), 0.7
     start = {
         "usage": jnp.asarray(rng.uniform(0.1, 0.8, (5, 1)), jnp.float32),
         "basis": jnp.asarray(rng.uniform(0.1, 0.8, (4, 1)), jnp.float32),
@@ -66,6 +70,22 @@ def test_a_factor_is_moved_along_its_density(upper, observed):
     mass = np.concatenate([[0.0], np.cumsum(np.exp(logs - logs.max()))])[:-1]
     scores = np.interp(drawn, t, mass / mass[-1])
     assert scipy.stats.kstest(scores, "uniform").pvalue > 1e-3
+
+
+def test_pulls_of_a_close_fit_keep_their_digits():
+    """What is left of two large sums that cancel, in float32, against float64."""
+    rng = np.random.default_rng(3)
+    usage, basis = (
+        np.where(rng.random((n, 3)) < 0.3, rng.uniform(0.5, 1, (n, 3)), 0).astype(np.float32)
+        for n in (3000, 400)
+    )
+    product = usage.astype(float) @ basis.T.astype(float)
+    values = sp.csr_array(np.where(product > 0, product + rng.normal(0, 1e-2, product.shape), 0))
+    values.data = values.data.astype(np.float32).astype(float)
+    exact = (usage * ((values.toarray() - product) @ basis)).sum(0)
+    found = fast_jit(scales._sparse_pulls)(usage, basis, sparse_matrix_data(values))
+    # Sums in float32 are off by four times as much.
+    np.testing.assert_allclose(found, exact, rtol=0, atol=5e-8 * (values.data**2).sum())
 
 
 def test_a_factor_that_explains_nothing_has_a_rate_of_the_prior():

@@ -11,12 +11,14 @@ from jax import lax, random
 from numpyro import handlers
 from scipy.special import expit
 
-from bmfjax.data import InputError
+from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.kernels.logistic.density import LogisticDensity, log_prior
 from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.logistic.polya_gamma import LARGE, draw_polya_gamma
+from bmfjax.kernels.logistic.signs import by_block, counts, of_block
 from bmfjax.models import logistic
+from bmfjax.variational import sign_blocks
 from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores
 
 # ---- Polya-Gamma draws -------------------------------------------------------------------------
@@ -71,6 +73,21 @@ def signs_of(values, size):
     """Rows of a matrix (NaN is missing) in blocks of so many, as `sign_blocks` has them."""
     signs = jnp.where(jnp.isnan(values), 0, 2 * jnp.nan_to_num(values) - 1).astype(jnp.int8)
     return jnp.pad(signs, ((0, -len(signs) % size), (0, 0))).reshape(-1, size, signs.shape[1])
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_words_hold_the_signs(gaps, monkeypatch):
+    """Blocks of rows that do not divide them, and columns that fill no word."""
+    monkeypatch.setattr("bmfjax.variational.rounds.BLOCK", 4 * 37)
+    monkeypatch.setattr("bmfjax.variational.rounds.LEAST_ROWS", 1)
+    r = np.random.default_rng(0)
+    values = (r.random((11, 37)) < 0.4).astype(float)
+    values[r.random(values.shape) < 0.2 * gaps] = np.nan
+    packed, expected = sign_blocks(BinaryMatrix(values)), signs_of(jnp.asarray(values), 4)
+    assert packed.shape == expected.shape and (packed.observed is None) == (not gaps)
+    found = jax.vmap(of_block(packed))(by_block(packed))
+    np.testing.assert_array_equal(found, expected)
+    assert tuple(map(int, counts(packed))) == tuple(map(int, counts(expected)))
 
 
 def log_odds(position):

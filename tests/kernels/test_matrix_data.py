@@ -1,14 +1,20 @@
 """What samplers ask of the data, dense or sparse, complete or not, against NumPy."""
 
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bmfjax.data import InputError
+from bmfjax.kernels.relaxed import data as matrix
 from bmfjax.kernels.relaxed.data import (
+    WIDTHS,
     MatrixData,
     MissingCells,
     ObservedCells,
@@ -50,7 +56,8 @@ def entries(kind, seed=0):
     order = r.permutation(len(row))  # given in any order
     row, column = row[order], column[order]
     gaps = np.stack(np.nonzero(missing)) if missing.any() else None
-    return values, sparse_matrix_data(values.shape, row, column, values[row, column], gaps)
+    given = sp.coo_array((values[row, column], (row, column)), shape=values.shape)
+    return values, sparse_matrix_data(given, gaps)
 
 
 KINDS = {
@@ -143,6 +150,35 @@ def test_a_mask_and_nan_say_the_same():
     assert float(data.values.sum()) == pytest.approx(np.nansum(values), rel=1e-5)
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.sampled_from([16, 64]))
+@settings(max_examples=15, deadline=None)
+def test_sparse_products_are_those_of_the_dense_matrix(seed, density, block):
+    """Whatever lines are empty or full, and however many blocks and pieces they make."""
+    r = np.random.default_rng(seed)
+    values = np.where(r.random((23, 9)) < density, r.normal(size=(23, 9)), 0.0)
+    values[r.random(23) < 0.3], values[:, r.random(9) < 0.3] = 0.0, 0.0
+    values[r.integers(23)] = 1.0
+    usage, basis = (r.random((size, 2), np.float32) for size in values.shape)
+    with mock.patch.object(matrix, "BLOCK", block), jax.disable_jit():
+        data = sparse_matrix_data(sp.csr_array(values))
+        found = [cross_product(data, f, o) for f, o in (("usage", basis), ("basis", usage))]
+        residual = residual_sum_of_squares(usage, basis, data)
+    np.testing.assert_allclose(found[0], (values @ basis).T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found[1], (values.T @ usage).T, rtol=1e-5, atol=1e-5)
+    assert float(residual) == pytest.approx(((values - usage @ basis.T) ** 2).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lines_are_cut_into_wide_pieces_where_few_places_stay_empty(width):
+    """Lines of one width each: the pieces are as wide, and none is empty."""
+    values = np.zeros((40, 3 * width))
+    values[::2, ::3] = 1.0
+    entries = sparse_matrix_data(sp.csr_array(values)).of_rows
+    assert entries.value.shape == (width, 20)
+    np.testing.assert_array_equal(entries.line, np.arange(0, 40, 2))
+    assert (entries.value == 1.0).all()
+
+
 # ---- accuracy ----------------------------------------------------------------------------------
 
 
@@ -162,8 +198,7 @@ def close_fit(missing, share):
         gone = r.random(values.shape) < 0.02
         gaps = np.stack(np.nonzero(gone))
         values[gone], fit[gone] = 0.0, 0.0
-    row, column = np.nonzero(values)
-    data = sparse_matrix_data(values.shape, row, column, values[row, column], gaps)
+    data = sparse_matrix_data(sp.csr_array(values), gaps)
     exact = ((values.astype(float) - fit) ** 2).sum()
     assert exact / (values.astype(float) ** 2).sum() == pytest.approx(share, rel=0.1)
     return usage, basis, data, exact
@@ -182,8 +217,7 @@ def test_a_small_residual_of_sparse_data_keeps_its_digits_in_float32(missing, sh
 def test_a_perfect_fit_of_sparse_data_is_not_negative():
     usage, basis = np.zeros((30, 2), np.float32), np.zeros((20, 2), np.float32)
     usage[::3, 0], basis[::2, 0] = 0.7, 0.9
-    row, column = np.nonzero(usage @ basis.T)
-    data = sparse_matrix_data((30, 20), row, column, (usage @ basis.T)[row, column])
+    data = sparse_matrix_data(sp.csr_array(usage @ basis.T))
     assert 0.0 <= float(rss(usage, basis, data)) < 1e-5
 
 
@@ -207,22 +241,20 @@ def test_the_transposed_product_is_one():
 
 
 @pytest.mark.parametrize(
-    ("row", "column", "missing", "message"),
+    ("missing", "message"),
     [
-        ([4], [0], None, "a row index is outside 0 to 3"),
-        ([-1], [0], None, "a row index"),
-        ([0], [3], None, "a column index is outside 0 to 2"),
-        ([0], [0], [[0], [5]], "a column index"),
-        ([0], [0], [[7], [0]], "a row index"),
+        ([[4], [0]], "a row index is outside 0 to 3"),
+        ([[-1], [0]], "a row index"),
+        ([[0], [3]], "a column index is outside 0 to 2"),
     ],
 )
-def test_positions_outside_the_shape_are_refused(row, column, missing, message):
+def test_positions_outside_the_shape_are_refused(missing, message):
     with pytest.raises(InputError, match=message):
-        sparse_matrix_data((4, 3), row, column, missing=missing)
+        sparse_matrix_data(sp.csr_array((4, 3)), missing)
 
 
 def test_a_matrix_without_ones_is_data_too():
-    data = sparse_matrix_data((4, 3), [], [])
+    data = sparse_matrix_data(sp.csr_array((4, 3)))
     usage, basis = np.ones((4, 2), np.float32), np.full((3, 2), 0.5, np.float32)
     assert float(num_observed(data)) == 12
     assert float(rss(usage, basis, data)) == pytest.approx(12.0)

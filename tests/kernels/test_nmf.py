@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.sparse as sp
 import scipy.stats
 from jax import random
 
@@ -24,7 +25,7 @@ from bmfjax.kernels.nonnegative.soft_constraint import (
     draw_two_sided,
     violation,
 )
-from bmfjax.kernels.relaxed.data import matrix_data
+from bmfjax.kernels.relaxed.data import matrix_data, sparse_matrix_data
 from tests.kernels.exactness import fast_jit, new_problem, simulate, simulator
 
 INF = float("inf")
@@ -138,9 +139,9 @@ def test_a_shear_of_nonnegative_factors_is_drawn_from_its_density(rate):
 compiled_lines = fast_jit(move_lines, static_argnums=1)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("held", ["dense", "masked", "sparse"])
 @pytest.mark.parametrize("apart", [0.3, 0.03])
-def test_lines_move_along_weak_directions_in_float32(apart, masked):
+def test_lines_move_along_weak_directions_in_float32(apart, held):
     """Far from zero a line is normal: of its draws the weak coordinate is known."""
     noise, columns, rows = 1e-3, 40, 1500
     r = np.random.default_rng(0)
@@ -148,18 +149,19 @@ def test_lines_move_along_weak_directions_in_float32(apart, masked):
     truth = np.full((rows, 2), 5.0)
     values = truth @ basis.T + noise * r.normal(size=(rows, columns))
     seen = np.ones(values.shape, bool)
-    if masked:
+    if held == "masked":
         seen[:, ::7] = False
-    data = matrix_data(np.where(seen, values, np.nan).astype(np.float32))
-    held = np.asarray(basis, np.float32)
+    values = values.astype(np.float32)
+    made = sparse_matrix_data(sp.csr_array(values)) if held == "sparse" else None
+    data = made or matrix_data(np.where(seen, values, np.nan))
     inside = seen[0]
     gram = basis[inside].T @ basis[inside]
     best = np.linalg.solve(gram, basis[inside].T @ values[:, inside].T).T
     weak = np.linalg.eigh(gram)[1][:, 0]
     sd = noise / np.sqrt(np.linalg.eigh(gram)[0][0])
     x = compiled_lines(
-        random.key(0), "usage", np.float32(best), held, data, np.full(2, 1e-3, np.float32),
-        np.float32(noise**-2),
+        random.key(0), "usage", np.float32(best), np.float32(basis), data,
+        np.full(2, 1e-3, np.float32), np.float32(noise**-2),
     )  # fmt: skip
     score = (np.asarray(x, float) - best) @ weak / sd
     assert abs(score.mean()) < 4 / np.sqrt(rows)

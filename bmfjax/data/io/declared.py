@@ -56,8 +56,11 @@ def check_dense(shape, bytes_an_entry) -> None:
     require_memory(needed, f"a matrix of {_dimensions(shape)}, as the file declares it,", remedy)
 
 
-def check_matrix_market(info, size, binarize) -> None:
-    """Check what `scipy.io.mminfo` says of a file of `size` bytes."""
+def check_matrix_market(info, size, bytes_an_entry) -> None:
+    """Check what `scipy.io.mminfo` says of a file of `size` bytes.
+
+    A full array takes so many bytes an entry beside itself.
+    """
     rows, columns, entries, layout, _, symmetry = info
     # "1 1" or "0" and the end of a line; of a symmetric array nearly half is written.
     least = 4 * entries if layout == "coordinate" else 2 * entries
@@ -71,7 +74,7 @@ def check_matrix_market(info, size, binarize) -> None:
     if layout == "coordinate":
         check_sparse((rows, columns), entries * (1 if symmetry == "general" else 2))
     else:
-        check_dense((rows, columns), 8 + (BINARY_ENTRY if binarize is None else BINARIZED_ENTRY))
+        check_dense((rows, columns), 8 + bytes_an_entry)
 
 
 def check_archive(archive: zipfile.ZipFile, without: Sequence[str] = ()) -> None:

@@ -7,6 +7,7 @@ path in their messages, and may let any exception of another library through.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,7 +18,6 @@ import scipy.io
 import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.bits import WORD
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import read_blocks
@@ -25,7 +25,6 @@ from bmfjax.data.io.declared import (
     BINARIZED_ENTRY,
     BINARY_ENTRY,
     NAME,
-    PACKED_ENTRY,
     REAL_ENTRY,
     check_array,
     check_dense,
@@ -34,8 +33,17 @@ from bmfjax.data.io.declared import (
 )
 from bmfjax.data.io.files import opened_npz, threshold
 from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
+from bmfjax.data.io.rows import (
+    Rows,
+    binary_of_rows,
+    check_words,
+    labels_of,
+    needs_package,
+    real_of_rows,
+)
 from bmfjax.data.io.tables import read_real_table, read_table
 from bmfjax.data.io.triples import read_table_of_ratings, read_triples
+from bmfjax.data.io.zarr_groups import read_real_zarr, read_zarr
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.real import RealMatrix
@@ -66,6 +74,10 @@ def read_npz(path, *, binarize, name=None, share_of=None):
 
 
 def _read_scipy(path, binarize):
+    return BinaryMatrix(threshold(_scipy_matrix(path), binarize), name=path.stem)
+
+
+def _scipy_matrix(path):
     with open(path, "rb") as stream:
         values = sp.load_npz(stream)
     if values.format in ("csr", "csc", "bsr"):
@@ -73,20 +85,32 @@ def _read_scipy(path, binarize):
         values.check_format(full_check=True)
     if values.ndim == 2:
         check_sparse(values.shape, values.nnz)
-    return BinaryMatrix(threshold(values, binarize), name=path.stem)
+    return values
 
 
 def read_real_npz(path):
-    """Read a real or a binary matrix of `bmfjax.data.save` as real numbers."""
+    """Read a real or a binary matrix of `bmfjax.data.save`, or one of scipy, as real numbers."""
     with opened_npz(path) as arrays:
-        if "kind" not in arrays:
-            raise InputError("it holds no matrix; give a file written by bmfjax.save")
-        matrix = read_matrix(arrays, path.stem)
+        if "kind" in arrays:
+            return _as_real(read_matrix(arrays, path.stem))
+        if "format" not in arrays:
+            raise InputError(
+                "it holds no matrix; give a file of bmfjax.data.save or scipy.sparse.save_npz"
+            )
+    return RealMatrix(_scipy_matrix(path), name=path.stem)
+
+
+def _as_real(matrix):
+    """Return a matrix as real numbers, sparse where it is kept so and nothing is missing."""
     if isinstance(matrix, RealMatrix):
         return matrix
-    check_dense(matrix.shape, 8 + REAL_ENTRY)
+    if matrix.is_sparse and not matrix.num_missing:
+        values = matrix.ones().astype(np.float64)
+    else:
+        check_dense(matrix.shape, 8 + REAL_ENTRY)
+        values = matrix.dense(np.float64)
     return RealMatrix(
-        matrix.dense(np.float64),
+        values,
         None,
         matrix.row_names if matrix.has_row_names else None,
         matrix.column_names if matrix.has_column_names else None,
@@ -122,33 +146,68 @@ def read_ratings_text(path, *, layout, header):
 
 def read_matrix_market(path, *, binarize):
     """Read a Matrix Market file (pattern, integer or real; coordinates or a full array)."""
+    entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
+    return BinaryMatrix(threshold(_market_matrix(path, entry), binarize), name=path.stem)
+
+
+def read_real_matrix_market(path):
+    """Read such a file as real numbers; one of coordinates stays sparse."""
+    return RealMatrix(_market_matrix(path, REAL_ENTRY), name=path.stem)
+
+
+def _market_matrix(path, entry):
+    """Return the matrix of a file that fits, with so many bytes an entry of a full array."""
     with warnings.catch_warnings():
         # From 1.18 scipy warns that its kind of sparse matrix will change; either is read here.
         warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)
         # By its path: given a stream, scipy's reader ends the whole process on some broken files.
-        check_matrix_market(scipy.io.mminfo(str(path)), path.stat().st_size, binarize)
-        values = scipy.io.mmread(str(path))
-    return BinaryMatrix(threshold(values, binarize), name=path.stem)
+        check_matrix_market(scipy.io.mminfo(str(path)), path.stat().st_size, entry)
+        return scipy.io.mmread(str(path))
 
 
 def read_h5ad(path, *, binarize, label_column, share_of=None):
     """Read the matrix X of an AnnData file; its observations and variables become names."""
+    entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
+    with _opened_h5ad(path, label_column, entry, share_of=share_of) as (rows, names, labels):
+        return binary_of_rows(rows, binarize, names, labels, path.stem, share_of)
+
+
+def read_real_h5ad(path, *, label_column):
+    """Read it as real numbers."""
+    with _opened_h5ad(path, label_column, REAL_ENTRY, real=True) as (rows, names, labels):
+        return real_of_rows(rows, names, labels, path.stem)
+
+
+@contextlib.contextmanager
+def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
+    """Yield the rows of X, if they fit, names as arguments of a matrix, and labels."""
     try:
         import anndata
         import h5py
     except ImportError as err:
-        raise _extra("anndata", "h5ad") from err
+        raise needs_package("anndata", "h5ad") from err
     with h5py.File(path) as file:
         if "X" not in file:
             raise InputError("it holds no matrix X; store the values as X")
-        _check_h5ad(file, h5py.Dataset, binarize, share_of)
-        is_csc = _encoding(file) == "csc_matrix"
-        is_dense = isinstance(file["X"], h5py.Dataset)
-        stored = None if is_dense else file["X"]["data"].size
+        _check_others(file, h5py.Dataset)
+        values, is_csc = file["X"], _encoding(file) == "csc_matrix"
+        is_dense = isinstance(values, h5py.Dataset)
+        shape = values.shape if is_dense else _declared_shape(values)
+        stored = None if is_dense else values["data"].size
+        if shape is not None and len(shape) == 2:
+            shape = tuple(map(int, shape))
+            width = values.dtype.itemsize if is_dense else 0
+            rows = Rows(shape, stored, None, in_blocks=not is_csc)
+            rows.check(width + entry, real=real, share_of=share_of)
     # X stays on the disk; columns one by one cannot be read as blocks of rows.
     table = anndata.read_h5ad(path, backed=None if is_csc else "r")
     try:
-        return _read_x(table, stored, binarize, label_column, path.stem, share_of)
+        source = table.X  # asked for again it would read its pointers again
+        labels = labels_of(pd.DataFrame(table.obs), label_column, "obs")
+        names = {"row_names": table.obs_names, "column_names": table.var_names}
+        in_blocks = bool(table.isbacked)
+        read = (lambda some: source[some]) if in_blocks else (lambda some: source)
+        yield Rows(tuple(table.shape), stored, read, in_blocks=in_blocks), names, labels
     finally:
         table.file.close()
 
@@ -158,22 +217,8 @@ def _encoding(file) -> str:
     return str(file["X"].attrs.get("encoding-type", "")) if "X" in file else ""
 
 
-def _read_x(table, stored, binarize, label_column, name, share_of):
-    """Read X, of which a sparse one has so many entries `stored`."""
-    source = table.X  # asked for again it would read its pointers again
-    labels = _labels(pd.DataFrame(table.obs), label_column, "obs")
-    names = {"row_names": table.obs_names, "column_names": table.var_names}
-    size = table.n_obs * table.n_vars
-    if size <= LARGE or not table.isbacked:
-        values = source[:] if table.isbacked else source
-        return BinaryMatrix(threshold(values, binarize), **names, row_labels=labels, name=name)
-    sides = checked_sides(table.shape, map(names_of_index, names.values()), (None, None))
-    # Words are smaller than positions.
-    is_packed = stored is None or WORD * stored > size
-    share, rows = read_rows(share_of if is_packed else None, table.shape)
-    parts = (threshold(source[some], binarize) for some in _blocks_of(rows, table.n_vars))
-    store = read_blocks(parts, table.shape, *sides, is_packed=is_packed, share=share)
-    return BinaryMatrix._from_store(store, *sides, check_labels(labels, table.n_obs), name)
+def _declared_shape(values):
+    return values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
 
 
 def _blocks_of(rows, width):
@@ -188,7 +233,7 @@ def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
     try:
         from pyarrow import parquet  # pandas' own message for its absence is a page long
     except ImportError as err:
-        raise _extra("pyarrow", "parquet") from err
+        raise needs_package("pyarrow", "parquet") from err
     with parquet.ParquetFile(path) as file:
         _check_parquet(file.metadata, binarize, share_of)
         if _size(file.metadata) > LARGE:
@@ -200,7 +245,7 @@ def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
 
 def _parted(frame, row_names, label_column):
     """Take labels and names of rows out of a table; returns the rest and the labels."""
-    labels = _labels(frame, label_column, "the table")
+    labels = labels_of(frame, label_column, "the table")
     if row_names is False:
         frame = frame.reset_index(drop=True)
     elif names_of_index(frame.index) is None and frame.shape[1]:
@@ -218,7 +263,7 @@ def _read_batches(file, binarize, row_names, label_column, name, share_of):
     columns = [c for c in schema.names if c not in index]
     checked_sides((1, len(columns)), (None, columns), (None, None))  # refuses a name twice
     if label_column is not None and label_column not in columns:
-        _labels(pd.DataFrame(columns=columns), label_column, "the table")  # which refuses it
+        labels_of(pd.DataFrame(columns=columns), label_column, "the table")  # which refuses it
     # A first column of text, or of nothing, may name the rows: `_parted` decides.
     first = next((c for c in columns if c != label_column), None)
     apart = [c for c in columns if c == label_column]
@@ -260,8 +305,8 @@ def _is_number(kind) -> bool:
         return False
 
 
-def _check_h5ad(file, dataset, binarize, share_of):
-    """Refuse an AnnData file that does not fit: all arrays are read, but X as it is kept."""
+def _check_others(file, dataset):
+    """Refuse an AnnData file whose arrays beside X, which are all read, do not fit."""
     sizes = []
 
     def add(_, item):
@@ -276,30 +321,6 @@ def _check_h5ad(file, dataset, binarize, share_of):
         if not isinstance(item, dataset):
             item.visititems(add)
     require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
-    values = file.get("X")
-    if isinstance(values, dataset):
-        if values.ndim == 2 and values.size <= LARGE:
-            entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-            check_dense(values.shape, values.dtype.itemsize + entry)
-        elif values.ndim == 2:
-            _check_words(values.shape, share_of)
-    elif values is not None:
-        shape = values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
-        if shape is not None:
-            _check_sparse_x(shape, values["data"].size, _encoding(file), share_of)
-
-
-def _check_words(shape, share_of):
-    rows = read_rows(share_of, shape)[1]
-    check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
-
-
-def _check_sparse_x(shape, stored, encoding, share_of):
-    size = int(shape[0]) * int(shape[1])
-    if size > LARGE and encoding != "csc_matrix" and WORD * stored > size:
-        _check_words(shape, share_of)
-    else:
-        check_sparse(shape, stored)
 
 
 def _size(meta) -> int:
@@ -309,7 +330,7 @@ def _size(meta) -> int:
 def _check_parquet(meta, binarize, share_of):
     """Refuse a table that does not fit: as words, or as Arrow, as a frame and as an array."""
     if _size(meta) > LARGE:
-        _check_words((meta.num_rows, meta.num_columns), share_of)
+        check_words((meta.num_rows, meta.num_columns), share_of)
         return
     each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
     width = 0
@@ -321,24 +342,6 @@ def _check_parquet(meta, binarize, share_of):
         width += 3 * cell + each
     rows, columns = meta.num_rows, meta.num_columns
     check_dense((rows, columns), width / max(columns, 1))
-
-
-def _extra(package, extra):
-    return InputError(
-        f"reading this format needs the package {package}; run pip install 'bmfjax[{extra}]'"
-    )
-
-
-def _labels(frame, label_column, where):
-    """Take the column of labels out of a frame; None where none is asked for."""
-    if label_column is None:
-        return None
-    if label_column not in frame:
-        known = ", ".join(map(str, list(frame.columns)[:8])) or "none"
-        raise InputError(
-            f"label_column is {label_column!r} and {where} has no such column; it has {known}"
-        )
-    return frame.pop(label_column).tolist()
 
 
 def read_transactions(path):
@@ -414,13 +417,19 @@ READERS = {
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``",
             shares=True,
         ),
-        REAL: Reader(read_real_npz, (), "a file of `bmfjax.data.save`"),
+        REAL: Reader(
+            read_real_npz, (),
+            "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``, which stays sparse",
+        ),
         RATINGS: Reader(read_ratings_npz),
     },
     ".csv": _TABLES,
     ".tsv": _TABLES,
     ".npy": {REAL: Reader(read_npy, (), "an array; NaN is missing")},
-    ".mtx": {BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market")},
+    ".mtx": {
+        BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market"),
+        REAL: Reader(read_real_matrix_market, (), "Matrix Market; coordinates stay sparse"),
+    },
     ".dat": {
         BINARY: Reader(
             read_transactions, (),
@@ -433,7 +442,21 @@ READERS = {
             read_h5ad, ("binarize", "label_column"),
             "AnnData's X (``pip install 'bmfjax[h5ad]'``)",
             shares=True,
-        )
+        ),
+        REAL: Reader(
+            read_real_h5ad, ("label_column",),
+            "AnnData's X, sparse where the file has it so (``pip install 'bmfjax[h5ad]'``)",
+        ),
+    },
+    ".zarr": {
+        BINARY: Reader(
+            read_zarr, ("binarize", "label_column"),
+            "a folder with an array, or with AnnData's X (``pip install 'bmfjax[zarr]'``)",
+        ),
+        REAL: Reader(
+            read_real_zarr, ("label_column",),
+            "the same, sparse where the folder has it so",
+        ),
     },
     ".parquet": {
         BINARY: Reader(
@@ -443,5 +466,7 @@ READERS = {
         )
     },
 }  # fmt: skip
+#: What has these endings is a folder.
+FOLDERS = (".zarr",)
 #: Ratings come as text under any other ending.
 ANY_ENDING = {RATINGS: Reader(read_ratings_text, ("layout", "header"))}

@@ -14,7 +14,7 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import check_threshold, opened_npz, reading
-from bmfjax.data.io.formats import ANY_ENDING, BINARY, RATINGS, READERS, REAL
+from bmfjax.data.io.formats import ANY_ENDING, BINARY, FOLDERS, RATINGS, READERS, REAL
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.io.triples import LAYOUTS, layout_of
 from bmfjax.data.ratings import Ratings
@@ -52,8 +52,9 @@ def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", 
         the header has no name for it or some cell of it is neither a number nor missing, so that
         row names which are mere numbers under a column name need True.
     label_column : str, optional
-        The column (of a .csv, .tsv or .parquet, or of the obs of an .h5ad) that holds a side label
-        for each row; it becomes `BinaryMatrix.row_labels` and is no column of the matrix.
+        The column (of a .csv, .tsv or .parquet, or of the obs of an .h5ad or .zarr) that holds a
+        side label for each row; it becomes `BinaryMatrix.row_labels` and is no column of the
+        matrix.
 
     Returns
     -------
@@ -103,8 +104,10 @@ def load_real(path, *, missing=(), header="auto", row_names="auto", label_column
     Parameters
     ----------
     path : str or path
-    missing, header, row_names, label_column
+    missing, header, row_names
         As for `bmfjax.load`, of a .csv or .tsv.
+    label_column : str, optional
+        As for `bmfjax.load`.
 
     Returns
     -------
@@ -280,6 +283,12 @@ def _located(source):
         yield _file(source, or_name=True), {}
 
 
+def is_there(path) -> bool:
+    """Whether a path is a file, or a folder that is read as one."""
+    path = Path(path)
+    return path.is_file() or (path.is_dir() and path.suffix.lower() in FOLDERS)
+
+
 def _file(source, or_name=False):
     """Return the path of a file that exists."""
     if not isinstance(source, str | os.PathLike):
@@ -288,7 +297,7 @@ def _file(source, or_name=False):
             "or make a matrix of an array"
         )
     path = Path(source)
-    if path.is_dir():
+    if path.is_dir() and path.suffix.lower() not in FOLDERS:
         raise InputError(f"{path} is a folder; give a file in it")
     if path.exists():
         return path

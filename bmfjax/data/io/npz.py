@@ -6,8 +6,8 @@ Arrays of the file (every one but `kind` and `shape` and the ones, or values, ma
 kind, format_version        "binary", "real" or "table of ratings", 1
 shape                       int64 (2,)
 bits                        uint8 (rows, ceil(columns / 8)), the ones, lowest bit first
-values                      of a real matrix, float64 (rows, columns), NaN where missing; of
-                            ratings float64 (rating,)
+values                      of a real matrix, float64 (rows, columns), NaN where missing, or
+                            (nonzero,) beside `indptr` and `indices`; of ratings float64 (rating,)
 rows, columns, scale        of ratings: int64 (rating,) twice, and float64 (2,)
 indptr, indices             in place of `bits`: the ones as CSR
 mask_indptr, mask_indices   the missing entries as CSR
@@ -216,7 +216,9 @@ def _read_ratings(arrays):
 def _read_real(arrays, name):
     _check_version(arrays)
     values = arrays["values"]
-    if values.ndim == 2:
+    if "indptr" in arrays:
+        values = _csr(arrays, "indptr", "indices", _shape(arrays), values)
+    elif values.ndim == 2:
         check_dense(values.shape, REAL_ENTRY)
     return RealMatrix(values, **_sides(arrays, name))
 
@@ -256,7 +258,10 @@ def matrix_fields(matrix):
         "format_version": np.array(FORMAT_VERSION),
         "shape": np.array(matrix.shape, dtype=np.int64),
     }
-    if isinstance(matrix, RealMatrix):
+    if isinstance(matrix, RealMatrix) and matrix.is_sparse:
+        fields["indptr"], fields["indices"] = _narrow(matrix.nonzero())
+        fields["values"] = matrix.nonzero().data
+    elif isinstance(matrix, RealMatrix):
         fields["values"] = matrix.dense(np.float64)
     elif isinstance(matrix, Ratings):
         fields |= {"rows": matrix.rows, "columns": matrix.columns, "values": matrix.values}
@@ -395,7 +400,8 @@ def _shape(arrays):
     return int(shape[0]), int(shape[1])
 
 
-def _csr(arrays, indptr_key, indices_key, shape):
+def _csr(arrays, indptr_key, indices_key, shape, values=None):
+    """Return the CSR of these arrays: of `values`, or of the positions of marks as bool."""
     indptr, indices = arrays[indptr_key], arrays[indices_key]
     whole = indptr.dtype.kind in "iu" and indices.dtype.kind in "iu"
     whole = whole and indptr.shape == (shape[0] + 1,) and indices.ndim == 1
@@ -404,6 +410,8 @@ def _csr(arrays, indptr_key, indices_key, shape):
         whole = indptr[0] == 0 and indptr[-1] == len(indices) and (np.diff(indptr) >= 0).all()
     if whole and len(indices):
         whole = indices.min() >= 0 and indices.max() < shape[1]
+    if values is not None:
+        whole = whole and values.shape == indices.shape and values.dtype.kind == "f"
     if not whole:
         raise InputError(
             f"its arrays {indptr_key!r} and {indices_key!r} are no CSR of shape {shape}; "
@@ -411,8 +419,11 @@ def _csr(arrays, indptr_key, indices_key, shape):
         )
     check_sparse(shape, len(indices))
     index = np.int32 if max(len(indices), *shape) < 1 << 31 else np.int64
+    positions = indices.astype(index), indptr.astype(index)
+    if values is not None:
+        return sp.csr_array((values, *positions), shape=shape)
     data = np.ones(len(indices), dtype=bool)
-    return canonical(sp.csr_array((data, indices.astype(index), indptr.astype(index)), shape=shape))
+    return canonical(sp.csr_array((data, *positions), shape=shape))
 
 
 def _texts(arrays, key):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
+import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
@@ -103,7 +104,10 @@ class NMFGibbs(TruncatedGibbs):
         """Return dense data where lines move and entries are missing."""
         data = relaxed_data(values, observed, mesh)
         gaps = isinstance(data, SparseMatrixData) and data.by_row is not None
-        return matrix_data(values, observed, mesh) if gaps and "lines" in self._moves else data
+        if not gaps or "lines" not in self._moves:
+            return data
+        values = values.toarray() if sp.issparse(values) else values
+        return matrix_data(values, observed, mesh)
 
 
 def _with_anchors(initial: Callable, anchors) -> Callable:

@@ -6,16 +6,19 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 from jax.sharding import Mesh
 
+from bmfjax.data import BinaryMatrix, RealMatrix
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.mcmc.relaxed import LATENT, relaxed_arguments, relaxed_density, relaxed_start
 from bmfjax.kernels.relaxed.data import MAX_LISTED, matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed.density import log_likelihood
 from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info, truncated_gibbs
 
-#: Sparse products are faster below this share of ones, where the matrix is also large.
-SPARSE_DENSITY, SPARSE_ENTRIES = 0.005, 2**22
+#: Large matrices are held sparse up to this share of nonzero entries: where sparse products are
+#: faster, or, of a sparse matrix, where its dense form would take several times the memory.
+FASTER, SMALLER, SPARSE_ENTRIES = 1 / 16, 1 / 4, 2**22
 
 
 class TruncatedGibbs(AlgorithmKernel):
@@ -101,19 +104,64 @@ class TruncatedGibbs(AlgorithmKernel):
 
 
 def relaxed_data(values, observed=None, mesh: Mesh | None = None):
-    """Return the data (NaN is missing) as dense or sparse arrays, whichever makes sweeps faster."""
-    if isinstance(values, jax.core.Tracer) or np.size(values) < SPARSE_ENTRIES:
+    """Return the data (NaN is missing) as dense or sparse arrays.
+
+    What a scipy sparse matrix does not store is zero. It is held sparse where `is_held_sparse` says
+    so, and a dense one where that makes sweeps faster.
+    """
+    if sp.issparse(values):
+        if observed is not None or not is_held_sparse(values):
+            return matrix_data(values.toarray(), observed, mesh)
+        csr = sp.csr_array(values, copy=True)
+    elif isinstance(values, jax.core.Tracer) or np.size(values) < SPARSE_ENTRIES:
         return matrix_data(values, observed, mesh)
-    values = np.asarray(values)
-    missing = np.isnan(values)
-    if observed is not None:
-        missing |= ~np.asarray(observed, bool)
-    row, column = np.nonzero(np.where(missing, 0, values))
-    few = len(row) + missing.sum() <= SPARSE_DENSITY * values.size
+    else:
+        values = np.asarray(values)
+        marked = (
+            values if observed is None else np.where(np.asarray(observed, bool), values, np.nan)
+        )
+        if np.count_nonzero(marked) > FASTER * values.size:
+            return matrix_data(values, observed, mesh)
+        csr = sp.csr_array(marked)
+        if not is_held_sparse(csr):
+            return matrix_data(values, observed, mesh)
+    csr.sum_duplicates()
+    missing = np.isnan(csr.data)
+    cells = csr.tocoo()
+    gaps = np.stack([cells.row[missing], cells.col[missing]])
+    csr.data[missing] = 0
+    return sparse_matrix_data(csr, gaps, mesh)
+
+
+def is_held_sparse(values) -> bool:
+    """Tell whether `relaxed_data` leaves a scipy sparse matrix (NaN is missing) sparse."""
+    size = values.shape[0] * values.shape[1]
+    if size < SPARSE_ENTRIES or values.nnz > SMALLER * size:
+        return False
+    if values.dtype.kind != "f" or not np.isnan(values.data).any():
+        return True
+    cells, (rows, columns) = values.tocoo(), values.shape
+    missing = np.isnan(cells.data)
     # Lists of missing cells are as long as the longest: one empty row would make them whole.
-    listed = max(missing.sum(1).max() / values.shape[1], missing.sum(0).max() / values.shape[0])
-    if not few or listed > MAX_LISTED:
-        return matrix_data(values, observed, mesh)
-    return sparse_matrix_data(
-        values.shape, row, column, values[row, column], np.stack(np.nonzero(missing)), mesh
-    )
+    by_row, by_column = (np.bincount(at[missing]).max() for at in (cells.row, cells.col))
+    return by_row <= MAX_LISTED * columns and by_column <= MAX_LISTED * rows
+
+
+def sparse_numbers(data: BinaryMatrix | RealMatrix) -> sp.csr_array | None:
+    """Return a matrix as a CSR, NaN where missing, where `relaxed_data` leaves it sparse."""
+    size = data.num_rows * data.num_columns
+    if isinstance(data, RealMatrix):
+        found = data.nonzero() if data.is_sparse else None
+    elif (data.is_sparse or data.is_packed) and data.num_ones + data.num_missing <= SMALLER * size:
+        found = data.ones().astype(np.float32)
+        if data.num_missing:
+            found = found + data.missing() * np.float32(np.nan)
+    else:
+        found = None
+    return None if found is None or not is_held_sparse(found) else found
+
+
+def numbers(data: BinaryMatrix | RealMatrix):
+    """Return a matrix as `sparse_numbers` has it, or else dense, NaN where missing."""
+    found = sparse_numbers(data)
+    return data.dense() if found is None else found

@@ -53,6 +53,7 @@ from bmfjax.kernels.logistic.density import (
     log_prior,
 )
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
+from bmfjax.kernels.logistic.signs import by_block, counts, of_block
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 
 
@@ -73,9 +74,9 @@ class Sums(NamedTuple):
 def logistic_gibbs(density: LogisticDensity, shape: tuple[int, int]) -> Algorithm:
     """Build the sampler of a density, for a matrix of this shape in blocks of rows.
 
-    The data are (blocks, rows of a block, columns) int8, 1 for ones, -1 for zeros and 0 where
-    missing, as `bmfjax.variational.sign_blocks` makes them. It observes the sites of the density
-    and `LogisticInfo`.
+    The data are signs in blocks of rows (`bmfjax.kernels.logistic.signs`), as
+    `bmfjax.variational.sign_blocks` makes them. It observes the sites of the density and
+    `LogisticInfo`.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def logistic_gibbs(density: LogisticDensity, shape: tuple[int, int]) -> Algorith
 
 def _random_position(key, shape, data, density: LogisticDensity) -> dict:
     """Return a draw from the prior, but for the bias, which gives the share of ones."""
-    ones, observed = jnp.sum(data > 0), jnp.sum(data != 0)
+    ones, observed = counts(data)
     kind = jnp.result_type(float)
     position = {"bias": jnp.log((1.0 + ones) / (1.0 + observed - ones)).astype(kind)}
     sizes = {"usage": (shape[0], density.rank), "basis": (shape[1], density.rank)}
@@ -139,10 +140,11 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
     rank, width = density.rank, density.rank + density.row_effects
     beside = _with_ones(position["basis"], density.row_effects)
     pairs, offset = _pairs(beside), _column_offset(position, density)
-    kind = pairs.dtype
+    kind, unpacked = pairs.dtype, of_block(data)
 
     def block(sums, at):
-        key, signs, usage, *effect = at
+        key, packed, usage, *effect = at
+        signs = unpacked(packed)
         key_augment, key_draw = random.split(key)
         log_odds = usage @ position["basis"].T + sum(effect, offset)
         omega = draw_polya_gamma(key_augment, log_odds)
@@ -160,8 +162,10 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
         jnp.zeros((columns, (rank + 1) * (rank + 2) // 2), kind),
         jnp.zeros((columns, rank + 1), kind),
     )
-    keys = random.split(key, len(data))
-    sums, drawn = lax.scan(block, nothing, (keys, data, *_row_vectors(position, data, density)))
+    keys = random.split(key, data.shape[0])
+    sums, drawn = lax.scan(
+        block, nothing, (keys, by_block(data), *_row_vectors(position, data, density))
+    )
     drawn = drawn.reshape(-1, width)[: len(position["usage"])]
     found = {"usage": drawn[:, :rank]}
     return found | ({"row_effect": drawn[:, rank]} if density.row_effects else {}), sums
@@ -253,10 +257,10 @@ def _draw(key, system):
 
 def _likelihood(position, data, density: LogisticDensity):
     """Return the log likelihood, block by block of rows: () float."""
-    offset = _column_offset(position, density)
+    offset, unpacked = _column_offset(position, density), of_block(data)
 
     def block(at):
-        signs, usage, *effect = at
-        return log_likelihood(signs, usage @ position["basis"].T + sum(effect, offset))
+        packed, usage, *effect = at
+        return log_likelihood(unpacked(packed), usage @ position["basis"].T + sum(effect, offset))
 
-    return jnp.sum(lax.map(block, (data, *_row_vectors(position, data, density))))
+    return jnp.sum(lax.map(block, (by_block(data), *_row_vectors(position, data, density))))

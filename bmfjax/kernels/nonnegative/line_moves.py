@@ -7,7 +7,8 @@ entries follow entry k: along it, the conditional standard deviation of entry k 
 On the line :math:`y + t d` with such a direction d, which depends on X alone, t has a normal
 distribution truncated to where the line stays nonnegative, and is drawn from it (a hit-and-run step
 with chosen directions; Chen, Schmeiser 1993). All lines move at once, one direction after another,
-at a cost of rows times columns times the rank.
+at a cost of rows times columns times the rank, of sparse data of their nonzero entries times the
+rank.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ def move_lines(key, factor, x, other, data, rate, weight, first=0):
         return x
     x = data.along.own(x)
     steps = _of_sparse if isinstance(data, SparseMatrixData) else _of_dense
-    slope, change, start = steps(factor, x, other, data)
     directions = jnp.pad(_weak_directions(other[:, first:]), ((0, 0), (first, 0)))
+    slope, change, start = steps(factor, x, other, data, directions)
     uniforms = random.uniform(key, (number, lines), x.dtype, minval=2.0**-24)
     uniforms = data.along.own(uniforms, 1)
 
     def move(k, carry):
         x, held = carry
         d = directions[k]
-        gradient, curvature = slope(d, held)
+        gradient, curvature = slope(k, x, held)
         low, high = _nonnegative(x, d)
         linear = weight * gradient - rate @ d
         t = truncated_normal_quantile(uniforms[k], linear, weight * curvature, low, high)
         t = jnp.where(high > low, jnp.clip(t, low, high), 0.0)
         # At the end of the interval an entry is zero, up to rounding.
         x = jnp.maximum(x + t[:, None] * d, jnp.finfo(x.dtype).tiny)
-        return x, change(d, held, t)
+        return x, change(k, held, t)
 
     moved = lax.fori_loop(0, number, move, (x, start))[0]
     return data.along.join(moved.at[:, :first].set(x[:, :first]), lines)
@@ -75,11 +76,11 @@ def _nonnegative(x, direction):
     return low, jnp.min(jnp.where(direction < 0, bound, jnp.inf), axis=1)
 
 
-def _of_dense(factor, x, other, data: MatrixData):
-    """Return how minus half the squared residuals changes along a direction.
+def _of_dense(factor, x, other, data: MatrixData, directions):
+    """Return how minus half the squared residuals changes along each direction.
 
-    ``slope(d, residual)`` gives the first derivative, (m,), and minus the second;
-    ``change(d, residual, t)`` the residuals (n, m) after steps t; the third are the residuals now,
+    ``slope(k, x, residual)`` gives the first derivative, (m,), and minus the second;
+    ``change(k, residual, t)`` the residuals (n, m) after steps t; the third are the residuals now,
     zero where missing. They are kept up to date: along the weak directions products of Gram
     matrices would cancel.
     """
@@ -87,31 +88,32 @@ def _of_dense(factor, x, other, data: MatrixData):
     residual = values - other @ x.T
     residual = residual if mask is None else mask * residual
 
-    def slope(d, residual):
-        pulled = other @ d
+    def slope(k, x, residual):
+        pulled = other @ directions[k]
         squares = pulled * pulled
         return pulled @ residual, jnp.sum(squares) if mask is None else squares @ mask
 
-    def change(d, residual, t):
-        step = (other @ d)[:, None] * t[None, :]
+    def change(k, residual, t):
+        step = (other @ directions[k])[:, None] * t[None, :]
         return residual - (step if mask is None else mask * step)
 
     return slope, change, residual
 
 
-def _of_sparse(factor, x, other, data: SparseMatrixData):
-    """Do the same from the Gram matrix, keeping the gradient, (rank, m), in place of residuals."""
+def _of_sparse(factor, x, other, data: SparseMatrixData, directions):
+    """Do the same without residuals, from products with X d, which is small where d is weak.
+
+    Products of d with those of X are not: they would cancel.
+    """
     if data.by_row is not None:
         raise InputError(
             "moves of whole lines need dense data where entries are missing; leave 'lines' out"
         )
-    gram = other.T @ other
-    gradient = cross_product(data, factor, other) - gram @ x.T
+    pulled = other @ directions.T  # (n, number)
+    observed, fitted = cross_product(data, factor, pulled), pulled.T @ other
+    squares = jnp.sum(pulled * pulled, axis=0)
 
-    def slope(d, gradient):
-        return d @ gradient, d @ (gram @ d)
+    def slope(k, x, held):
+        return observed[k] - x @ fitted[k], squares[k]
 
-    def change(d, gradient, t):
-        return gradient - (gram @ d)[:, None] * t[None, :]
-
-    return slope, change, gradient
+    return slope, lambda k, held, t: held, ()

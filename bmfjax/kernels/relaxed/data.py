@@ -9,12 +9,12 @@ those of all devices.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from jax import lax
 from jax.sharding import Mesh
 
@@ -33,6 +33,9 @@ FACTORS = ("usage", "basis")
 OTHER = {"usage": "basis", "basis": "usage"}
 #: Lists of cells are used where no line has more than this share of its cells listed.
 MAX_LISTED = 1 / 8
+#: Entries of a line that stand side by side, the most that fit with few zeros between: at most
+#: so many places an entry. And places that are looked at at once: what is in memory.
+WIDTHS, MOST_PLACES, BLOCK = (16, 8, 4, 2, 1), 1.25, 2**15
 
 
 class MissingCells(NamedTuple):
@@ -67,17 +70,38 @@ class MatrixData(NamedTuple):
     along: Along = WHOLE
 
 
-class SparseMatrixData(NamedTuple):
-    """The nonzero entries of a matrix, sorted by row and again by column.
+class LineEntries(NamedTuple):
+    """The nonzero entries of lines, in pieces of `width` entries of one line each.
 
-    On a mesh a device has those of its own rows, and again of its own columns, with the numbers
-    that these have there, and zeros that fill up.
+    Pieces are in the order of lines, and so many that blocks of them divide their number. What
+    fills up are zeros.
     """
 
-    by_row_index: jax.Array  # (2, nonzero) int32: row and column of every entry
-    by_column_index: jax.Array  # the same, in the order of columns
-    by_row_values: jax.Array  # (nonzero,) float
-    by_column_values: jax.Array
+    line: jax.Array  # (pieces,) int32
+    place: jax.Array  # (width, pieces) int32: positions in the line
+    value: jax.Array  # (width, pieces) float
+
+    def blocks(self):
+        """Return the number of blocks, and a function that returns one of them."""
+        width, pieces = self.value.shape
+        size = min(pieces, BLOCK // width)
+
+        def block(b):
+            some = (lax.dynamic_slice_in_dim(a, b * size, size, a.ndim - 1) for a in self)
+            return LineEntries(*some)
+
+        return pieces // size, block
+
+
+class SparseMatrixData(NamedTuple):
+    """The nonzero entries of a matrix, by row and again by column.
+
+    On a mesh a device has those of its own rows, and again of its own columns, with the numbers
+    that these have there.
+    """
+
+    of_rows: LineEntries
+    of_columns: LineEntries
     rows: jax.Array  # (rows, 0) float: an empty array that carries the shape
     columns: jax.Array  # (columns, 0)
     by_row: MissingCells | None  # as long as the line with most; None: everything is observed
@@ -129,22 +153,15 @@ def _padded(line, position, lines, length, mesh):
     return jnp.asarray(index) if mesh is None else place_lines(index, mesh, fill=length)
 
 
-def sparse_matrix_data(
-    shape, row, column, values=None, missing=None, mesh: Mesh | None = None
-) -> SparseMatrixData:
-    """Build `SparseMatrixData` from the positions of the nonzero entries, each named once.
+def sparse_matrix_data(values, missing=None, mesh: Mesh | None = None) -> SparseMatrixData:
+    """Build `SparseMatrixData` from a scipy sparse matrix, in which what is not stored is zero.
 
-    `values` are ones unless given; `missing`, (2, number), holds rows and columns of the missing
-    entries.
+    `missing`, (2, number), holds rows and columns of the missing entries, where zeros are stored or
+    nothing is.
     """
-    dtype = jnp.result_type(float)
-    row, column = np.asarray(row, np.int32), np.asarray(column, np.int32)
-    values = np.ones(len(row), dtype) if values is None else np.asarray(values, dtype)
+    dtype, shape = jnp.result_type(float), values.shape
     gaps = np.zeros((2, 0), np.int32) if missing is None else np.asarray(missing, np.int32)
-    for name, found, size in (
-        ("row", np.concatenate([row, gaps[0]]), shape[0]),
-        ("column", np.concatenate([column, gaps[1]]), shape[1]),
-    ):
+    for name, found, size in zip(("row", "column"), gaps, shape, strict=True):
         if len(found) and not (found.min() >= 0 and found.max() < size):
             raise InputError(f"a {name} index is outside 0 to {size - 1}; check the positions")
     lists = (None, None)
@@ -153,23 +170,13 @@ def sparse_matrix_data(
             MissingCells(_padded(gaps[0], gaps[1], *shape, mesh)),
             MissingCells(_padded(gaps[1], gaps[0], shape[1], shape[0], mesh)),
         )
-    by_row, by_column = np.lexsort((column, row)), np.lexsort((row, column))
-    of_rows = np.stack([row[by_row], column[by_row]]), values[by_row]
-    of_columns = np.stack([row[by_column], column[by_column]]), values[by_column]
     lines = tuple(np.zeros((size, 0), dtype) for size in shape)
-    if mesh is None:
-        put = jnp.asarray
-    else:
-        of_rows = _by_device(*of_rows, 0, shape[0], mesh)
-        of_columns = _by_device(*of_columns, 1, shape[1], mesh)
+    if mesh is not None:
         lines = (np.pad(a, ((0, -len(a) % num_shards(mesh)), (0, 0))) for a in lines)
         lines = tuple(place(a, mesh, ROWS) for a in lines)
-        put = functools.partial(place_lines, mesh=mesh)
     return SparseMatrixData(
-        by_row_index=put(of_rows[0]),
-        by_column_index=put(of_columns[0]),
-        by_row_values=put(of_rows[1]),
-        by_column_values=put(of_columns[1]),
+        of_rows=_line_entries(sp.csr_array(values), dtype, mesh),
+        of_columns=_line_entries(sp.csr_array(values.T), dtype, mesh),
         rows=jnp.asarray(lines[0]),
         columns=jnp.asarray(lines[1]),
         by_row=lists[0],
@@ -179,23 +186,35 @@ def sparse_matrix_data(
     )
 
 
-def _by_device(index, values, side: int, lines: int, mesh: Mesh):
-    """Return entries with those of a device side by side, each device's as many.
+def _line_entries(csr, dtype, mesh: Mesh | None) -> LineEntries:
+    """Return the entries of the rows of a CSR, those of a device side by side.
 
-    `index` (2, entries) is sorted by its row `side`. There a device's own lines count from 0; the
-    entries that fill up are zeros of its last line.
+    Each device has as many pieces, and its own lines count from 0; what fills up is at its last.
     """
-    parts = num_shards(mesh)
-    size = -(-lines // parts)
-    part = index[side] // size
-    counts = np.bincount(part, minlength=parts)
-    most = max(counts.max(), 1)
-    at = part * most + np.arange(len(part)) - (np.cumsum(counts) - counts)[part]
-    placed, filled = np.zeros((2, parts * most), np.int32), np.zeros(parts * most, values.dtype)
-    placed[side] = size - 1
-    placed[:, at], filled[at] = index, values
-    placed[side, at] -= (part * size).astype(np.int32)
-    return placed, filled
+    lines, counts = csr.shape[0], np.diff(csr.indptr)
+    most = MOST_PLACES * max(csr.nnz, 1)
+    width = next(w for w in WIDTHS if w == 1 or w * (-(-counts // w)).sum() <= most)
+    of_line = -(-counts // width)
+    line = np.repeat(np.arange(lines), of_line)
+    size = -(-lines // num_shards(mesh))
+    part = line // size
+    of_part = np.bincount(part, minlength=num_shards(mesh))
+    pieces, block = max(of_part.max(), 1), BLOCK // width
+    if pieces > block:
+        pieces += -pieces % block
+    stands = part * pieces + np.arange(len(line)) - (np.cumsum(of_part) - of_part)[part]
+    number = pieces * num_shards(mesh)
+    found = LineEntries(
+        np.full(number, size - 1, np.int32),
+        np.zeros((width, number), np.int32),
+        np.zeros((width, number), dtype),
+    )
+    found.line[stands] = line - part * size
+    slot = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
+    first = np.cumsum(of_line) - of_line
+    at = slot % width, stands[np.repeat(first, counts) + slot // width]
+    found.place[at], found.value[at] = csr.indices, csr.data
+    return LineEntries(*(jnp.asarray(a) if mesh is None else place_lines(a, mesh) for a in found))
 
 
 def num_observed(data: MatrixData | SparseMatrixData) -> jax.Array:
@@ -236,15 +255,16 @@ def cross_product(data: MatrixData | SparseMatrixData, factor: str, other) -> ja
     if isinstance(data, MatrixData):
         values, _ = oriented(factor, data)
         return lax.optimization_barrier(lax.optimization_barrier(other.T) @ values)
-    usage = factor == "usage"
-    index = data.by_row_index if usage else data.by_column_index
-    values = data.by_row_values if usage else data.by_column_values
-    target, source = (index[0], index[1]) if usage else (index[1], index[0])
-    lines = (data.rows if usage else data.columns).shape[0]
-    summed = jax.ops.segment_sum(
-        values[:, None] * other[source], target, lines, indices_are_sorted=True
-    )
-    return summed.T
+    is_usage = factor == "usage"
+    number, block = (data.of_rows if is_usage else data.of_columns).blocks()
+    lines = (data.rows if is_usage else data.columns).shape[0]
+
+    def add(b, total):
+        line, places, values = block(b)
+        part = sum(v[:, None] * other[p] for p, v in zip(places, values, strict=True))
+        return total.at[line].add(part, indices_are_sorted=True)
+
+    return lax.fori_loop(0, number, add, jnp.zeros((lines, other.shape[1]), other.dtype)).T
 
 
 def gram_matrix(factor, along: Along) -> jax.Array:
@@ -270,22 +290,33 @@ def residual_sum_of_squares(usage, basis, data: MatrixData | SparseMatrixData) -
 
 
 def _sparse_residual_sum_of_squares(usage, basis, data):
-    row, column = data.by_row_index
-    d, own = data.by_row_values, data.along.own(usage)
-    fitted = jnp.einsum("ek,ek->e", own[row], basis[column])
-    # Over the nonzero entries d (d - 2 f) = (d - f)^2 - f^2: no large terms yet.
-    gram_high, gram_low = _gram_pair(usage, data.along)
-    other_high, other_low = _gram_pair(basis, data.along)
-    product, error = _two_product(gram_high, other_high)
-    error = error + gram_high * other_low + gram_low * other_high
-    terms = [jnp.zeros(1, d.dtype), d * (d - 2.0 * fitted)]  # there may be no ones
+    own = data.along.own(usage)
+    number, block = data.of_rows.blocks()
+
+    def of_block(b):
+        line, places, values = block(b)
+        lines = own[line]
+        fitted = jnp.stack([jnp.einsum("ek,ek->e", lines, basis[p]) for p in places])
+        # Over the nonzero entries d (d - 2 f) = (d - f)^2 - f^2: no large terms yet.
+        return pair_sum((values * (values - 2.0 * fitted)).ravel())
+
+    pairs = [pair_sum(*lax.map(of_block, jnp.arange(number)))]
     if data.by_row is not None:
         gaps = gather_lines(basis, data.by_row.index)
         hidden = jnp.einsum("krm,mr->km", gaps, own)
-        terms.append(-(hidden * hidden).ravel())
-    of_cells = _pair_of_all(data.along, *_pair_sum(jnp.concatenate(terms)))
-    high, low = _pair_sum(jnp.concatenate([product.ravel(), error.ravel(), jnp.stack(of_cells)]))
+        pairs.append(pair_sum(-(hidden * hidden).ravel()))
+    pairs = [pair_of_all(data.along, *pair) for pair in pairs]
+    pairs.append(pair_sum(*(a.ravel() for a in gram_products(usage, basis, data.along))))
+    high, low = pair_sum(*map(jnp.stack, zip(*pairs, strict=True)))
     return jnp.maximum(high + low, 0.0)
+
+
+def gram_products(usage, basis, along: Along):
+    """Return products of the entries of both Gram matrices, (rank, rank), as pairs of floats."""
+    high, low = _gram_pair(usage, along)
+    other_high, other_low = _gram_pair(basis, along)
+    product, error = _two_product(high, other_high)
+    return product, error + high * other_low + low * other_high
 
 
 def gather_lines(other, index):
@@ -300,21 +331,23 @@ def _gram_pair(factor, along, block=256):
     short = -factor.shape[0] % block
     blocks = jnp.pad(factor, ((0, short), (0, 0))).reshape(-1, block, factor.shape[1])
     partial = jnp.einsum("bik,bil->bkl", blocks, blocks)
-    return _pair_of_all(along, *_pair_sum(partial))
+    return pair_of_all(along, *pair_sum(partial))
 
 
-def _pair_of_all(along, high, low):
-    """Sum of the pairs that the devices have."""
+def pair_of_all(along, high, low):
+    """Return the sum of the pairs that the devices have."""
     if along.axis is None:
         return high, low
     high, low = along.gather((high[None], low[None]))
-    total, error = _pair_sum(high)
-    return total, error + jnp.sum(low, axis=0)
+    return pair_sum(high, low)
 
 
-def _pair_sum(terms):
-    """Sum along the first axis, pairwise, with the rounding errors kept apart."""
-    high, low = terms, jnp.zeros_like(terms)
+def pair_sum(high, low=None):
+    """Sum along the first axis, pairwise; returns the sum and its rounding errors, kept apart.
+
+    `low` are what the terms lack already.
+    """
+    low = jnp.zeros_like(high) if low is None else low
     while high.shape[0] > 1:
         if high.shape[0] % 2:
             pad = [(0, 1)] + [(0, 0)] * (high.ndim - 1)

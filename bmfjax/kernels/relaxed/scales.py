@@ -27,7 +27,16 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.numerics.slice import slice_sample
-from bmfjax.kernels.relaxed.data import FACTORS, MatrixData, SparseMatrixData, gram_matrix
+from bmfjax.kernels.relaxed.data import (
+    FACTORS,
+    MatrixData,
+    SparseMatrixData,
+    cross_product,
+    gram_matrix,
+    gram_products,
+    pair_of_all,
+    pair_sum,
+)
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 
 #: Width of the window around log s = 0 in which a scale is looked for.
@@ -37,14 +46,19 @@ WINDOW = 4.0
 def has_scales(density: RelaxedDensity, data) -> bool:
     """Tell whether factors can be moved: rates of both sides are shared, and nothing is known.
 
-    Of sparse data there are no residuals, and the expanded form would cancel in float32.
+    Of sparse data with missing entries there are no residuals at hand.
     """
     learned = all(getattr(density, n).learned_rate for n in FACTORS)
-    return learned and not density.anchored and not isinstance(data, SparseMatrixData)
+    gaps = isinstance(data, SparseMatrixData) and data.by_row is not None
+    return learned and not density.anchored and not gaps
 
 
 def move_scales(
-    key, density: RelaxedDensity, position, data: MatrixData, inverse_temperature=1.0
+    key,
+    density: RelaxedDensity,
+    position,
+    data: MatrixData | SparseMatrixData,
+    inverse_temperature=1.0,
 ) -> dict:
     """Move all factors in turn; the posterior at this inverse temperature stays invariant.
 
@@ -107,7 +121,7 @@ def _inside(prior, x, scale):
     return scaled if prior.high == float("inf") else jnp.minimum(scaled, prior.high)
 
 
-def _tiles(usage, basis, data: MatrixData):
+def _tiles(usage, basis, data: MatrixData | SparseMatrixData):
     r"""Return how tiles and residuals multiply, and how that changes as factors move.
 
     ``pulls(k, held)`` is :math:`\langle E, T_k\rangle`, ``squares(k)`` is :math:`\|T_k\|^2`, and
@@ -115,17 +129,13 @@ def _tiles(usage, basis, data: MatrixData):
     is what is held at the start. On a mesh a device has the residuals of its own columns.
     """
     along, of_all = data.along, basis
+    if isinstance(data, SparseMatrixData):
+        return _complete_tiles(usage, basis, _sparse_pulls(usage, basis, data), along)
     basis = along.own(of_all)
     residual, mask = data.values - usage @ basis.T, data.observed
     if mask is None:
-        tiles = gram_matrix(usage, along) * gram_matrix(of_all, along)
         start = along.total(jnp.sum(usage * (residual @ basis), axis=0))
-        return (
-            lambda k, held: held[k],
-            lambda k: tiles[k, k],
-            lambda k, held, delta: held - delta * tiles[k],
-            start,
-        )
+        return _complete_tiles(usage, of_all, start, along)
 
     def change(k, residual, delta):
         return residual - delta * mask * jnp.outer(usage[:, k], basis[:, k])
@@ -136,3 +146,27 @@ def _tiles(usage, basis, data: MatrixData):
         change,
         mask * residual,
     )
+
+
+def _complete_tiles(usage, basis, start, along):
+    """Return what `_tiles` does where nothing is missing, from the first pulls, (rank,)."""
+    tiles = gram_matrix(usage, along) * gram_matrix(basis, along)
+    return (
+        lambda k, held: held[k],
+        lambda k: tiles[k, k],
+        lambda k, held, delta: held - delta * tiles[k],
+        start,
+    )
+
+
+def _sparse_pulls(usage, basis, data):
+    r"""Return :math:`\langle E, T_k\rangle` of all factors, (rank,), as a difference of two sums.
+
+    They cancel, so that sums and their rounding errors are carried in pairs of floats.
+    """
+    own = data.along.own(usage)
+    observed = pair_sum(own * cross_product(data, "usage", basis).T)
+    observed = pair_of_all(data.along, *observed)
+    fitted = pair_sum(*gram_products(usage, basis, data.along))  # symmetric
+    high, low = pair_sum(jnp.stack([observed[0], -fitted[0]]), jnp.stack([observed[1], -fitted[1]]))
+    return high + low

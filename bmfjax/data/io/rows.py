@@ -1,0 +1,132 @@
+"""Matrices of other libraries' files, read some rows at a time where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import scipy.sparse as sp
+
+from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.bits import WORD
+from bmfjax.data.blocks import blocks
+from bmfjax.data.errors import InputError
+from bmfjax.data.intake import read_blocks
+from bmfjax.data.io.declared import PACKED_ENTRY, check_dense, check_sparse
+from bmfjax.data.io.files import threshold
+from bmfjax.data.names import check_labels, checked_sides, names_of_index
+from bmfjax.data.real import RealMatrix
+from bmfjax.data.stores import LARGE, read_rows
+
+
+class Rows(NamedTuple):
+    """A matrix in a file, of which some rows can be read."""
+
+    shape: tuple[int, int]
+    stored: int | None  # entries that a sparse one stores; None: it is dense
+    read: Callable[[slice], Any]  # an array or a sparse matrix
+    chunk: int = 1  # rows that lie together
+    in_blocks: bool = True  # columns one by one cannot be read as blocks of rows
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a binary matrix is read in blocks and kept as words."""
+        size = self.shape[0] * self.shape[1]
+        # Words are smaller than positions.
+        few = self.stored is not None and WORD * self.stored <= size
+        return size > LARGE and self.in_blocks and not few
+
+    def check(self, bytes_an_entry: float, *, real: bool = False, share_of=None) -> None:
+        """Refuse a matrix that does not fit; a dense one takes so many bytes an entry.
+
+        Of words only the rows of ``share_of(shape)`` are held.
+        """
+        if self.is_packed and not real:
+            check_words(self.shape, share_of)
+        elif self.stored is None:
+            check_dense(self.shape, bytes_an_entry)
+        else:
+            check_sparse(self.shape, self.stored)
+
+    def all(self):
+        """Return the whole matrix."""
+        return self.read(slice(0, self.shape[0]))
+
+
+def check_words(shape, share_of) -> None:
+    """Refuse packed words that do not fit; of a shared matrix those of this process's rows."""
+    rows = read_rows(share_of, shape)[1]
+    check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
+
+
+def binary_of_rows(
+    rows: Rows, binarize, names: Mapping, labels, name, share_of=None
+) -> BinaryMatrix:
+    """Return a binary matrix; of a large one a block of rows at a time is formed.
+
+    Of a large one that is kept as words only the rows of ``share_of(shape)`` are read.
+    """
+    if rows.shape[0] * rows.shape[1] <= LARGE or not rows.in_blocks:
+        return BinaryMatrix(threshold(rows.all(), binarize), **names, row_labels=labels, name=name)
+    share, own = read_rows(share_of if rows.is_packed else None, rows.shape)
+    height = own.stop - own.start
+    parts = (
+        threshold(rows.read(slice(own.start + some.start, own.start + some.stop)), binarize)
+        for some in blocks(height, rows.shape[1], multiple=rows.chunk)
+        if some.stop > some.start
+    )
+    given = (names.get(side) for side in ("row_names", "column_names"))
+    sides = checked_sides(
+        rows.shape, (None if g is None else names_of_index(g) for g in given), (None, None)
+    )
+    store = read_blocks(parts, rows.shape, *sides, is_packed=rows.is_packed, share=share)
+    return BinaryMatrix._from_store(store, *sides, check_labels(labels, rows.shape[0]), name)
+
+
+def real_of_rows(rows: Rows, names: Mapping, labels, name) -> RealMatrix:
+    """Return a matrix of real numbers, sparse where the file has it so."""
+    return RealMatrix(rows.all(), **names, row_labels=labels, name=name)
+
+
+def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:
+    """Return the rows of a CSR, or of a CSC, whose entries are read by slices of arrays."""
+    shape, pointers = tuple(map(int, shape)), indptr[:]
+    lines = shape[1] if by_column else shape[0]
+    whole = pointers.shape == (lines + 1,) and pointers[0] == 0
+    whole = whole and (pointers[1:] >= pointers[:-1]).all()
+    if not whole or not pointers[-1] == data.shape[0] == indices.shape[0]:
+        raise InputError(
+            "its pointers do not fit its entries; check that the file is whole and what wrote it"
+        )
+    kind = sp.csc_array if by_column else sp.csr_array
+
+    def read(some):
+        own = pointers[some.start : some.stop + 1] if not by_column else pointers
+        entries = slice(int(own[0]), int(own[-1]))
+        size = shape if by_column else (some.stop - some.start, shape[1])
+        # Copies: what a library hands out may not be written to.
+        found = kind((data[entries], indices[entries], own - own[0]), shape=size)
+        # Scipy would follow a wrong index out of the array.
+        found.check_format(full_check=True)
+        return found
+
+    return Rows(shape, int(data.shape[0]), read, in_blocks=not by_column)
+
+
+def labels_of(frame, label_column, where):
+    """Take the column of labels out of a frame; None where none is asked for."""
+    if label_column is None:
+        return None
+    if label_column not in frame:
+        known = ", ".join(map(str, list(frame.columns)[:8])) or "none"
+        raise InputError(
+            f"label_column is {label_column!r} and {where} has no such column; it has {known}"
+        )
+    return frame.pop(label_column).tolist()
+
+
+def needs_package(package, extra) -> InputError:
+    """Return the error of a format whose package is not installed."""
+    return InputError(
+        f"reading this format needs the package {package}; run pip install 'bmfjax[{extra}]'"
+    )
