@@ -22,8 +22,9 @@
 #
 # * `BMFJAX_CELLS`: the file `10x_pbmc68k_reduced.h5ad`, 700 blood cells and 765 genes. The package
 #   scanpy has it (folder `scanpy/datasets`).
-# * `BMFJAX_PATHWAYS`: a `.csv` table of tumours (rows) by pathways, with a column `cancer`. One with
-#   8,098 tumours is in the repository TammoR/OrMachine, folder `examples/data/pancan`.
+# * `BMFJAX_PATHWAYS`: a `.csv` table of tumours (rows) by pathways, with the type of cancer in a
+#   column `cancer`. The repository TammoR/OrMachine has 8,098 tumours and their types, in the folder
+#   `examples/data/pancan`.
 #
 # Without a file, a matrix is simulated in its place.
 
@@ -83,7 +84,7 @@ def blood_cells(path):
 
 
 path = os.environ.get("BMFJAX_CELLS")
-cells = simulated(120, 40, "cells") if quick or not path else blood_cells(path)
+cells = simulated(150, 30, "cells") if quick or not path else blood_cells(path)
 print(cells)
 pd.Series(cells.row_labels).value_counts()
 
@@ -144,7 +145,7 @@ assert spread.max() > 0.5, "no factor separates types of cells"
 
 # %%
 def typical_columns(fit, number=8):
-    """For each factor, the columns of it whose frequency differs most between its rows and others."""
+    """List the columns of each factor that are far more frequent in its rows than in others."""
     values, names = np.nan_to_num(fit.data.dense()), np.asarray(fit.data.column_names)
     rows = {}
     for k in range(fit.rank):
