@@ -23,8 +23,8 @@
 # * `BMFJAX_CELLS`: the file `10x_pbmc68k_reduced.h5ad`, 700 blood cells and 765 genes. The package
 #   scanpy has it (folder `scanpy/datasets`).
 # * `BMFJAX_PATHWAYS`: a `.csv` table of tumours (rows) by pathways, with the type of cancer in a
-#   column `cancer`. The repository TammoR/OrMachine has 8,098 tumours and their types, in the folder
-#   `examples/data/pancan`.
+#   column `cancer`. The repository TammoR/OrMachine has 8,098 tumours and their types, in its
+#   folder `examples/data/pancan`.
 #
 # Without a file, a matrix is simulated in its place.
 

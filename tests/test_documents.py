@@ -1,4 +1,4 @@
-"""The notebooks run, at smaller size, and stored ones are their scripts; the README says what it must (its code: `test_site.py`)."""
+"""The notebooks run, small, and stored ones are their scripts; the README says what it must."""
 
 import json
 import re
