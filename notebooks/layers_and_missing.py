@@ -31,8 +31,9 @@ import bmfjax
 
 quick = bool(os.environ.get("BMFJAX_QUICK"))
 COPIES, MASKS = (2, 1) if quick else (5, 3)
-size = {"num_chains": 2, "num_warmup": 60, "num_samples": 60} if quick else {}
-size = size or {"num_warmup": 400, "num_samples": 400}
+size = {"num_warmup": 400, "num_samples": 400}
+if quick:
+    size = {"num_chains": 2, "num_warmup": 60, "num_samples": 60}
 HIDDEN, FLIP = 0.7, 0.02
 
 # %% [markdown]
