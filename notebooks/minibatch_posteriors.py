@@ -228,9 +228,11 @@ idata = bmfjax.to_arviz(large["SGLD"][1])
 coefficients = {"beta_dim_0": [0, 1]}
 az.plot_trace(idata, var_names=["beta"], coords=coefficients)
 plt.gcf().set_layout_engine("constrained")
+plt.show()
 
 # %%
 az.plot_rank(idata, var_names=["beta"], coords=coefficients)
+plt.show()
 az.summary(idata, var_names=["beta"], round_to=4)
 
 # %% [markdown]
@@ -238,6 +240,7 @@ az.summary(idata, var_names=["beta"], round_to=4)
 
 # %%
 az.plot_ess(idata, var_names=["beta"], coords={"beta_dim_0": [1]}, kind="evolution")
+plt.show()
 
 # %% [markdown]
 # All approximations in one picture: two coefficients, by the posterior's standard deviations.
@@ -253,6 +256,7 @@ for edge in (-1.645, 1.645):
     axes.axvline(edge, color="black", linewidth=0.8, linestyle=":")
 axes.set_yticks(range(len(large)), list(large))
 axes.set_xlabel("90 % intervals of two coefficients, in posterior standard deviations")
+plt.show()
 
 # %% [markdown]
 # Leave-one-out of some rows: `bmfjax.log_likelihood_fn` forms the log densities of the rows that

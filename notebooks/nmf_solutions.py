@@ -58,6 +58,7 @@ axes.scatter(*points.T, color="black", zorder=3)
 axes.set_aspect("equal")
 axes.axis("off")
 axes.set_title("six rows, two triangles")
+plt.show()
 
 # %% [markdown]
 # The largest angle between matched columns of the two solutions:
@@ -70,7 +71,7 @@ apart
 # %% [markdown]
 # ## What three samplers see
 #
-# All draw from the same posterior, exactly, with normal noise of .001 and exponential priors. All
+# All draw from the same posterior, exactly, with normal noise of 0.001 and exponential priors. All
 # start at the first solution. The first is Gibbs sampling column by column (Schmidt, Winther,
 # Hansen 2009). The second also changes the basis: it moves along directions in which the product
 # stays what it is. The third has replicas of the chain besides, in which entries may be negative,
@@ -117,6 +118,7 @@ for axes, (name, draws) in zip(panels, drawn.items(), strict=True):
     axes.set_ylim(-2, 40)
     axes.set_title(f"{name}: degrees from the first solution", fontsize=9, loc="left")
 panels[-1].set_xlabel("draw")
+plt.show()
 
 # %%
 assert pairwise_distances(drawn["Gibbs"][::50]).max() < 2
@@ -136,6 +138,7 @@ axes.set_yscale("log")
 axes.set_xlabel("radius in degrees")
 axes.set_ylabel("draws that cover all")
 axes.legend()
+plt.show()
 
 # %% [markdown]
 # ## A line of solutions
@@ -165,6 +168,7 @@ axes.set_ylim(0, 1)
 axes.set_ylabel("delta")
 axes.set_xlabel("draw")
 axes.legend(loc="upper right")
+plt.show()
 assert np.ptp(delta(creeps)) < 0.5 < np.ptp(delta(sweeps))
 
 # %% [markdown]

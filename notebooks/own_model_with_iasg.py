@@ -20,6 +20,7 @@
 
 # %%
 import os
+import warnings
 
 import arviz as az
 import jax
@@ -161,7 +162,10 @@ plt.show()
 everything = (cancer.data - cancer.data.mean(0)) / cancer.data.std(0)
 everything = everything[:, : x.shape[1] - 1] if quick else everything
 everything = jnp.asarray(np.column_stack([np.ones(len(everything)), everything]), jnp.float32)
-wide = against_nuts(three(everything))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", UserWarning)
+    wide = against_nuts(three(everything))
+print(*dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning), sep="\n")
 wide.round(2)
 
 # %% [markdown]

@@ -1,5 +1,6 @@
-"""The notebooks run, at smaller size; the README says what it must (its code: `test_site.py`)."""
+"""The notebooks run, small, and stored ones are their scripts; the README says what it must."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -11,10 +12,13 @@ from bmfjax.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+SCRIPTS = sorted(p for p in (ROOT / "notebooks").glob("*.py") if p.stem != "build")
+STORED = [path.with_suffix(".ipynb") for path in SCRIPTS if path.with_suffix(".ipynb").exists()]
+LARGEST = 400_000  # bytes of a stored notebook
 
 
 @pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     """All in this process: another takes seconds to import what it needs."""
     monkeypatch.setenv("BMFJAX_QUICK", "1")
@@ -24,6 +28,34 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
         runpy.run_path(str(path), run_name="__main__")
     finally:
         plt.close("all")
+
+
+def cells_of(script):
+    """Kind and text of every cell of a script in the percent format, as jupytext reads it."""
+    _, *parts = re.split(r"^# %%(.*)\n", script.partition("# ---\n\n")[2], flags=re.MULTILINE)
+    cells = []
+    for mark, text in zip(parts[::2], parts[1::2], strict=True):
+        kind = "markdown" if "[markdown]" in mark else "code"
+        if kind == "markdown":
+            text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+        cells.append((kind, text.strip("\n")))
+    return cells
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda p: p.stem)
+def test_a_stored_notebook_is_its_script_with_outputs(path):
+    """Run `notebooks/build.py` where this fails: the script has changed since."""
+    text = path.read_text()
+    cells = json.loads(text)["cells"]
+    found = [(c["cell_type"], "".join(c["source"]).strip("\n")) for c in cells]
+    assert found == cells_of(path.with_suffix(".py").read_text())
+    code = [c for c in cells if c["cell_type"] == "code"]
+    assert [c["execution_count"] for c in code] == list(range(1, len(code) + 1))
+    outputs = [output for c in code for output in c["outputs"]]
+    assert outputs
+    assert not any(o["output_type"] == "error" or o.get("name") == "stderr" for o in outputs)
+    assert len(text) < LARGEST
+    assert not re.search(r"/(home|root|tmp|work|Users)/|site-packages|execution\": \{", text)
 
 
 def test_the_readme_is_short():
