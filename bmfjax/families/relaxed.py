@@ -109,8 +109,9 @@ class Relaxed(Family):
         "minibatch": Sampler(
             AuxiliaryGibbs, True, ("log_joint", "residual", "noise_share"),
             "auxiliary-variable Gibbs from minibatches with control variates, annealed like "
-            '"gibbs": exact where a batch has all rows and columns (256 by default), otherwise but '
-            "for the noise of its gradients, which it takes to be normal (`AuxiliaryGibbs`)",
+            '"gibbs": exact where a batch has all rows and columns (by default where there are at '
+            "most 256 of them), otherwise but for the noise of its gradients, which it takes to be "
+            "normal (`AuxiliaryGibbs`)",
         ),
         "iasg": Sampler(
             IASG, False, ("log_joint", "clamped"),

@@ -14,7 +14,12 @@ from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, log_joint
 from bmfjax.kernels.sgmcmc.anchors import follow, start_track
-from bmfjax.kernels.sgmcmc.gradients import anchor_at, estimate_gradient, missing_noise
+from bmfjax.kernels.sgmcmc.gradients import (
+    anchor_at,
+    anchored_residual,
+    estimate_gradient,
+    missing_noise,
+)
 
 ROWS, COLUMNS, RANK = 8, 7, 2
 BATCH, TEMPERATURE = 3, 0.6
@@ -99,6 +104,18 @@ def test_over_all_minibatches_mean_and_variance_are_right(x64, missing):
             np.testing.assert_allclose(found.variance.mean(0), found.gradient.var(0), rtol=1e-8)
         assert 0.0 < control.variance.mean() < 0.25 * plain.variance.mean()
         assert there.variance.max() < 1e-20
+
+
+def test_the_residual_from_the_anchor_is_exact_with_all_rows_and_unbiased_with_some(x64):
+    _, data, position, anchor = problem()
+    batches = np.array(list(itertools.combinations(range(ROWS), BATCH)))
+    estimate = lambda cases: anchored_residual(position, anchor, data, cases)
+    expected = jnp.sum((data.values - position["usage"].T @ position["basis"]) ** 2)
+    np.testing.assert_allclose(quick_jit(estimate)(jnp.arange(ROWS)), expected, rtol=1e-12)
+    some = np.asarray(quick_jit(jax.vmap(estimate))(batches))
+    np.testing.assert_allclose(some.mean(), expected, rtol=1e-12)
+    assert 0.0 < some.std() < 0.05 * expected  # of second order in the distance
+    assert abs(anchor.residual - expected) > 5 * some.std()
 
 
 def test_missing_noise_has_the_curvature_of_the_missing_cells(x64):

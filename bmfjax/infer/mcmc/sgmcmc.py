@@ -37,8 +37,10 @@ from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.sgmcmc.dynamics import stochastic_dynamics
 from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin
 
-#: Cases in a minibatch where the number is not given.
+#: Cases in a minibatch where the number is not given. As many are taken whole.
 USUAL_BATCH = 256
+#: The same of `AuxiliaryGibbs`, where there are more than `USUAL_BATCH`: its noise allows for few.
+AUXILIARY_BATCH = 64
 #: Steps of Adam towards the anchor.
 NUM_APPROACH = 1000
 
@@ -451,8 +453,10 @@ class AuxiliaryGibbs(AlgorithmKernel):
     With all cases in every batch the draws are from the posterior. With minibatches they are
     so up to what the gradients' noise is not normal, and correlated between coordinates.
 
-    Every draw ends with the noise precision and learned rates, from their exact conditionals,
-    on all data.
+    Every draw ends with the noise precision and learned rates, from their exact conditionals.
+    Of complete data the sum of squared residuals is then an estimate: that at the anchor, and
+    what follows from the way that the chain is from there, by a minibatch of rows. The fields
+    `residual` and `log_joint` are made of it.
 
     Parameters
     ----------
@@ -462,7 +466,7 @@ class AuxiliaryGibbs(AlgorithmKernel):
         distribution.
     batch_size : int or mapping, optional
         Cases in a minibatch, one number or ``{"rows": ..., "columns": ...}``, drawn without
-        replacement. Default: 256, or all where there are fewer.
+        replacement. Default: 64, or all where there are at most 256.
     step_size : float
         Below 1; what is missing to 1 is room for the gradients' noise.
     num_steps : int
@@ -526,6 +530,7 @@ class AuxiliaryGibbs(AlgorithmKernel):
             type(self).__name__,
             self._batch_size,
             mesh=mesh,
+            usual=AUXILIARY_BATCH,
             boundary="truncate",
             control_variates=True,
             **self._options,
@@ -533,14 +538,16 @@ class AuxiliaryGibbs(AlgorithmKernel):
         return bound._replace(algorithm=self._tempered(bound.algorithm))
 
 
-def bind_langevin(arguments, name, batch_size, *, mesh=None, **options) -> BoundAlgorithm:
+def bind_langevin(
+    arguments, name, batch_size, *, mesh=None, usual: int = USUAL_BATCH, **options
+) -> BoundAlgorithm:
     """Bind `bmfjax.kernels.langevin` for `relaxed_bmf` called with these arguments."""
     if arguments["data"] is None:
         raise InputError(f"{name} needs data, and the model was called without")
     data = matrix_data(arguments["data"], arguments["observed"], mesh)
     shape = np.shape(arguments["data"])
     sizes = dict(zip(("rows", "columns"), shape, strict=True))
-    batches = relaxed_batches(batch_size, sizes)
+    batches = relaxed_batches(batch_size, sizes, usual)
     algorithm = langevin(
         relaxed_density(arguments),
         shape,
@@ -551,7 +558,8 @@ def bind_langevin(arguments, name, batch_size, *, mesh=None, **options) -> Bound
     return BoundAlgorithm(algorithm, data, exact=batches == sizes)
 
 
-def relaxed_batches(batch_size, sizes: Mapping[str, int]) -> dict[str, int]:
+def relaxed_batches(batch_size, sizes: Mapping[str, int], usual: int) -> dict[str, int]:
     """Return the batch of rows and of columns: as given, or the usual one, at most all."""
     given = given_batches(batch_size, sizes)
-    return {p: min(USUAL_BATCH if given[p] is None else given[p], n) for p, n in sizes.items()}
+    whole = {p: n if n <= USUAL_BATCH else usual for p, n in sizes.items()}
+    return {p: min(whole[p] if given[p] is None else given[p], n) for p, n in sizes.items()}

@@ -10,10 +10,17 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def run_if(condition: jax.Array, update: Callable[[Any], Any], value: Any) -> Any:
-    """Return ``update(value)`` if the condition holds, else the value.
+def run_if(condition: jax.Array, update: Callable[..., Any], value: Any, given: tuple = ()) -> Any:
+    """Return ``update(value, *given)`` if the condition holds, else the value.
 
     Under ``vmap`` ``lax.cond`` always runs both branches. This is a loop of one or no round, which
-    runs only if the condition holds for some of the batch.
+    runs only if the condition holds for some of the batch. Pass in `given` what costly work of the
+    update depends on: XLA moves work that does not depend on the round out of the loop, and would
+    do it always.
     """
-    return lax.fori_loop(0, condition.astype(jnp.int32), lambda _, value: update(value), value)
+
+    def one(t, value):
+        _, tied = lax.optimization_barrier((t, given))
+        return update(value, *tied)
+
+    return lax.fori_loop(0, condition.astype(jnp.int32), one, value)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from bmfjax.kernels.numerics.control import run_if
 from bmfjax.kernels.relaxed.data import FACTORS, MatrixData
 from bmfjax.kernels.sgmcmc.gradients import Anchor, anchor_at
 
@@ -43,9 +43,8 @@ def follow(track: AnchorTrack, factors, data: MatrixData, num_anchor: int) -> An
     mean = {f: getattr(track, f) + (factors[f] - getattr(track, f)) / since for f in FACTORS}
     due = jnp.any(draws == times)
 
-    def recentre(_, carry):
+    def recentre(_, mean):
         return anchor_at(mean["usage"], mean["basis"], data), jnp.zeros_like(since)
 
-    # A loop of no or one pass: under vmap a conditional would compute both branches always.
-    anchor, since = lax.fori_loop(0, due.astype(jnp.int32), recentre, (track.anchor, since))
+    anchor, since = run_if(due, recentre, (track.anchor, since), (mean,))
     return AnchorTrack(anchor, mean["usage"], mean["basis"], since, draws)

@@ -190,7 +190,10 @@ def truncate_step(
     noise = noise + jnp.sqrt(left) * drawn(random.normal, key_own)
     linear = precision[:, None] * x + gradient + noise
     uniform = drawn(random.uniform, key_x)
-    moved = truncated_normal_quantile(uniform, linear, precision[:, None], *box)
+    # One factor at a time: XLA on CPU would compute parts of it again for all that follows.
+    moved = lax.map(
+        lambda factor: truncated_normal_quantile(*factor, *box), (uniform, linear, precision)
+    )
     share = mean(variance / jnp.maximum(own, jnp.finfo(x.dtype).tiny))
     return Step(moved, mean((moved <= box[0]) | (moved >= box[1])), share)
 

@@ -30,6 +30,19 @@ The variance of an estimate is that of a sum over a simple random sample,
 
 with :math:`s^2` the sample variance of the terms (unbiased; Cochran 1977, section 2.6).
 
+Sum of squared residuals
+    Where nothing is missing it follows from the anchor as well. With
+    :math:`\Delta X = X - \hat X` and :math:`\Delta Y = Y - \hat Y`,
+
+    .. math:: \|D - YX^\top\|^2 = \|\hat E\|^2
+        - 2\,\langle\hat E\hat X, \Delta Y\rangle
+        - 2\,\langle\hat E^\top\hat Y, \Delta X\rangle
+        - 2\sum_i \hat e_i^\top\Delta X\,\Delta y_i
+        + \|\Delta Y X^\top + \hat Y\Delta X^\top\|^2.
+
+    Again only the sum over i is estimated, from rows of its own: those of a step have
+    shaped what is now away from the anchor.
+
 Factor matrices are held as (rank, m) arrays throughout, one factor a row.
 
 The second half holds what all gradient samplers of the density share: checks of the density and of
@@ -70,6 +83,7 @@ class Anchor(NamedTuple):
     basis: jax.Array  # (rank, columns)
     usage_pull: jax.Array  # the residual at the anchor times the other factor matrix
     basis_pull: jax.Array
+    residual: jax.Array  # () float: the sum of squared residuals
 
 
 class GradientEstimate(NamedTuple):
@@ -80,13 +94,13 @@ class GradientEstimate(NamedTuple):
 
 
 def anchor_at(usage, basis, data: MatrixData) -> Anchor:
-    """Make an anchor of a point, with two products with the data."""
+    """Make an anchor of a point, with three products with the data."""
     position, along = {"usage": usage, "basis": basis}, data.along
     pulls = []
     for f in FACTORS:
         own = _likelihood_gradient(f, position | {f: along.own(position[f], 1)}, data)
         pulls.append(along.join(own, position[f].shape[1], 1))
-    return Anchor(usage, basis, *pulls)
+    return Anchor(usage, basis, *pulls, residual_sum_of_squares(usage.T, basis.T, data))
 
 
 def own_lines(factor, position, anchor: Anchor | None, along) -> tuple[dict, Anchor | None]:
@@ -137,6 +151,25 @@ def estimate_gradient(
     variance = size * (size - count) / count * sample_variance
     gradient = weight * (known + size * mean) + prior
     return GradientEstimate(gradient, weight * weight * variance)
+
+
+def anchored_residual(factors, anchor: Anchor, data: MatrixData, cases) -> jax.Array:
+    """Estimate the sum of squared residuals of complete data, from the anchor and some rows.
+
+    It is exact with all rows. `factors` are whole on a mesh, as the anchor is.
+    """
+    x, start, along = factors["basis"], anchor.usage, data.along
+    away_x, away_y = x - anchor.basis, factors["usage"] - start
+    residual = data.values[cases] - _fit(start[:, cases], along.own(anchor.basis, 1))
+    each = away_y[:, cases] * (along.own(away_x, 1) @ residual.T)
+    sampled = start.shape[1] / cases.shape[0] * along.total(jnp.sum(each))
+    known = jnp.sum(anchor.usage_pull * away_y) + jnp.sum(anchor.basis_pull * away_x)
+    moved = (
+        jnp.sum((away_y @ away_y.T) * (x @ x.T))
+        + 2.0 * jnp.sum((away_y @ start.T) * (x @ away_x.T))
+        + jnp.sum((start @ start.T) * (away_x @ away_x.T))
+    )
+    return jnp.maximum(anchor.residual - 2.0 * (known + sampled) + moved, 0.0)
 
 
 def missing_noise(
@@ -198,10 +231,14 @@ def _split(factor, position, data, cases, anchor):
 # ---- what gradient samplers share -------------------------------------------------------
 
 
-def end_draw(density: RelaxedDensity, key, position, data, inverse_temperature=1.0):
-    """Draw precision and rates from their conditionals; return the position and its statistics."""
+def end_draw(density: RelaxedDensity, key, position, data, inverse_temperature=1.0, rss=None):
+    """Draw precision and rates from their conditionals; return the position and its statistics.
+
+    `rss` is the sum of squared residuals, where it is known or estimated already.
+    """
     key_precision, key_rate = random.split(key)
-    rss = residual_sum_of_squares(position["usage"], position["basis"], data)
+    if rss is None:
+        rss = residual_sum_of_squares(position["usage"], position["basis"], data)
     if density.precision is None:
         drawn = draw_precision(density, key_precision, position, data, inverse_temperature, rss)
         position = position | {"precision": drawn}

@@ -6,14 +6,19 @@ block's own curvature, :math:`A = \tau G + \kappa I` for the Gram matrix G of th
 factor matrix, as preconditioner (`bmfjax.kernels.sgmcmc.boundary`). That curvature is shared by
 all lines and does not depend on what moves, so that there is no correction for a
 preconditioner that varies. Then the noise precision is drawn from its exact Gamma
-conditional, from the residual on all data, and learned rates from theirs.
+conditional, and learned rates from theirs.
+
+The sum of squared residuals that this takes, and that is reported, is of all data. One
+exception: with control variates, complete data and minibatches of rows it follows from a fixed
+anchor and a minibatch of rows of its own, so that no draw costs rows times columns. What is
+estimated is of second order in the steps away from the anchor.
 
 What it leaves invariant
     With ``boundary="truncate"`` and all cases in every batch: the posterior, exactly,
     at any step size. With minibatches and ``noise="top-up"`` the same to the extent that
     the gradient's noise is normal with the variance estimated, independent between
-    coordinates, and small enough to be made up for (`noise_share` below 1). With the
-    other rules at the bounds: the posterior as the step goes to zero.
+    coordinates, and small enough to be made up for (`noise_share` below 1), and an
+    estimated residual close enough to its own. With the other rules at the bounds: the posterior as the step goes to zero.
 
 Control variates
     Their anchor follows the chain for `num_anchor` draws and stays from there on
@@ -40,12 +45,14 @@ from jax import lax, random
 from bmfjax.data.checks import one_of, whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.control import run_if
 from bmfjax.kernels.numerics.minibatch import minibatches
-from bmfjax.kernels.relaxed.data import FACTORS, OTHER
+from bmfjax.kernels.relaxed.data import FACTORS, OTHER, residual_sum_of_squares
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.sgmcmc.anchors import AnchorTrack, follow, start_track
 from bmfjax.kernels.sgmcmc.boundary import clamp_step, logit_step, reflect_step, truncate_step
 from bmfjax.kernels.sgmcmc.gradients import (
+    anchored_residual,
     check_density,
     end_draw,
     estimate_gradient,
@@ -74,7 +81,10 @@ class LangevinState(NamedTuple):
 
 
 class LangevinInfo(NamedTuple):
-    """Statistics of one draw, all () float; the first three as of `truncated_gibbs`."""
+    """Statistics of one draw, all () float; the first three as of `truncated_gibbs`.
+
+    Where the residual is estimated, so are they.
+    """
 
     log_joint: jax.Array
     log_likelihood: jax.Array
@@ -204,6 +214,19 @@ def langevin(
             return lambda t: None
         return minibatches(key, size, count, num_steps, replace=False)
 
+    def estimated_residual(key, track, factors, data):
+        """Return the sum of squared residuals from the anchor; None where it takes all data."""
+        if track is None or data.observed is not None or batch[0] == shape[0]:
+            return None
+        rows = minibatches(key, shape[0], batch[0], 1, replace=False)(0)
+        estimate = anchored_residual(factors, track.anchor, data, rows)
+
+        def of_all_data(_, factors):
+            return residual_sum_of_squares(factors["usage"].T, factors["basis"].T, data)
+
+        # Exact while the anchor moves.
+        return run_if(track.draws <= num_anchor, of_all_data, estimate, (factors,))
+
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_steps, key_end = random.split(key, 3)
         draw = {f: batches(k, f) for f, k in zip(FACTORS, random.split(key_cases), strict=True)}
@@ -226,9 +249,10 @@ def langevin(
         zero = jnp.zeros((), data.values.dtype)
         factors = _lines(state.position)
         factors, held, share = lax.fori_loop(0, num_steps, inner, (factors, zero, zero))
-        track = state.track and follow(state.track, factors, data, num_anchor)
         position = state.position | {f: factors[f].T for f in FACTORS}
-        position, statistics = end_draw(density, key_end, position, data, inverse_temperature)
+        rss = estimated_residual(random.fold_in(key_end, 2), state.track, factors, data)
+        track = state.track and follow(state.track, factors, data, num_anchor)
+        position, statistics = end_draw(density, key_end, position, data, inverse_temperature, rss)
         return LangevinState(position, track), LangevinInfo(*statistics, held, share)
 
     def observe(state, info):
