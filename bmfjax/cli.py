@@ -18,6 +18,8 @@ from pathlib import Path
 from bmfjax.errors import InputError
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
+#: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
+MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -175,10 +177,12 @@ def _add_fit(commands, models) -> None:
         "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
     fit.add_argument(
-        "--mesh", type=_mesh_of, metavar="CxR",
+        "--mesh", type=_mesh_of, metavar="CxR", default="auto",
         help="run all chains on C x R devices together: C groups of devices share the chains, and "
         "the R devices of each the rows, such as 1x2 (ormachine, relaxed, nmf, models of ratings, "
-        "and logistic with svi); a CPU gives as many devices as are asked for",
+        "and logistic with svi); a CPU gives as many devices as are asked for; auto: the cores of "
+        "a CPU share the rows of large data (ormachine, models of ratings) where there are too few "
+        "chains for all cores; none: they do not",
     )  # fmt: skip
     fit.add_argument(
         "--distributed", action="store_true",
@@ -239,17 +243,20 @@ def _chains_of(text):
 
 def _mesh_of(text):
     """Read "2x4": devices along the chains and along the rows."""
+    if text in MESH_WORDS:
+        return text
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no mesh; give CxR, such as 1x2 for two devices that share the rows"
+            f"{text!r} is no mesh; give CxR, such as 1x2 for two devices that share the rows, or "
+            f"{' or '.join(MESH_WORDS)}"
         )
     return int(found[1]), int(found[2])
 
 
 def _mesh(options):
-    """Return the devices that run the chains together, or None."""
-    if options.mesh is None:
+    """Return the devices that were asked for, which run the chains together, or None."""
+    if options.mesh in MESH_WORDS:
         if options.distributed:
             raise InputError(
                 "--distributed joins the devices of several processes, and there is no --mesh for "
@@ -262,9 +269,8 @@ def _mesh(options):
     number = math.prod(options.mesh)
     if options.distributed:
         _join_processes()
-    elif "device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
-            jax.config.update("jax_num_cpu_devices", number)
+    else:
+        _give_cpu_devices(number)
     devices = jax.devices()
     if len(devices) < number or (options.distributed and len(devices) > number):
         raise InputError(
@@ -272,6 +278,44 @@ def _mesh(options):
             f"{len(devices)}; give a mesh that they fill"
         )
     return jax.sharding.Mesh(np.array(devices[:number]).reshape(options.mesh), ("chains", "rows"))
+
+
+def _shared_cores(options, data):
+    """Return the cores of a CPU as a mesh where they should share the rows, and say so; or None."""
+    import jax
+    import numpy as np
+
+    number = _cores_to_share(options, data)
+    if number is None:
+        return None
+    _give_cpu_devices(number)
+    if jax.default_backend() != "cpu" or len(jax.devices()) < number:
+        return None
+    print(f"{number} cores share the rows of the data (--mesh none: one core for two chains)")
+    return jax.sharding.Mesh(np.array(jax.devices()[:number]).reshape(1, -1), ("chains", "rows"))
+
+
+def _cores_to_share(options, data) -> int | None:
+    """Return how many cores should share the rows of the data, or None."""
+    from bmfjax.families import FAMILIES
+    from bmfjax.kernels.numerics.mesh import num_cores
+
+    number = min(num_cores(), MOST_SHARING)
+    # Without a mesh two chains run on a core.
+    few = -(-options.chains // 2) < number
+    # Options and unknown ranks may bring moves, of which every device would make all.
+    plain = options.mesh == "auto" and not options.option and isinstance(options.rank, int)
+    pays = FAMILIES[options.model].pays_on_mesh(data, options.sampler)
+    return number if few and plain and pays else None
+
+
+def _give_cpu_devices(number) -> None:
+    """Let JAX see so many devices in the CPU, where nobody has told it how many."""
+    import jax
+
+    if "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
+            jax.config.update("jax_num_cpu_devices", number)
 
 
 def _join_processes() -> None:
@@ -456,6 +500,7 @@ def _fit(options) -> int:
     if options.chain is not None:
         return _fit_apart(options)
     mesh, data = _mesh(options), _read(options)
+    mesh = _shared_cores(options, data) if mesh is None else mesh
     output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
     checkpoint = output / CHECKPOINT
     replace = options.overwrite or options.resume

@@ -20,8 +20,9 @@ import pytest
 
 import bmfjax
 from bmfjax import store
-from bmfjax.cli import main
+from bmfjax.cli import _cores_to_share, build_parser, main
 from bmfjax.infer import ChainRun
+from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
@@ -47,6 +48,29 @@ def fitted(tmp_path_factory):
 def test_fit_writes_everything_and_no_checkpoint_stays(fitted):
     names = {path.name for path in fitted.iterdir()}
     assert names == {*FILES, "report.html"}
+
+
+@pytest.mark.parametrize(
+    "given, cores, shared",
+    [
+        ("--chains 1", 2, 2),
+        ("--chains 2", 2, 2),
+        ("--chains 4", 2, None),  # two pairs
+        ("--chains 4", 16, 8),
+        ("--chains 1", 1, None),
+        ("--chains 1 --mesh none", 2, None),
+        ("--chains 1 --rank auto", 2, None),
+        ("--chains 1 --option moves=birth", 2, None),
+        ("--chains 1 --sampler smc", 2, None),
+        ("--chains 1 --model relaxed", 2, None),
+    ],
+)
+def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shared, monkeypatch):
+    monkeypatch.setattr(mesh, "num_cores", lambda: cores)
+    options = build_parser().parse_args(["fit", *given.split()])
+    large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
+    assert _cores_to_share(options, large) == shared
+    assert _cores_to_share(options, bmfjax.load("davis")) is None
 
 
 def test_summary_says_what_was_fitted(fitted):

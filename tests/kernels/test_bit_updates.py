@@ -9,6 +9,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 import pytest
 import scipy.special
@@ -20,6 +21,7 @@ from bmfjax.data.binary import BinaryMatrix
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.bits import Lines, Weights, gibbs, joint, metropolis, update_bits, weigh
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.numerics.compiling import KERNELS
 from tests.kernels.exactness import fast_jit
 
 SHAPE, RANK, KEYS = (70, 41), 3, 1500
@@ -171,6 +173,34 @@ def test_metropolis_is_not_gibbs_and_the_test_sees_it():
     given, drawn, _ = draws_of("by_row", True, "each", "metropolis")
     assert law_p_value("gibbs", given, drawn) < 1e-8
     assert law_p_value("metropolis", given, drawn, weights=(0.5, -0.3)) < 1e-8
+
+
+@pytest.mark.parametrize("rank, missing", [(1, True), (3, True), (3, False)])
+def test_a_pass_is_one_kernel_of_a_cpu_with_the_draws_of_many(rank, missing):
+    """Also of two chains side by side, as a CPU runs them."""
+    keys = random.split(random.key(0), 4)
+    ones, observed = random.bits(keys[0], (2, 9, 3), jnp.uint32)
+    partner = random.bits(keys[1], (rank, 3), jnp.uint32)
+    bits = random.bernoulli(keys[2], 0.5, (2, rank, 9))
+    odds, weights = jnp.full((rank, 9), 0.2), Weights(*map(jnp.float32, WEIGHTS))
+    given = random.split(keys[3]), bits
+
+    def two(update):
+        def one(key, bits):
+            return update(key, Lines(ones, observed if missing else None, bits, odds), partner,
+                          weights)  # fmt: skip
+
+        return fast_jit(jax.vmap(one)).lower(*given).compile()
+
+    kernel, many = two(metropolis), two(metropolis.__wrapped__)
+    if KERNELS[0] <= jaxlib.version.__version_info__ < KERNELS[1]:
+        calls = [n for n in kernel.as_text().split("\n") if " call(" in n and "metropolis" in n]
+        assert any('xla_cpu_small_call="true"' in n for n in calls)
+    assert not any(
+        "xla_cpu_small_call" in n and "metropolis" in n for n in many.as_text().split("\n")
+    )
+    for found in zip(*(jax.tree.leaves(f(*given)) for f in (kernel, many)), strict=True):
+        np.testing.assert_array_equal(*found)
 
 
 def test_draws_do_not_depend_on_other_lines_of_the_last_block():

@@ -57,6 +57,7 @@ from bmfjax.kernels.boolean.words import (
     pack_last_axis,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.compiling import one_kernel
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 
 FULL = np.uint32(0xFFFFFFFF)
@@ -149,6 +150,7 @@ def _own_odds(log_odds, along, filled, size):
     return lax.dynamic_slice_in_dim(padded, part * filled, filled, axis=1)
 
 
+@one_kernel
 def metropolis(key, lines: Lines, partner, weights: Weights):
     """Propose to flip each bit in turn; a `LineUpdate`."""
     # The logarithm of a uniform number, never of zero, which would accept any proposal.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import jax
 import jaxlib.version
+from jax import lax
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from bmfjax.errors import InputError
 
@@ -23,6 +26,10 @@ LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
 OPTIONS = {LEVEL: 1, PASSES: "cpu-parallel-task-assigner"}
 #: The first jaxlib known to take a list as a compiler option.
 LISTS = (0, 10)
+#: From where to where jaxlib was tried with calls that are one kernel: others may refuse them.
+KERNELS = ((0, 10), (0, 11))
+#: What tells the CPU compiler to make one kernel of a call, and not to undo the call before.
+_ONE_KERNEL = {"inlineable": "false", "xla_cpu_small_call": "true"}
 #: Set to 0, it switches `use_compilation_cache` off.
 SWITCH = "BMFJAX_COMPILATION_CACHE"
 #: Bytes of compiled programs that are kept, the most recently used ones.
@@ -112,6 +119,28 @@ def _can_write(folder: Path) -> bool:
     except OSError:
         return False
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def one_kernel(f: Callable) -> Callable:
+    """Let a CPU run ``f`` as one kernel, its loops included; other devices run it as ever.
+
+    Otherwise a CPU starts a kernel for each operation of each pass of a loop, and gives some of
+    them to other threads, which costs more than small operations themselves. ``f`` must return new
+    arrays, use all that it is given, and have no sorting, no matrix products, and nothing of LAPACK
+    or of other devices: XLA ends the process where it cannot compile it, so try all shapes.
+    """
+    if not KERNELS[0] <= jaxlib.version.__version_info__ < KERNELS[1]:
+        return f
+    called = jax.jit(f)
+
+    def on_cpu(*given):
+        return set_xla_metadata(called(*given), **_ONE_KERNEL)
+
+    @functools.wraps(f)
+    def run(*given):
+        return lax.platform_dependent(*given, cpu=on_cpu, default=f)
+
+    return run
 
 
 def jit_once(f: Callable) -> Callable:
