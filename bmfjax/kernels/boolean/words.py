@@ -19,7 +19,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.bits import WORD, PackedMatrix
+from bmfjax.data.bits import ALIGNED, WORD, PackedMatrix, words_in_blocks
 from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, num_shards, place
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
@@ -116,6 +116,8 @@ def packed_data(
 
 def _lines_of_matrix(matrix, orientation, mesh) -> PackedLines:
     """Pack one orientation where the device keeps it, so that the words are in memory once."""
+    if orientation == "rows" and matrix.is_packed and (shared := _shared_lines(matrix, mesh)):
+        return shared
     made = []
 
     def room(lines, entries):
@@ -131,15 +133,29 @@ def _lines_of_matrix(matrix, orientation, mesh) -> PackedLines:
     return PackedLines(ones, *(observed or [None]))
 
 
+def _shared_lines(matrix, mesh) -> PackedLines | None:
+    """Return the rows of packed words in the memory where they are, or None."""
+    packed = matrix.packed("rows")
+    blocks, size = block_shape(*packed.ones.shape)
+    blocks += -blocks % num_shards(mesh)
+    given = [packed.ones] if packed.observed is None else [packed.ones, packed.observed]
+    made = [words_in_blocks(words, blocks, size) for words in given]
+    if any(words is None for words in made):
+        return None
+    put = jax.device_put if mesh is None else functools.partial(_own_blocks, mesh)
+    ones, *observed = map(put, made)
+    return PackedLines(ones, *(observed or [None]))
+
+
 def _own_blocks(mesh, words) -> jax.Array:
     return place(words, mesh, ROWS)
 
 
 def _aligned_zeros(*shape) -> np.ndarray:
-    """Return words that a CPU device takes over without a copy: they start at 64 bytes."""
+    """Return words that a CPU device takes over without a copy."""
     size = 4 * math.prod(shape)
-    octets = np.zeros(size + 64, np.uint8)
-    start = -octets.ctypes.data % 64
+    octets = np.zeros(size + ALIGNED, np.uint8)
+    start = -octets.ctypes.data % ALIGNED
     return octets[start : start + size].view(np.uint32).reshape(shape)
 
 
