@@ -15,7 +15,7 @@ fitted with more and more steps of one chain until the error of those held out i
 
     python benchmarks/first_answer.py --movielens ml-100k
     python benchmarks/first_answer.py --only zoo mushroom
-    python benchmarks/first_answer.py --only "100,000"
+    python benchmarks/first_answer.py --only 100,000 sparse
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DENSE, MUSHROOM, RATINGS = "512 x 512, rank 30", "mushroom, rank 10", "MovieLens
 #: A tenth of the entries of a random product flipped; or few ones, of which few are wrong.
 LARGE = {
     "100,000 x 1,000, rank 20": {"density": 0.5, "flip": 0.1},
-    "100,000 x 1,000, rank 20, sparse": {"density": 0.05, "flip": 0.002},
+    "sparse, 100,000 x 1,000, rank 20": {"density": 0.05, "flip": 0.002},
 }
 TARGET, STEPS = 0.909, (10, 20, 40, 80, 160)
 

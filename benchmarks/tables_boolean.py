@@ -372,16 +372,18 @@ def scaling(records: Records):
     limits = found.get("limits")
     yield (
         f"One chain on one core, Boolean products with {percent(found['flip'], 0)} % of the "
-        f"entries flipped. Processor milliseconds, the least of {found['rounds']} rounds; in brackets the "
-        "median. The update in C draws the same bits with the same operations, without the rest of "
-        "a sweep. Shares are those of the limits that the same run measured: the bytes of both "
-        "orientations of the matrix, and twelve operations on a 64-bit word for each factor."
+        f"entries flipped. Processor milliseconds, the least of {found['rounds']} rounds; in "
+        "brackets the median. The update in C draws the same bits with the same operations, "
+        "without the rest of a sweep. Shares are those of the limits that the same run measured: "
+        "the bytes of both orientations of the matrix, and twelve operations on a 64-bit word for "
+        "each factor."
     )
     if limits:
+        rate = number(limits["word_operations_a_second"] / 1e9, 1)
         yield (
             f"The limits: {number(limits['read_gb_a_second'], 1)} GB a second read from memory, "
-            f"and {number(limits['word_operations_a_second'] / 1e9, 1)} billion operations on 64-bit "
-            "words a second, of which every sixth is a population count."
+            f"and {rate} billion operations on 64-bit words a second, of which every sixth is a "
+            "population count."
         )
     sizes = found.get("sizes", {})
     both = lambda one, name: f"{number(one['fastest_' + name], 2)} ({number(one[name], 2)})"  # noqa: E731
