@@ -811,6 +811,8 @@ def _tell(result, output, again) -> int:
         print(result.doubts)
     if result.log_evidence is not None:
         print(result.log_evidence.sentence)
+    if sampled := _sampled(result):
+        print(sampled)
     print(f"Results are in {output}; open {output / 'report.html'}")
     if result.scalars["complete"]:
         return 0
@@ -826,6 +828,19 @@ def _tell(result, output, again) -> int:
         file=sys.stderr,
     )
     return 0 if timed_out else INTERRUPTED
+
+
+def _sampled(result) -> str:
+    """Say how many chains and draws there are, given or chosen; nothing of what draws no chains."""
+    if result.approximation or result.sampler == "smc":
+        return ""
+    chains, scalars = result.num_chains, result.scalars
+    kept = scalars["thinning"]
+    return (
+        f"{chains} chain{'s' * (chains > 1)} of {scalars['num_draws']:,} draws after "
+        f"{scalars['num_warmup']:,} steps of warm-up"
+        f"{f'; one draw in {kept:,} was kept' * (kept > 1)}"
+    )
 
 
 def _tell_modes(modes) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import bmfjax
 from bmfjax import store
-from bmfjax.cli import _cores_to_share, build_parser, main
+from bmfjax.cli import _cores_to_share, _tell, build_parser, main
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
@@ -71,6 +71,13 @@ def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shar
     large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
     assert _cores_to_share(options, large) == shared
     assert _cores_to_share(options, bmfjax.load("davis")) is None
+
+
+def test_what_was_sampled_is_told(fitted, capsys):
+    fit = bmfjax.Fit.load(fitted)
+    assert _tell(fit, fitted, "") == 0
+    said = capsys.readouterr().out
+    assert "\n2 chains of 30 draws after 40 steps of warm-up\n" in said
 
 
 def test_summary_says_what_was_fitted(fitted):
