@@ -47,6 +47,13 @@ NOTES = {
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("mesh", "7477f82"): "other work ran beside it: compare the fastest rounds",
+    ("mesh_one_kernel", "61f4bb1"): (
+        "much other work ran beside it: compare processor milliseconds"
+    ),
+    (
+        "scaling",
+        "a8e0311",
+    ): "other work ran beside it: processor time, which caches shared still move",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mushroom", "85e6d9e"): _SECONDS,
     ("minibatch_regression", "cba910f"): (
