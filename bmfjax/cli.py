@@ -18,6 +18,8 @@ from pathlib import Path
 from bmfjax.errors import InputError
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
+#: What JAX calls the devices. A CPU stands beside an accelerator, for what runs on the host.
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: Where a fit may be stopped, besides the sampling.
@@ -177,6 +179,10 @@ def _add_fit(commands, models) -> None:
         "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
     fit.add_argument(
+        "--device", choices=list(PLATFORMS),
+        help="where the chains run; without it on an accelerator, if JAX finds one",
+    )  # fmt: skip
+    fit.add_argument(
         "--mesh", type=_mesh_of, metavar="CxR", default="auto",
         help="run all chains on C x R devices together: C groups of devices share the chains, and "
         "the R devices of each the rows, such as 1x2 (ormachine, relaxed, nmf, models of ratings, "
@@ -278,6 +284,28 @@ def _mesh(options):
             f"{len(devices)}; give a mesh that they fill"
         )
     return jax.sharding.Mesh(np.array(devices[:number]).reshape(options.mesh), ("chains", "rows"))
+
+
+def _use_device(device, joins) -> None:
+    """Let JAX run on a kind of device, or refuse one that is not here."""
+    import jax
+
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", PLATFORMS[device])
+    # JAX must not start before it is told how many devices a CPU has, or what it joins.
+    if device == "cpu" or joins:
+        return
+    try:
+        found = jax.default_backend()
+    except RuntimeError:
+        found = None
+    if found != device:
+        jax.config.update("jax_platforms", before)
+        cure = "install bmfjax[cuda12]" if device == "gpu" else "run where there is one"
+        raise InputError(
+            f"--device is {device}, and JAX finds no {device.upper()} here; {cure}, or leave "
+            "--device out"
+        )
 
 
 def _shared_cores(options, data):
@@ -497,6 +525,8 @@ def _fit(options) -> int:
     )
 
     _check_tiles(options)
+    if options.device is not None:
+        _use_device(options.device, joins=options.distributed)
     if options.chain is not None:
         return _fit_apart(options)
     mesh, data = _mesh(options), _read(options)

@@ -15,6 +15,7 @@ import time
 import types
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -71,6 +72,17 @@ def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shar
     large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
     assert _cores_to_share(options, large) == shared
     assert _cores_to_share(options, bmfjax.load("davis")) is None
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is another device")
+def test_a_device_that_is_not_there_is_refused(tmp_path, capsys):
+    platforms = jax.config.jax_platforms
+    assert run("fit", "davis", *QUICK, "--device", "gpu", "--output", tmp_path / "fit") == 2
+    said = (
+        "--device is gpu, and JAX finds no GPU here; install bmfjax[cuda12], or leave --device out"
+    )
+    assert said in capsys.readouterr().err
+    assert jax.config.jax_platforms == platforms and not (tmp_path / "fit").exists()
 
 
 def test_what_was_sampled_is_told(fitted, capsys):
