@@ -47,6 +47,7 @@ NOTES = {
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("mesh", "7477f82"): "other work ran beside it: compare the fastest rounds",
+    ("scale_less_memory", "61f4bb1"): "much other work ran beside it: seconds are upper bounds",
     ("mesh_one_kernel", "61f4bb1"): (
         "much other work ran beside it: compare processor milliseconds"
     ),

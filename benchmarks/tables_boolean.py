@@ -341,9 +341,14 @@ def after_draws(records: Records):
     )  # fmt: skip
 
 
-@page("scale", "How large a dense binary matrix can be factorised?")
+@page("scale", "How large a dense binary matrix can be factorised?", "scale", "scale_less_memory")
 def scale(records: Records):
-    found = figures(records, "scale")
+    for name in records:
+        yield f"## {name}"
+        yield from _one_scale(figures(records, name))
+
+
+def _one_scale(found: dict):
     yield (
         f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "
         f"entries flipped, {found['chains']} chains. A sweep is one of all chains. `after` is "
