@@ -2,10 +2,10 @@
 
 The exact Gibbs sampler of the relaxed model (`TruncatedGibbs`) and the one that works from
 minibatches (`AuxiliaryGibbs`), on square matrices of tiles with noise, with the same prior and a
-learned precision. Both start at the same draw of the exact one. Of a fixed sample of factor entries:
-effective draws, and how far means and standard deviations of the two are apart, with the Monte
-Carlo variance of both subtracted, as in `bias_table.py`. The samplers take turns, a stretch of
-draws each; a cost is the median over the stretches, in processor time.
+learned precision. Both start at the same draw of the exact one. Of a fixed sample of factor
+entries: effective draws, and how far means and standard deviations of the two are apart, with the
+Monte Carlo variance of both subtracted, as in `bias_table.py`. The samplers take turns, a stretch
+of draws each; a cost is the median over the stretches, in processor time.
 
     python benchmarks/minibatch_sizes.py [--sizes 512 1024 2048 4096 8192]
 """

@@ -48,6 +48,8 @@ NOTES = {
     ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("sparse_memory", "b389418"): "other work ran beside it: compare processor seconds",
+    ("scale_less_memory", "61f4bb1"): "much other work ran beside it: seconds are upper bounds",
+    ("scaling", "a8e0311"): "other work ran beside it: processor time, which shared caches move",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mesh_iasg", "c9f788c"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",

@@ -341,9 +341,14 @@ def after_draws(records: Records):
     )  # fmt: skip
 
 
-@page("scale", "How large a dense binary matrix can be factorised?")
+@page("scale", "How large a dense binary matrix can be factorised?", "scale", "scale_less_memory")
 def scale(records: Records):
-    found = figures(records, "scale")
+    for name in records:
+        yield f"## {name}"
+        yield from _one_scale(figures(records, name))
+
+
+def _one_scale(found: dict):
     yield (
         f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "
         f"entries flipped, {found['chains']} chains. A sweep is one of all chains. `after` is "
@@ -364,6 +369,50 @@ def scale(records: Records):
             for name, case in found.get("sizes", {}).items()
         ],
     )  # fmt: skip
+
+
+@page("scaling", "What does a sweep cost as the matrix grows, and how near is it to C?")
+def scaling(records: Records):
+    found = figures(records, "scaling")
+    limits = found.get("limits")
+    yield (
+        f"One chain on one core, Boolean products with {percent(found['flip'], 0)} % of the "
+        f"entries flipped. Processor milliseconds, the least of {found['rounds']} rounds; in "
+        "brackets the median. The update in C draws the same bits with the same operations, "
+        "without the rest of a sweep. Shares are those of the limits that the same run measured: "
+        "the bytes of both orientations of the matrix, and twelve operations on a 64-bit word for "
+        "each factor."
+    )
+    if limits:
+        rate = number(limits["word_operations_a_second"] / 1e9, 1)
+        yield (
+            f"The limits: {number(limits['read_gb_a_second'], 1)} GB a second read from memory, "
+            f"and {rate} billion operations on 64-bit words a second, of which every sixth is a "
+            "population count."
+        )
+    sizes = found.get("sizes", {})
+    both = lambda one, name: f"{number(one['fastest_' + name], 2)} ({number(one[name], 2)})"  # noqa: E731
+    has_c = bool(limits)
+    yield table(
+        ["rows x columns x rank", "ms a sweep", "in C", "times C", "of bandwidth, %",
+         "of integer rate, %", "peak, GB", "packed, both ways, GB"],
+        [
+            [
+                " x ".join(number(int(n)) for n in name.split("x")), both(one, "ms_a_sweep"),
+                both(one, "c_ms_a_sweep") if has_c else "",
+                number(one.get("times_as_slow_as_c"), 2),
+                percent(one["of_bandwidth"], 1) if has_c else "",
+                percent(one["of_integer_rate"], 1) if has_c else "",
+                number(one["peak_bytes"] / 1e9, 2), number(one["packed_bytes"] / 1e9, 4),
+            ]
+            for name, one in sizes.items()
+        ],
+    )  # fmt: skip
+    yield "Time grows with this power of the rows, from 10,000 on:"
+    yield table(
+        ["matrices", "exponent"],
+        [[name, number(power, 3)] for name, power in found.get("exponents", {}).items()],
+    )
 
 
 @page("mesh", "Is one chain faster on several devices than on one?", "mesh*")

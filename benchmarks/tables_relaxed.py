@@ -67,6 +67,33 @@ def sparse_memory(records: Records):
     )  # fmt: skip
 
 
+@page("minibatch_sizes", "From which size on are minibatches cheaper than all data?")
+def minibatch_sizes(records: Records):
+    found = figures(records, "minibatch_sizes")
+    yield (
+        f"Square matrices of tiles, rank {found.get('rank')}, learned precision. Milliseconds are of "
+        "the processor, medians over stretches in which the samplers take turns. Means are off in "
+        "posterior standard deviations, and both differences have the Monte Carlo variance "
+        "subtracted: what Gibbs, again, shows is what is left of it. `times Gibbs` compares effective "
+        "draws."
+    )
+    yield table(
+        [
+            "size", "sampler", "draws", "effective share", "ms a draw", "ms an effective draw",
+            "times Gibbs", "means off", "standard deviations off",
+        ],
+        [
+            [
+                size, name, row["draws"], number(row["ess_of_a_draw"], 2),
+                *(number(row[n], 2) for n in ("ms_of_a_draw", "ms_of_an_effective_draw")),
+                number(row["times_gibbs"], 2), number(row["mean"], 3), number(row["sd"], 3),
+            ]
+            for size, rows in found.get("sizes", {}).items()
+            for name, row in rows.items()
+        ],
+    )  # fmt: skip
+
+
 @page("loo_subsample", "Does a subsample tell the leave-one-out score of a million entries?")
 def loo_subsample(records: Records):
     yield (

@@ -18,6 +18,10 @@ from pathlib import Path
 from bmfjax.errors import InputError
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
+#: What JAX calls the devices. A CPU stands beside an accelerator, for what runs on the host.
+PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
+#: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
+MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -175,10 +179,16 @@ def _add_fit(commands, models) -> None:
         "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
     fit.add_argument(
-        "--mesh", type=_mesh_of, metavar="CxR",
+        "--device", choices=list(PLATFORMS),
+        help="where the chains run; without it on an accelerator, if JAX finds one",
+    )  # fmt: skip
+    fit.add_argument(
+        "--mesh", type=_mesh_of, metavar="CxR", default="auto",
         help="run all chains on C x R devices together: C groups of devices share the chains, and "
         "the R devices of each the rows, such as 1x2 (ormachine, relaxed, nmf, models of ratings, "
-        "and logistic with svi); a CPU gives as many devices as are asked for",
+        "and logistic with svi); a CPU gives as many devices as are asked for; auto: the cores of "
+        "a CPU share the rows of large data (ormachine, models of ratings) where there are too few "
+        "chains for all cores; none: they do not",
     )  # fmt: skip
     fit.add_argument(
         "--distributed", action="store_true",
@@ -239,17 +249,20 @@ def _chains_of(text):
 
 def _mesh_of(text):
     """Read "2x4": devices along the chains and along the rows."""
+    if text in MESH_WORDS:
+        return text
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if found is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no mesh; give CxR, such as 1x2 for two devices that share the rows"
+            f"{text!r} is no mesh; give CxR, such as 1x2 for two devices that share the rows, or "
+            f"{' or '.join(MESH_WORDS)}"
         )
     return int(found[1]), int(found[2])
 
 
 def _mesh(options):
-    """Return the devices that run the chains together, or None."""
-    if options.mesh is None:
+    """Return the devices that were asked for, which run the chains together, or None."""
+    if options.mesh in MESH_WORDS:
         if options.distributed:
             raise InputError(
                 "--distributed joins the devices of several processes, and there is no --mesh for "
@@ -262,9 +275,8 @@ def _mesh(options):
     number = math.prod(options.mesh)
     if options.distributed:
         _join_processes()
-    elif "device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
-            jax.config.update("jax_num_cpu_devices", number)
+    else:
+        _give_cpu_devices(number)
     devices = jax.devices()
     if len(devices) < number or (options.distributed and len(devices) > number):
         raise InputError(
@@ -272,6 +284,66 @@ def _mesh(options):
             f"{len(devices)}; give a mesh that they fill"
         )
     return jax.sharding.Mesh(np.array(devices[:number]).reshape(options.mesh), ("chains", "rows"))
+
+
+def _use_device(device, joins) -> None:
+    """Let JAX run on a kind of device, or refuse one that is not here."""
+    import jax
+
+    before = jax.config.jax_platforms
+    jax.config.update("jax_platforms", PLATFORMS[device])
+    # JAX must not start before it is told how many devices a CPU has, or what it joins.
+    if device == "cpu" or joins:
+        return
+    try:
+        found = jax.default_backend()
+    except RuntimeError:
+        found = None
+    if found != device:
+        jax.config.update("jax_platforms", before)
+        cure = "install bmfjax[cuda12]" if device == "gpu" else "run where there is one"
+        raise InputError(
+            f"--device is {device}, and JAX finds no {device.upper()} here; {cure}, or leave "
+            "--device out"
+        )
+
+
+def _shared_cores(options, data):
+    """Return the cores of a CPU as a mesh where they should share the rows, and say so; or None."""
+    import jax
+    import numpy as np
+
+    number = _cores_to_share(options, data)
+    if number is None:
+        return None
+    _give_cpu_devices(number)
+    if jax.default_backend() != "cpu" or len(jax.devices()) < number:
+        return None
+    print(f"{number} cores share the rows of the data (--mesh none: one core for two chains)")
+    return jax.sharding.Mesh(np.array(jax.devices()[:number]).reshape(1, -1), ("chains", "rows"))
+
+
+def _cores_to_share(options, data) -> int | None:
+    """Return how many cores should share the rows of the data, or None."""
+    from bmfjax.families import FAMILIES
+    from bmfjax.kernels.numerics.mesh import num_cores
+
+    number = min(num_cores(), MOST_SHARING)
+    # Without a mesh two chains run on a core.
+    few = -(-options.chains // 2) < number
+    # Options and unknown ranks may bring moves, of which every device would make all.
+    plain = options.mesh == "auto" and not options.option and isinstance(options.rank, int)
+    pays = FAMILIES[options.model].pays_on_mesh(data, options.sampler)
+    return number if few and plain and pays else None
+
+
+def _give_cpu_devices(number) -> None:
+    """Let JAX see so many devices in the CPU, where nobody has told it how many."""
+    import jax
+
+    if "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # where JAX runs already, with its devices
+            jax.config.update("jax_num_cpu_devices", number)
 
 
 def _join_processes() -> None:
@@ -453,6 +525,8 @@ def _fit(options) -> int:
     )
 
     _check_tiles(options)
+    if options.device is not None:
+        _use_device(options.device, joins=options.distributed)
     if options.chain is not None:
         return _fit_apart(options)
     mesh = _mesh(options)
@@ -471,6 +545,7 @@ def _fit(options) -> int:
 
     # Where one process refuses, all do.
     data, output = agreed(mesh, read)
+    mesh = _shared_cores(options, data) if mesh is None else mesh
     request = _asked(options, data, mesh=mesh)
     chains = request.chains()
     given = {
@@ -786,6 +861,8 @@ def _tell(result, output, again) -> int:
         print(result.doubts)
     if result.log_evidence is not None:
         print(result.log_evidence.sentence)
+    if sampled := _sampled(result):
+        print(sampled)
     print(f"Results are in {output}; open {output / 'report.html'}")
     if result.scalars["complete"]:
         return 0
@@ -801,6 +878,19 @@ def _tell(result, output, again) -> int:
         file=sys.stderr,
     )
     return 0 if timed_out else INTERRUPTED
+
+
+def _sampled(result) -> str:
+    """Say how many chains and draws there are, given or chosen; nothing of what draws no chains."""
+    if result.approximation or result.sampler == "smc":
+        return ""
+    chains, scalars = result.num_chains, result.scalars
+    kept = scalars["thinning"]
+    return (
+        f"{chains} chain{'s' * (chains > 1)} of {scalars['num_draws']:,} draws after "
+        f"{scalars['num_warmup']:,} steps of warm-up"
+        f"{f'; one draw in {kept:,} was kept' * (kept > 1)}"
+    )
 
 
 def _tell_modes(modes) -> None:

@@ -15,13 +15,15 @@ import time
 import types
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import bmfjax
 from bmfjax import store
-from bmfjax.cli import main
+from bmfjax.cli import _cores_to_share, _tell, build_parser, main
 from bmfjax.infer import ChainRun
+from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
@@ -47,6 +49,47 @@ def fitted(tmp_path_factory):
 def test_fit_writes_everything_and_no_checkpoint_stays(fitted):
     names = {path.name for path in fitted.iterdir()}
     assert names == {*FILES, "report.html"}
+
+
+@pytest.mark.parametrize(
+    "given, cores, shared",
+    [
+        ("--chains 1", 2, 2),
+        ("--chains 2", 2, 2),
+        ("--chains 4", 2, None),  # two pairs
+        ("--chains 4", 16, 8),
+        ("--chains 1", 1, None),
+        ("--chains 1 --mesh none", 2, None),
+        ("--chains 1 --rank auto", 2, None),
+        ("--chains 1 --option moves=birth", 2, None),
+        ("--chains 1 --sampler smc", 2, None),
+        ("--chains 1 --model relaxed", 2, None),
+    ],
+)
+def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shared, monkeypatch):
+    monkeypatch.setattr(mesh, "num_cores", lambda: cores)
+    options = build_parser().parse_args(["fit", *given.split()])
+    large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
+    assert _cores_to_share(options, large) == shared
+    assert _cores_to_share(options, bmfjax.load("davis")) is None
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is another device")
+def test_a_device_that_is_not_there_is_refused(tmp_path, capsys):
+    platforms = jax.config.jax_platforms
+    assert run("fit", "davis", *QUICK, "--device", "gpu", "--output", tmp_path / "fit") == 2
+    said = (
+        "--device is gpu, and JAX finds no GPU here; install bmfjax[cuda12], or leave --device out"
+    )
+    assert said in capsys.readouterr().err
+    assert jax.config.jax_platforms == platforms and not (tmp_path / "fit").exists()
+
+
+def test_what_was_sampled_is_told(fitted, capsys):
+    fit = bmfjax.Fit.load(fitted)
+    assert _tell(fit, fitted, "") == 0
+    said = capsys.readouterr().out
+    assert "\n2 chains of 30 draws after 40 steps of warm-up\n" in said
 
 
 def test_summary_says_what_was_fitted(fitted):

@@ -17,6 +17,8 @@ import scipy.sparse as sp
 from bmfjax.data.errors import InputError
 
 WORD = 32
+#: Bytes at multiples of which a CPU device takes arrays over, and words of zeros behind the last.
+ALIGNED, SPARE = 64, 2**16
 # Bytes of a dense matrix, and ones of a sparse one, that are packed at a time.
 _BLOCK, _ENTRIES = 1 << 22, 1 << 18
 #: Factors whose unions are tabled together, for at least so many rows.
@@ -178,8 +180,44 @@ def count_errors(a_words, b_words, observed_words=None):
 
 
 def zero_words(lines, entries):
-    """Return words of zeros for so many entries in each of so many lines."""
-    return np.zeros((lines, -(-entries // WORD)), dtype=np.uint32)
+    """Return words of zeros for so many entries in each of so many lines.
+
+    They start at 64 bytes, and `SPARE` further zeros follow, so that a CPU device can take them
+    over as they are, in blocks of which the last one need not be full.
+    """
+    words = -(-entries // WORD)
+    octets = np.zeros(4 * (lines * words + SPARE) + ALIGNED, np.uint8)
+    start = -octets.ctypes.data % ALIGNED
+    return octets[start : start + 4 * lines * words].view(np.uint32).reshape(lines, words)
+
+
+def owners(array):
+    """Return an array, and those in whose memory it lies."""
+    found = [array]
+    while isinstance(found[-1].base, np.ndarray):
+        found.append(found[-1].base)
+    return found
+
+
+def lock_words(words):
+    """Make words that `zero_words` made, and all of their memory, read-only."""
+    for array in owners(words):
+        array.flags.writeable = False
+    return words
+
+
+def words_in_blocks(words, blocks, size):
+    """Return words that nobody changes as (blocks, size, words), zeros at the end, without a copy.
+
+    None where their memory does not go on with so many zeros (`zero_words`).
+    """
+    owner = owners(words)[-1]
+    start, number = words.ctypes.data - owner.ctypes.data, blocks * size * words.shape[1]
+    fits = words.flags.c_contiguous and owner.flags.c_contiguous and not words.flags.writeable
+    if not fits or words.ctypes.data % ALIGNED or start + 4 * number > owner.nbytes:
+        return None
+    whole = owner.reshape(-1).view(np.uint8)[start : start + 4 * number].view(np.uint32)
+    return None if whole[words.size :].any() else whole.reshape(blocks, size, -1)
 
 
 def full_line(entries):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bmfjax.data.bits import WORD, full_line, zero_words
+from bmfjax.data.bits import WORD, full_line, owners, zero_words
 from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
@@ -130,7 +130,8 @@ def _checked_words(name, words, width, num_columns):
             "num_columns the number of entries that were packed"
         )
     # What others may still write to would change the matrix.
-    return np.array(words) if words.flags.writeable or words.base is not None else words
+    is_own = owners(words)[-1].base is None and not any(a.flags.writeable for a in owners(words))
+    return words if is_own else np.array(words)
 
 
 def _frame_values(frame):

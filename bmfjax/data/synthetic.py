@@ -16,6 +16,7 @@ import numpy as np
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.bits import (
     count_ones,
+    lock_words,
     pack_on_host,
     product_on_host,
     product_words,
@@ -247,7 +248,7 @@ def _synthetic(usage, basis, flips, rng, name):
         clean = product_on_host(usage[some], basis)
         noisy = clean ^ (rng.random(clean.shape) < np.where(clean, flips[1], flips[0]))
         made[some] = pack_on_host(noisy) if is_large else noisy
-    data = BinaryMatrix.from_packed(locked(made), shape[1], name=name) if is_large else None
+    data = BinaryMatrix.from_packed(lock_words(made), shape[1], name=name) if is_large else None
     return Synthetic(data or BinaryMatrix(made, name=name), usage, basis)
 
 

@@ -411,6 +411,10 @@ class Family:
     #: Samplers that run on a mesh of devices.
     on_mesh: ClassVar[tuple[str, ...]] = ()
 
+    #: Entries, or ratings, above which the cores of a CPU share a chain by default: where it is
+    #: known to pay.
+    shared_entries: ClassVar[float] = math.inf
+
     #: Whether some factors may be known (`check_anchors`).
     takes_anchors: ClassVar[bool] = False
 
@@ -447,6 +451,12 @@ class Family:
     def default_sampler(self, data: Data) -> str:
         """Return the sampler that is used where none is asked for."""
         return next(iter(self.samplers))
+
+    def pays_on_mesh(self, data: Data, sampler: str | None) -> bool:
+        """Tell whether a chain of these data is known to be faster on several cores of a CPU."""
+        cells = data.num_ratings if isinstance(data, Ratings) else math.prod(data.shape)
+        sampler = self.default_sampler(data) if sampler is None else sampler
+        return sampler in self.on_mesh and cells > self.shared_entries
 
     def priors_of(self, model: str) -> Mapping[str, Prior]:
         """Return the priors that one of the models has."""

@@ -264,6 +264,8 @@ class Boolean(Family):
     }
     shares_prior = True
     finds_rank = on_mesh = ("gibbs",)
+    # Up to here there are moves, of which every device makes all.
+    shared_entries = MEDIUM
     takes_anchors = True
     # Beyond, temperatures take four times the time, and have not been seen to help.
     ladder_entries = SMALL

@@ -484,6 +484,7 @@ class Factorisation(Family):
     )  # fmt: skip
 
     finds_rank = on_mesh = ("gibbs",)
+    shared_entries = 2**18
     takes_anchors = takes_attributes = True
 
     def check_anchors(self, anchors, model):

@@ -16,7 +16,6 @@ chains one after the other, each compiled for one, and shares them with the devi
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +39,7 @@ from bmfjax.kernels.numerics.mesh import (
     CHAINS,
     chains_of_device,
     is_first,
+    num_cores,
     over_mesh,
     place_whole,
     several_processes,
@@ -288,7 +288,7 @@ class ChainRun:
         if len(keys) == 1:
             one(0)
         else:
-            with ThreadPoolExecutor(min(len(keys), _cores())) as threads:
+            with ThreadPoolExecutor(min(len(keys), num_cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
     def _run_chunk(self, carry, first, last, apart, chain_keys, data):
@@ -614,10 +614,3 @@ def _groups(num_chains: int) -> list[slice]:
     if jax.default_backend() != "cpu" or num_chains == 1:
         return [slice(0, num_chains)]
     return [slice(first, first + 2) for first in range(0, num_chains, 2)]
-
-
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

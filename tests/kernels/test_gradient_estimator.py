@@ -109,7 +109,10 @@ def test_over_all_minibatches_mean_and_variance_are_right(x64, missing):
 def test_the_residual_from_the_anchor_is_exact_with_all_rows_and_unbiased_with_some(x64):
     _, data, position, anchor = problem()
     batches = np.array(list(itertools.combinations(range(ROWS), BATCH)))
-    estimate = lambda cases: anchored_residual(position, anchor, data, cases)
+
+    def estimate(cases):
+        return anchored_residual(position, anchor, data, cases)
+
     expected = jnp.sum((data.values - position["usage"].T @ position["basis"]) ** 2)
     np.testing.assert_allclose(quick_jit(estimate)(jnp.arange(ROWS)), expected, rtol=1e-12)
     some = np.asarray(quick_jit(jax.vmap(estimate))(batches))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data.binary import BinaryMatrix
+from bmfjax.data.bits import lock_words, pack_on_host
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.words import (
     count_bits,
@@ -89,3 +90,24 @@ def test_the_words_of_a_matrix_are_there_once():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.2 * (data.by_row.ones.nbytes + data.by_column.ones.nbytes) + 6e6
+
+
+@pytest.mark.parametrize("rows", [37, 40])  # the last block is full, or not
+def test_the_rows_of_packed_words_are_not_copied(rows, monkeypatch):
+    monkeypatch.setattr(packed_lines, "BLOCK_WORDS", 30)  # ten lines of three words
+    bits = np.random.default_rng(0).random((rows, 90)) < 0.5
+    words = lock_words(pack_on_host(bits))
+    matrix = BinaryMatrix.from_packed(words, 90)
+    lines = packed_data(matrix).by_row
+    assert lines.ones.shape == (4, 10, 3)
+    assert lines.ones.unsafe_buffer_pointer() == words.ctypes.data
+    np.testing.assert_array_equal(lines.ones, packed_lines.blocks_of_lines(matrix.packed()).ones)
+    # What others may write to is copied, and so are rows that more rows follow.
+    other = pack_on_host(bits)
+    of_other = BinaryMatrix.from_packed(other, 90)
+    other[:] = 0
+    some = BinaryMatrix.from_packed(lock_words(pack_on_host(bits))[:33], 90)
+    for copied, number in ((of_other, rows), (some, 33)):
+        rows_of = np.asarray(packed_data(copied).by_row.ones).reshape(-1, 3)
+        np.testing.assert_array_equal(rows_of[:number], words[:number])
+        assert not rows_of[number:].any()

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.bits import WORD, PackedMatrix
+from bmfjax.data.bits import ALIGNED, WORD, PackedMatrix, words_in_blocks
 from bmfjax.data.stores import Share
 from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, gathered, num_shards, over_mesh
 
@@ -123,6 +123,8 @@ def packed_data(
 
 def _lines_of_matrix(matrix, orientation) -> PackedLines:
     """Pack one orientation where the device keeps it, so that the words are in memory once."""
+    if orientation == "rows" and matrix.is_packed and (shared := _shared_lines(matrix)):
+        return shared
     made = []
 
     def room(lines, entries):
@@ -131,6 +133,18 @@ def _lines_of_matrix(matrix, orientation) -> PackedLines:
         return made[-1].reshape(-1, words)[:lines]
 
     matrix.fill_words(orientation, room)
+    ones, *observed = map(jax.device_put, made)
+    return PackedLines(ones, *(observed or [None]))
+
+
+def _shared_lines(matrix) -> PackedLines | None:
+    """Return the rows of packed words in the memory where they are, or None."""
+    packed = matrix.packed("rows")
+    blocks, size = block_shape(*packed.ones.shape)
+    given = [packed.ones] if packed.observed is None else [packed.ones, packed.observed]
+    made = [words_in_blocks(words, blocks, size) for words in given]
+    if any(words is None for words in made):
+        return None
     ones, *observed = map(jax.device_put, made)
     return PackedLines(ones, *(observed or [None]))
 
@@ -272,10 +286,10 @@ def _columns_on_mesh(matrix, mesh) -> PackedLines:
 
 
 def _aligned_zeros(*shape) -> np.ndarray:
-    """Return words that a CPU device takes over without a copy: they start at 64 bytes."""
+    """Return words that a CPU device takes over without a copy."""
     size = 4 * math.prod(shape)
-    octets = np.zeros(size + 64, np.uint8)
-    start = -octets.ctypes.data % 64
+    octets = np.zeros(size + ALIGNED, np.uint8)
+    start = -octets.ctypes.data % ALIGNED
     return octets[start : start + size].view(np.uint32).reshape(shape)
 
 

@@ -11,6 +11,7 @@ mesh, and draws do not depend on it. Models of real numbers add up what the devi
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,13 @@ def checked_mesh(mesh: Any) -> Mesh:
 def num_shards(mesh: Mesh | None) -> int:
     """Return the number of devices along the rows."""
     return 1 if mesh is None else mesh.shape[ROWS]
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def chains_of_device(number: int, mesh: Mesh | None) -> int:

@@ -17,8 +17,9 @@ What it leaves invariant
     With ``boundary="truncate"`` and all cases in every batch: the posterior, exactly,
     at any step size. With minibatches and ``noise="top-up"`` the same to the extent that
     the gradient's noise is normal with the variance estimated, independent between
-    coordinates, and small enough to be made up for (`noise_share` below 1), and an
-    estimated residual close enough to its own. With the other rules at the bounds: the posterior as the step goes to zero.
+    coordinates, and small enough to be made up for (`noise_share` below 1), and that an
+    estimated residual is close to its own. With the other rules at the bounds: the
+    posterior as the step goes to zero.
 
 Control variates
     Their anchor follows the chain for `num_anchor` draws and stays from there on
