@@ -71,11 +71,11 @@ def sparse_memory(records: Records):
 def minibatch_sizes(records: Records):
     found = figures(records, "minibatch_sizes")
     yield (
-        f"Square matrices of tiles, rank {found.get('rank')}, learned precision. Milliseconds are of "
-        "the processor, medians over stretches in which the samplers take turns. Means are off in "
-        "posterior standard deviations, and both differences have the Monte Carlo variance "
-        "subtracted: what Gibbs, again, shows is what is left of it. `times Gibbs` compares effective "
-        "draws."
+        f"Square matrices of tiles, rank {found.get('rank')}, learned precision. Milliseconds are "
+        "of the processor, medians over stretches in which the samplers take turns. Means are off "
+        "in posterior standard deviations, and both differences have the Monte Carlo variance "
+        "subtracted: what Gibbs, again, shows is what is left of it. `times Gibbs` compares "
+        "effective draws."
     )
     yield table(
         [
