@@ -114,6 +114,19 @@ def _stopped(stop, options) -> str:
 
 
 @contextlib.contextmanager
+def _ended(when):
+    """Say when a command was ended, where what ended it does not."""
+    from bmfjax.infer.interrupt import Terminated
+
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(str(stop) or when) from None
+    except Terminated as stop:
+        raise Terminated(str(stop) or when, stop.signum) from None
+
+
+@contextlib.contextmanager
 def _plain_warnings():
     """Print warnings of this package as lines of its own, without a place in the code."""
     with warnings.catch_warnings():
@@ -188,7 +201,7 @@ def _add_fit(commands, models) -> None:
         "the R devices of each the rows, such as 1x2 (ormachine, relaxed, nmf, models of ratings, "
         "and logistic with svi); a CPU gives as many devices as are asked for; auto: the cores of "
         "a CPU share the rows of large data (ormachine, models of ratings) where there are too few "
-        "chains for all cores; none: they do not",
+        "chains for all cores, with which draws of ratings change by rounding; none: they do not",
     )  # fmt: skip
     fit.add_argument(
         "--distributed", action="store_true",
@@ -319,7 +332,8 @@ def _shared_cores(options, data):
     _give_cpu_devices(number)
     if jax.default_backend() != "cpu" or len(jax.devices()) < number:
         return None
-    print(f"{number} cores share the rows of the data (--mesh none: one core for two chains)")
+    if not options.quiet:
+        print(f"{number} cores share the rows of the data; --mesh none turns this off")
     return jax.sharding.Mesh(np.array(jax.devices()[:number]).reshape(1, -1), ("chains", "rows"))
 
 
@@ -571,9 +585,9 @@ def _fit(options) -> int:
 
             def write():
                 result = result_of(stage) if made is None else made
-                options.stage = AFTER
-                _store(result, output, replace, options.probability)
-                _write_tables(result, options, output, replace)
+                with _ended(AFTER):
+                    _store(result, output, replace, options.probability)
+                    _write_tables(result, options, output, replace)
                 return result
 
             # The others wait: what ends one process ends all.

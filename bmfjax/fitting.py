@@ -185,8 +185,8 @@ def fit(
     mesh : jax.sharding.Mesh, optional
         Devices that run all chains together, with the axes "chains" and "rows", such as
         ``jax.make_mesh((1, 2), ("chains", "rows"))``; by default one device. For "ormachine",
-        "relaxed", "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with all its
-        samplers, and for "logistic" with sampler "svi". Devices along "chains" share the
+        "nmf" and the models of ratings with sampler "gibbs", for "relaxed" with all its samplers,
+        and for "logistic" with sampler "svi". Devices along "chains" share the
         chains, whose number they divide. Of those along "rows" each holds its own rows and columns
         of the matrix and draws their part of the factors, which are on all devices; rows need not
         divide. Not shared are, of the Boolean model, moves, the update "collapsed" and the search

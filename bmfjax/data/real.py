@@ -17,6 +17,7 @@ from bmfjax.data.intake import (
     nothing_observed,
     unmasked,
 )
+from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
 from bmfjax.data.stores import LARGE
 from bmfjax.data.table import NamedTable, locked
@@ -199,6 +200,8 @@ class RealMatrix(NamedTable):
 
         def make():
             if self.is_sparse:
+                remedy = "ask for rows and columns, by part()"
+                _check_dense(self.shape, np.dtype(dtype).itemsize, remedy)
                 return self._values.astype(dtype).toarray()
             held = self._values.astype(dtype)
             held[np.isnan(self._values)] = missing
@@ -272,6 +275,7 @@ def _numbers(values):
         table.eliminate_zeros()
         return table, rows, columns
     if sp.issparse(values):
+        _check_dense(values.shape, 8, "give a sparse matrix of integers or of floats")
         values = values.toarray()
     try:
         table = np.asarray(unmasked(values))
@@ -290,11 +294,19 @@ def _numbers(values):
     return table, rows, columns
 
 
+def _check_dense(shape, width, remedy):
+    """Refuse to form a dense matrix that does not fit, with so many bytes an entry."""
+    what = f"the dense form of {shape[0]:,} x {shape[1]:,} numbers"
+    require_memory(float(shape[0]) * shape[1] * width, what, remedy)
+
+
 def _checked(table, observed, row_names, column_names):
     if sp.issparse(table):
         if observed is None and not np.isnan(table.data).any():
             _check_size(table.data, table, row_names, column_names)
             return table
+        remedy = "a sparse matrix with missing entries is held dense: give zeros there, or a part"
+        _check_dense(table.shape, 8, remedy)
         table = table.toarray()
     if observed is not None:
         observed = np.asarray(observed.toarray() if sp.issparse(observed) else observed)

@@ -111,12 +111,17 @@ def test_the_residual_from_the_anchor_is_exact_with_all_rows_and_unbiased_with_s
     batches = np.array(list(itertools.combinations(range(ROWS), BATCH)))
 
     def estimate(cases):
-        return anchored_residual(position, anchor, data, cases)
+        return jnp.stack(anchored_residual(position, anchor, data, cases))
 
     expected = jnp.sum((data.values - position["usage"].T @ position["basis"]) ** 2)
-    np.testing.assert_allclose(quick_jit(estimate)(jnp.arange(ROWS)), expected, rtol=1e-12)
-    some = np.asarray(quick_jit(jax.vmap(estimate))(batches))
+    whole, none = quick_jit(estimate)(jnp.arange(ROWS))
+    np.testing.assert_allclose(whole, expected, rtol=1e-12)
+    assert none == 0.0
+    some, share = np.asarray(quick_jit(jax.vmap(estimate))(batches)).T
     np.testing.assert_allclose(some.mean(), expected, rtol=1e-12)
+    # The share is of each estimate's own square.
+    variance = share * some**2 * 2.0 / (ROWS * COLUMNS)
+    np.testing.assert_allclose(variance.mean(), some.var(), rtol=1e-9)
     assert 0.0 < some.std() < 0.05 * expected  # of second order in the distance
     assert abs(anchor.residual - expected) > 5 * some.std()
 

@@ -51,6 +51,7 @@ the start, the prior's gradient and scale, and the draw of precision and rates t
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -153,23 +154,29 @@ def estimate_gradient(
     return GradientEstimate(gradient, weight * weight * variance)
 
 
-def anchored_residual(factors, anchor: Anchor, data: MatrixData, cases) -> jax.Array:
+def anchored_residual(factors, anchor: Anchor, data: MatrixData, cases):
     """Estimate the sum of squared residuals of complete data, from the anchor and some rows.
 
-    It is exact with all rows. `factors` are whole on a mesh, as the anchor is.
+    Return it, exact with all rows, and its variance as a share of the variance that the sum has by
+    the precision's conditional, both () float. `factors` are whole on a mesh, as the anchor is.
     """
     x, start, along = factors["basis"], anchor.usage, data.along
+    rows, count = start.shape[1], cases.shape[0]
     away_x, away_y = x - anchor.basis, factors["usage"] - start
     residual = data.values[cases] - _fit(start[:, cases], along.own(anchor.basis, 1))
-    each = away_y[:, cases] * (along.own(away_x, 1) @ residual.T)
-    sampled = start.shape[1] / cases.shape[0] * along.total(jnp.sum(each))
+    each = jnp.sum(away_y[:, cases] * (along.own(away_x, 1) @ residual.T), axis=0)
+    each = along.total(each)
     known = jnp.sum(anchor.usage_pull * away_y) + jnp.sum(anchor.basis_pull * away_x)
     moved = (
         jnp.sum((away_y @ away_y.T) * (x @ x.T))
         + 2.0 * jnp.sum((away_y @ start.T) * (x @ away_x.T))
         + jnp.sum((start @ start.T) * (away_x @ away_x.T))
     )
-    return jnp.maximum(anchor.residual - 2.0 * (known + sampled) + moved, 0.0)
+    estimate = anchor.residual - 2.0 * (known + rows * jnp.mean(each)) + moved
+    estimate = jnp.maximum(estimate, 0.0)
+    variance = 4.0 * rows * (rows - count) / count * jnp.var(each, ddof=1)
+    own = estimate * math.sqrt(2.0 / (rows * x.shape[1]))
+    return estimate, variance / jnp.maximum(own * own, jnp.finfo(own.dtype).tiny)
 
 
 def missing_noise(
