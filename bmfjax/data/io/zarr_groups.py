@@ -75,6 +75,8 @@ def _sparse_rows(group) -> Rows:
     if kind not in ("csr_matrix", "csc_matrix"):
         raise InputError(f"its X is of the kind {kind!r}; give a dense array, CSR or CSC")
     arrays = (group[name] for name in ("data", "indices", "indptr"))
+    if "shape" not in group.attrs:
+        raise InputError("its X declares no shape; write it with AnnData")
     return sparse_rows(group.attrs["shape"], *arrays, by_column=kind == "csc_matrix")
 
 
