@@ -1,5 +1,6 @@
 """No file of a user is lost: what may be replaced, by whom, and when."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import store
+from bmfjax import cli, store
 from bmfjax.cli import main
 from bmfjax.data.io.files import replacing, replacing_all
 from bmfjax.families import sampling
@@ -56,22 +57,24 @@ def sampled(monkeypatch, fitted, quick_page):
     """The command line with a sampler that has its draws already; what it was asked for."""
     calls = []
 
-    def finish(request, chains, *, checkpoint, **_):
+    @contextlib.contextmanager
+    def run_to_the_end(request, chains, *, checkpoint, **_):
         calls.append(checkpoint)
         with store.held_checkpoint(checkpoint):
             np.savez(checkpoint / "state.npz", about="{}")
-        return fitted
+        yield fitted
 
-    monkeypatch.setattr(sampling, "finish", finish)
+    monkeypatch.setattr(sampling, "sampled", run_to_the_end)
+    monkeypatch.setattr(sampling, "result_of", lambda stage: stage)
     return calls
 
 
 @pytest.fixture
 def no_sampling(monkeypatch):
-    def finish(*_, **__):
+    def begin(*_, **__):
         raise AssertionError("it sampled before it looked at the output")
 
-    monkeypatch.setattr(sampling, "finish", finish)
+    monkeypatch.setattr(sampling, "sampled", begin)
 
 
 def foreign_files(folder):
@@ -363,18 +366,27 @@ def test_the_lock_of_a_dead_run_holds_nobody_and_a_file_of_a_user_is_none(tmp_pa
 def test_files_that_come_during_the_sampling_stay(
     tmp_path, fitted, sampled, monkeypatch, capsys, more
 ):
-    finish = sampling.finish
+    run_to_the_end = sampling.sampled
 
     def slow(*asked, **options):
         np.savez(tmp_path / "factors.npz", mine=np.eye(2))
-        return finish(*asked, **options)
+        return run_to_the_end(*asked, **options)
 
-    monkeypatch.setattr(sampling, "finish", slow)
+    monkeypatch.setattr(sampling, "sampled", slow)
     assert run(*FIT, "--output", tmp_path, *more) == 2
     error = capsys.readouterr().err
     assert "factors.npz is in the way" in error and "the draws are kept in" in error
     assert "mine" in np.load(tmp_path / "factors.npz")
     assert sorted(os.listdir(tmp_path)) == [CHECKPOINT, "factors.npz"]
+
+
+def test_an_interrupt_while_files_are_written_says_so(tmp_path, sampled, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_store", stop)
+    assert run(*FIT, "--output", tmp_path / "out") == 130
+    assert "interrupted before all results were written; to continue" in capsys.readouterr().err
 
 
 def full(*_, **__):

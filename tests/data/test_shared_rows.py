@@ -90,6 +90,7 @@ def written(folder, kind, values):
 )  # fmt: skip
 @mock.patch("bmfjax.data.blocks.BLOCK", 7 * COLUMNS)
 @mock.patch("bmfjax.data.io.formats.LARGE", 10)
+@mock.patch("bmfjax.data.io.rows.LARGE", 10)
 @mock.patch("bmfjax.data.io.npz.LARGE", 10)
 @mock.patch("bmfjax.data.stores.LARGE", 10)
 def test_processes_together_tell_what_one_does(tmp_path, kind, missing, density):
