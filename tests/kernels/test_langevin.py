@@ -18,6 +18,7 @@ from bmfjax.kernels.numerics.truncated_normal import fold
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
+from bmfjax.kernels.sgmcmc import langevin as langevin_module
 from bmfjax.kernels.sgmcmc.boundary import (
     clamp_step,
     conormal_return,
@@ -312,6 +313,31 @@ def test_minibatches_with_control_variates_come_close(compilations):
 
 def corner_of(start):
     return {n: np.round(v) for n, v in start.items()}
+
+
+def test_an_estimated_residual_has_no_more_noise_than_the_precision_allows(monkeypatch):
+    """Rows of three cells: the sum of squares over all data is taken. Without a limit it is not."""
+    r = np.random.default_rng(0)
+    values = (r.random((40, 2)) @ r.random((2, 3)) + 0.1 * r.normal(size=(40, 3))).astype("f4")
+    data, density = matrix_data(values), RelaxedDensity(FLAT, FLAT, 50.0, None, None)
+    half = {"usage": jnp.full((40, 2), 0.5), "basis": jnp.full((3, 2), 0.5)}
+
+    def differences():
+        algorithm = langevin(
+            density, (40, 3), batch=(6, 3), initial=None, control_variates=True, num_anchor=1
+        )
+        state = algorithm.init(random.key(0), half, data)
+        step = jax.jit(algorithm.step, compiler_options=QUICK)
+        found = []
+        for key in random.split(random.key(1), 12):
+            state, info = step(key, state, data)
+            fit = state.position["usage"] @ state.position["basis"].T
+            found.append(float(abs(info.residual / jnp.sum((values - fit) ** 2) - 1.0)))
+        return np.array(found[2:])  # after the anchor has been set
+
+    assert differences().max() < 1e-5
+    monkeypatch.setattr(langevin_module, "MAX_RESIDUAL_NOISE", np.inf)
+    assert differences().max() > 0.01
 
 
 def test_state_keeps_its_types_in_single_precision():
