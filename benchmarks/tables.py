@@ -55,7 +55,7 @@ NOTES = {
     ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_relaxed", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mushroom", "85e6d9e"): _SECONDS,
-    ("minibatch_regression", "cba910f"): (
+    ("minibatch_regression", "506039b"): (
         "other work ran beside it: compare processor seconds; all start at the mode"
     ),
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
@@ -92,6 +92,9 @@ NOTES = {
     ("row_completion", "55e7bda"): _SECONDS,
     ("rank_recovery_real", "5aad51d"): "light work ran beside it: seconds are upper bounds",
     ("rank_recovery_shipped", "fe8dc27"): "light work ran beside it: seconds are upper bounds",
+    ("minibatch_sizes", "2d06297"): (
+        "before all data were taken where the estimated residual is noisy; other work ran beside it"
+    ),
     ("optimisers", "fa4df0e"): "one thread, on a shared machine",
     ("ormachine_calibration", "37127ed"): "the fit of then, without moves of whole factors",
     ("ormachine_starts", "b6308ea"): "earlier: half the draws, births, no exchange of factors",

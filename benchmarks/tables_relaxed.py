@@ -584,6 +584,12 @@ def minibatch_regression(records: Records):
             for name, row in found.get("samplers", {}).items()
         ],
     )  # fmt: skip
+    best = found.get("samplers", {}).get("SVI, AutoNormal", {}).get("ratio_at_its_optimum")
+    if best:
+        yield (
+            f"At its optimum AutoNormal has from {number(best[0], 3)} to {number(best[1], 3)} of the "
+            "standard deviations, by the curvature at the mode."
+        )
     yield (
         "The reference is the normal density at the mode with importance weights of float64 on all "
         f"rows. On {number(nuts.get('rows'))} rows NUTS, with {number(nuts.get('ess'))} effective "
