@@ -587,8 +587,8 @@ def minibatch_regression(records: Records):
     best = found.get("samplers", {}).get("SVI, AutoNormal", {}).get("ratio_at_its_optimum")
     if best:
         yield (
-            f"At its optimum AutoNormal has from {number(best[0], 3)} to {number(best[1], 3)} of the "
-            "standard deviations, by the curvature at the mode."
+            f"At its optimum AutoNormal has from {number(best[0], 3)} to {number(best[1], 3)} of "
+            "the standard deviations, by the curvature at the mode."
         )
     yield (
         "The reference is the normal density at the mode with importance weights of float64 on all "
