@@ -216,7 +216,7 @@ bias(large, mode, exact_sd)
 
 # %% [markdown]
 # AutoNormal has not converged here: 30,000 minibatches of 1,000 rows are thirty passes, and its
-# means and widths still follow the noise of their gradients. What it comes to is in the first table.
+# means and widths still follow the noise of their gradients. Its optimum is in the first table.
 #
 # The seconds hold everything, programs compiled for this run included. Those come once. What a draw
 # costs after them is in `benchmarks/minibatch_regression.py`.
