@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from bmfjax.data.bits import WORD, product_words
+from bmfjax.data.bits import WORD, count_ones, pack_on_host, product_words
 from bmfjax.data.blocks import blocks, spaced
 from bmfjax.posterior.cells import boolean_products, check_level, quantiles_of_bits, tails
 from bmfjax.posterior.packed import as_packed, factor_sets, octets
@@ -151,12 +151,15 @@ def tile_means(usage, basis, tile_rows, tile_columns) -> np.ndarray:
     Rows with the same factors have the same product: each draw is summed over distinct sets.
     """
     total = np.zeros(tile_rows.shape[1])
+    masks = pack_on_host(tile_columns.T)
     for used, items in _each(usage.words, basis.words):
-        rows, row_counts = _distinct(used, tile_rows)
-        columns, column_counts = _distinct(items, tile_columns)
-        for some in _row_blocks(len(rows), len(columns)):
-            shared = (rows[some] @ columns.T > 0).astype(float)
-            total += (row_counts[some] * (shared @ column_counts)).sum(0)
+        sets, counts = _distinct(used, tile_rows)
+        for some in _row_blocks(len(sets), basis.size):
+            product = product_words(sets[some].T, items)
+            for tile, (mask, number) in enumerate(zip(masks, counts[some].T, strict=True)):
+                held = np.flatnonzero(number)
+                ones = count_ones(product[held] & mask)
+                total[tile] += ones @ number[held]
     size = tile_rows.sum(0, dtype=float) * tile_columns.sum(0, dtype=float)
     size[size == 0] = np.nan
     return total / (size * usage.shape[0] * usage.shape[1])
@@ -165,7 +168,7 @@ def tile_means(usage, basis, tile_rows, tile_columns) -> np.ndarray:
 def _distinct(words, tiles):
     """Return a draw's distinct sets of factors, and how many lines of each tile have them.
 
-    The shapes are (sets, rank) float32 and (sets, tiles) float64.
+    The shapes are (sets, rank) uint8 and (sets, tiles) float64.
     """
     sets = np.ascontiguousarray(factor_sets(words)[:, : len(tiles)].T)
     keys = sets.view(np.dtype((np.void, sets.shape[1])))[:, 0]
@@ -173,8 +176,8 @@ def _distinct(words, tiles):
         keys = np.pad(sets, ((0, 0), (0, 8 - sets.shape[1]))).view(np.uint64)[:, 0]
     _, first, at = np.unique(keys, return_index=True, return_inverse=True)
     members = csr_array((np.ones(len(at)), (at, np.arange(len(at)))), shape=(len(first), len(at)))
-    bits = np.unpackbits(sets[first], axis=1, bitorder="little")[:, : len(words)]
-    return bits.astype(np.float32), members @ tiles.astype(float)
+    bits = np.unpackbits(sets[first], axis=1, count=len(words), bitorder="little")
+    return bits, members @ tiles.astype(float)
 
 
 def predictive(usage, basis, flip_rate) -> np.ndarray:
