@@ -17,6 +17,7 @@ from jax import random
 
 from bmfjax.data import InputError
 from bmfjax.data.binary import BinaryMatrix
+from bmfjax.kernels.boolean import bits as bits_module
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.bits import Lines, Weights, gibbs, joint, metropolis, update_bits, weigh
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
@@ -175,10 +176,44 @@ def test_metropolis_is_not_gibbs_and_the_test_sees_it():
 
 def test_draws_do_not_depend_on_other_lines_of_the_last_block():
     """One block or several: the law is the same, and bits fixed beforehand are as they must be."""
-    given, drawn, _ = draws_of("by_row", False, "fixed", "gibbs", block_words=4096)
+    given, drawn, _ = draws_of("by_row", False, "fixed", "gibbs", block_words=8192)
     assert law_p_value("gibbs", given, drawn) > 1e-3
     fixed = np.isinf(given[3])
     assert (drawn[:, fixed] == (given[3][fixed] > 0)).all() and fixed.sum() > 20
+
+
+@pytest.mark.parametrize("kind", ["metropolis", "gibbs"])
+def test_a_loop_over_factors_that_is_unrolled_draws_the_same_bits(kind, monkeypatch):
+    """Large data have the loop unrolled, at ranks that compile soon enough."""
+    arguments = "by_row", True, "each", kind
+    _, looped, counts = draws_of(*arguments)
+    monkeypatch.setattr(bits_module, "UNROLLED_WORDS", 2)
+    _, unrolled, same = draws_of(*arguments)
+    np.testing.assert_array_equal(unrolled, looped)
+    np.testing.assert_array_equal(same, counts)
+
+
+def test_the_loop_is_unrolled_by_the_words_of_all_lines_and_the_rank(monkeypatch):
+    asked = []
+
+    def update(key, lines, partner, weights):
+        asked.append(lines.unroll)
+        return metropolis(key, lines, partner, weights)
+
+    def lower(size, rank):
+        matrix = BinaryMatrix(np.zeros((size, 64), bool))
+        words, partner = (jnp.zeros((rank, -(-n // 32)), jnp.uint32) for n in (size, 64))
+        weights, odds = Weights(*jnp.ones(2)), jnp.zeros((rank, 1))
+        lines = packed_data(matrix).by_row
+        jax.eval_shape(
+            lambda key: update_bits(key, words, partner, lines, size, odds, weights, update),
+            random.key(0),
+        )
+        return asked[-1]
+
+    monkeypatch.setattr(bits_module, "UNROLLED_WORDS", 200)
+    monkeypatch.setattr(bits_module, "UNROLLED_RANK", 5)
+    assert [lower(99, 5), lower(100, 5), lower(100, 6)] == [1, 5, 1]
 
 
 # ---- counts that float32 does not hold ---------------------------------------------------------

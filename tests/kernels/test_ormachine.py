@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -270,7 +271,7 @@ def with_faults(density, update, weight, odds, rate):
 
     def wrong(key, lines, partner, weights):
         weights = weights._replace(one=weights.one * weight)
-        return update(key, lines._replace(log_odds=odds * lines.log_odds), partner, weights)
+        return update(key, replace(lines, log_odds=odds * lines.log_odds), partner, weights)
 
     def shrink(key, position, data, power):
         return position | {"flip_rate": rate * position["flip_rate"]}, jnp.float32(1.0)

@@ -24,7 +24,7 @@ from bmfjax.data.stores import Share
 from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, gathered, num_shards, over_mesh
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
-BLOCK_WORDS, MAX_LINES = 4096, 512
+BLOCK_WORDS, MAX_LINES = 8192, 512
 #: Parts in which devices exchange the columns, at most: each is in memory again on the way.
 EXCHANGES = 32
 
