@@ -371,6 +371,42 @@ def _one_scale(found: dict):
     )  # fmt: skip
 
 
+@page("end_to_end", "How long does it take from a sparse file to a report?")
+def end_to_end(records: Records):
+    found = figures(records, "end_to_end")
+    yield (
+        f"`bmfjax fit` at its defaults with rank {found['rank']}, {found['threads']} cores, on a "
+        f"sparse file of {number(found['rows'])} x {number(found['columns'])} entries: a Boolean "
+        f"product of which {percent(found['density'], 0)} % are ones, of which "
+        f"{percent(found['missed'], 0)} % are missing, and {percent(found['strewn'], 1)} % of all "
+        "entries are ones by chance. Memory is that of the command. Wrong entries are counted "
+        "against the product without noise."
+    )
+    formats = found.get("formats", {})
+    yield table(
+        ["format", "file, MB", "seconds", "processor seconds", "peak, GB", "draws", "R-hat",
+         "wrong, %", "verdict"],
+        [
+            [kind, *[""] * 7, f"failed: {one['failed']}"] if "failed" in one else
+            [
+                kind, number(one["file_bytes"] / 1e6, 1), number(one["seconds"], 1),
+                number(one["processor_seconds"], 1), number(one["peak_bytes"] / 1e9, 2),
+                one["draws"], number(one["rhat"], 3), percent(one["wrong"], 4), one["verdict"],
+            ]
+            for kind, one in formats.items()
+        ],
+    )  # fmt: skip
+    yield "What it wrote, in bytes:"
+    yield table(
+        ["format", "file", "bytes"],
+        [
+            [kind, name, number(size)]
+            for kind, one in formats.items()
+            for name, size in one.get("written", {}).items()
+        ],
+    )
+
+
 @page("scaling", "What does a sweep cost as the matrix grows, and how near is it to C?")
 def scaling(records: Records):
     found = figures(records, "scaling")
