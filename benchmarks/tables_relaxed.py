@@ -343,19 +343,21 @@ def _log_joints(row: dict) -> str:
     return f"{number(row['log_joint_first'], 0)}, {number(row['log_joint_last'], 0)}"
 
 
-@page("thesis_runs", "What do the other runs of Gonsior (2019) and its figures show?")
+@page(
+    "thesis_runs", "What do the other runs of Gonsior (2019) and its figures show?", "thesis_runs*"
+)
 def thesis_runs(records: Records):
-    found = figures(records, "thesis_runs")
+    rows, left = _other_runs(records)
     yield (
         "Runs of the thesis's table 3.2 at other ranks than that of the data, longer runs, and the "
         "Beta prior, which the thesis tried and left out. `sd`: mean standard deviation of the "
         "factor entries, and of those with a mean from 0.2 to 0.8, and their share. `usage, "
         "basis`: means over each factor. `near 0, near 1`: shares of all draws in the first and "
         "last of 50 bins. `gradient`: mean absolute value of the mean gradient. "
-        f"{found.get('runs_of_table_3_2_left')} runs are still to be made: `python "
+        f"{left} runs are still to be made: `python "
         "benchmarks/thesis.py --work FOLDER --list` names them."
     )
-    for draws in sorted({row["draws"] for row in found.get("rows", ())}):
+    for draws in sorted({row["draws"] for row in rows}):
         yield f"## {draws:,} draws"
         yield table(
             ["data", "model", "from", "rank", "batch", "error at 0.5",
@@ -370,7 +372,7 @@ def thesis_runs(records: Records):
                     f"{number(row['draws_near_zero'], 3)}, {number(row['draws_near_one'], 3)}",
                     number(row["mean_gradient"], 3), _log_joints(row), number(row["seconds"], 0),
                 ]
-                for row in found["rows"]
+                for row in rows
                 if row["draws"] == draws
             ],
         )  # fmt: skip
@@ -382,6 +384,19 @@ def thesis_runs(records: Records):
     )
     for name, caption in _FIGURES.items():
         yield f"![{caption}](thesis_figure_4_{name}.png)\n\nFigure 4.{int(name)}: {caption}"
+
+
+def _other_runs(records: Records) -> tuple[list[dict], int | None]:
+    """Return the rows of all records, a run once, in order, and how many runs none of them has."""
+    named = ("draws", "data", "model", "start", "rank", "batch", "seed")
+    rows, left = {}, None
+    for name in sorted(records):
+        found = figures(records, name)
+        before = len(rows)
+        for row in found.get("rows", ()):
+            rows.setdefault(tuple(row[n] for n in named), row)
+        left = found.get("runs_of_table_3_2_left") if left is None else left - len(rows) + before
+    return [rows[key] for key in sorted(rows)], left
 
 
 _FIGURES = {

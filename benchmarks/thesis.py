@@ -20,7 +20,8 @@ of algorithm 4.1 chosen against that truth, as in the thesis.
     python benchmarks/thesis.py --work FOLDER --list                   # which runs, which are done
 
 A run that FOLDER holds is not run again, and one that was cut off goes on from its last
-checkpoint. The records show all runs that FOLDER holds. `thesis_figures.py` draws them.
+checkpoint. The records show all runs that FOLDER holds, and the page those of all records whose
+names begin with thesis_runs. `thesis_figures.py` draws them.
 """
 
 from __future__ import annotations
@@ -239,8 +240,8 @@ def read(path: Path) -> dict:
         return dict(stored)
 
 
-def write_records(work: Path, shorter: int, output: Path | None) -> None:
-    """One record of tables 4.1 and 4.2 where all of it is there, and one of all runs."""
+def write_records(work: Path, shorter: int, output: Path | None, name: str = "thesis_runs") -> None:
+    """One record of tables 4.1 and 4.2 where all of it is there, and one of all other runs."""
     held = held_runs(work)
     rows = {run: figures_of(run, read(path)) for run, path in held.items()}
     common = {"shorter": shorter} if shorter > 1 else {}
@@ -256,7 +257,7 @@ def write_records(work: Path, shorter: int, output: Path | None) -> None:
     if others:
         left = sum(run not in held for run in runs_of_table([0]))
         figures = {**common, "runs_of_table_3_2_left": left, "rows": others}
-        print(write_record("thesis_runs", figures, output))
+        print(write_record(name, figures, output))
 
 
 def main() -> None:
@@ -273,6 +274,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the matrices")
     parser.add_argument("--shorter", type=int, default=1, help="divide all lengths, for a trial")
     parser.add_argument("--list", action="store_true", help="list the runs, and end")
+    parser.add_argument(
+        "--name", default="thesis_runs", help="of the record of other runs than tables 4.1 and 4.2"
+    )
     parser.add_argument("--output", type=Path, help="folder of the records")
     options = parse(parser)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -297,7 +301,7 @@ def main() -> None:
             shutil.rmtree(options.work / f"{run.name}.checkpoint")
             print(*run, f"{float(kept['seconds']):.0f} s", flush=True)
     if not options.list:
-        write_records(options.work, options.shorter, options.output)
+        write_records(options.work, options.shorter, options.output, options.name)
 
 
 if __name__ == "__main__":

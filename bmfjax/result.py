@@ -1608,7 +1608,8 @@ class Fit:
         # Numbers, as in `summary`; names where some are known.
         factors = list(range(1, self.rank + 1) if self.anchors is None else self.factor_names)
         return dict(
-            posterior=self.draws(),
+            # Packed draws are unpacked where they are looked at.
+            posterior={"usage": self.usage_draws, "basis": self.basis_draws, **self.other_draws},
             sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
             observed_data={"data": self.data.dense()} if self._is_small else None,
             dims={
@@ -1760,8 +1761,7 @@ class Fit:
                 chance = self._whole_probability
             elif probability:
                 chance = self._probability(np.arange(rows), np.arange(columns))
-        # Made for the file, and not kept with the fit: a byte a bit of the draws.
-        groups = datasets(**self._arviz_groups())
+        groups = datasets(**self._arviz_groups(), lazily=True)
         return store.Record(self.data, self._texts(), self._arrays(), groups, chance)
 
     def _arrays(self) -> dict[str, np.ndarray]:

@@ -178,7 +178,10 @@ def test_the_published_rule_is_not_called_exact(product):
         ),
         ({"sampler_options": {"moves": ("leap",)}}, "moves with the update .* is 'leap'"),
         ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
-        ({"sampler_options": {"num_anneal": 200}}, "num_anneal is 200 and num_warmup 60"),
+        (
+            {"sampler_options": {"num_anneal": 200}},
+            r"num_anneal is 200 and num_warmup \(--warmup\) 60",
+        ),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(product, options, message):

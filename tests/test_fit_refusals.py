@@ -52,7 +52,10 @@ def product():
             {"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}},
             "give a scalar Gamma",
         ),
-        ({"sampler_options": {"num_anneal": 301}}, "num_anneal is 301 and num_warmup 300"),
+        (
+            {"sampler_options": {"num_anneal": 301}},
+            r"num_anneal is 301 and num_warmup \(--warmup\) 300",
+        ),
         ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
         ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),
         (

@@ -267,7 +267,7 @@ def test_a_bound_has_settled_when_two_windows_of_steps_have_one_mean(slope, sett
         ({"priors": {"usage": 1}}, "priors name 'usage'; model 'logistic' has scale"),
         ({"priors": {"scale": 0}}, "prior 'scale' is 0; give a positive"),
         ({"priors": {"row_effects": 1}}, "prior 'row_effects' is 1; give True or False"),
-        ({"num_warmup": 1}, "num_warmup is 1; of the logistic model"),
+        ({"num_warmup": 1}, r"num_warmup \(--warmup\) is 1; of the logistic model"),
         ({"sampler": "nuts"}, "model 'logistic' has batch, svi, gibbs"),
         ({"sampler": "svi", "sampler_options": {"sampling": "odd"}}, "sampling is 'odd'"),
         ({"sampler": "svi", "sampler_options": {"step_entries": 0}}, "step_entries is 0"),

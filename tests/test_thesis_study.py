@@ -3,6 +3,7 @@ drawn."""
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,17 @@ def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
     assert others["runs_of_table_3_2_left"] == 146 - 36 - 12 - 1
     row = others["rows"][0]
     assert row["draws_near_zero"] == row["draws_near_one"] == 0.02
+
+    # A second record adds its runs to the page, those that both have once.
+    more = tmp_path / "more"
+    more.mkdir()
+    for rank, batch in ((20, 75), (40, 75), (40, 250)):
+        run = small._replace(rank=rank, batch=batch)
+        np.savez(more / f"{run.name}.npz", **kept_run(study, run, 0.0))
+    study.write_records(more, 1, tmp_path / "records", "thesis_runs_more")
+    page = (tmp_path / "records" / "thesis_runs.md").read_text()
+    assert len(re.findall(r"^\| (?:clean|noisy) \|", page, re.M)) == 12 + 3
+    assert f"{146 - 36 - 12 - 3} runs are still to be made" in page
 
 
 def test_cuts_of_the_analogue_have_their_maxima_where_algebra_has_them(pictures):

@@ -9,6 +9,7 @@ ArviZ itself is imported where it is used: it takes seconds, and few functions n
 """
 
 import datetime
+import math
 import shutil
 import warnings
 from importlib.metadata import version
@@ -17,7 +18,10 @@ from pathlib import Path
 import h5netcdf
 import numpy as np
 import xarray
+from xarray.backends import BackendArray
+from xarray.core.indexing import IndexingSupport, LazilyIndexedArray, explicit_indexing_adapter
 
+from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import replacing
@@ -95,12 +99,16 @@ def datasets(
     dims=None,
     coords=None,
     attrs=None,
+    lazily=False,
 ):
-    """Return the groups of `to_inference_data` by name, without a container and without ArviZ."""
+    """Return the groups of `to_inference_data` by name, without a container and without ArviZ.
+
+    `lazily`, bits that are no NumPy arrays are made bytes where they are looked at, and no sooner.
+    """
     if not posterior:
         raise InputError("the posterior is empty; give at least one named array of draws")
     dims, coords = dims or {}, coords or {}
-    groups = {"posterior": _dataset(posterior, dims, coords, sampled=True)}
+    groups = {"posterior": _dataset(posterior, dims, coords, sampled=True, lazily=lazily)}
     groups["posterior"].attrs.update(_checked_attrs(attrs or {}))
     for name, arrays in (("sample_stats", sample_stats), ("log_likelihood", log_likelihood)):
         if not arrays:
@@ -236,11 +244,36 @@ def write_netcdf(groups, path):
     path = Path(path)
     _check_space(path.parent, groups.values())
     for position, (name, dataset) in enumerate(groups.items()):
-        packed = {key: {"zlib": True} for key in dataset if dataset[key].dtype.kind in "iufb"}
+        pieces = [key for key in dataset if _in_pieces(dataset[key])]
+        whole = dataset.drop_vars(pieces)
+        packed = {key: {"zlib": True} for key in whole if whole[key].dtype.kind in "iufb"}
         mode = "a" if position else "w"
-        dataset.to_netcdf(path, mode=mode, group=name, engine=ENGINE, encoding=packed)
+        whole.to_netcdf(path, mode=mode, group=name, engine=ENGINE, encoding=packed)
+        if pieces:
+            _append(path, name, {key: dataset[key].variable for key in pieces})
     if set(_attributes(path)) != set(groups):
         raise OSError("it could not be read back as it was written")
+
+
+def _in_pieces(array):
+    """Whether an array is written some draws at a time: bytes of bits, which may not be there."""
+    return array.dtype == np.uint8 and array.dims[:2] == ("chain", "draw")
+
+
+def _append(path, group, variables):
+    """Write variables (chain, draw, ...) to a group of a file, some draws at a time."""
+    with h5netcdf.File(path, "a") as file:
+        for name, variable in variables.items():
+            chains, draws, *inner = variable.shape
+            pieces = list(blocks(draws, math.prod(inner)))
+            chunks = (1, pieces[0].stop - pieces[0].start, *inner)
+            stored = file[group].create_variable(
+                name, variable.dims, variable.dtype, chunks=chunks, compression="gzip"
+            )
+            stored.attrs.update(variable.attrs)
+            for chain in range(chains):
+                for some in pieces:
+                    stored[chain, some] = variable[chain, some].values
 
 
 def _check_space(folder, datasets):
@@ -491,13 +524,30 @@ def _group_names(idata):
     return list(idata.children) if hasattr(idata, "children") else list(idata.groups())
 
 
-def _dataset(arrays, dims, coords, sampled):
+class _Bits(BackendArray):
+    """Bits that are made bytes where they are looked at."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, bits):
+        self._bits, self.shape = bits, bits.shape
+
+    def __getitem__(self, key):
+        return explicit_indexing_adapter(key, self.shape, IndexingSupport.BASIC, self._bytes)
+
+    def _bytes(self, key):
+        return np.asarray(self._bits[key]).view(np.uint8)
+
+
+def _dataset(arrays, dims, coords, sampled, lazily=False):
     """Make one dataset of named arrays; `sampled` ones begin with chain and draw."""
     variables = {}
     for name, values in arrays.items():
-        values = np.asarray(values)
-        if values.dtype == bool:
-            values = values.view(np.uint8)
+        if lazily and not isinstance(values, np.ndarray) and values.dtype == bool:
+            values = LazilyIndexedArray(_Bits(values))
+        else:
+            values = np.asarray(values)
+            values = values.view(np.uint8) if values.dtype == bool else values
         leading = ("chain", "draw") if sampled else ()
         if values.ndim < len(leading):
             raise InputError(f"{name} has {values.ndim} axes; give draws as (chain, draw, ...)")

@@ -651,13 +651,13 @@ def annealed_options(request: Request, options: Mapping, from_prior: bool, warmu
         adapted = checks.whole("num_adapt", options["num_adapt"], 0)
         if adapted and number + adapted > warmup:
             raise InputError(
-                f"num_adapt is {adapted} after {number} annealed sweeps, and num_warmup "
+                f"num_adapt is {adapted} after {number} annealed sweeps, and num_warmup (--warmup) "
                 f"{warmup}; a ladder is not exact while it is adapted: adapt it within the warm-up"
             )
     if number > warmup:
         raise InputError(
-            f"num_anneal is {number} and num_warmup {warmup}; annealed sweeps are not draws from "
-            "the posterior: anneal within the warm-up"
+            f"num_anneal is {number} and num_warmup (--warmup) {warmup}; annealed sweeps are not "
+            "draws from the posterior: anneal within the warm-up"
         )
     return options
 

@@ -451,7 +451,7 @@ class Logistic(Family):
         data, steps = request.data, request.warmup(NUM_WARMUP)
         if steps < 2:
             raise InputError(
-                f"num_warmup is {steps}; of the logistic model these are the most "
+                f"num_warmup (--warmup) is {steps}; of the logistic model these are the most "
                 "steps of optimisation: give at least 2"
             )
         priors, options = resolve_priors(request), sampler_options(request)
@@ -585,7 +585,7 @@ def sampler_options(request: Request) -> dict:
     steps = request.warmup(NUM_WARMUP)
     if chunks * steps >= 2**31:
         raise InputError(
-            f"step_entries is {entries} and num_warmup {steps}, more entries than "
+            f"step_entries is {entries} and num_warmup (--warmup) {steps}, more entries than "
             "can be counted; give fewer"
         )
     return options | {"step_entries": chunks * CHUNK}

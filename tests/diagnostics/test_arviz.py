@@ -11,6 +11,7 @@ import pytest
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.arviz import (
     _import_arviz,
+    datasets,
     group,
     is_legacy,
     load_netcdf,
@@ -18,6 +19,7 @@ from bmfjax.diagnostics.arviz import (
     save_netcdf,
     summary,
     to_inference_data,
+    write_netcdf,
 )
 from bmfjax.diagnostics.convergence import ess_bulk, ess_tail, split_rhat
 
@@ -77,6 +79,32 @@ def test_a_file_gives_back_what_was_saved(tmp_path):
     save_netcdf(load_netcdf(tmp_path / "posterior.nc"), tmp_path / "posterior.nc")
     _same(load_netcdf(tmp_path / "posterior.nc"), idata)
     assert [path.name for path in tmp_path.iterdir()] == ["posterior.nc"]
+
+
+class _CountedBits:
+    """Bits that know how many of them were read at once."""
+
+    dtype, most = np.dtype(bool), 0
+
+    def __init__(self, bits):
+        self.bits, self.shape = bits, bits.shape
+
+    def __getitem__(self, key):
+        found = self.bits[key]
+        self.most = max(self.most, found.size)
+        return found
+
+
+def test_bits_are_read_and_written_a_few_draws_at_a_time(tmp_path, monkeypatch):
+    bits = np.random.default_rng(0).random((2, 7, 30, 2)) < 0.5
+    given = {"usage": _CountedBits(bits), "noise": np.ones((2, 7))}
+    options = {"dims": {"usage": ["rows", "factor"]}, "coords": {"rows": list("abcdef" * 5)}}
+    groups = datasets(given, **options, lazily=True)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 3 * 30 * 2)
+    write_netcdf(groups, tmp_path / "posterior.nc")
+    assert given["usage"].most == 3 * 30 * 2
+    whole = datasets(given | {"usage": bits}, **options)["posterior"]
+    assert posterior_dataset(load_netcdf(tmp_path / "posterior.nc")).equals(whole)
 
 
 def test_arviz_reads_our_files_and_we_read_its(tmp_path):
