@@ -42,14 +42,8 @@ NOTES = {
     ("logistic_recall_synthetic_large", "5cfbfbf"): _SECONDS,
     ("logistic_recall_synthetic", "39af385"): _SECONDS,
     ("rank_recovery_tiles", "7ed84f2"): _SECONDS,
-    ("scale", "5293597"): (
-        "other work ran beside it: seconds are upper bounds; peak memory holds the product without "
-        "noise too, another time the packed matrix"
-    ),
     ("long_matrix_advertisement_rank_10", "85e6d9e"): "one core, with other work beside it",
     ("sparse_memory", "b389418"): "other work ran beside it: compare processor seconds",
-    ("scale_less_memory", "61f4bb1"): "much other work ran beside it: seconds are upper bounds",
-    ("scaling", "a8e0311"): "other work ran beside it: processor time, which shared caches move",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mesh_iasg", "c9f788c"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",

@@ -341,14 +341,9 @@ def after_draws(records: Records):
     )  # fmt: skip
 
 
-@page("scale", "How large a dense binary matrix can be factorised?", "scale", "scale_less_memory")
+@page("scale", "How large a dense binary matrix can be factorised?")
 def scale(records: Records):
-    for name in records:
-        yield f"## {name}"
-        yield from _one_scale(figures(records, name))
-
-
-def _one_scale(found: dict):
+    found = figures(records, "scale")
     yield (
         f"Boolean products of rank {found['rank']} with {percent(found['flip'], 0)} % of the "
         f"entries flipped, {found['chains']} chains. A sweep is one of all chains. `after` is "
