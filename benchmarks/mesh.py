@@ -11,7 +11,7 @@ system gives it, and pinned to one of them.
     python benchmarks/mesh.py --model pmf --rows 10000 --columns 5000 --rank 32
     python benchmarks/mesh.py --model relaxed --rows 4096 --columns 512 --rank 30
     python benchmarks/mesh.py --model iasg --rows 20000 --columns 2000
-    python benchmarks/mesh.py --model logistic --rows 20000 --columns 2000
+    python benchmarks/mesh.py --model logistic --rows 20000 --columns 2000 --sweeps 40 --rounds 5
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def serve(options) -> None:
         algorithm, jax.random.key(0), data, num_samples=10**6, trace={objective: 1}, mesh=mesh
     )
     run.advance(1)
-    print(json.dumps(count(data, options)), flush=True)
+    print(json.dumps("ready"), flush=True)
     for _ in sys.stdin:
         began, busy = time.perf_counter(), time.process_time()
         run.advance(options.sweeps)
@@ -73,6 +73,7 @@ def serve(options) -> None:
         print(
             json.dumps({"seconds": seconds, "busy": busy, "draws": drawn.hexdigest()}), flush=True
         )
+    print(json.dumps(count(data, options, run.state)))
 
 
 def boolean(options, mesh):
@@ -126,7 +127,7 @@ def logistic(options, mesh):
     return chains.algorithm, chains.data
 
 
-def traffic(data, options) -> dict:
+def traffic(data, options, state) -> dict:
     """Return the bytes that a device reads of its data in a sweep, and those it gets of others."""
     read = got = 0
     for lines in (data.by_row, data.by_column):
@@ -139,7 +140,7 @@ def traffic(data, options) -> dict:
     return {"read": read, "got": got}
 
 
-def traffic_of_ratings(data, options) -> dict:
+def traffic_of_ratings(data, options, state) -> dict:
     """Return the same of ratings: every rating has a place and a value, in either order."""
     devices = len(data.by_row.count.devices())
     tables = (*data.by_row.other, *data.by_row.value, *data.by_column.other, *data.by_column.value)
@@ -151,7 +152,7 @@ def traffic_of_ratings(data, options) -> dict:
     }
 
 
-def traffic_of_dense(data, options) -> dict:
+def traffic_of_dense(data, options, state) -> dict:
     """Return the same of a dense matrix, which is read three times: the residual is one more."""
     own = [a.addressable_shards[0].data.nbytes for a in (data.values, data.transposed)]
     devices, lines = len(data.values.devices()), options.rows + options.columns
@@ -162,7 +163,7 @@ def traffic_of_dense(data, options) -> dict:
     }
 
 
-def traffic_of_iasg(data, options) -> dict:
+def traffic_of_iasg(data, options, state) -> dict:
     """Return the same of a draw of IASG: a window of steps, then the residual of all entries."""
     from bmfjax.kernels.sgmcmc.step_size import ENOUGH, default_batch
 
@@ -176,16 +177,18 @@ def traffic_of_iasg(data, options) -> dict:
     }
 
 
-def traffic_of_entries(data, options) -> dict:
-    """Return the same of an update of the logistic model, whose entries are drawn anew."""
+def traffic_of_entries(data, options, state) -> dict:
+    """Return the same of a minibatch of the logistic model, whose size the run has chosen."""
     from bmfjax.variational.stochastic import CHUNK
 
     devices = options.devices if data.along.axis is not None else 1
     lines, width = options.rows + options.columns, options.rank + 1
     # Of each entry the vectors of its row and column, and what it adds to the sums of these.
     sums = width * width + 5 * width + 1
-    entries = -(-4 * lines // CHUNK) * CHUNK / devices
+    chunks, updates = (int(n[0]) for n in (state.optimiser.chunks, state.optimiser.updates))
+    entries = CHUNK * chunks / updates / devices
     return {
+        "entries": CHUNK * chunks / updates,
         "read": 4 * entries * (4 * width + 2 * sums),
         # Sums of a device's own lines; then the statistics and the vectors of all others.
         "got": 4 * lines * (2 * sums + 2 * width) * (devices - 1) / devices,
@@ -231,7 +234,8 @@ def main() -> None:
             raise SystemExit(f"{way!r} ended with code {processes[way].wait()}")
         return json.loads(line)
 
-    about = {way: answer(way) for way in ways}
+    for way in ways:
+        answer(way)  # it has compiled
     seconds, busy, draws = {way: [] for way in ways}, {way: [] for way in ways}, {}
     for number in range(options.rounds):
         for way in ways:
@@ -242,8 +246,7 @@ def main() -> None:
             draws[way] = found["draws"]
         last = {w: round(1e3 * s[-1], 1) for w, s in seconds.items()}
         print(number + 1, "ms a sweep:", last, flush=True)
-    for process in processes.values():
-        process.communicate()
+    about = {way: json.loads(process.communicate()[0]) for way, process in processes.items()}
     median = {way: statistics.median(values) for way, values in seconds.items()}
     figures = {
         "model": options.model,
@@ -260,6 +263,7 @@ def main() -> None:
         "bytes_read_by_a_device": about["mesh"]["read"],
         "bytes_from_others": round(about["mesh"]["got"]),
         "share_from_others": about["mesh"]["got"] / about["mesh"]["read"],
+        **({"entries": about["mesh"]["entries"]} if "entries" in about["mesh"] else {}),
         "same_draws": len(set(draws.values())) == 1,
         "load": [round(n, 2) for n in os.getloadavg()],
     }

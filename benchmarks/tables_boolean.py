@@ -455,13 +455,16 @@ def mesh(records: Records):
 
 def _one_mesh(found: dict):
     same = "the same" if found["same_draws"] else "not the same to the last bit"
+    entries = ""
+    if "entries" in found:
+        entries = f"A minibatch had {number(found['entries'], 0)} entries on average. "
     yield (
         f"Model {found.get('model', 'ormachine')}, one chain of a matrix of "
         f"{number(found['rows'])} x {number(found['columns'])}, rank {found['rank']}; the mesh has "
         f"{found['devices']} devices along the rows. Medians of {found['rounds']} rounds that took "
         f"turns. Of the bytes that a device reads in a sweep it gets "
-        f"{number(100 * found['share_from_others'], 2)} % from the others. The draws are {same} on "
-        "all of them."
+        f"{number(100 * found['share_from_others'], 2)} % from the others. {entries}The draws are "
+        f"{same} on all of them."
     )
     yield table(
         ["run", "ms a sweep", "fastest", "processor ms a sweep", "the mesh is faster by"],
