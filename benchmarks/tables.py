@@ -49,6 +49,7 @@ NOTES = {
     ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_relaxed", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mushroom", "85e6d9e"): _SECONDS,
+    ("accelerator_compile", "85cf174"): "one core, with other work beside it",
     ("minibatch_regression", "506039b"): (
         "other work ran beside it: compare processor seconds; all start at the mode"
     ),
