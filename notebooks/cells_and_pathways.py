@@ -224,7 +224,8 @@ pd.DataFrame({name: information(fit) for name, fit in both.items()}).T.round(2)
 def right(features, label):
     """Per cent of labels right, cross-validated."""
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    return 100 * cross_val_score(LogisticRegression(max_iter=500), features, label, cv=folds).mean()
+    model = LogisticRegression(max_iter=5000)
+    return 100 * cross_val_score(model, features, label, cv=folds).mean()
 
 
 def compared(fit):

@@ -13,7 +13,7 @@ from bmfjax.families import FAMILIES
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 SCRIPTS = sorted(p for p in (ROOT / "notebooks").glob("*.py") if p.stem != "build")
-STORED = [path.with_suffix(".ipynb") for path in SCRIPTS if path.with_suffix(".ipynb").exists()]
+STORED = [path.with_suffix(".ipynb") for path in SCRIPTS]
 LARGEST = 400_000  # bytes of a stored notebook
 
 
