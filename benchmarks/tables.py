@@ -46,7 +46,6 @@ NOTES = {
     ("sparse_memory", "b389418"): "other work ran beside it: compare processor seconds",
     ("mesh_pmf", "7477f82"): "other work ran beside it: compare the fastest rounds",
     ("mesh_iasg", "c9f788c"): "much other work ran beside it: read the bytes, not the times",
-    ("mesh_logistic", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_relaxed", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mushroom", "85e6d9e"): _SECONDS,
     ("accelerator_compile", "85cf174"): "one core, with other work beside it",
