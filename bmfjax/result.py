@@ -1608,7 +1608,7 @@ class Fit:
         # Numbers, as in `summary`; names where some are known.
         factors = list(range(1, self.rank + 1) if self.anchors is None else self.factor_names)
         return dict(
-            # Packed draws are unpacked where they are looked at.
+            # Draws that are packed stay so until they are read.
             posterior={"usage": self.usage_draws, "basis": self.basis_draws, **self.other_draws},
             sample_stats={("lp" if n == "log_joint" else n): t[:, last] for n, t in trace.items()},
             observed_data={"data": self.data.dense()} if self._is_small else None,

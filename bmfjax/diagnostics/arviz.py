@@ -103,7 +103,7 @@ def datasets(
 ):
     """Return the groups of `to_inference_data` by name, without a container and without ArviZ.
 
-    `lazily`, bits that are no NumPy arrays are made bytes where they are looked at, and no sooner.
+    With `lazily`, packed bits become bytes where they are read, and no sooner.
     """
     if not posterior:
         raise InputError("the posterior is empty; give at least one named array of draws")
@@ -256,8 +256,8 @@ def write_netcdf(groups, path):
 
 
 def _in_pieces(array):
-    """Whether an array is written some draws at a time: bytes of bits, which may not be there."""
-    return array.dtype == np.uint8 and array.dims[:2] == ("chain", "draw")
+    """Tell whether an array is written some draws at a time: draws of bits, a byte each."""
+    return array.dtype == np.uint8 and array.dims[:2] == ("chain", "draw") and array.size > 0
 
 
 def _append(path, group, variables):
@@ -525,7 +525,7 @@ def _group_names(idata):
 
 
 class _Bits(BackendArray):
-    """Bits that are made bytes where they are looked at."""
+    """Packed bits that become bytes where they are read."""
 
     dtype = np.dtype(np.uint8)
 
