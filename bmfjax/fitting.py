@@ -198,7 +198,7 @@ def fit(
         (``jax.distributed.initialize``), which all call `fit` with the same arguments and get the
         same result. Of a file of more than 2^26 entries each reads its own rows alone until then,
         for "ormachine" with sampler "gibbs", a given rank and no moves (.npz of packed words,
-        .parquet, .h5ad). What one process refuses, all refuse.
+        .parquet, .h5ad, .zarr). What one process refuses, all refuse.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
         before that. With `chains` each part has a folder of its own inside.

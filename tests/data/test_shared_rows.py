@@ -1,6 +1,7 @@
 """A matrix of which every process has its own rows: the same answers as with all of them."""
 
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -77,8 +78,14 @@ def written(folder, kind, values):
         return folder / "matrix.parquet"
     anndata = pytest.importorskip("anndata")
     table = anndata.AnnData(frame)
-    if kind == "sparse":
+    if "sparse" in kind:
         table.X = sp.csr_matrix(values)
+    if "zarr" in kind:
+        pytest.importorskip("zarr")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the version of the format that is to come
+            table.write_zarr(folder / "matrix.zarr")
+        return folder / "matrix.zarr"
     table.write_h5ad(folder / f"{kind}.h5ad")
     return folder / f"{kind}.h5ad"
 
@@ -86,7 +93,7 @@ def written(folder, kind, values):
 @pytest.mark.parametrize(
     ("kind", "missing", "density"),
     [("npz", False, 0.4), ("npz", True, 0.4), ("npz", True, 0.01), ("parquet", True, 0.4),
-     ("h5ad", True, 0.4), ("sparse", False, 0.4)],
+     ("h5ad", True, 0.4), ("sparse", False, 0.4), ("zarr", True, 0.4), ("sparse zarr", False, 0.4)],
 )  # fmt: skip
 @mock.patch("bmfjax.data.blocks.BLOCK", 7 * COLUMNS)
 @mock.patch("bmfjax.data.io.formats.LARGE", 10)

@@ -452,6 +452,7 @@ READERS = {
         BINARY: Reader(
             read_zarr, ("binarize", "label_column"),
             "a folder with an array, or with AnnData's X (``pip install 'bmfjax[zarr]'``)",
+            shares=True,
         ),
         REAL: Reader(
             read_real_zarr, ("label_column",),

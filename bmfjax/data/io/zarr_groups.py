@@ -17,11 +17,11 @@ from bmfjax.data.io.rows import (
 from bmfjax.data.memory import require_memory
 
 
-def read_zarr(path, *, binarize, label_column):
+def read_zarr(path, *, binarize, label_column, share_of=None):
     """Read a binary matrix from an array, or from the X of an AnnData group."""
     entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    rows, names, labels = _opened(path, label_column, entry)
-    return binary_of_rows(rows, binarize, names, labels, path.stem)
+    rows, names, labels = _opened(path, label_column, entry, share_of=share_of)
+    return binary_of_rows(rows, binarize, names, labels, path.stem, share_of)
 
 
 def read_real_zarr(path, *, label_column):
@@ -30,7 +30,7 @@ def read_real_zarr(path, *, label_column):
     return real_of_rows(rows, names, labels, path.stem)
 
 
-def _opened(path, label_column, entry, real=False):
+def _opened(path, label_column, entry, real=False, share_of=None):
     """Return the rows of a matrix that fits, names as arguments of a matrix, and labels."""
     try:
         import zarr
@@ -44,17 +44,17 @@ def _opened(path, label_column, entry, real=False):
                 f"label_column is {label_column!r} and an array has no labels; leave it out"
             )
         rows = _dense_rows(found)
-        rows.check(found.dtype.itemsize + entry, real=real)
+        rows.check(found.dtype.itemsize + entry, real=real, share_of=share_of)
         return rows, names, labels
     if "X" not in found:
         raise InputError("it holds no matrix X; store the values as X, or as an array alone")
     values = found["X"]
     if isinstance(values, zarr.Array):
         rows = _dense_rows(values)
-        rows.check(values.dtype.itemsize + entry, real=real)
+        rows.check(values.dtype.itemsize + entry, real=real, share_of=share_of)
     else:
         rows = _sparse_rows(values)
-        rows.check(entry, real=real)
+        rows.check(entry, real=real, share_of=share_of)
     if "obs" in found and "var" in found:
         obs, var = (_frame(found[side]) for side in ("obs", "var"))
         labels = labels_of(obs, label_column, "obs")
