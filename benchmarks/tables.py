@@ -70,6 +70,10 @@ NOTES = {
     ("iasg_calibration", "55e7bda"): _SECONDS,
     ("thesis_tables", "a0cd576"): _SECONDS,
     ("thesis_samplers", "a0cd576"): "other work ran beside it: draws are fewer than on a free core",
+    ("thesis_runs_rank_20_and_40", "7748629"): (
+        "several commands on one folder, which held these runs; some were stopped for a while: "
+        "their seconds say nothing"
+    ),
     ("thesis_runs", "a0cd576"): (
         "several commands on one folder, which held these runs; other work ran beside them"
     ),
