@@ -29,7 +29,7 @@ _RELAXED = "earlier starts, from an annealed relaxed model; other work ran besid
 _SECONDS = "other work ran beside it: seconds are upper bounds"
 #: What must be known of one record, by its name and its commit: a newer record loses the note.
 NOTES = {
-    ("after_draws", "ff84bb0"): "run with OPENBLAS_NUM_THREADS=1",
+    ("after_draws", "fd25565"): "run with OPENBLAS_NUM_THREADS=1",
     ("evidence", "e5683f1"): "other work ran beside ranks 5 to 7: their seconds are upper bounds",
     ("evidence_1024_particles", "d892af5"): "one core, and shared: seconds are upper bounds",
     ("first_answer_slower_machine", "e5683f1"): "a machine that was slower in every phase",
@@ -48,6 +48,9 @@ NOTES = {
     ("mesh_iasg", "c9f788c"): "much other work ran beside it: read the bytes, not the times",
     ("mesh_relaxed", "1789783"): "much other work ran beside it: read the bytes, not the times",
     ("mushroom", "85e6d9e"): _SECONDS,
+    ("first_answer_100000_rows", "7d82477"): _SECONDS,
+    ("end_to_end", "fd25565"): _SECONDS,
+    ("scale", "7d82477"): _SECONDS,
     ("accelerator_compile", "85cf174"): "one core, with other work beside it",
     ("minibatch_regression", "506039b"): (
         "other work ran beside it: compare processor seconds; all start at the mode"
