@@ -132,32 +132,28 @@ def hmc(case: Case, seed: int, jacobian: bool = True) -> Found:
 
     Without the Jacobian of the logarithm the density is another, which prefers zeros.
     """
-    data, rank = jnp.asarray(case.data), case.problem.rank
-    model = functools.partial(nmf, rank=rank, precision=case.noise**-2)
-    options = {
-        "num_steps": LEAPFROGS, "trajectory_length": None, "adapt_mass_matrix": False
-    }  # fmt: skip
-    if jacobian:
-        kernel = HMC(model, **options)
-    else:
-        potential = functools.partial(_potential, data=data, precision=case.noise**-2)
-        kernel = HMC(potential_fn=potential, **options)
+    data = jnp.asarray(case.data)
+    potential = functools.partial(
+        _potential, data=data, precision=case.noise**-2, jacobian=jacobian
+    )
+    kernel = HMC(
+        potential_fn=potential, num_steps=LEAPFROGS, trajectory_length=None, adapt_mass_matrix=False
+    )
     start = {n: jnp.log(v) for n, v in _starts(case, seed).items()}
-    arguments = ((data,), {}) if jacobian else ((), {})
     keys = random.split(random.key(seed), case.repetitions)
     began = time.perf_counter()
-    state = kernel.init(keys, HMC_WARMUP, start, *arguments)
+    state = kernel.init(keys, HMC_WARMUP, start)
     thin = every(case)
 
     @jax.jit
     def warm(state):
-        return jax.lax.fori_loop(0, HMC_WARMUP, lambda _, s: kernel.sample(s, *arguments), state)
+        return jax.lax.fori_loop(0, HMC_WARMUP, lambda _, s: kernel.sample(s, (), {}), state)
 
     @jax.jit
     def run(state):
         def several(state, _):
             def one(state, _):
-                state = kernel.sample(state, *arguments)
+                state = kernel.sample(state, (), {})
                 y, x = (jnp.exp(state.z[n]) for n in ("usage", "basis"))
                 return state, _log_likelihood(y, x, data, case.noise)
 
@@ -174,10 +170,14 @@ def hmc(case: Case, seed: int, jacobian: bool = True) -> Found:
     return Found(usage, values.reshape(case.repetitions, -1), seconds, extra)
 
 
-def _potential(logs, data, precision):
+def _potential(logs, data, precision, jacobian):
+    """Return the negative log density of `nmf` at the logarithms, up to a constant."""
     usage, basis = jnp.exp(logs["usage"]), jnp.exp(logs["basis"])
-    fit = 0.5 * precision * jnp.sum((data - usage @ basis.T) ** 2)
-    return fit + jnp.sum(usage) + jnp.sum(basis)
+    # Through Gram matrices, in a third of the time: no residual is formed.
+    fit = jnp.sum(data**2) - 2.0 * jnp.sum((usage.T @ data) * basis.T)
+    fit += jnp.sum((usage.T @ usage) * (basis.T @ basis))
+    volume = jnp.sum(logs["usage"]) + jnp.sum(logs["basis"]) if jacobian else 0.0
+    return 0.5 * precision * fit + jnp.sum(usage) + jnp.sum(basis) - volume
 
 
 def _starts(case, seed) -> dict:
