@@ -33,8 +33,13 @@ SMALL = {"one mode": laurberg(0.3), "two modes": laurberg(0.5), "infinite modes"
 SETS = {f"small, {n}": p for n, p in SMALL.items()}
 SETS |= {f"large, {n}": embedded(p) for n, p in SMALL.items()}
 #: Hardness of the soft walls. Only where solutions are apart: on the line moves reach them all, and
-#: at rank 6, or with 550 lines, many more entries are at the walls and many more replicas needed.
-WALLS, WALLED = wall_ladder(2e4, 2.0, 20), ("small, one mode", "small, two modes")
+#: at rank 6 many more entries are at the walls and many more replicas needed. On the large set
+#: chains pass from one solution to the other from 100 downwards; below 750 neighbours are close.
+WALLS = {
+    "small, one mode": wall_ladder(2e4, 2.0, 20),
+    "small, two modes": wall_ladder(2e4, 2.0, 20),
+    "large, two modes": (2e4, 7e3, 2.8e3, 1.3e3, *wall_ladder(750.0, 80.0, 16)),
+}
 ROWS = {
     "One Mode": lambda case, seed: ways.baseline(case, False, seed),
     "All Modes": lambda case, seed: ways.baseline(case, True, seed),
@@ -43,7 +48,7 @@ ROWS = {
     "HMC": lambda case, seed: ways.hmc(case, seed),
     "HMC without Jacobian": lambda case, seed: ways.hmc(case, seed, jacobian=False),
     "Gibbs with moves": lambda case, seed: ways.gibbs(case, seed, ("basis", "lines")),
-    "Gibbs behind walls": lambda case, seed: ways.gibbs(case, seed, ("basis", "lines"), WALLS),
+    "Gibbs behind walls": lambda case, seed: ways.gibbs(case, seed, ("basis", "lines"), case.walls),
 }
 FILTERED = "Random Restarts (filtered)"
 #: Means of the paper: log likelihood, IAT, largest and mean angle, largest and mean l1 distance.
@@ -225,10 +230,10 @@ def main() -> None:
         noise = noise * np.random.default_rng(options.seed).normal(size=problem.exact.shape)
         case = ways.Case(
             problem, problem.exact + noise, NOISE, options.repetitions, options.draws, options.kept,
-            options.warmup,
+            options.warmup, WALLS.get(name),
         )  # fmt: skip
         print(name, flush=True)
-        rows = [r for r in options.rows if "walls" not in r or name in WALLED]
+        rows = [r for r in options.rows if "walls" not in r or name in WALLS]
         tables[name], curves[name] = study(case, rows, options.seed)
         paper = {r: dict(zip(NAMES, v, strict=True)) for r, v in PAPER[name].items()}
         tables[name]["paper"] = paper

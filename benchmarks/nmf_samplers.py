@@ -33,7 +33,7 @@ TOLERANCES, LARGE = (5e-3, 3e-4), 1000
 
 
 class Case(NamedTuple):
-    """A problem with its noisy data, and how many draws are wanted."""
+    """A problem with its noisy data, how many draws are wanted, and soft walls for it."""
 
     problem: object
     data: np.ndarray
@@ -42,6 +42,7 @@ class Case(NamedTuple):
     draws: int
     kept: int
     warmup: int = 0
+    walls: tuple[float, ...] | None = None
 
 
 class Found(NamedTuple):
