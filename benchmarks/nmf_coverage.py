@@ -161,7 +161,7 @@ def study(case, rows, seed) -> tuple[dict, dict]:
 
 
 def _travel(found, case) -> dict:
-    """Where there are walls: round trips and swaps; where two solutions, the share of the first."""
+    """Return round trips and swaps behind walls, and what was seen of two solutions."""
     extra = {n: v for n, v in found.extra.items() if n == "acceptance"}
     if "replica" in found.extra:
         extra["round_trips"] = round_trips(found.extra["replica"]).tolist()
@@ -171,10 +171,13 @@ def _travel(found, case) -> dict:
     apart = pairwise_distances(first[None], second[None])[0, 0]
     if case.problem.rank == 3 and apart > 1:
         nearer = [
-            (pairwise_distances(u, first[None]) < pairwise_distances(u, second[None])).mean()
+            (pairwise_distances(u, first[None]) < pairwise_distances(u, second[None]))[:, 0]
             for u in found.usage
         ]
-        extra["share_of_the_first_solution"] = [round(float(s), 3) for s in nearer]
+        extra["share_of_the_first_solution"] = [round(float(s.mean()), 3) for s in nearer]
+        # From the first to the second, and back, among the draws that are kept.
+        steps = [np.diff(s.astype(int)) for s in nearer]
+        extra["crossings"] = [[int((s == way).sum()) for way in (-1, 1)] for s in steps]
     return extra
 
 
