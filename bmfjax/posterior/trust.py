@@ -200,4 +200,8 @@ def doubts(fit, trust: Trust) -> str:
         said.append(f"{verb.format(', '.join(empty))} empty")
     kept = fit.rank - len(doubtful)
     which = f"{kept} of {fit.rank} factors are tiles" if kept else "No factor is a tile"
-    return f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %: {'; '.join(said)}."
+    # The others follow: without a word between, they read as those that are kept.
+    then = ". Of the others, " if kept else ": "
+    return (
+        f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %{then}{'; '.join(said)}."
+    )

@@ -29,6 +29,8 @@ SCALARS = {
 }
 #: Scalars that are shown at most, and draws of a chain that are needed.
 MOST, MIN_DRAWS = 5, 20
+#: Relative differences that are rounding, of numbers in double precision.
+ROUNDING = 1e-12
 SIDES = ("Usage", "Basis")
 RANKS = {
     True: "Ranks of the draws among those of all chains, a row of bars for each chain. Bars of "
@@ -82,8 +84,13 @@ def scalars(fit) -> dict[str, np.ndarray]:
         found |= {f"Flip rate of {n}": rates[..., k] for k, n in enumerate(("zeros", "ones"))}
     if fit.has_tiles:
         found |= _of_tiles(fit)
-    moved = {n: v for n, v in found.items() if v.ndim == 2 and np.ptp(v) > 0}
+    moved = {n: v for n, v in found.items() if v.ndim == 2 and _moves(v)}
     return dict(list(moved.items())[:MOST])
+
+
+def _moves(values) -> bool:
+    """Whether draws differ by more than rounding, as shares of ones do where each row has one."""
+    return bool(np.ptp(values) > ROUNDING * np.abs(values).max())
 
 
 def _of_tiles(fit) -> dict[str, np.ndarray]:

@@ -45,6 +45,18 @@ def test_factors_with_ones_on_one_side_alone_are_not_counted():
     assert "Factors with a tile" not in scalars(fit)  # it never moves
 
 
+def test_what_moves_by_rounding_alone_is_not_shown(small_figures):
+    fit = fit_of("ormachine", rank=4)
+    chosen = np.random.default_rng(0).integers(0, 4, np.asarray(fit.usage_draws).shape[:3])
+    usage = chosen[..., None] == np.arange(4)
+    assert np.ptp((usage.sum(2) / usage.shape[2]).mean(-1)) > 0  # each row has one: a fourth
+    clustered = dataclasses.replace(fit, usage_draws=type(fit.usage_draws).pack(usage))
+    found = scalars(clustered)
+    assert "Usage: share of ones" not in found
+    assert "Basis: share of ones" in found
+    assert summaries(clustered).html.count("<figure") == 3
+
+
 def test_what_has_no_chains_to_compare_is_not_shown():
     assert summaries(fit_of("logistic")) is None  # of an approximation
     assert summaries(fit_of("ormachine", draws=10)) is None
