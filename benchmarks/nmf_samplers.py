@@ -28,7 +28,7 @@ LEAPFROGS, HMC_WARMUP = 100, 200
 #: Entries of a start that are zero: logarithms, and conditionals, need positive numbers.
 FLOOR = 1e-6
 #: Where a restart stops, on small sets and on large: a relative projected gradient. The paper does
-#: not say where its own stop; these give the log likelihoods of its table 1.
+#: not say where its own stop; these bring the log likelihoods near those of its table 1.
 TOLERANCES, LARGE = (5e-3, 3e-4), 1000
 
 

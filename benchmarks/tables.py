@@ -72,8 +72,12 @@ NOTES = {
     ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
     ("iasg_calibration", "55e7bda"): _SECONDS,
     ("thesis_tables", "a0cd576"): _SECONDS,
+    ("nmf_coverage_large", "ed7326c"): _SECONDS,
+    ("nmf_coverage_restarts", "c78ced3"): _SECONDS,
+    ("nmf_coverage_walls", "656d8a8"): _SECONDS,
+    ("nmf_coverage_crossings", "c778fdf"): _SECONDS,
     ("thesis_samplers", "a0cd576"): "other work ran beside it: draws are fewer than on a free core",
-    ("thesis_runs_rank_20_and_40", "7748629"): (
+    ("thesis_runs_table_3_2", "c78ced3"): (
         "several commands on one folder, which held these runs; some were stopped for a while: "
         "their seconds say nothing"
     ),
