@@ -84,7 +84,7 @@ NOTES = {
     ("thesis_runs", "a0cd576"): (
         "several commands on one folder, which held these runs; other work ran beside them"
     ),
-    ("bias_table", "55e7bda"): "other work ran beside it: compare effective draws within a table",
+    ("bias_table", "c78ced3"): "other work ran beside it: compare effective draws within a table",
     **{
         (f"peers_{part}", commit): "other work ran beside it: compare processor seconds"
         for part, commit in (

@@ -486,12 +486,12 @@ def nmf_coverage(records: Records):
         "relative projected gradient of 0.005 on the small sets. On the large ones none passes the "
         "filter then (`nmf_coverage_large`); at 0.0003 the log likelihoods are within a factor "
         "of 2.1 of the paper's (`nmf_coverage_restarts`). The paper does not mention the Jacobian "
-        "of the logarithm of its HMC either: `HMC without Jacobian` leaves it out. HMC on logarithms fits "
-        "too well, there and here, because it has not arrived: entries that are zero at the start "
-        "come back slowly. The starts on the line of solutions are drawn along it. Its large sets "
-        "embed the small ones by random nonnegative matrices so that the number of solutions "
-        "stays. It does not stay: no entry of the factors is zero any more, and a change of basis "
-        "has room."
+        "of the logarithm of its HMC either: `HMC without Jacobian` leaves it out. HMC on "
+        "logarithms fits too well, there and here, because it has not arrived: entries that are "
+        "zero at the start come back slowly. The starts on the line of solutions are drawn along "
+        "it. Its large sets embed the small ones by random nonnegative matrices so that the number "
+        "of solutions stays. It does not stay: no entry of the factors is zero any more, and a "
+        "change of basis has room."
     )
     for name, record in records.items():
         found = record["figures"]
