@@ -125,6 +125,10 @@ def wall_ladder(hardest: float, softest: float, number: int) -> tuple[float, ...
     There are enough of them where `swap_rates` of a run are above a tenth or so, and `round_trips`
     many; what is asked for grows with how many entries are near zero.
 
+    The softest need not be soft: the ladder can end where chains pass between solutions, which of a
+    matrix of 500 x 50 and rank 3 is at about 100. Replicas are needed close to each other there,
+    and may be far apart where walls are hard.
+
     Parameters
     ----------
     hardest, softest : float
