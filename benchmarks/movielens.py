@@ -46,12 +46,6 @@ PUBLISHED = {
         "message passing (Ravanbakhsh et al. 2016)": (56, 65, 67, 69, 71, 71),
     },
 }
-#: A probit factorisation with real factors (rank 10) and effects, two splits, of our own: what
-#: factors that are not Boolean reach.
-REAL_FACTORS = {
-    "100K": (56.3, 63.3, 65.9, 68.3, 70.6, 72.1),
-    "1M": (63.9, 69.1, 70.5, 72.0, 74.0, 74.9),
-}
 FILES = {"u.data": ("100K", "\t"), "ratings.dat": ("1M", "::")}
 BINS = 10
 SETTINGS = ("ranks", "splits", "chains", "warmup", "samples", "thin")
@@ -227,7 +221,6 @@ def main() -> None:
             **{n: getattr(options, n) for n in SETTINGS},
             "observed_percent": {f"{p:g}": t for p, t in ordered.items()},
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
-            "real_factors_percent_right": REAL_FACTORS[title],
         }
         path = write_record("movielens", figures, options.output)
     show(title, ordered)

@@ -7,7 +7,7 @@
   minutes, and do the chains agree?
 * `grid`: that of Rukat and Yau (2019), 200 x 500, rank 2 to 10, half of the product ones, flips of
   0, 10 and 20 %, three matrices of each: 81 fits. The authors' program finds the rank of 64 and
-  boolmf of 54 (both as published);
+  boolmf of 54, by the table in the repository siddC/boolmf;
 * `tiles`: 20 matrices of Gonsior (2019), algorithm 3.3, 512 x 512 with clean noise (1 % of the
   zeros and 5 % of the ones flipped), of rank 5 to 30;
 * `real`: matrices whose Boolean rank is known: role mining (healthcare 14, domino 20, firewall2 10;

@@ -25,7 +25,9 @@ def _commit() -> str:
     try:
         run = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **run).stdout.strip()
-        dirty = subprocess.run(["git", "status", "--porcelain", "../bmfjax"], **run).stdout.strip()
+        # Not the records and their pages: a run writes them.
+        code = ["../bmfjax", "*.py", "*.c"]
+        dirty = subprocess.run(["git", "status", "--porcelain", *code], **run).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit + (" with changes" if dirty else "")
