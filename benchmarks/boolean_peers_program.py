@@ -32,6 +32,7 @@ def machine_of(values, rank: int):
 def posterior_mean(values, rank: int) -> np.ndarray:
     """Mean of the Boolean product over the draws that the program keeps."""
     machine, layer = machine_of(values, rank)
+    machine.anneal, layer.lbda.val = True, 3.0  # as its README does
     machine.infer(burn_in_min=BURN_IN[0], burn_in_max=BURN_IN[1], no_samples=KEPT)
     traces = [factor.trace == 1 for factor in layer.factors]
     total = np.zeros(values.shape, np.float32)
