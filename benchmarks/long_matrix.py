@@ -57,8 +57,8 @@ def column_probability(values, hidden, missing) -> np.ndarray:
     return np.broadcast_to(share, values.shape)[hidden]
 
 
-def one_case(data, rank: int, seed: int = 0, **chosen) -> dict:
-    """Fit a matrix, and predict what was hidden."""
+def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
+    """Fit a matrix, and predict what was hidden; `keep` is called with the fit."""
     values = data.dense(missing=np.nan)
     missing = np.isnan(values)
     hidden = ~missing & (np.random.default_rng(seed).random(values.shape) < HIDDEN)
@@ -69,6 +69,8 @@ def one_case(data, rank: int, seed: int = 0, **chosen) -> dict:
         priors={"num_rates": 2}, **chosen,
     )  # fmt: skip
     seconds, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
+    if keep is not None:
+        keep(fit)
     kept = fit.usage_draws.shape[1]
     joint, dispersion = (fit.trace[n][:, -kept:] for n in ("log_joint", "dispersion"))
     entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)

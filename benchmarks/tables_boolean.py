@@ -843,12 +843,23 @@ def _accepted(share: float | None) -> str:
     "long_matrix*",
 )  # fmt: skip
 def long_matrix(records: Records):
+    yield from _hidden_tenth({n.removeprefix("long_matrix_"): r for n, r in records.items()})
+
+
+@page("mnist", "Of which parts are handwritten digits made?")
+def mnist(records: Records):
+    yield "![Pixels of each factor, and the share of the images that use it](mnist.png)"
+    yield from _hidden_tenth(records)
+
+
+def _hidden_tenth(records: Records):
+    """Write what fits say of their chains, and of a tenth of the entries that was hidden."""
     yield (
         "A tenth of the entries is hidden. `log score` is their mean log probability: of the fit, "
         "of a calibrated nonnegative factorisation of the same rank, and of the share of ones of "
         "each column. `constant` is the share of entries that hardly ever change."
     )
-    cases = {name.removeprefix("long_matrix_"): r["figures"] for name, r in records.items()}
+    cases = {name: record["figures"] for name, record in records.items()}
     yield table(
         ["record", "log score", "NMF", "columns", "R-hat log joint", "dispersion", "entries",
          "constant", "ESS", "factors found by all", "log joint of the chains", "seconds",

@@ -265,6 +265,25 @@ def logistic_vs_nuts(records: Records):
             for n, case in enumerate(found.get("each", ()))
         ],
     )  # fmt: skip
+    if "shipped" in found:
+        case = found["shipped"]
+        yield (
+            f"The same of {case['name']} at rank {case['rank']}, beside the exact sampler, "
+            f'`sampler="gibbs"`, whose product has an R-hat of {number(case["rhat_product"], 3)} '
+            f"(verdict: {case['verdict']}). Variational inference takes "
+            f"{case['batch_seconds']} s and the sampler {case['gibbs_seconds']} s."
+        )
+        yield table(
+            ["all entries", "means apart: median", "90 %", "worst", "ratio: 10 %", "50 %", "90 %"],
+            [
+                [
+                    name.replace("_", " "),
+                    *(number(case[name]["means_apart"][q], 3) for q in ("median", "90 %", "worst")),
+                    *(number(case[name]["sd_ratio"][q], 3) for q in ("0.1", "0.5", "0.9")),
+                ]
+                for name in ("log_odds", "probability")
+            ],
+        )  # fmt: skip
 
 
 @page("logistic_speed", "What do sampled entries cost, by the size of the matrix?")
