@@ -181,10 +181,11 @@ def make_case(options):
         return bmfjax.load("mushroom"), 10, {}, None
     if options.case != RATINGS:
         return bmfjax.load(options.case), 4, {}, None
-    from pmf_movielens import SHAPE, read_folds
+    from pmf_movielens import read_folds, shape_of
 
-    train, test = read_folds(options.movielens)[1][0]
-    ratings = bmfjax.Ratings(*train.T, shape=SHAPE, scale=(1, 5))
+    folds = read_folds(options.movielens)[2]
+    train, test = folds[0]
+    ratings = bmfjax.Ratings(*train.T, shape=shape_of(folds), scale=(1, 5))
     given = {"model": "pmf", "num_chains": 1}
     given |= {"num_warmup": options.steps // 2, "num_samples": options.steps}
 

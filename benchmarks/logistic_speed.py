@@ -90,7 +90,8 @@ def main() -> None:
     figures["milliseconds per 4096 entries"] = {
         name: {
             "entries": round(1e3 * float(np.median(c["times"])) / options.chunks, 2),
-            "minibatch": round(float(c["state"].size)),
+            "wanted": round(float(c["state"].size)),
+            "drawn": int(stochastic.num_chunks(c["state"])) * stochastic.CHUNK,
             "one-time count, seconds": round(c["count"], 2),
         }
         for name, c in cases.items()

@@ -22,7 +22,7 @@ import numpy as np
 from device import parse
 from long_matrix import one_case
 from matplotlib.figure import Figure
-from record import RESULTS, write_record
+from record import write_record
 from sklearn.datasets import fetch_openml
 
 from bmfjax.data import BinaryMatrix, InputError
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, help=f"with {NAME}; default: openml's, by its cache")
     parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--images", type=int, default=TEST, help="the first of so many")
+    parser.add_argument("--images", type=int, default=TEST, help="use only the first so many")
     parser.add_argument("--max-time", type=float, default=180, help="seconds of sampling")
     parser.add_argument("--output", type=Path)
     options = parse(parser)
@@ -78,8 +78,9 @@ def main() -> None:
     fits = []
     found = one_case(data, options.rank, max_time=options.max_time, keep=fits.append)
     chosen = {n: getattr(options, n) for n in ("rank", "images", "max_time")}
-    draw(fits[0], (options.output or RESULTS) / "mnist.png")
-    print(write_record("mnist", chosen | found, options.output))
+    path = write_record("mnist", chosen | found, options.output)
+    draw(fits[0], path.with_suffix(".png"))
+    print(path)
 
 
 if __name__ == "__main__":

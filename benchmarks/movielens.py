@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import time
 from pathlib import Path
 
@@ -123,8 +124,8 @@ def scores(p, y) -> dict:
 def summary(values) -> dict:
     """Mean over the splits and its standard error."""
     values = np.asarray(values, float)
-    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return {"mean": round(float(values.mean()), 4), "standard_error": round(float(error), 4)}
+    error = round(float(values.std(ddof=1)) / len(values) ** 0.5, 4) if len(values) > 1 else None
+    return {"mean": round(float(values.mean()), 4), "standard_error": error}
 
 
 def model_list(ranks) -> dict:
@@ -187,7 +188,7 @@ def show(title, tables) -> None:
     for name in next(iter(tables.values())):
         cells = (t[name]["percent_right"] for t in tables.values())
         print(f"{name:55s}" + "".join(
-            f"{c['mean']:7.2f} ({c['standard_error']:.2f})" for c in cells
+            f"{c['mean']:7.2f} ({c['standard_error'] or math.nan:.2f})" for c in cells
         ))  # fmt: skip
     for name in next(iter(tables.values())):
         cells = (t[name] for t in tables.values())
@@ -222,7 +223,8 @@ def main() -> None:
             "observed_percent": {f"{p:g}": t for p, t in ordered.items()},
             "published_percent_right": {"observed_percent": PERCENT, **PUBLISHED[title]},
         }
-        path = write_record("movielens", figures, options.output)
+        name = "movielens" if title == "100K" else f"movielens_{title.lower()}"
+        path = write_record(name, figures, options.output)
     show(title, ordered)
     print(path)
 

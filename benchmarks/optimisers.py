@@ -44,7 +44,8 @@ import bmfjax
 from bmfjax.diagnostics import boolean_errors, threshold_pairs
 from bmfjax.optimize import best_reconstruction, elbmf, panpal, polish, primp, trusted
 
-#: Kovacs et al. 2021, from their repository: the best errors at ranks 2, 5 and 10.
+#: Kovacs et al. 2021, from their repository kovacsrekaagnes/rank_k_Binary_Matrix_Factorisation: the
+#: best errors at ranks 2, 5 and 10.
 KOVACS = {
     "zoo": (271, 126, 39),
     "heart": (1185, 737, 419),
@@ -56,7 +57,8 @@ KOVACS = {
     "house-votes": (1246, 779, 240),
 }
 KOVACS_RANKS, WITHIN = (2, 5, 10), 1.02
-#: Avellaneda and Villemaire 2022: rank: (OptiBlock*, best of all methods).
+#: Avellaneda and Villemaire 2022, from `benchmark.pdf` of their repository
+#: FlorentAvellaneda/UndercoverBMF: rank: (OptiBlock*, best of all methods).
 UNDERCOVER = {
     "chess_krvskp": {10: (10454, 10435), 20: (3023, 3023), 30: (453, 453)},
     "dermatology": {49: (2080, 2080), 98: (538, 527), 147: (82, 75)},

@@ -48,7 +48,7 @@ def problem(folder: Path, fold: int) -> Problem:
     """Read one of the publisher's folds, from 1."""
     from pmf_movielens import read_folds
 
-    _, folds = read_folds(folder)
+    _, _, folds = read_folds(folder)
     return Problem(*folds[fold - 1])
 
 

@@ -1,9 +1,10 @@
-"""How far off are predicted stars? Bayesian matrix factorisation on five folds of MovieLens 100K.
+"""How far off are predicted stars? Bayesian matrix factorisation on MovieLens.
 
 The publisher's five folds, u1 to u5 (https://grouplens.org/datasets/movielens/), each a fifth of
 the ratings held out. Give the folder that the archive unpacks to; where it has no folds, `u.data`
 is cut into five at random. Published beside: mean squared errors of the same five-fold protocol
-from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors).
+from Brouwer's comparison of priors (github.com/ThomasBrouwer/BMF_Priors). Of MovieLens 1M, whose
+folder has `ratings.dat`, a random tenth is held out.
 
     python benchmarks/pmf_movielens.py --folder ml-100k
 
@@ -46,22 +47,41 @@ PUBLISHED = {
 }  # fmt: skip
 #: Of the level, as `bmfjax.fit` has it: about the mean of the ratings.
 LEVEL = (3.5, 10.0)
-SHAPE, STARS = (943, 1682), (1.0, 2.0, 3.0, 4.0, 5.0)
+STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def read_folds(folder: Path):
-    """Whether the publisher's, and (train, test) tables of user, item, stars."""
+    """What the data are, whether the folds are the publisher's, and their (train, test) tables.
+
+    A table has user and item from 0, and stars.
+    """
     archive = next(folder.glob("*splits.tar.xz"), None)
     if (folder / "u1.base").is_file() or archive:
-        return True, [
-            tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
-            for k in range(1, 6)
-        ]
+        return (
+            "MovieLens 100K",
+            True,
+            [
+                tuple(_table(folder, archive, f"u{k}.{part}") for part in ("base", "test"))
+                for k in range(1, 6)
+            ],
+        )
+    if (folder / "ratings.dat").is_file():
+        table = _parsed((folder / "ratings.dat").read_text(encoding="latin-1"), "::")
+        held = np.random.default_rng(0).permutation(len(table)) % 10 == 0
+        return "MovieLens 1M", False, [(table[~held], table[held])]
     if not (folder / "u.data").is_file():
-        raise InputError(f"{folder} has neither u1.base nor u.data; give the publisher's folder")
+        raise InputError(
+            f"{folder} has none of u1.base, u.data and ratings.dat; give the publisher's folder"
+        )
     table = _parsed((folder / "u.data").read_text())
     part = np.random.default_rng(0).permutation(len(table)) % 5
-    return False, [(table[part != k], table[part == k]) for k in range(5)]
+    return "MovieLens 100K", False, [(table[part != k], table[part == k]) for k in range(5)]
+
+
+def shape_of(folds) -> tuple[int, int]:
+    """Number of users and of items."""
+    users, items = np.max([t[:, :2].max(0) for fold in folds for t in fold], 0) + 1
+    return int(users), int(items)
 
 
 def _table(folder, archive, name):
@@ -71,8 +91,9 @@ def _table(folder, archive, name):
         return _parsed(files.extractfile(name).read().decode())
 
 
-def _parsed(text):
-    return np.array([line.split("\t")[:3] for line in text.split("\n") if line], int) - [1, 1, 0]
+def _parsed(text, separator="\t"):
+    lines = [line.split(separator)[:3] for line in text.split("\n") if line]
+    return np.array(lines, int) - [1, 1, 0]
 
 
 def models(ranks) -> dict:
@@ -106,7 +127,7 @@ def attribute_models(rank, tables) -> dict:
     return found
 
 
-def read_tables(folder: Path) -> dict:
+def read_tables(folder: Path, shape) -> dict:
     """Attributes of users and of films by side; empty where the folder has no tables."""
     if not (folder / "u.user").is_file() or not (folder / "u.item").is_file():
         return {}
@@ -116,17 +137,17 @@ def read_tables(folder: Path) -> dict:
     years = pd.cut(year.fillna(year.median()), [0, 1960, 1980, 1990, 1995, 2000]).astype(str)
     users = users.set_axis(["age", "gender", "occupation"], axis=1)
     return {
-        "row": read_attributes(users, "row", range(SHAPE[0])),
-        "column": read_attributes(films.iloc[:, 5:].assign(year=years), "column", range(SHAPE[1])),
+        "row": read_attributes(users, "row", range(shape[0])),
+        "column": read_attributes(films.iloc[:, 5:].assign(year=years), "column", range(shape[1])),
     }
 
 
-def known_of(sides, tables, train) -> dict:
+def known_of(sides, tables, train, shape) -> dict:
     """The attributes of each side as the sampler takes them, group by group."""
     return {
         f"{side}_attributes": tuple(
             decomposed(
-                standardised(rated_attributes(train[:, 0], train[:, 1], SHAPE, side), True)[0]
+                standardised(rated_attributes(train[:, 0], train[:, 1], shape, side), True)[0]
                 if what == "rated" else standardised(tables[side].values)[0]
             )
             for what in groups
@@ -135,25 +156,26 @@ def known_of(sides, tables, train) -> dict:
     }  # fmt: skip
 
 
-def with_attributes(folds, layout, options):
+def with_attributes(folds, shape, layout, options):
     """Yield the name of every model, and errors, shares inside of intervals and seconds a sweep."""
-    tables = read_tables(options.folder)
+    tables = read_tables(options.folder, shape)
     for name, (density, sides) in attribute_models(options.ranks[0], tables).items():
+        known = [known_of(sides, tables, train, shape) for train, _ in folds]
         yield (
             name,
             [
-                one_fold(density, *fold, layout, options, k, known_of(sides, tables, fold[0]), True)
+                one_fold(density, *fold, shape, layout, options, k, known[k], True)
                 for k, fold in enumerate(folds)
             ],
         )
 
 
-def one_fold(density, train, test, layout, options, seed, known=None, noisy=False):
+def one_fold(density, train, test, shape, layout, options, seed, known=None, noisy=False):
     """Root mean squared error, the share inside of 90 % intervals, and seconds a sweep."""
     values, ordered = train[:, 2].astype(float), density.link == "ordered"
     if ordered:
         values = values - STARS[0]  # categories from 0
-    data = entry_blocks(train[:, 0], train[:, 1], values, SHAPE, layout=layout)
+    data = entry_blocks(train[:, 0], train[:, 1], values, shape, layout=layout)
     data = data._replace(**known or {})
     began, means = time.perf_counter(), []
     for key in jax.random.split(jax.random.key(seed), options.chains):
@@ -185,18 +207,20 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    published, folds = read_folds(options.folder)
-    layout = common_layout([train.T[:2] for train, _ in folds], SHAPE)
+    title, published, folds = read_folds(options.folder)
+    shape = shape_of(folds)
+    layout = common_layout([train.T[:2] for train, _ in folds], shape)
     rows = {}
     runs = (
-        with_attributes(folds, layout, options)
+        with_attributes(folds, shape, layout, options)
         if options.attributes
         else (
-            (name, [one_fold(d, *fold, layout, options, k) for k, fold in enumerate(folds)])
+            (name, [one_fold(d, *fold, shape, layout, options, k) for k, fold in enumerate(folds)])
             for name, d in models(options.ranks).items()
         )
     )
     kind = "pmf_movielens_attributes" if options.attributes else "pmf_movielens"
+    kind += "_1m" if title.endswith("1M") else ""
     for name, found in runs:
         errors, inside, seconds = zip(*found, strict=True)
         rows[name] = {
@@ -208,9 +232,10 @@ def main() -> None:
             rows[name]["inside_of_90_percent"] = summary(inside)
         print(name, rows[name], flush=True)
         figures = {
-            "data": "MovieLens 100K", "publishers_folds": published,
+            "data": title, "publishers_folds": published,
             **{n: getattr(options, n) for n in ("chains", "warmup", "samples")},
-            "models": rows, "published_rmse": PUBLISHED,
+            "models": rows,
+            "published_rmse": PUBLISHED if title.endswith("100K") else {},
         }  # fmt: skip
         path = write_record(kind, figures, options.output)
     print(path)

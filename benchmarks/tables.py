@@ -36,6 +36,11 @@ NOTES = {
     ("first_answer_mushroom", "cf76fea"): (
         "other work ran beside it, most beside rank 10: seconds are upper bounds"
     ),
+    ("logistic_vs_nuts", "605eee4"): _SECONDS,
+    ("boolean_peers_movielens", "7a1a5ba"): _SECONDS,
+    ("boolean_peers_flips", "c267b3a"): _SECONDS,
+    ("boolean_peers_products", "c267b3a"): _SECONDS,
+    ("boolean_peers_sweeps", "c267b3a"): "other work ran beside it, on the same core",
     ("logistic_defaults", "b1ae58e"): "the machine was shared: compare processor seconds",
     ("logistic_recall_retail", "5cfbfbf"): _SECONDS,
     ("logistic_recall_retail_large", "5cfbfbf"): _SECONDS,
