@@ -83,7 +83,7 @@ NOTES = {
     ("nmf_coverage_walls", "656d8a8"): _SECONDS,
     ("nmf_coverage_crossings", "c778fdf"): _SECONDS,
     ("thesis_samplers", "a0cd576"): "other work ran beside it: draws are fewer than on a free core",
-    ("thesis_runs_table_3_2", "7cad415"): (
+    ("thesis_runs_table_3_2", "de461f5"): (
         "several commands on one folder, which held these runs; some were stopped for a while: "
         "their seconds say nothing"
     ),

@@ -354,7 +354,7 @@ def thesis_runs(records: Records):
         "factor entries, and of those with a mean from 0.2 to 0.8, and their share. `usage, "
         "basis`: means over each factor. `near 0, near 1`: shares of all draws in the first and "
         "last of 50 bins. `gradient`: mean absolute value of the mean gradient. "
-        f"{left} runs are still to be made: `python "
+        f"Runs that are still to be made: {left}. `python "
         "benchmarks/thesis.py --work FOLDER --list` names them."
     )
     for draws in sorted({row["draws"] for row in rows}):
