@@ -37,6 +37,10 @@ NOTES = {
         "other work ran beside it, most beside rank 10: seconds are upper bounds"
     ),
     ("logistic_vs_nuts", "605eee4"): _SECONDS,
+    **{
+        (name, "8ba5244"): "on one core, with another measurement on the other"
+        for name in ("gibbs_speed", "iasg_speed", "logistic_speed")
+    },
     ("mnist", "605eee4"): "other work ran beside it, on the same core",
     ("boolean_peers_movielens", "90cd395"): _SECONDS,
     ("boolean_peers_flips", "90cd395"): _SECONDS,
