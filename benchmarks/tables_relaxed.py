@@ -292,10 +292,12 @@ def ambiguity(records: Records):
     )
 
 
-@page("thesis_tables", "Do the tables of Gonsior (2019) come out of `IASG.thesis`?")
+@page(
+    "thesis_tables", "Do the tables of Gonsior (2019) come out of `IASG.thesis`?", "thesis_tables*"
+)
 def thesis_tables(records: Records):
     found = figures(records, "thesis_tables")
-    rows = found.get("rows", ())
+    rows = _rows_of_parts(records)
     several = any(row.get("seed") for row in rows)
     yield (
         f"Runs of {number(found.get('samples'))} draws at rank {found.get('rank')}, precision fixed"
@@ -304,8 +306,9 @@ def thesis_tables(records: Records):
         "the noise-free matrix, with the threshold chosen on that truth as in the thesis. The "
         "thesis's own matrices are not available: ours have the same parameters and other random "
         "numbers, and one matrix and one seed a row, as there."
-        + (" Of some rows the lowest error on several matrices follows, with its standard error "
-           "and the standard deviation from matrix to matrix." if several else "")
+        + (" `several matrices`: the lowest error on several of our matrices, with its standard "
+           "error; `deviation`: the standard deviation from matrix to matrix; `range`: the lowest "
+           f"and the highest of them. {_inside(rows)}" if several else "")
     )  # fmt: skip
     for start, title in (("random", "From a random start (thesis table 4.1)"),
                          ("optimum", "From the optimum (thesis table 4.2)")):  # fmt: skip
@@ -314,7 +317,7 @@ def thesis_tables(records: Records):
         yield table(
             ["data", "model", "batch", "error at 0.5", "lowest error (thresholds)",
              "thesis: at 0.5", "thesis: lowest (thresholds)",
-             *(["several matrices", "deviation"] if several else []),
+             *(["several matrices", "deviation", "range"] if several else []),
              "log joint, first and last", "seconds"],
             [
                 [
@@ -328,15 +331,35 @@ def thesis_tables(records: Records):
         )  # fmt: skip
 
 
-def _over_matrices(row: dict, rows) -> tuple[str, str]:
-    """The mean of the lowest errors of a row over its matrices, and their deviation."""
+def _errors_over_matrices(row: dict, rows) -> list[int]:
+    """The lowest error of a row of the thesis, on each matrix it was run on."""
     names = ("start", "data", "model", "batch")
-    errors = [r["error"] for r in rows if all(r[n] == row[n] for n in names)]
+    return [r["error"] for r in rows if all(r[n] == row[n] for n in names)]
+
+
+def _over_matrices(row: dict, rows) -> tuple[str, str, str]:
+    """The mean of the lowest errors of a row over its matrices, their deviation and their range."""
+    errors = _errors_over_matrices(row, rows)
     if len(errors) == 1:
-        return "", ""
+        return "", "", ""
     deviation = statistics.stdev(errors)
     mean = with_error(statistics.mean(errors), deviation / len(errors) ** 0.5, 1)
-    return f"{mean} of {len(errors)}", number(deviation, 1)
+    return f"{mean} of {len(errors)}", number(deviation, 1), f"{min(errors):,} to {max(errors):,}"
+
+
+def _inside(rows) -> str:
+    """Say how many figures of the thesis lie below, within and above those of our matrices."""
+    below = within = above = 0
+    for row in rows:
+        errors = _errors_over_matrices(row, rows)
+        if not row["seed"] and len(errors) > 1:
+            below += row["thesis_error"] < min(errors)
+            above += row["thesis_error"] > max(errors)
+            within += min(errors) <= row["thesis_error"] <= max(errors)
+    return (
+        "Of the rows with several matrices the thesis's lowest error is within this range in "
+        f"{within}, below it in {below} and above it in {above}."
+    )
 
 
 def _log_joints(row: dict) -> str:
@@ -347,7 +370,8 @@ def _log_joints(row: dict) -> str:
     "thesis_runs", "What do the other runs of Gonsior (2019) and its figures show?", "thesis_runs*"
 )
 def thesis_runs(records: Records):
-    rows, left = _other_runs(records)
+    rows = sorted(_rows_of_parts(records), key=_run_of)
+    left = _runs_left(records, rows)
     yield (
         "Runs of the thesis's table 3.2 at other ranks than that of the data, longer runs, and the "
         "Beta prior, which the thesis tried and left out. `sd`: mean standard deviation of the "
@@ -386,17 +410,26 @@ def thesis_runs(records: Records):
         yield f"![{caption}](thesis_figure_4_{name}.png)\n\nFigure 4.{int(name)}: {caption}"
 
 
-def _other_runs(records: Records) -> tuple[list[dict], int | None]:
-    """Return the rows of all records, a run once, in order, and how many runs none of them has."""
-    named = ("draws", "data", "model", "start", "rank", "batch", "seed")
-    rows, left = {}, None
+def _rows_of_parts(records: Records) -> list[dict]:
+    """Return the rows of all records of a page, a run once: the earlier record's."""
+    rows = {}
     for name in sorted(records):
-        found = figures(records, name)
-        before = len(rows)
-        for row in found.get("rows", ()):
-            rows.setdefault(tuple(row[n] for n in named), row)
-        left = found.get("runs_of_table_3_2_left") if left is None else left - len(rows) + before
-    return [rows[key] for key in sorted(rows)], left
+        for row in figures(records, name).get("rows", ()):
+            rows.setdefault(_run_of(row), row)
+    return list(rows.values())
+
+
+def _run_of(row: dict) -> tuple:
+    return tuple(row[n] for n in ("draws", "data", "model", "start", "rank", "batch", "seed"))
+
+
+def _runs_left(records: Records, rows) -> int | None:
+    """How many runs of the thesis's table 3.2 are in no record: a part knows its own folder."""
+    first = figures(records, "thesis_runs")
+    left, known = (first.get(n) for n in ("runs_of_table_3_2_left", "rows"))
+    if left is None:
+        return None
+    return left - sum(not row["seed"] for row in rows) + sum(not row["seed"] for row in known)
 
 
 _FIGURES = {

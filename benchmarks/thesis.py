@@ -20,8 +20,9 @@ of algorithm 4.1 chosen against that truth, as in the thesis.
     python benchmarks/thesis.py --work FOLDER --list                   # which runs, which are done
 
 A run that FOLDER holds is not run again, and one that was cut off goes on from its last
-checkpoint. The records show all runs that FOLDER holds, and the page those of all records whose
-names begin with thesis_runs. `thesis_figures.py` draws them.
+checkpoint. The records thesis_tables (tables 4.1 and 4.2) and thesis_runs (all else) show the runs
+that FOLDER holds. With `--part NAME` they are thesis_tables_NAME and thesis_runs_NAME, and the
+pages show the runs of all parts. `thesis_figures.py` draws them.
 """
 
 from __future__ import annotations
@@ -240,24 +241,39 @@ def read(path: Path) -> dict:
         return dict(stored)
 
 
-def write_records(work: Path, shorter: int, output: Path | None, name: str = "thesis_runs") -> None:
-    """One record of tables 4.1 and 4.2 where all of it is there, and one of all other runs."""
+def write_records(work: Path, shorter: int, output: Path | None, part: str = "") -> None:
+    """One record of tables 4.1 and 4.2, and one of all other runs.
+
+    The first is written where `work` holds every row, or where the records have a `part`: rows
+    that are missing are then in another one.
+    """
     held = held_runs(work)
     rows = {run: figures_of(run, read(path)) for run, path in held.items()}
     common = {"shorter": shorter} if shorter > 1 else {}
     of_tables = [run for run in rows if run.published]
-    if {run[:-1] for run in of_tables} == {r[:-1] for r in runs_of_table([0]) if r.published}:
+    whole = {r[:-1] for r in runs_of_table([0]) if r.published} == {r[:-1] for r in of_tables}
+    if of_tables and not (whole or part):
+        print(
+            f"{work} holds some rows of tables 4.1 and 4.2 alone: no record of them is written; "
+            "--part NAME writes them as a part"
+        )
+    elif of_tables:
         table = {
             "samples": 60_000 // shorter, "rank": TRUE_RANK, **common,
             "ones_in_the_noise_free_matrix": int(thesis_matrix("clean", "8x8", 0).clean.sum()),
             "rows": [rows[run] for run in of_tables],
         }  # fmt: skip
-        print(write_record("thesis_tables", table, output))
+        print(write_record(named("thesis_tables", part), table, output))
     others = [row for run, row in rows.items() if not run.published]
     if others:
         left = sum(run not in held for run in runs_of_table([0]))
         figures = {**common, "runs_of_table_3_2_left": left, "rows": others}
-        print(write_record(name, figures, output))
+        print(write_record(named("thesis_runs", part), figures, output))
+
+
+def named(record: str, part: str) -> str:
+    """The name of a record, or of a part of it."""
+    return f"{record}_{part}" if part else record
 
 
 def main() -> None:
@@ -274,9 +290,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the matrices")
     parser.add_argument("--shorter", type=int, default=1, help="divide all lengths, for a trial")
     parser.add_argument("--list", action="store_true", help="list the runs, and end")
-    parser.add_argument(
-        "--name", default="thesis_runs", help="of the record of other runs than tables 4.1 and 4.2"
-    )
+    parser.add_argument("--part", default="", help="name of a part: ends the records' names")
     parser.add_argument("--output", type=Path, help="folder of the records")
     options = parse(parser)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -301,7 +315,7 @@ def main() -> None:
             shutil.rmtree(options.work / f"{run.name}.checkpoint")
             print(*run, f"{float(kept['seconds']):.0f} s", flush=True)
     if not options.list:
-        write_records(options.work, options.shorter, options.output, options.name)
+        write_records(options.work, options.shorter, options.output, options.part)
 
 
 if __name__ == "__main__":

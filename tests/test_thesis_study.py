@@ -95,14 +95,21 @@ def kept_run(study, run, level):
     return kept
 
 
+def keep(study, folder, levels):
+    """Put finished runs into a folder, each at its level."""
+    folder.mkdir(exist_ok=True)
+    for run, level in levels.items():
+        np.savez(folder / f"{run.name}.npz", **kept_run(study, run, level))
+
+
 def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
     study, small, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(study, "TRUE_RANK", 30)
     tables = [run for run in study.runs_of_table([0]) if run.draws == 60_000 and run.rank == 30]
     tables += [tables[0]._replace(seed=seed) for seed in (1, 2)]
-    for place, run in enumerate([*tables, small._replace(rank=20, batch=75)]):
-        np.savez(tmp_path / f"{run.name}.npz", **kept_run(study, run, -0.3 if place else 0.0))
+    runs = [*tables, small._replace(rank=20, batch=75)]
+    keep(study, tmp_path, {run: -0.3 if place else 0.0 for place, run in enumerate(runs)})
     (tmp_path / "60000-clean-Normal-random-20-75-0.part").write_text("half written")
     study.write_records(tmp_path, 1, tmp_path / "records")
     figures = json.loads((tmp_path / "records" / "thesis_tables.json").read_text())["figures"]
@@ -111,7 +118,8 @@ def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
     assert rows[0]["error_at_half"] == rows[0]["error"] == 0 and rows[0]["thesis_error"] == 72
     assert rows[3]["tau_max"] == 0.69
     page = (tmp_path / "records" / "thesis_tables.md").read_text()
-    assert "| 0.0 ± 0.0 of 3 | 0.0 |" in page
+    assert "| 0.0 ± 0.0 of 3 | 0.0 | 0 to 0 |" in page
+
     others = json.loads((tmp_path / "records" / "thesis_runs.json").read_text())["figures"]
     # Beta at its three batches, two starts and two matrices; and one at another rank.
     assert len(others["rows"]) == 12 + 1
@@ -119,16 +127,32 @@ def test_the_records_hold_all_runs_of_the_folder_and_the_page_their_spread(
     row = others["rows"][0]
     assert row["draws_near_zero"] == row["draws_near_one"] == 0.02
 
-    # A second record adds its runs to the page, those that both have once.
-    more = tmp_path / "more"
-    more.mkdir()
-    for rank, batch in ((20, 75), (40, 75), (40, 250)):
-        run = small._replace(rank=rank, batch=batch)
-        np.savez(more / f"{run.name}.npz", **kept_run(study, run, 0.0))
-    study.write_records(more, 1, tmp_path / "records", "thesis_runs_more")
+
+def test_a_part_adds_its_runs_to_the_pages_those_that_both_have_once(
+    study, small, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(study, "TRUE_RANK", 30)
+    tables = [run for run in study.runs_of_table([0]) if run.published]
+    # Means that are all zero miss every one of the matrix.
+    runs = [*tables, small._replace(rank=20, batch=75)]
+    keep(study, tmp_path / "whole", dict.fromkeys(runs, -1.0))
+    study.write_records(tmp_path / "whole", 1, tmp_path / "records")
+    others = [small._replace(rank=rank, batch=batch) for rank, batch in ((20, 75), (40, 250))]
+    again = {tables[-1]: 0.0, tables[-1]._replace(seed=3): 0.0}
+    keep(study, tmp_path / "part", dict.fromkeys(others, 0.0) | again)
+
+    # Some rows of the tables are no record of them, unless they are named a part.
+    study.write_records(tmp_path / "part", 1, tmp_path / "other")
+    assert not (tmp_path / "other" / "thesis_tables.json").exists()
+    assert "--part NAME" in capsys.readouterr().out
+    study.write_records(tmp_path / "part", 1, tmp_path / "records", "more")
+
     page = (tmp_path / "records" / "thesis_runs.md").read_text()
-    assert len(re.findall(r"^\| (?:clean|noisy) \|", page, re.M)) == 12 + 3
-    assert f"{146 - 36 - 12 - 3} runs are still to be made" in page
+    assert len(re.findall(r"^\| (?:clean|noisy) \|", page, re.M)) == 2
+    assert f"Runs that are still to be made: {146 - 36 - 2}." in " ".join(page.split())
+    page = (tmp_path / "records" / "thesis_tables.md").read_text()
+    assert "| 24.0 ± 24.0 of 2 | 33.9 | 0 to 48 |" in page
+    assert "is within this range in 1, below it in 0 and above it in 0." in " ".join(page.split())
 
 
 def test_cuts_of_the_analogue_have_their_maxima_where_algebra_has_them(pictures):
