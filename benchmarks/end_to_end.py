@@ -81,7 +81,7 @@ def one_format(kind: str, matrix, usage, basis) -> dict:
             # Of the largest child: this process has had no other.
             "peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
             "written": {p.name: p.stat().st_size for p in sorted(output.iterdir())},
-            "said": done.stdout.strip().split("\n"),
+            "said": done.stdout.strip().replace(f"{folder}/", "").split("\n"),
             **found_in(output, usage, basis),
         }
 
