@@ -567,6 +567,7 @@ def _fit(options) -> int:
         "progress": first and not options.quiet,
         "checkpoint": output / CHECKPOINT,
         "resume": options.resume,
+        "overwrite": replace,
     }
     with contextlib.ExitStack() as held:
 
@@ -650,7 +651,7 @@ def _fit_apart(options) -> int:
     options.checkpoint, options.stage = place, BEFORE
     with sampled(
         request, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
-        resume=resume,
+        resume=resume, overwrite=options.overwrite,
     ) as stage:  # fmt: skip
         run = stage.run
     which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"

@@ -201,7 +201,8 @@ def fit(
         .parquet, .h5ad, .zarr). What one process refuses, all refuse.
     checkpoint : path, optional
         Folder in which the run is stored every ten seconds and when it stops, with the checkpoint
-        before that. With `chains` each part has a folder of its own inside.
+        before that. With `chains` each part has a folder of its own inside. A folder that holds an
+        earlier run is refused without `resume`.
     resume : bool
         Continue from `checkpoint`: the draws are those of an unbroken run, unless one of them has
         time for more factors (`max_rank`) and the other has not. If the newest checkpoint is

@@ -119,6 +119,12 @@ def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
     path = tmp_path / "checkpoint"
     with pytest.raises(InputError, match=r"warm-up, kept in .* too few for a result"):
         bmfjax.fit(ones(), RANK, max_time=1e-3, checkpoint=path, **options)
+    # What is stored is not lost to a fit that does not ask for it, be it of other data.
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    for data in (ones(), 1 - ones()):
+        with pytest.raises(InputError, match="holds the checkpoint of an earlier run; go on with"):
+            bmfjax.fit(data, RANK, checkpoint=path, **options)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
     resumed = bmfjax.fit(ones(), RANK, checkpoint=path, resume=True, **options)
     assert resumed.scalars["complete"]
     np.testing.assert_array_equal(resumed.usage_draws.words, whole.usage_draws.words)

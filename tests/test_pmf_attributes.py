@@ -18,6 +18,7 @@ from bmfjax.data.attributes import (
     standardised,
 )
 from bmfjax.families import ask
+from bmfjax.posterior.recommending import chance_of
 
 ROWS, COLD, COLUMNS = 60, 15, 20
 SMALL = {"rank": 1, "model": "pmf", "num_chains": 2, "num_warmup": 100, "num_samples": 100}
@@ -129,6 +130,25 @@ def test_a_fit_is_stored_and_its_run_goes_on(fitted, folder, tmp_path):
     assert "Attributes of rows" in page
 
 
+def test_new_users_are_recommended_by_the_range_that_was_fitted(fitted, tmp_path):
+    table = problem()[1]
+    cold = fitted.given_new(None, attributes=table.iloc[:3])
+    low, high = fitted.data.range
+    found = cold.recommend(0, by="probability")
+    at = [cold.data.column_names.index(item) for item in found["item"]]
+    expected = chance_of(cold, np.zeros(len(at), int), at, low + 0.75 * (high - low))
+    np.testing.assert_array_equal(found["probability"], expected)
+    assert 0 < found["probability"].min() < found["probability"].max() < 1
+    # New ratings do not change it, nor what is new to new lines.
+    one = bmfjax.Ratings([0], [0], [low], shape=(1, COLUMNS))
+    again = cold.given_new(one, attributes=table.iloc[:1].reset_index(drop=True))
+    again.save(tmp_path / "again")
+    for fit in (again, bmfjax.Fit.load(tmp_path / "again")):
+        assert fit.recommend(0, least=high, k=1)["item"].iloc[0] in fit.data.column_names
+        with pytest.raises(InputError, match=f"give a rating from {low:g} to {high:g}"):
+            fit.recommend(0, least=high + 1)
+
+
 # ---- reading -------------------------------------------------------------------------------------
 
 
@@ -143,6 +163,30 @@ def test_tables_arrays_and_sparse_matrices_are_read():
     values, centre, unit = standardised(dense)
     np.testing.assert_allclose(values * unit + centre, dense, atol=1e-12)
     assert (values**2).sum(1).mean() == pytest.approx(1.0)
+
+
+def test_ids_that_count_from_zero_are_names_where_the_data_have_them():
+    ages = pd.DataFrame({"age": [10.0, 20.0, 30.0]}, index=pd.Index([0, 1, 2], name="user"))
+    read = functools.partial(read_attributes, side="row")
+    for line_names in (["2", "0", "1"], [2, 0, 1]):
+        assert read(ages, line_names=line_names).values.ravel().tolist() == [30, 10, 20]
+    # Also with further lines, and without the name of the index.
+    assert read(ages.set_axis([0, 1, 2]), line_names=["2", "0"]).values.tolist() == [[30], [10]]
+    # What pandas counted is in the order of the data, unless it could be both.
+    counted = ages.reset_index(drop=True)
+    for line_names in ("abc", "012"):
+        assert read(counted, line_names=line_names).values.ravel().tolist() == [10, 20, 30]
+    with pytest.raises(InputError, match=r"the rows of the data have these names in another order"):
+        read(counted, line_names="201")
+    with pytest.raises(InputError, match="no line for row '3'"):
+        read(ages, line_names="123")
+
+
+def test_a_text_with_too_many_values_is_refused_before_it_is_formed(monkeypatch):
+    monkeypatch.setattr("bmfjax.data.attributes._values", lambda *_: pytest.fail("formed"))
+    names = [f"user {k}" for k in range(20_000)]
+    with pytest.raises(InputError, match="a table of 20,000 x 20,000 is too large"):
+        read_attributes(pd.DataFrame({"id": names}), "row", names)
 
 
 def test_chains_have_groups_of_attributes_on_one_scale():

@@ -1,5 +1,7 @@
 """`Fit.recommend` and `bmfjax recommend`: against what follows from the draws one by one."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,6 +82,20 @@ def test_what_counts_as_high_may_be_chosen():
         at = [FILMS.index(item) for item in found["item"]]
         least = np.ceil(least) if fit is stars else least
         np.testing.assert_allclose(found["probability"], chance(fit, 3, least)[at], rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["pmf", "ordered-probit"])
+def test_the_scale_is_that_of_the_fit_where_nothing_is_rated(model):
+    fit = put_together(model)
+    empty = bmfjax.Ratings.without_any(
+        fit.data.shape, row_names=fit.data.row_names, column_names=FILMS
+    )
+    settings = dict(fit.settings) | {"scale": None}
+    if model == "pmf":
+        settings |= {"rating_range": [1.0, 5.0]}  # of given_new; the other model has its stars
+    found = dataclasses.replace(fit, data=empty, settings=settings).recommend(3, k=6)
+    at = [FILMS.index(item) for item in found["item"]]
+    np.testing.assert_allclose(found["probability"], chance(fit, 3, 4)[at], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

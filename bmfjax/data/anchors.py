@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index, read_named_lines
+from bmfjax.data.names import names_for, read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
 
@@ -107,7 +107,7 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
 
 def _of_table(table, column_names) -> list[tuple[str, np.ndarray]]:
     """Return name and values of each factor of a DataFrame."""
-    index = names_of_index(table.index)
+    index = names_for(table.index, column_names, "anchors", "column")
     if index is None:  # a mere count: one row a column, in their order
         if len(table) != len(column_names):
             raise InputError(
@@ -140,7 +140,9 @@ def _of_table(table, column_names) -> list[tuple[str, np.ndarray]]:
 
 def _column(name: str, given, places: Mapping[str, int]) -> np.ndarray:
     """Return the values of one factor, (columns,) float64."""
-    if isinstance(given, pd.Series) and names_of_index(given.index) is not None:
+    if isinstance(given, pd.Series) and (
+        names_for(given.index, places, f"anchor {name!r}", "column") is not None
+    ):
         given = dict(given)
     if isinstance(given, Mapping):
         keys, numbers = [str(key) for key in given], _numbers(name, list(given.values()))

@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_of_index, read_named_lines
+from bmfjax.data.names import names_for, read_named_lines
 
 #: Numbers of a table of attributes at most, and the longest of its shorter sides.
 MAX_NUMBERS, MAX_DIRECTIONS = 200_000_000, 10_000
@@ -89,8 +89,8 @@ def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> Attribu
     Parameters
     ----------
     given : (lines, attributes) array, scipy.sparse matrix or pandas.DataFrame
-        In the order of the lines; a DataFrame whose index has names is put in that order, and may
-        name further lines. Of a DataFrame texts, categories and bools are categories.
+        In the order of the lines; a DataFrame whose index has their names is put in that order, and
+        may name further lines. Of a DataFrame texts, categories and bools are categories.
     side : {"row", "column"}
     line_names : sequence
         Names of the lines.
@@ -128,6 +128,8 @@ def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> Attribu
     if not fields:
         raise InputError(f"{what} has no attributes; give at least one, or leave it out")
     _check_distinct(fields, what)
+    # A text with many values is many columns: before they are formed.
+    check_size(len(given), len(names_of_fields(fields)), what)
     values = _values(given, fields, what)
     for name, column in zip(names_of_fields(fields), values.T, strict=True):
         if column.min() == column.max():
@@ -135,7 +137,6 @@ def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> Attribu
                 f"{what}: {name!r} is {column[0]:g} for every {side}, so that it tells nothing; "
                 "leave it out"
             )
-    check_size(*values.shape, what)
     return AttributeTable(fields, values)
 
 
@@ -146,7 +147,7 @@ def read_new(given: Any, side: str, fields: Sequence[Field], number: int | None,
     """
     what = f"attributes of new {side}s"
     if isinstance(given, pd.DataFrame):
-        if names is not None and names_of_index(given.index) is not None:
+        if names is not None:
             given = _in_order(given, side, names)
         for name, _ in fields:
             if name not in given.columns:
@@ -169,6 +170,7 @@ def read_new(given: Any, side: str, fields: Sequence[Field], number: int | None,
         raise InputError(
             f"{what} have {len(given)} lines, and there are {number} new {side}s; give one each"
         )
+    check_size(len(given), len(names_of_fields(fields)), what)
     return _values(given, fields, what)
 
 
@@ -250,7 +252,7 @@ def _table(given, what) -> np.ndarray:
 
 def _in_order(table, side, names) -> pd.DataFrame:
     """Return the lines of a DataFrame in the order of the data."""
-    index = names_of_index(table.index)
+    index = names_for(table.index, names, f"{side}_attributes", side)
     if index is None:
         return table
     places = {str(name): i for i, name in enumerate(index)}

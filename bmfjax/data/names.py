@@ -59,6 +59,48 @@ def names_of_index(index):
     return None if counts else list(index)
 
 
+def names_for(index, names, what, side):
+    """Return the names by which an index goes with the lines of some data; None for their order.
+
+    A count 0, 1, 2, ... is of ids where the data have such ids. It is none where pandas made the
+    index by itself: that is then in the order of the data, and refused where it could be both.
+
+    Parameters
+    ----------
+    index : pandas.Index
+    names : sequence
+        Names of the lines of the data.
+    what, side : str
+        What has the index, and "row" or "column" of the data, for messages.
+
+    Returns
+    -------
+    list or None
+
+    Examples
+    --------
+    >>> names_for(pd.Index([0, 1, 2], name="user"), ["2", "0", "1"], "row_attributes", "row")
+    [0, 1, 2]
+    >>> names_for(pd.RangeIndex(3), ["ann", "bob", "eve"], "row_attributes", "row") is None
+    True
+    """
+    found = names_of_index(index)
+    if found is not None:
+        return found
+    counts, names = [str(i) for i in index], [str(name) for name in names]
+    given_by_pandas = isinstance(index, pd.RangeIndex) and index.name is None
+    if not given_by_pandas:
+        return list(index) if set(counts) & set(names) else None
+    if counts != names and sorted(counts) == sorted(names):
+        raise InputError(
+            f"{what} has the index 0, 1, 2, ..., and the {side}s of the data have these names in "
+            f"another order ({', '.join(names[:3])}, ...); name the index "
+            "(table.rename_axis('name')) to go by names, or set it to the names of the data to go "
+            "by their order"
+        )
+    return None
+
+
 def place(row, column, row_names=None, column_names=None):
     """Say where an entry is, rows and columns counted from 1 (the arguments count from 0)."""
     of_row = f" ({row_names[row]!r})" if row_names else ""

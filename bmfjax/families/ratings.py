@@ -233,6 +233,15 @@ class RatingsFit(NumbersFit):
         stars = np.asarray(self.settings["stars"], float)
         return rows, columns, np.searchsorted(stars, values), stars
 
+    @property
+    def rating_range(self) -> tuple[float, float]:
+        """Lowest and highest rating: of the scale, or of what was fitted, also after new lines."""
+        if self.link == "probit":
+            return 0.0, 1.0
+        kept = (self.settings.get(name) for name in ("scale", "rating_range", "stars"))
+        known = next(filter(None, kept), None) or self.data.range
+        return float(known[0]), float(known[-1])
+
     def product_draws(self, rows, columns):
         usage, basis = super().product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
@@ -303,7 +312,8 @@ class RatingsFit(NumbersFit):
         found = dataclasses.replace(
             self,
             data=new,
-            settings=dict(self.settings) | {"given_new": side},
+            settings=dict(self.settings)
+            | {"given_new": side, "rating_range": list(self.rating_range)},
             usage_draws=usage,
             basis_draws=basis,
             other_draws=dict(self.other_draws) | drawn,

@@ -51,12 +51,13 @@ def sampled(
     progress: bool = True,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     patient: bool = False,
 ) -> Iterator[Stage]:
     """Sample, and yield the last stage; its checkpoint is held until the work with it is done.
 
-    The options are those of `bmfjax.fit`. A `patient` run goes on beyond `max_time` until there are
-    draws enough for a result.
+    The options are those of `bmfjax.fit`. `overwrite` replaces what an earlier run has stored. A
+    `patient` run goes on beyond `max_time` until there are draws enough for a result.
     """
     if max_time is not None and not max_time > 0:
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
@@ -70,7 +71,16 @@ def sampled(
     store = None if checkpoint is None else Checkpoint(checkpoint, identity(request, chains))
     writes = store is not None and is_first(request.mesh)
     with contextlib.ExitStack() as held:
-        agreed(request.mesh, lambda: writes and held.enter_context(held_checkpoint(checkpoint)))
+
+        def hold():
+            held.enter_context(held_checkpoint(checkpoint))
+            if holds_checkpoint(Path(checkpoint)) and not (resume or overwrite):
+                raise InputError(
+                    f"{checkpoint} holds the checkpoint of an earlier run; go on with it by "
+                    "resume=True, give another folder, or delete this one"
+                )
+
+        agreed(request.mesh, lambda: writes and hold())
         began = time.monotonic()
         if resume:
             stage = _stored(request, chains, store)

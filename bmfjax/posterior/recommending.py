@@ -79,7 +79,7 @@ def _least(fit, least) -> float:
         if least is not None:
             raise InputError(f"least is {least!r}, and model 'probit' is of ones: leave it out")
         return 1.0
-    low, high = fit.settings.get("scale") or fit.data.range
+    low, high = fit.rating_range
     if least is None:
         return low + HIGH * (high - low)
     if isinstance(least, bool) or not isinstance(least, int | float | np.number):

@@ -70,6 +70,17 @@ def test_what_is_no_known_factor_is_refused(given, message):
         read_anchors(given, COLUMNS)
 
 
+def test_columns_that_count_from_zero_are_names_where_the_data_have_them():
+    weights = pd.Series([1.0, 2.0, 3.0], index=pd.Index([0, 1, 2], name="column"))
+    for given in (weights.to_frame("a"), {"a": weights}):
+        assert read_anchors(given, ["2", "0", "1"]).values.ravel().tolist() == [3, 1, 2]
+        assert read_anchors(given, ["x", "y", "z"]).values.ravel().tolist() == [1, 2, 3]
+    for given in (weights.reset_index(drop=True), weights.reset_index(drop=True).to_frame("a")):
+        given = {"a": given} if isinstance(given, pd.Series) else given
+        with pytest.raises(InputError, match="have these names in another order"):
+            read_anchors(given, ["2", "0", "1"])
+
+
 @pytest.mark.parametrize(
     ("check", "values", "message"),
     [
