@@ -474,8 +474,15 @@ def of_model(options) -> tuple[dict, dict]:
     return priors | named, sampler_options | _named("option", options.option)
 
 
+#: What a user of Python writes, and JSON.
+_OF_PYTHON = {"True": "true", "False": "false", "None": "null"}
+
+
 def _named(option, given) -> dict:
-    """Return the value of every NAME=VALUE; numbers, lists, true and false are read as such."""
+    """Return the value of every NAME=VALUE: numbers, lists, true, false and null, as in JSON.
+
+    Words of Python for the last three are read alike.
+    """
     found = {}
     for pair in given:
         name, sign, value = pair.partition("=")
@@ -484,7 +491,7 @@ def _named(option, given) -> dict:
         if name in found:
             raise InputError(f"--{option} {name} is given twice; leave one out")
         try:
-            found[name] = json.loads(value)
+            found[name] = json.loads(_OF_PYTHON.get(value, value))
         except json.JSONDecodeError:  # a plain word
             found[name] = value
     return found

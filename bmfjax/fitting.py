@@ -11,7 +11,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from bmfjax.families import FAMILIES, ask
-from bmfjax.families.apart import merge, place_of
+from bmfjax.families.apart import check_apart, merge, place_of
 from bmfjax.families.base import AUTO
 from bmfjax.families.sampling import finish
 from bmfjax.result import Fit
@@ -273,6 +273,8 @@ def fit(
         mesh=mesh,
     )
     made = request.chains()
+    if chains is not None:
+        check_apart(request, made)
     if chains is not None and checkpoint is not None:
         checkpoint, resume = place_of(request, made, checkpoint, resume=resume)
     return finish(

@@ -715,7 +715,8 @@ class Fit:
         True
         """
         i, j, values = _cells_of_new(self.data, new, i, j, values)
-        return self._score_new(new, i, j, values, seed)
+        self._check_observed(values)
+        return self._score_new(new, i, j, values, checks.seed_number(seed))
 
     def score_rows(self, new, given=None, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
         r"""Return the log probability of whole new rows, or of some of their cells given others.
@@ -774,6 +775,7 @@ class Fit:
         True
         """
         checks.whole("num_draws", num_draws)
+        checks.seed_number(seed)
         new = self._new_rows(new)
         found = whole_rows.log_mean(self._row_terms(new, num_draws, False, seed))
         if given is None:
@@ -819,6 +821,7 @@ class Fit:
         (True, True)
         """
         checks.whole("num_draws", num_draws)
+        checks.seed_number(seed)
         new = self._new_rows(new)
         values = new.dense(np.float64)
         chance = whole_rows.mean_chance(self._row_terms(new, num_draws, True, seed))
@@ -869,6 +872,15 @@ class Fit:
     def _score_new(self, new, i, j, values, seed) -> np.ndarray:
         """Return what `score_new` does, of arrays."""
         return scores.predictive(self._with_rows(new, seed), (i, j, values))
+
+    def _check_observed(self, values) -> None:
+        """Refuse values that no cell can have."""
+        if (isinstance(self.data, BinaryMatrix) or self._is_of_ones) and (
+            not np.isin(values, (0, 1)).all()
+        ):
+            raise InputError("values has a number other than 0 and 1; give what was observed")
+        if not np.isfinite(values).all():
+            raise InputError("values has numbers that are not finite; give what was observed")
 
     def _new_rows(self, new) -> BinaryMatrix:
         """Return new rows of ones and zeros, checked."""
@@ -1593,7 +1605,8 @@ class Fit:
         (draw, cell) float64
             Draws of all chains, the first chain's first.
         """
-        return self._replicates(np.asarray(i), np.asarray(j), np.random.default_rng(seed))
+        rng = np.random.default_rng(checks.seed_number(seed))
+        return self._replicates(np.asarray(i), np.asarray(j), rng)
 
     def _replicates(self, i, j, rng) -> np.ndarray:
         """Return what `replicates` does, from normal noise."""
@@ -1860,10 +1873,8 @@ def _cells_of_new(data, new, i, j, values) -> tuple[np.ndarray, ...]:
             f"i has shape {i.shape} and j {j.shape}; give one list each, of a position a cell"
         )
     values = checks.numeric("values", values, i.shape, float)
-    number = new.num_rows if hasattr(new, "num_rows") else len(new)
+    number = new.num_rows if hasattr(new, "num_rows") else np.shape(new)[0]
     for name, at, size in (("i", i, number), ("j", j, data.num_columns)):
         if at.dtype.kind not in "iu" or ((at < 0) | (at >= size)).any():
             raise InputError(f"{name} has a value that is no position from 0 to {size - 1}")
-    if isinstance(data, BinaryMatrix) and not np.isin(values, (0, 1)).all():
-        raise InputError("values has a number other than 0 and 1; give what was observed")
     return i, j, values

@@ -220,6 +220,12 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
         (["fit", "davis", "--effects", "rows"], "--effects belongs to logistic, pmf"),
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
+        (
+            [*RELAXED, "--sampler", "iasg", "--option", "scale_likelihood=False"],
+            "does not fit the curvature",
+        ),
+        (["fit", "davis", "--seed", "-1"], "seed is -1; give a whole number from 0"),
+        (["rank", "davis", "--ranks", "2,3", "--seed", "-1"], "seed is -1; give a whole number"),
         (["fit", "davis", "--option", "moves=leap"], "is 'leap'; choose from"),
         (["fit", "davis", "--option", "num_anneal=[1]"], "num_anneal is [1]"),
         (["fit", "davis", "--option", "x=1", "--option", "x=2"], "x is given twice"),

@@ -35,6 +35,8 @@ def test_entries_are_those_of_the_draws(fitted):
     values = log_odds(fitted)
     chance = expit(values)
     np.testing.assert_allclose(fitted.probability(), chance.mean((0, 1)), rtol=1e-5)
+    some = fitted.probability(rows=[4, 1], columns=[2, 0, 5])
+    np.testing.assert_allclose(some, fitted.probability()[np.ix_([4, 1], [2, 0, 5])], rtol=1e-6)
     found = fitted.predict_cells([1, 3], [0, 5], "probability")
     np.testing.assert_allclose(found, fitted.probability()[[1, 3], [0, 5]], rtol=1e-6)
     for kind, expected in (("mean", values.mean((0, 1))), ("sd", values.std((0, 1), ddof=1))):

@@ -130,6 +130,16 @@ def test_every_rule_gives_boolean_factors_of_the_product(product, fitted, method
     assert (boolean_product(usage, basis) != product.clean).mean() < 0.05
 
 
+def test_rules_that_form_the_matrix_are_for_small_ones(fitted, monkeypatch):
+    monkeypatch.setattr(type(fitted), "_is_small", False)
+    fitted.binarize("map")
+    for method in ("expected", "threshold", "pairs"):
+        with pytest.raises(
+            InputError, match=f"'{method}' forms the whole .* 960 entries; .* 'map'"
+        ):
+            fitted.binarize(method)
+
+
 @pytest.fixture(scope="module")
 def masked(product):
     """A fit with a fifth of the entries hidden, and a row and a column; what is hidden."""

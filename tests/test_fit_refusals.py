@@ -1,5 +1,7 @@
 """Bad options of `bmfjax.fit` are refused in a sentence, before anything is drawn."""
 
+import types
+
 import numpy as np
 import numpyro
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import bmfjax
 from bmfjax.data import InputError, memory
 from bmfjax.families import FAMILIES, ask
+from bmfjax.families.logistic import all_entries
 
 APPROXIMATE = {"sampler": "iasg"}
 
@@ -27,6 +30,8 @@ def product():
             {"sampler": "nuts"},
             "sampler is 'nuts'; model 'relaxed' has gibbs, minibatch, iasg",
         ),
+        ({"seed": -1}, "seed is -1; give a whole number from 0 to 4294967295"),
+        ({"seed": 2**32 + 1}, "seed is 4294967297; give a whole number from 0 to"),
         ({"num_chains": 0}, "num_chains is 0; give a whole number of at least 1"),
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
@@ -79,6 +84,58 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
     with pytest.raises(InputError, match=message) as refused:
         bmfjax.fit(product.data, arguments.pop("rank"), **arguments)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_no_option_takes_what_makes_no_sense(model):
+    """Every option of every sampler and every prior: a sentence, and never another exception."""
+    r = np.random.default_rng(0)
+    i, j = np.nonzero(r.random((20, 12)) < 0.6)
+    data = {
+        "nmf": bmfjax.RealMatrix(r.random((20, 12)) + 0.1),
+        "pmf": (stars := bmfjax.Ratings(i, j, r.integers(1, 6, len(i)))),
+        "ordered-probit": stars,
+    }.get(model, bmfjax.BinaryMatrix(r.random((20, 12)) < 0.5))
+    family, wrong = FAMILIES[model], ("nonsense", -1.5, {"a": "b"})
+    asked = [{"priors": {prior: value}} for prior in family.priors for value in (*wrong, [])]
+    for sampler, made in family.samplers.items():
+        options = [{name: value} for name in made.option_names for value in wrong]
+        asked += [{"sampler": sampler, "sampler_options": given} for given in options]
+    for given in asked:
+        with pytest.raises(InputError) as refused:
+            pytest.fail(f"{given} was taken: {ask(data, 2, model=model, **given).chains()}")
+        assert "\n" not in str(refused.value), given
+
+
+@pytest.mark.parametrize("name", ["replace", "scale_likelihood", "report_variance"])
+def test_a_text_is_no_switch(product, name):
+    with pytest.raises(InputError, match=f"{name} is 'False'; give True or False"):
+        ask(product.data, 2, model="relaxed", sampler="iasg", sampler_options={name: "False"}
+            ).chains()  # fmt: skip
+
+
+def test_chains_that_need_each_other_do_not_run_alone():
+    for options in ({"model": "logistic", "sampler": "batch"}, {"sampler": "smc"}):
+        with pytest.raises(InputError, match="ends when all chains are done, and chains that run"):
+            bmfjax.fit("davis", 2, chains=[1], **options)
+
+
+def test_numbers_that_cannot_be_computed_with_are_refused():
+    values = 1.0 + np.random.default_rng(0).random((8, 6))
+    for given, message in (
+        (1e20 * values, "a value of 2e.20, too large to compute with .* in a larger unit"),
+        (1e8 + values, r"up to 1e.08 and differ by 0.9\d*, which numbers of 32 bits do not tell"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(given, 2, model="pmf").chains()
+    ask(1e6 * values, 2, model="pmf").chains()
+
+
+def test_more_entries_than_can_be_counted_are_refused():
+    data = types.SimpleNamespace(num_rows=2**16, num_columns=2**15)
+    for sampler in ("batch", "gibbs"):
+        with pytest.raises(InputError, match=r"2,147,483,648 entries, and .* at most 2,147,"):
+            all_entries(types.SimpleNamespace(data=data, sampler=sampler))
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):

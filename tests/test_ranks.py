@@ -19,7 +19,7 @@ from bmfjax.comparison import choice, held_out, ranks
 from bmfjax.data import InputError, blocks
 from bmfjax.data.parts import repeated, rows_of, without_cells
 from bmfjax.infer import new_rows
-from bmfjax.posterior import scores
+from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.packed import PackedDraws
 from tests import small_fits
@@ -210,6 +210,34 @@ def test_a_new_row_of_which_nothing_is_seen_has_the_prior_of_the_logistic_model(
     ):
         with pytest.raises(InputError, match=message):
             fit.score_new(blank, *cells)
+    with pytest.raises(InputError, match="seed is -1"):
+        fit.score_new(blank, [0], [3], [1.0], seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "message"),
+    [
+        ("ordered-probit", 3.5, "none of the stars that were fitted, 1, 2, 3, 4, 5; give what was"),
+        ("ordered-probit", 6.0, "none of the stars that were fitted"),
+        ("probit", 3.0, "values has a number other than 0 and 1"),
+        ("pmf", np.nan, "values has numbers that are not finite"),
+        ("nmf", np.inf, "values has numbers that are not finite"),
+    ],
+)
+def test_what_no_cell_can_have_is_not_scored(model, value, message):
+    fit = fit_of(model)
+    new = fit.data.dense()[:1]
+    with pytest.raises(InputError, match=message):
+        fit.score_new(new, [0], [1], [value])
+
+
+def test_new_rows_of_which_nothing_is_known_have_no_unit():
+    """Usage that a row says nothing of: the middle of a bounded scale, nothing without bounds."""
+    row, basis = np.array([[50.0, 50.0, np.nan]]), np.array([[[100.0, 0], [100.0, 0], [0, 9.0]]])
+    for unit in (1.0, 1e3):
+        found = products.best_usage(row * unit, basis * unit, upper=np.inf)
+        np.testing.assert_allclose(found, [[0.5, 0.0]])
+    np.testing.assert_allclose(products.best_usage(row, basis, upper=1.0), [[0.5, 0.5]])
 
 
 # ---- leave one out, code length ------------------------------------------------------------------

@@ -218,6 +218,10 @@ def test_a_start_is_where_chains_begin():
         expected = basis if model == "ormachine-effects" else [[1], [2]]
         np.testing.assert_array_equal(words, expected)
         assert chains.settings["init"].startswith("given")
+    # And the verdict says so, since R-hat does not show other solutions then.
+    fit = bmfjax.fit(X, 2, model="hamming", seed=1, init=request.init, **QUICK)
+    assert "started from the solution that was given" in fit.verdict
+    assert "started from" not in fitted("hamming").verdict
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def as_table(values):
     row_names = column_names = repeats = None
     if isinstance(values, pd.DataFrame):
         row_names, column_names = names_of_index(values.index), names_of_index(values.columns)
-        values = _frame_values(values)
+        values = frame_values(values)
     if sp.issparse(values):
         # Checked before the conversion, which would fold one axis into a row.
         check_axes(values)
@@ -134,7 +134,8 @@ def _checked_words(name, words, width, num_columns):
     return words if is_own else np.array(words)
 
 
-def _frame_values(frame):
+def frame_values(frame):
+    """Return the values of a DataFrame: sparse, numbers with NaN where missing, or objects."""
     kinds = list(frame.dtypes)
     if kinds and all(isinstance(kind, pd.SparseDtype) and kind.fill_value == 0 for kind in kinds):
         return frame.sparse.to_coo()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bmfjax.data.checks import seed_number
 from bmfjax.data.errors import InputError
 
 
@@ -126,7 +127,7 @@ def embedded(problem: NMFProblem, rows: int = 500, columns: int = 50, seed: int 
     >>> large.exact.shape, large.solution(0.0)[1].shape
     ((500, 50), (50, 3))
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed_number(seed))
     left = rng.random((rows, problem.exact.shape[0]))
     right = rng.random((problem.exact.shape[1], columns))
 

@@ -24,9 +24,14 @@ def rows_of(data, rows):
         "name": data.name,
     }
     if isinstance(data, BinaryMatrix):
-        if data.is_packed:
-            return BinaryMatrix._from_store(data._store.rows(rows), **names)
-        store = _store(data.ones()[rows], data.missing()[rows], data.is_sparse)
+        store = data._store
+        if data.is_sparse:
+            mask = None if store.mask is None else store.mask[rows]
+            store = _sparse(store.ones[rows], store.marks, mask)
+        elif data.is_packed:
+            store = store.rows(rows)
+        else:
+            store = _dense(store.ones[rows], None if store.missing is None else store.missing[rows])
         return BinaryMatrix._from_store(store, **names)
     if isinstance(data, RealMatrix):
         values = data.nonzero() if data.is_sparse else data.dense(np.float64)
@@ -53,11 +58,21 @@ def without_cells(data, i, j):
         "name": data.name,
     }
     if isinstance(data, BinaryMatrix):
-        if data.is_packed:
-            return BinaryMatrix._from_store(data._store.without(i, j), **names)
-        hidden = sp.csr_array((np.ones(len(i), bool), (i, j)), shape=data.shape)
-        missing = stores.canonical(data.missing() + hidden)
-        return BinaryMatrix._from_store(_store(data.ones(), missing, data.is_sparse), **names)
+        store = data._store
+        if data.is_sparse:
+            hidden = sp.csr_array((np.ones(len(i), bool), (i, j)), shape=data.shape)
+            if store.marks == "observed":
+                store = _sparse(store.ones, "observed", store.mask > stores.canonical(hidden))
+            else:
+                mask = hidden if store.mask is None else store.mask + hidden
+                store = _sparse(store.ones, "missing", mask)
+        elif data.is_packed:
+            store = store.without(i, j)
+        else:
+            missing = np.zeros(data.shape, bool) if store.missing is None else store.missing.copy()
+            missing[i, j] = True
+            store = _dense(store.ones, missing)
+        return BinaryMatrix._from_store(store, **names)
     if isinstance(data, RealMatrix):
         values = data.dense(np.float64).copy()
         values[i, j] = np.nan
@@ -80,8 +95,15 @@ def repeated(data, times: int):
     """
     names = {"column_names": data.column_names if data.has_column_names else None}
     if isinstance(data, BinaryMatrix):
-        parts = (sp.vstack([m] * times, format="csr") for m in (data.ones(), data.missing()))
-        return BinaryMatrix._from_store(_store(*parts, data.is_sparse), **names)
+        store = data._store
+        if data.is_sparse:
+            mask = None if store.mask is None else _stacked(store.mask, times)
+            store = _sparse(_stacked(store.ones, times), store.marks, mask)
+        else:
+            missing = store.missing_array()
+            missing = None if missing is None else np.tile(missing, (times, 1))
+            store = _dense(np.tile(store.ones_array(), (times, 1)), missing)
+        return BinaryMatrix._from_store(store, **names)
     if isinstance(data, RealMatrix):
         if data.is_sparse:
             return RealMatrix(sp.vstack([data.nonzero()] * times), **names)
@@ -94,13 +116,21 @@ def repeated(data, times: int):
     )  # fmt: skip
 
 
-def _store(ones, missing, is_sparse):
-    """Return the store of a binary matrix from its ones and its missing entries, both CSR."""
-    if is_sparse:
-        return stores.sparse_store(stores.canonical(ones), stores.canonical(missing))
-    missing = missing.toarray()
-    ones = np.where(missing, 0, ones.toarray()).astype(np.uint8)
-    return stores.DenseStore(ones, missing if missing.any() else None)
+def _sparse(ones, marks, mask):
+    """Return a sparse store of CSRs: ones, and the entries that are missing, or observed."""
+    given = {} if mask is None else {marks: stores.canonical(mask)}
+    return stores.sparse_store(stores.canonical(ones), **given)
+
+
+def _dense(ones, missing):
+    """Return a dense store of arrays: ones, uint8, and the missing entries, or None."""
+    if missing is None or not missing.any():
+        return stores.DenseStore(ones, None)
+    return stores.DenseStore(np.where(missing, 0, ones).astype(np.uint8), missing)
+
+
+def _stacked(entries, times):
+    return sp.vstack([entries] * times, format="csr")
 
 
 def _numbers(data, i, j):

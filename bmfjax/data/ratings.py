@@ -319,7 +319,7 @@ def _positions(side, ids, names, size, length):
             f"{side}s has shape {ids.shape} and there are {length} ratings; give one {side} each"
         )
     if ids.dtype.kind in "US" or (ids.dtype.kind == "O" and all(isinstance(i, str) for i in ids)):
-        return _named(side, ids, names)
+        return _named(side, ids, names, size)
     if ids.dtype.kind == "f":
         _refuse_floats(side, ids)
     if ids.dtype.kind not in "iu":
@@ -339,14 +339,20 @@ def _positions(side, ids, names, size, length):
     return ids.astype(np.int64), names, number
 
 
-def _named(side, ids, names):
+def _named(side, ids, names, size):
     ids = ids.astype(str)
-    if names is None:
+    given = names is not None
+    if not given:
         found, positions = pd.factorize(ids)[::-1]
         names = tuple(map(str, found))
+    names = check_names(list(names), len(names), side) if given else names
+    if size is not None and size != len(names):
+        raise InputError(
+            f"shape has {size} {side}s, and {len(names)} are named; give {side}_names for all, or "
+            "leave shape out"
+        )
+    if not given:
         return positions.astype(np.int64), names, len(names)
-    names = list(names)
-    names = check_names(names, len(names), side)
     place_of = {n: k for k, n in enumerate(names)}
     unknown = [i for i in dict.fromkeys(ids.tolist()) if i not in place_of]
     if unknown:

@@ -14,6 +14,7 @@ from bmfjax.data.intake import (
     check_is_table,
     check_not_empty,
     check_one_shape,
+    frame_values,
     nothing_observed,
     unmasked,
 )
@@ -265,7 +266,7 @@ def _numbers(values):
     rows = columns = None
     if isinstance(values, pd.DataFrame):
         rows, columns = names_of_index(values.index), names_of_index(values.columns)
-        values = values.to_numpy(dtype=object)
+        values = frame_values(values)
     check_is_table(values)
     if sp.issparse(values) and values.dtype.kind in "biuf":
         check_axes(values)

@@ -23,7 +23,7 @@ from bmfjax.data.bits import (
     zero_words,
 )
 from bmfjax.data.blocks import blocks
-from bmfjax.data.checks import one_of, whole
+from bmfjax.data.checks import one_of, seed_number, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.stores import LARGE
 from bmfjax.data.table import locked
@@ -128,7 +128,7 @@ def generate_tiles(
     flip_zero, flip_one = _check_noise(noise)
     if pattern_size is not None and pattern_fraction != 0.1:
         raise InputError("pattern_fraction and pattern_size are both given; give one of them")
-    rng = np.random.default_rng(whole("seed", seed, 0))
+    rng = np.random.default_rng(seed_number(seed))
     usage = _tile_factor("rows", rows, rank, pattern_fraction, index_size, pattern_size, rng)
     basis = _tile_factor("columns", columns, rank, pattern_fraction, index_size, pattern_size, rng)
     name = f"tiles {rows}x{columns} rank {rank}"
@@ -204,7 +204,7 @@ def generate_product(rows, columns, rank, *, density=0.5, flip=0.0, seed=0):
     _check_size(rows, columns, rank)
     _check_probability("density", density)
     _check_probability("flip", flip)
-    rng = np.random.default_rng(whole("seed", seed, 0))
+    rng = np.random.default_rng(seed_number(seed))
     p = math.sqrt(1 - (1 - density) ** (1 / rank))
     usage = rng.random((rows, rank)) < p
     basis = rng.random((columns, rank)) < p

@@ -50,6 +50,15 @@ PLAIN = (
 GIVEN = ("priors", "init", "sampler_options")
 
 
+def check_apart(request: Request, chains: Chains) -> None:
+    """Refuse to run some chains alone where they need to know of each other while they run."""
+    if not chains.apart:
+        raise InputError(
+            f"sampler {request.sampler!r} of model {request.model!r} ends when all chains are "
+            "done, and chains that run apart do not know of each other; leave chains (--chain) out"
+        )
+
+
 def place_of(
     request: Request,
     chains: Chains,
@@ -70,11 +79,7 @@ def place_of(
         another fit, other files, or these chains without `resume` or `overwrite`; where a prior or
         an option cannot be written.
     """
-    if not chains.apart:
-        raise InputError(
-            f"sampler {request.sampler!r} of model {request.model!r} ends when all chains are "
-            "done, and chains that run apart do not know of each other; leave chains (--chain) out"
-        )
+    check_apart(request, chains)
     top = Path(folder) / CHAINS
     whole, names = _shared(request, chains), (DATA, ARRAYS, REQUEST)
     if (top / REQUEST).exists():

@@ -107,9 +107,7 @@ def positive_prior(what: str) -> Callable[[str, Any], float]:
 
 def switch(name: str, value: Any) -> bool:
     """Return a prior that is True or False."""
-    if not isinstance(value, bool):
-        raise InputError(f"prior {name!r} is {value!r}; give True or False")
-    return value
+    return checks.switch(f"prior {name!r}", value)
 
 
 def gamma_pair(name: str, value: Any) -> list[float]:
@@ -156,8 +154,7 @@ class Request:
     attributes: Mapping[str, AttributeTable] = field(default_factory=dict)
 
     def __post_init__(self):
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
-            raise InputError(f"seed is {self.seed!r}; give a whole number")
+        checks.seed_number(self.seed)
         rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
         if isinstance(rank, bool) or not isinstance(rank, int | np.integer):
             raise InputError(f"rank is {rank!r}; give a whole number of factors, or 'auto'")

@@ -513,6 +513,13 @@ def boolean_arguments(request: Request) -> dict:
 def sampler_options(request: Request) -> dict:
     """Return the options of the sampler: as given, or what a matrix of this size affords."""
     given = request.read_options()
+    moves = given.get("moves", ())
+    if not isinstance(moves, str) and not (
+        isinstance(moves, Sequence) and all(isinstance(move, str) for move in moves)
+    ):
+        raise InputError(f"moves is {moves!r}; give a sequence of names, () for none")
+    # Also where the first chains have no use for it.
+    checks.whole("num_exchanges", given.get("num_exchanges", 0), 0)
     options = _defaults(request, given) | given
     if later_stages(request):
         whole = "moves" in given or int(request.rank) >= WHOLE_RANK

@@ -26,6 +26,7 @@ from scipy.special import expit
 
 from bmfjax import verdict
 from bmfjax.data import InputError, checks
+from bmfjax.data.blocks import blocks
 from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.families import relevance
@@ -247,9 +248,21 @@ class ExactLogisticFit(LogOddsFit):
     page = EXACT_PAGE
 
     def _probability(self, i, j):
-        every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
-        found = self.tell_cells(*every, ("probability",), 0.9, False)["probability"]
-        return found.reshape(len(i), len(j))
+        # A draw at a time, by products of matrices: single cells would take each draw apart again.
+        found, draws = np.zeros((len(i), len(j))), self.usage_draws.shape[:2]
+        for at in np.ndindex(*draws):
+            for some in blocks(len(i), len(j)):
+                found[some] += expit(self._log_odds_at(at, i[some], j))
+        return found / math.prod(draws)
+
+    def _log_odds_at(self, at, i, j) -> np.ndarray:
+        """Return the log odds (rows, columns) of a one in some rows and columns, of one draw."""
+        found = self.usage_draws[at][i] @ self.basis_draws[at][j].T + self.other_draws["bias"][at]
+        if "row_effect" in self.other_draws:
+            found += self.other_draws["row_effect"][at][i, None]
+        if "column_effect" in self.other_draws:
+            found += self.other_draws["column_effect"][at][j]
+        return found
 
     def _block(self, i, j, kinds, level, rng):
         log_odds = self.log_odds(i, j)
@@ -348,7 +361,7 @@ class LogisticFit(LogOddsFit):
         prior = prior_of(self.rank, self.settings["priors"])
         at, step = self.approximation, max(1, BLOCK // new.num_columns)
         solve = jax.jit(usage_given_basis, static_argnames="prior")
-        ones, missing = new.ones(), new.missing()
+        columns = np.arange(new.num_columns)
         shape = (self.num_chains, new.num_rows, prior.width)
         found = [np.zeros(shape, at[f"usage_{moment}"].dtype) for moment in mixture.MOMENTS]
         for start in range(self.num_chains):
@@ -362,7 +375,7 @@ class LogisticFit(LogOddsFit):
             if prior.relevance is not None:
                 learned = Gamma(*(jnp.asarray(at[f"relevance_{n}"][start]) for n in Gamma._fields))
             for i in range(0, new.num_rows, step):
-                values, hidden = (m[i : i + step].toarray().astype(bool) for m in (ones, missing))
+                values, hidden = new.part(np.arange(new.num_rows)[i : i + step], columns)
                 solved = solve(basis, bias, prior, values, ~hidden, learned)
                 for moments, of_block in zip(found, solved, strict=True):
                     moments[start, i : i + step] = np.asarray(of_block)
@@ -558,8 +571,14 @@ def resolve_priors(request: Request) -> dict:
 
 def all_entries(request: Request) -> jax.Array:
     """Return the matrix as the samplers take it that look at all of it, if there is room."""
+    entries = request.data.num_rows * request.data.num_columns
+    if entries >= 2**31:
+        raise InputError(
+            f"the matrix has {entries:,} entries, and sampler {request.sampler!r} counts at most "
+            f"{2**31 - 1:,}; choose sampler='svi'"
+        )
     require_memory(
-        BYTES_AN_ENTRY * request.data.num_rows * request.data.num_columns,
+        BYTES_AN_ENTRY * entries,
         f"sampler {request.sampler!r}, which looks at all entries of the {request.size} matrix,",
         "choose sampler='svi'",
     )

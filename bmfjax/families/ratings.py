@@ -301,6 +301,7 @@ class RatingsFit(NumbersFit):
                 raise InputError(f"sweeps is {sweeps}; model 'pmf' draws at once, leave it out")
             sweeps = 1
         sweeps = checks.whole("sweeps", SWEEPS if sweeps is None else sweeps)
+        checks.seed_number(seed)
         if new is None:
             new = _nothing_rated(self, side, attributes)
         new = _matrix(new, self, side)
@@ -363,6 +364,14 @@ class OrderedProbitFit(RatingsFit):
     kinds = noisy_kinds = cells.KINDS
 
     scored = "probabilities of stars"
+
+    def _check_observed(self, values):
+        stars = np.asarray(self.settings["stars"], float)
+        if not np.isin(values, stars).all():
+            raise InputError(
+                "values has a number that is none of the stars that were fitted, "
+                f"{', '.join(f'{s:g}' for s in stars)}; give what was observed"
+            )
 
     def _log_density(self, i, j, values):
         fits = cells.cell_draws(self, i, j)
@@ -524,6 +533,7 @@ class Factorisation(Family):
         if request.init is not None:
             raise InputError(f"model {request.model!r} finds its start itself; leave init out")
         rows, columns, values, stars = observed(data, link)
+        _check_precision(values)
         priors = resolve_priors(request, link, values)
         sides = attributes_of(request, priors, rows, columns)
         density = density_of(int(request.rank), link, priors, stars, tuple(sides))
@@ -758,6 +768,22 @@ def observed(data, link: str):
             f"{MAX_STARS}: give model='pmf'"
         )
     return rows, columns, np.searchsorted(stars, values).astype(float), stars
+
+
+def _check_precision(values) -> None:
+    """Refuse numbers that the arithmetic of the sampler cannot square, or tell apart."""
+    limits = jnp.finfo(jnp.result_type(float))
+    largest, spread = np.abs(values).max(initial=0.0), np.ptp(values) if len(values) else 0.0
+    if largest > (most := float(limits.max) ** 0.5 / 1e4):
+        raise InputError(
+            f"the data have a value of {largest:.2g}, too large to compute with (at most "
+            f"{most:.0e}); give them in a larger unit"
+        )
+    if 0 < spread < 100 * float(limits.eps) * largest:
+        raise InputError(
+            f"the data are up to {largest:.2g} and differ by {spread:.2g}, which numbers of "
+            f"{limits.bits} bits do not tell apart well; subtract their mean"
+        )
 
 
 def _with_anchors(blocks: EntryBlocks, anchors: Anchors | None) -> EntryBlocks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bmfjax import verdict
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import (
     Alignment,
@@ -124,13 +125,15 @@ class TileFit(Fit):
     def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
         if method == "map":
             return self._rounded()
+        checks.one_of("method", method, ("map", "expected", "threshold", "pairs"))
+        if not self._is_small:
+            raise InputError(
+                f"method {method!r} forms the whole matrix, of {math.prod(self.data.shape):,} "
+                "entries; choose 'map'"
+            )
         if method == "expected":
             found = binarize(self.usage, self.basis, self.probability())
             return found.usage, found.basis
-        if method not in ("threshold", "pairs"):
-            raise InputError(
-                f"method is {method!r}; choose 'map', 'expected', 'threshold' or 'pairs'"
-            )
         ones, observed = np.nan_to_num(self.data.dense()) > 0.5, self.data.observed()
         if method == "threshold":
             tau = threshold(self.usage, self.basis, ones, observed).tau

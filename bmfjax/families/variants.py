@@ -457,6 +457,11 @@ class HammingFit(ExactLogisticFit):
         size = np.asarray(self.other_draws["dispersion"], np.float32)[..., None, None]
         return usage * size, np.where(basis, np.float32(1), np.float32(-1))
 
+    def _log_odds_at(self, at, i, j):
+        usage = self.usage_draws[at][i].astype(np.float32)
+        signs = np.where(self.basis_draws[at][j], np.float32(1), np.float32(-1))
+        return usage @ signs.T * self.other_draws["dispersion"][at]
+
     def log_odds(self, i, j):
         return log_odds_of_codes(self.usage_draws, self.basis_draws, self.other_draws, i, j)
 
@@ -1036,7 +1041,8 @@ class Hamming(Variant):
         def judge(fit):
             return verdict.of_chains(
                 fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, tried=what_was_tried(request, chains, run),
+                exact=True, given_start=request.init is not None,
+                tried=what_was_tried(request, chains, run),
             )  # fmt: skip
 
         return make_fit(

@@ -15,6 +15,7 @@ What it leaves invariant
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 from jax import lax, random
 from jax.custom_batching import sequential_vmap
 
-from bmfjax.data.checks import whole
+from bmfjax.data.checks import share, whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 
@@ -216,8 +217,7 @@ def check_population(num_particles: int, chain_length: int, ess: float) -> int:
             f"num_particles is {num_particles} and chain_length {chain_length}; give a multiple "
             "of chain_length"
         )
-    if not 0 < ess < 1:
-        raise InputError(f"ess is {ess}; give a share above 0 and below 1")
+    share("ess", ess, math.ulp(0.0), 1.0, "a share above 0 and below 1")
     return num_particles // chain_length
 
 

@@ -3,7 +3,6 @@ r"""The Hamming machine, as a NumPyro model: a row is pulled to the codes of its
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -11,7 +10,7 @@ from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
-from bmfjax.models.relaxed import interval
+from bmfjax.models.relaxed import interval, is_positive
 
 
 def hamming_machine(
@@ -107,9 +106,8 @@ def resolve_dispersion(dispersion):
                 "HalfNormal or Exponential for instance"
             )
         return dispersion
-    value = np.asarray(None if isinstance(dispersion, str) else dispersion)
-    if value.dtype.kind not in "fiu" or value.shape or not 0.0 < value < np.inf:
+    if not is_positive(dispersion):
         raise InputError(
             f"dispersion is {dispersion!r}; give a positive number or a distribution on [0, inf)"
         )
-    return float(value)
+    return float(dispersion)

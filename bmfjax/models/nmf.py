@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bmfjax.data.errors import InputError
-from bmfjax.models.relaxed import relaxed_bmf
+from bmfjax.models.relaxed import is_positive, relaxed_bmf
 
 
 def nmf(
@@ -147,7 +147,7 @@ def nmf_priors(usage_rate, basis_rate, rate=None) -> dict:
     priors = {"upper": jnp.inf}
     for name, value in given.items():
         value = 1.0 if value is None else value
-        if isinstance(value, bool) or jnp.ndim(value) or not 0 < float(value) < jnp.inf:
+        if not is_positive(value):
             raise InputError(f"{name} is {value!r}; give a positive number")
         priors[f"{name.removesuffix('_rate')}_prior"] = dist.Exponential(float(value))
     return priors

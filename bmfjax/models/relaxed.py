@@ -3,6 +3,7 @@ r"""The relaxed Boolean matrix factorisation, as a NumPyro model."""
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -199,7 +200,7 @@ def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
     if isinstance(prior, str):
         return _named_prior(prior, site, upper)
     if not isinstance(prior, dist.Distribution):
-        raise TypeError(
+        raise InputError(
             f"prior of {site} is a {type(prior).__name__}; give a name or a NumPyro distribution"
         )
     if prior.batch_shape or prior.event_shape:
@@ -255,6 +256,12 @@ def box(support):
     return (float(low), float(high)) if getattr(support, "is_discrete", False) is False else None
 
 
+def is_positive(value) -> bool:
+    """Say whether something is one finite number above zero; True and False are none."""
+    found = np.asarray(None if isinstance(value, str) else value)
+    return found.dtype.kind in "fiu" and not found.shape and bool(0 < found < np.inf)
+
+
 def resolve_precision(precision):
     """A positive number, or the prior distribution of a learned noise precision.
 
@@ -285,7 +292,7 @@ def resolve_precision(precision):
                 f"the prior of precision has shape {precision.shape()}; give a scalar distribution"
             )
         return precision
-    if jnp.ndim(precision) == 0 and float(precision) > 0:
+    if is_positive(precision):
         return float(precision)
     raise InputError(f"precision is {precision!r}; give a positive number or a distribution")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.checks import positive, whole
+from bmfjax.data.checks import positive, seed_number, whole
 from bmfjax.data.errors import InputError
 from bmfjax.optimize.palm import arrays_of
 from bmfjax.optimize.polish import polish
@@ -91,7 +91,7 @@ def best_reconstruction(
     """
     ones, _ = arrays_of(data)
     rank, end = whole("rank", rank), time.monotonic() + positive("max_time", max_time)
-    whole("seed", seed, 0)
+    seed_number(seed)
     given = {} if start is None else {"start": _pair(start, rank)}
     starts = given | _starts(ones, rank)
     blocks = (BLOCK,) if rank <= BLOCK else (min(rank, LARGE_BLOCK), BLOCK)

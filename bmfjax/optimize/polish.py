@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.data.checks import positive, whole
+from bmfjax.data.checks import positive, seed_number, whole
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics.flips import ascend
 from bmfjax.diagnostics.reconstruction import check_boolean, check_factors
@@ -146,7 +146,7 @@ def polish(
     gain = np.where(ones, np.float32(1), np.float32(-1))
     if counted is not None:
         gain *= counted
-    search = _Search(gain, usage, basis, block, np.random.default_rng(whole("seed", seed, 0)), end)
+    search = _Search(gain, usage, basis, block, np.random.default_rng(seed_number(seed)), end)
     passes = search.run(patience, perturbations)
     search.settle()
     error = int(ones.sum()) - search.value()

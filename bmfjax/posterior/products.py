@@ -228,7 +228,8 @@ def _dense_if_missing(values):
 def best_usages(values, basis_draws, sweeps: int = 200, upper: float = 1.0) -> Iterator[np.ndarray]:
     """Yield the usage (rows, rank) in [0, `upper`] that fits best, of one draw after the other.
 
-    A row without information has one half; arguments as of `best_usage`.
+    Usage that a row tells nothing of is `upper` / 2, and 0 without an upper bound: there no number
+    is in the middle, and one would depend on the unit of the data. Arguments as of `best_usage`.
     """
     values = _dense_if_missing(values)
     observed, filled = None, values
@@ -245,7 +246,7 @@ def _box_least_squares(values, observed, basis, sweeps, upper):
     Values that are not `observed` are zero; None: all are.
     """
     rows, rank = values.shape[0], basis.shape[1]
-    usage = np.full((rows, rank), 0.5)
+    usage = np.full((rows, rank), upper / 2 if np.isfinite(upper) else 0.0)
     cross = values @ basis
     if observed is None:
         grams = np.broadcast_to(basis.T @ basis, (rows, rank, rank))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
 
-from bmfjax.data import Ratings, RealMatrix
+from bmfjax.data import Ratings, RealMatrix, checks
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import LeaveOneOut, leave_one_out
 from bmfjax.posterior.selection import MAX_ENTRIES
@@ -69,7 +69,7 @@ def drawn_ones(fit, i, j, rng) -> np.ndarray:
 
 def observed_sample(data, number: int = MAX_SCORED, seed: int = 0):
     """Return rows, columns and values of up to `number` observed cells, drawn at random."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checks.seed_number(seed))
     if isinstance(data, Ratings):
         at = np.sort(rng.choice(data.num_ratings, min(number, data.num_ratings), replace=False))
         return data.rows[at], data.columns[at], data.values[at]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix, InputError, checks
 
 #: Matrices up to this many entries are formed whole without being asked for.
 MAX_ENTRIES = 10_000_000
@@ -106,6 +106,7 @@ def informed(data) -> dict[str, np.ndarray]:
 def sampled_positions(rows, columns, number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return row and column of up to `number` different entries, drawn at random, in order."""
     entries = len(rows) * len(columns)
-    drawn = np.random.default_rng(seed).choice(entries, min(number, entries), replace=False)
+    rng = np.random.default_rng(checks.seed_number(seed))
+    drawn = rng.choice(entries, min(number, entries), replace=False)
     i, j = np.divmod(np.sort(drawn), len(columns))
     return rows[i], columns[j]

@@ -208,9 +208,10 @@ def _rows(blocks, basis, bias, prior, precision, signs):
     nothing = jnp.zeros((), basis.mean.dtype)
     around = blocks, by_block(signs)
     terms, lines = lax.scan(one, _BiasTerms(nothing, nothing, nothing), around)
-    # Counts: exact as whole numbers, which single precision is not above 2^24.
+    # Counts: exact as whole numbers, which single precision is not above 2^24. Twice the ones may
+    # be more than an int32 holds.
     ones, observed = counts(signs)
-    total = 0.5 * (2 * ones - observed).astype(nothing.dtype)
+    total = 0.5 * (ones - (observed - ones)).astype(nothing.dtype)
     return lines, _bias(terms, total, prior)
 
 

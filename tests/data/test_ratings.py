@@ -68,6 +68,7 @@ def test_a_table_of_three_columns_is_read():
         ({"shape": (2, 4)}, r"rows\[0\] is 2; give positions from 0 to 1, or a larger shape"),
         ({"row_names": ["a", "b"]}, "one for each of the row names"),
         ({"rows": ["a", "b", "z"], "row_names": ["a", "b"]}, "'z' is not among the row names"),
+        ({"rows": ["a", "b", "c"], "shape": (4, 4)}, "shape has 4 rows, and 3 are named; give row"),
         ({"rows": [0, 0, 0], "columns": [1, 1, 0]}, "row 1, column 2 .* is rated twice, 4 and 2"),
         ({"values": [4, 2, np.nan]}, "row 1, column 1 .* is missing; leave out"),
         ({"values": [4, 2, np.inf]}, "row 1, column 1 .* is too large"),

@@ -91,6 +91,12 @@ def test_every_kind_of_input_gives_the_same_matrix():
     for given_ in (values.tolist(), values, frame, sp.csr_array(values), np.ma.array(values)):
         assert RealMatrix(given_).fingerprint() == RealMatrix(values).fingerprint()
     assert RealMatrix(frame).row_names == ("a", "b")
+    stored = RealMatrix(frame.astype(pd.SparseDtype(float, 0.0)))
+    assert (
+        stored.is_sparse and stored.fingerprint() == RealMatrix(sp.csr_array(values)).fingerprint()
+    )
+    nullable = pd.DataFrame({"x": pd.array([1.5, None], "Float64"), "y": pd.array([0, 2], "Int64")})
+    np.testing.assert_array_equal(RealMatrix(nullable).dense(), [[1.5, 0.0], [np.nan, 2.0]])
     hidden = RealMatrix(values, observed=values != 0)
     assert hidden.num_missing == 2 and hidden.range == (-2.0, 1.5)
     assert RealMatrix(np.ma.array(values, mask=values < 0)).num_missing == 1

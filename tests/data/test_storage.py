@@ -20,7 +20,7 @@ from bmfjax.data import (
     load_truth,
     save,
 )
-from bmfjax.data.parts import without_cells
+from bmfjax.data.parts import repeated, rows_of, without_cells
 
 NAN = np.nan
 
@@ -231,3 +231,36 @@ def test_a_large_matrix_stays_packed_from_file_to_file(tmp_path, monkeypatch, hi
     again = load(save(tmp_path / "large.npz", data))
     assert data.is_packed and again.is_packed and not expected.is_packed
     assert expected.fingerprint() == data.fingerprint() == again.fingerprint()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1, 0.5, 0.9])
+def test_parts_and_files_keep_the_smaller_of_what_is_missing_and_observed(tmp_path, missing):
+    r = np.random.default_rng(0)
+    values = (r.random((40, 50)) < 0.3).astype(np.float32)
+    values[r.random(values.shape) < missing] = np.nan
+    seen, hidden = ~np.isnan(values), np.nonzero(r.random(values.shape) < 0.05)
+    cut, rows = values.copy(), np.array([3, 1, 30, 7])
+    cut[hidden] = np.nan
+    dense = BinaryMatrix(values)
+    words = dense.packed()
+    kinds = {
+        "sparse": BinaryMatrix(sp.csr_array(np.nan_to_num(values)), observed=sp.csr_array(seen)),
+        "dense": dense,
+        "packed": BinaryMatrix.from_packed(words.ones, 50, observed=words.observed),
+    }
+    for name, matrix in kinds.items():
+        for part, expected in (
+            (rows_of(matrix, rows), values[rows]),
+            (without_cells(matrix, *hidden), cut),
+            (repeated(matrix, 3), np.tile(values, (3, 1))),
+        ):
+            np.testing.assert_array_equal(part.dense(), expected, err_msg=name)
+            assert part.fingerprint() == BinaryMatrix(expected).fingerprint()
+        again = load(save(tmp_path / f"{name}.npz", matrix))
+        assert again.fingerprint() == matrix.fingerprint()
+        assert (again.is_sparse, again.is_packed) == (matrix.is_sparse, False)
+    # Of a matrix of which little is observed the missing entries would be most of the file.
+    kept = set(np.load(tmp_path / "sparse.npz").files)
+    few = 2 * seen.sum() < seen.size
+    assert ("observed_indices" in kept) == few
+    assert ("mask_indices" in kept) == (missing > 0 and not few)

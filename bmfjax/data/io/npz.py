@@ -11,6 +11,9 @@ values                      of a real matrix, float64 (rows, columns), NaN where
 rows, columns, scale        of ratings: int64 (rating,) twice, and float64 (2,)
 indptr, indices             in place of `bits`: the ones as CSR
 mask_indptr, mask_indices   the missing entries as CSR
+observed_indptr,            in place of these, where they are fewer, the observed entries as CSR
+observed_indices
+observed_bits               the same, packed like `bits`
 row_names, col_names, name  text
 y, y_names                  side label of each row: an index into `y_names`, -1 where unknown
 truth_usage, truth_basis    uint8, packed like `bits`, `truth_rank` entries a row
@@ -181,7 +184,13 @@ def read_matrix(arrays, name, share_of=None):
             hidden = ~_unpack(arrays, "observed_bits", shape)
         store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
     else:
-        store = sparse_store(_csr(arrays, "indptr", "indices", shape), missing=missing)
+        store = sparse_store(
+            _csr(arrays, "indptr", "indices", shape),
+            missing=missing,
+            observed=_csr(arrays, "observed_indptr", "observed_indices", shape)
+            if "observed_indptr" in arrays
+            else None,
+        )
     if share is None and store.num_missing() == shape[0] * shape[1]:
         raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
     sides = _sides(arrays, name)
@@ -286,7 +295,13 @@ def _entries(matrix):
     fields = {}
     if matrix.is_sparse:
         fields["indptr"], fields["indices"] = _narrow(matrix.ones())
-    elif matrix.is_packed:
+        # Not the missing ones of a matrix of which little is observed: they may be too many.
+        marks, mask = matrix._store.smaller_mask()
+        if mask is not None:
+            names = {"missing": "mask", "observed": "observed"}[marks]
+            fields[f"{names}_indptr"], fields[f"{names}_indices"] = _narrow(mask)
+        return fields
+    if matrix.is_packed:
         words = matrix.packed()
         fields["bits"] = _octets_of(words.ones, matrix.num_columns)
         if words.observed is not None:

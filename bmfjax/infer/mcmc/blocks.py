@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import optax
 
-from bmfjax.data.checks import one_of, whole
+from bmfjax.data.checks import one_of, share, switch, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
 from bmfjax.kernels.sgmcmc.calibration import FULL_COORDINATES, MAX_CASES, calibrating
@@ -59,8 +60,12 @@ class IASGSettings:
             whole("num_approach", self.num_approach, 0)
         if self.preconditioner is None and self.step_size is None and self.optimizer is None:
             raise InputError("plain gradient steps (preconditioner=None) need a step_size")
-        if not 0.0 <= self.delta < 0.5:
-            raise InputError(f"delta is {self.delta}; give a share of the box from 0 to below 0.5")
+        share("delta", self.delta, 0.0, 0.5, "a share of the box from 0 to below 0.5")
+        for name in ("replace", "scale_likelihood", "report_variance"):
+            switch(name, getattr(self, name))
+        for site, draw in self.conditionals.items():
+            if not callable(draw):
+                raise InputError(f"the conditional of {site!r} is {draw!r}; give a function")
         numbered = isinstance(self.window, int) and self.window >= 1
         if not numbered and self.window not in ("matched", "pass"):
             raise InputError(f"window is {self.window!r}; give at least 1, or 'matched' or 'pass'")
@@ -81,6 +86,11 @@ class IASGSettings:
             raise InputError("blocks is empty; give at least one (sites, {plate: batch})")
 
     def _check_optimizer(self):
+        if not all(callable(getattr(self.optimizer, n, None)) for n in ("init", "update")):
+            raise InputError(
+                f"optimizer is {self.optimizer!r}; give an optimizer of Optax, such as "
+                "optax.sgd(1e-4)"
+            )
         if self.preconditioner is not None or self.step_size is not None:
             name = "step_size" if self.step_size is not None else "preconditioner"
             raise InputError(
@@ -113,6 +123,19 @@ class IASGSettings:
             raise InputError(
                 f"calibration={self.calibration!r} chooses the step_size; leave step_size out"
             )
+
+
+def listed_blocks(blocks) -> tuple | None:
+    """Return blocks, as `IASG` takes them, in a form that cannot change."""
+    if blocks is None:
+        return None
+    try:
+        return tuple((tuple(sites), dict(plates)) for sites, plates in blocks)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"blocks is {blocks!r}; give a sequence of (sites, {{plate: batch}}), such as "
+            "[(['basis'], {'rows': 64})]"
+        ) from None
 
 
 def bound_algorithm(
@@ -281,8 +304,8 @@ def _step_sizes(settings, blocks, bounds, windows):
             for s in block.sites
         }
     for site, factor in factors.items():
-        if not factor > 0:
-            raise InputError(f"step_size of {site!r} is {factor}; give a positive number")
+        if isinstance(factor, str | bool) or not factor > 0:
+            raise InputError(f"step_size of {site!r} is {factor!r}; give a positive number")
     if settings.preconditioner != "calibrated":
         return factors
     for site in sites:
@@ -308,6 +331,7 @@ def check_batch(sizes: Mapping[str, int], plate: str, batch: int, replace: bool)
     if plate not in sizes:
         names = ", ".join(sizes) or "none"
         raise InputError(f"plate {plate!r} is not in the model; its plates: {names}")
-    if batch < 1 or (not replace and batch >= sizes[plate]):
+    number = isinstance(batch, numbers.Integral) and not isinstance(batch, bool)
+    if not number or batch < 1 or (not replace and batch >= sizes[plate]):
         limit = "" if replace else f" and, without replacement, fewer than {sizes[plate]}"
-        raise InputError(f"batch of plate {plate!r} is {batch}; give at least 1{limit}")
+        raise InputError(f"batch of plate {plate!r} is {batch!r}; give at least 1{limit}")

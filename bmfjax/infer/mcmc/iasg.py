@@ -13,7 +13,7 @@ import optax
 from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import IASGSettings
+from bmfjax.infer.mcmc.blocks import IASGSettings, listed_blocks
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax
 from bmfjax.infer.mcmc.plates import at_bounds, bind_plates, constrain, inspect_model
 from bmfjax.infer.mcmc.relaxed import (
@@ -195,10 +195,12 @@ class IASG(AlgorithmKernel):
         optimizer: optax.GradientTransformation | None = None,
     ):
         self._model = model
+        if conditionals is not None and not isinstance(conditionals, Mapping):
+            raise InputError(f"conditionals is {conditionals!r}; give a mapping of sites")
         if preconditioner == "auto":
             preconditioner = "newton" if optimizer is None else None
         self._settings = IASGSettings(
-            blocks=None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks),
+            blocks=listed_blocks(blocks),
             batch_size=batch_size,
             preconditioner=preconditioner,
             step_size=step_size,

@@ -152,6 +152,8 @@ class OrMachineGibbs(AlgorithmKernel):
     ):
         one_of("update", update, UPDATES)
         one_of("dispersion", dispersion, RULES)
+        if not isinstance(moves, str | Sequence):
+            raise InputError(f"moves is {moves!r}; give a sequence of names, () for none")
         moves = (moves,) if isinstance(moves, str) else tuple(moves)
         for move in moves:
             one_of(f"moves with the update {update!r}", move, moves_of(update))

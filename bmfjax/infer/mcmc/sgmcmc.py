@@ -13,8 +13,9 @@ import numpy as np
 from jax.sharding import Mesh
 from numpyro.infer.initialization import init_to_uniform
 
-from bmfjax.data.checks import one_of, whole
+from bmfjax.data.checks import one_of, positive, whole
 from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.blocks import listed_blocks
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax, latent_values
 from bmfjax.infer.mcmc.plates import (
     MAX_NEWTON_SIZE,
@@ -79,7 +80,7 @@ class StochasticDynamics(AlgorithmKernel):
         if num_approach is not None:
             whole("num_approach", num_approach, 0)
         self._model = model
-        self._blocks = None if blocks is None else tuple((tuple(s), dict(p)) for s, p in blocks)
+        self._blocks = listed_blocks(blocks)
         self._step_size, self._boundary, self._noise = step_size, boundary, noise
         self._num_steps = whole("num_steps", num_steps)
         self._control_variates, self._preconditioner = control_variates, preconditioner
@@ -518,6 +519,7 @@ class AuxiliaryGibbs(AlgorithmKernel):
         lowest: float = 0.02,
     ):
         self._model, self._batch_size = model, batch_size
+        positive("step_size", step_size)
         self._options = {"step_size": step_size, "num_steps": num_steps, "num_anchor": num_anchor}
         self._num_anneal, self._lowest = num_anneal, lowest
 
@@ -563,6 +565,9 @@ def bind_langevin(
 def relaxed_batches(batch_size, sizes: Mapping[str, int], usual: int) -> dict[str, int]:
     """Return the batch of rows and of columns: as given, or the usual one, at most all."""
     given = given_batches(batch_size, sizes)
+    for plate, batch in given.items():
+        if batch is not None:
+            whole(f"batch of plate {plate!r}", batch)
     # The lines of a narrow matrix spread widely, and their noise with them.
     usual = usual if min(sizes.values()) > USUAL_BATCH else USUAL_BATCH
     few = {p: n if n <= USUAL_BATCH else usual for p, n in sizes.items()}
