@@ -107,7 +107,9 @@ def test_relaxed_chains_start_where_annealed_ones_have_come():
     assert np.abs(usage[0] - usage[1]).max() > 0.1
     product = usage @ transposed(basis)
     clean = three_tiles(0.0)
-    assert (np.mean((product > 0.5) != clean, axis=(1, 2)) < 0.05).all()
+    # Well below the share of entries that noise has flipped, on any machine.
+    flipped = np.mean(three_tiles() != clean)
+    assert (np.mean((product > 0.5) != clean, axis=(1, 2)) < 0.75 * flipped).all()
     squares = np.sum((three_tiles() - product) ** 2, axis=(1, 2))
     np.testing.assert_allclose(start["precision"], 720 / squares, rtol=0.1)
     totals = usage.sum(1) + basis.sum(1)
