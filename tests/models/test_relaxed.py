@@ -134,7 +134,7 @@ def test_precision_is_fixed_by_a_number_and_learned_from_a_distribution():
         ({"rank": 0}, InputError, r"rank is 0; give a whole number of at least 1"),
         ({"prior": "gauss"}, InputError, r"prior 'gauss' of usage is unknown; choose from uniform"),
         ({"basis_prior": "x"}, InputError, r"prior 'x' of basis is unknown"),
-        ({"prior": 0.5}, TypeError, r"prior of usage is a float; give a name"),
+        ({"prior": 0.5}, InputError, r"prior of usage is a float; give a name"),
         ({"basis_prior": dist.Normal()}, InputError, r"prior of basis has support .*on \[0, 1\]"),
         ({"prior": dist.Uniform(0.0, 2.0)}, InputError, r"prior of usage has support"),
         ({"prior": dist.TruncatedNormal(0.0, 1.0, low=0.0)}, InputError, r"has support"),
