@@ -82,6 +82,9 @@ NOTES = {
     ("pmf_movielens_attributes", "55e7bda"): _SECONDS,
     ("iasg_calibration", "55e7bda"): _SECONDS,
     ("thesis_tables", "a0cd576"): _SECONDS,
+    ("thesis_tables_seeds", "343f20f"): (
+        "several commands on one folder, which held these runs; other work ran beside them"
+    ),
     ("nmf_coverage_large", "ed7326c"): _SECONDS,
     ("nmf_coverage_restarts", "c78ced3"): _SECONDS,
     ("nmf_coverage_walls", "656d8a8"): _SECONDS,
