@@ -32,6 +32,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.infer.boolean_start import part_of, representatives, share_of_errors
 from bmfjax.kernels.boolean import ascent
 from bmfjax.kernels.boolean.line_states import sides_of
+from bmfjax.kernels.numerics.budget import device_budget, divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 
 #: Most factors; and lines of the first step.
@@ -45,7 +46,7 @@ BEST, LAST_JUMPS = 4, 20
 #: Of the third step: most rounds, and those without a gain after which it ends; the least gain; how
 #: far below the highest a member begins again from there. In nats, on the lines looked at.
 ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
-#: Lines of which bits are drawn side by side.
+#: Lines of which bits are drawn side by side on a CPU.
 BLOCK = 256
 
 
@@ -112,7 +113,9 @@ def ascent_starts(
     highest = _side_by_side(climb, keys, few, left)(keys, few, left)
     if exchange and num_chains > 1:
         highest = _together(key_exchange, highest, more, num_rates)
-    drawn = jit_once(_bits)(random.split(key_bits, num_chains), *_seen(values), highest)
+    size = 4 * (4 * 2**rank + values.shape[1])
+    bits = functools.partial(_bits, block=max(device_budget().number(len(values), size), BLOCK))
+    drawn = jit_once(bits)(random.split(key_bits, num_chains), *_seen(values), highest)
     starts = []
     for bits, vectors in zip(np.asarray(drawn), np.asarray(highest.vectors) > 0.5, strict=True):
         start = {
@@ -135,10 +138,12 @@ def _lines_of(values, rank: int, work: int, most: int | None = None) -> ascent.L
 
 
 def _side_by_side(f, each, *common) -> Callable[..., ascent.Member]:
-    """Compile ``f(one, *common)`` for chains that run on all cores.
+    """Compile ``f(one, *common)`` for chains that run side by side: on a CPU on all its cores.
 
     Returns a function of arguments like these; the leaves of `each` have a leading axis of chains.
     """
+    if jax.default_backend() != "cpu":
+        return _in_one_program(f)
     # Compiled before there are threads: those know nothing of the settings of this one.
     jitted = jax.jit(f, compiler_options=chain_options())
     compiled = jitted.lower(_of_chain(each, 0), *common).compile()
@@ -157,6 +162,17 @@ def _side_by_side(f, each, *common) -> Callable[..., ascent.Member]:
     return call
 
 
+def _in_one_program(f) -> Callable[..., ascent.Member]:
+    """Compile ``f(one, *common)`` for chains that an accelerator runs together."""
+
+    @jax.jit
+    def call(each, *common):
+        common = divided(common, len(jax.tree.leaves(each)[0]))
+        return jax.vmap(lambda one: f(one, *common))(each)
+
+    return call
+
+
 def _of_chain(each, number):
     return jax.tree.map(lambda leaf: leaf[number], each)
 
@@ -167,7 +183,7 @@ def _highest_member(key, few, more, rank, num_rates) -> ascent.Member:
     members = lax.map(
         lambda k: ascent.first_member(k, few, rank, num_rates),
         random.split(keys[0], MEMBERS),
-        batch_size=ascent.BLOCK,
+        batch_size=few.members_at_once(MEMBERS, rank),
     )
     members = ascent.evolve(keys[1], few, members, JUMPS, STEPS, num_rates)
     _, best = lax.top_k(members.value, BEST)
@@ -226,18 +242,21 @@ def _evolved(key, members, lines, num_rates) -> ascent.Member:
 def _climbed(members, lines, num_rates) -> ascent.Member:
     """Let members climb on lines that may be new to them."""
     steps = jnp.ones(2 * STEPS, lines.ones.dtype)
+    number, _, rank = members.vectors.shape
     return lax.map(
-        lambda m: ascent.climb(lines, m, steps, num_rates), members, batch_size=ascent.BLOCK
+        lambda m: ascent.climb(lines, m, steps, num_rates),
+        members,
+        batch_size=lines.members_at_once(number, rank),
     )
 
 
-def _bits(keys, ones, zeros, members):
-    """Draw the bits of all lines, for every chain: (chain, lines, rank) bool."""
+def _bits(keys, ones, zeros, members, block):
+    """Draw the bits of all lines, `block` at once, for every chain: (chain, lines, rank) bool."""
 
     def one(a):
         key, member = a
         every = random.split(key, len(ones)), ones, zeros
-        return lax.map(lambda line: ascent.draw_bits(*line, member), every, batch_size=BLOCK)
+        return lax.map(lambda line: ascent.draw_bits(*line, member), every, batch_size=block)
 
     return lax.map(one, (keys, members))
 

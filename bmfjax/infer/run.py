@@ -34,6 +34,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
@@ -155,7 +156,7 @@ class ChainRun:
         #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
         self.cramped = False  # no time was left for more factors
-        self._data = data if mesh is None else place_whole(data, mesh)
+        data = data if mesh is None else place_whole(data, mesh)
         if position is not None and several_processes(mesh):
             # Other kinds of processors may have found others.
             position = multihost_utils.broadcast_one_to_all(position)
@@ -165,6 +166,8 @@ class ChainRun:
         self._groups = groups = [slice(0, len(numbers))] if mesh else _groups(len(numbers))
         #: Chains that a device runs in one program.
         self._side = chains_of_device(len(numbers[groups[0]]), mesh)
+        # On a mesh they take turns.
+        self._data = data if mesh is not None else divided(data, self._side)
         # What is jitted is traced once and its trace reused, here for the shapes and below: of a
         # step that of a whole group, whose loops take long to batch.
         begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)

@@ -23,6 +23,7 @@ from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.ladders import checked_ladder, equalised
+from bmfjax.kernels.numerics.budget import divided
 
 #: Steps of the first round in which a ladder is adapted, at least.
 FIRST_ROUND = 8
@@ -261,7 +262,7 @@ def parallel_tempering(
     moved = number - (refresh is not None and betas[-1] == 0.0)
 
     def init(key, position, data):
-        keys = random.split(key, number)
+        keys, data = random.split(key, number), divided(data, number)
         inner = jax.vmap(lambda k: algorithm.init(k, position, data))(keys)
         replica = jnp.arange(number, dtype=jnp.int32)
         return ParallelTemperingState(
@@ -289,6 +290,7 @@ def parallel_tempering(
 
     def step(key, state, data, inverse_temperature=1.0):
         key_move, key_swap = random.split(key)
+        data = divided(data, number)
         now = state.ladder.inverse_temperatures
         beta = now * inverse_temperature
         inner, cold, likelihood = move(key_move, state.inner, data, beta)

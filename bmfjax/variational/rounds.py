@@ -23,7 +23,15 @@ import numpy as np
 from jax import lax
 
 from bmfjax.data import BinaryMatrix
-from bmfjax.kernels.logistic.signs import SignBlocks, by_block, counts, of_block
+from bmfjax.kernels.logistic.signs import (
+    SignBlocks,
+    budget_of,
+    by_block,
+    bytes_of_block,
+    counts,
+    of_block,
+)
+from bmfjax.kernels.numerics.budget import device_budget
 from bmfjax.kernels.numerics.linalg import solve_many
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.relevance import LEARN_AFTER
@@ -102,6 +110,7 @@ def sign_blocks(data: BinaryMatrix) -> SignBlocks:
         None if observed is None else in_blocks(observed),
         jnp.arange(number * size).reshape(number, size) < rows,
         jnp.zeros((columns, 0), jnp.int8),
+        device_budget(),
     )
 
 
@@ -199,15 +208,16 @@ def _rows(blocks, basis, bias, prior, precision, signs):
     """Return the lines of all rows, in blocks, and the bias that goes with them."""
     features, curved = _features(basis), _curved_given(basis, bias, signs)
 
-    def one(terms, block):
+    def one(block):
         signs, _, _, weight = curved(*block)
         evidence = Evidence(weight @ features, 0.5 * (signs @ basis.mean), 0.5 * jnp.sum(signs))
         lines, new = _lines(evidence, prior, precision, "usage")
-        return jax.tree.map(jnp.add, terms, new), lines
+        return new, lines
 
     nothing = jnp.zeros((), basis.mean.dtype)
-    around = blocks, by_block(signs)
-    terms, lines = lax.scan(one, _BiasTerms(nothing, nothing, nothing), around)
+    around, size = (blocks, by_block(signs)), bytes_of_block(signs, prior.width)
+    like = _BiasTerms(nothing, nothing, nothing)
+    terms, lines = budget_of(signs).total(one, like, around, size)
     # Counts: exact as whole numbers, which single precision is not above 2^24. Twice the ones may
     # be more than an int32 holds.
     ones, observed = counts(signs)
@@ -219,16 +229,17 @@ def _columns(blocks, basis, bias, signs, like: Evidence):
     """Return the evidence of the rows on the columns, and the likelihood's bound of every block."""
     curved = _curved_given(basis, bias, signs)
 
-    def one(evidence, block):
+    def one(block):
         usage, _ = block
         signs, mean, xi, weight = curved(*block)
         bound = jax.nn.log_sigmoid(xi) + 0.5 * (signs * mean - xi)
         new = Evidence(
             weight.T @ _features(usage), 0.5 * (signs.T @ usage.mean), 0.5 * jnp.sum(signs)
         )
-        return jax.tree.map(jnp.add, evidence, new), jnp.sum(jnp.where(signs == 0, 0.0, bound))
+        return new, jnp.sum(jnp.where(signs == 0, 0.0, bound))
 
-    return lax.scan(one, jax.tree.map(jnp.zeros_like, like), (blocks, by_block(signs)))
+    size = bytes_of_block(signs, basis.mean.shape[1])
+    return budget_of(signs).total(one, like, (blocks, by_block(signs)), size)
 
 
 def _lines(evidence: Evidence, prior, precision, site) -> tuple[_Lines, _BiasTerms]:

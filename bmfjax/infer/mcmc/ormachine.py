@@ -44,6 +44,7 @@ from bmfjax.kernels.boolean.words import (
     packed_data,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.budget import device_budget
 from bmfjax.kernels.numerics.mesh import num_shards, over_mesh, place_whole, specs_of
 from bmfjax.models.bits import resolve_bits_prior, resolve_known_bits, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
@@ -369,7 +370,7 @@ def boolean_data(data, observed=None, mesh: Mesh | None = None) -> PackedData:
         seen = seen & observed
     ones = (data > 0.5) & seen
     sides = [
-        blocks_of_lines(PackedMatrix(pack_last_axis(o), pack_last_axis(s)))
+        blocks_of_lines(PackedMatrix(pack_last_axis(o), pack_last_axis(s)), device_budget())
         for o, s in ((ones, seen), (ones.T, seen.T))
     ]
     counts = (jnp.sum(c, dtype=jnp.result_type(float)) for c in (ones, seen & ~ones))

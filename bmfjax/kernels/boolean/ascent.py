@@ -37,8 +37,9 @@ import numpy as np
 from jax import lax, random
 
 from bmfjax.kernels.boolean.bits import covered_by_states, states_of
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget
 
-#: Members that climb side by side.
+#: Members that climb side by side on a CPU.
 BLOCK = 4
 #: Entries to whose weight the likelihood is tempered at first, and steps until it is untempered and
 #: from then on. Where much less weighs than the prior, vectors empty themselves, and stay empty.
@@ -57,6 +58,12 @@ class Lines(NamedTuple):
     ones: jax.Array  # (lines, kept) float: ones that are seen
     zeros: jax.Array  # (lines, kept) float: zeros that are seen
     count: jax.Array  # (lines,) float: how often each occurs
+    budget: Budget = ONE_BY_ONE
+
+    def members_at_once(self, number: int, rank: int) -> int:
+        """Return how many of so many members climb side by side."""
+        size = 4 * len(self.count) * (4 * 2**rank + self.ones.shape[1])
+        return max(self.budget.number(number, size), BLOCK)
 
 
 class Member(NamedTuple):
@@ -73,7 +80,8 @@ def distinct_lines(values: np.ndarray) -> Lines:
     """Merge equal rows of `values`, (lines, kept), in which NaN is missing."""
     told = np.where(np.isnan(values), 2, values).astype(np.int8)
     merged, count = np.unique(told, axis=0, return_counts=True)
-    return Lines(*(jnp.asarray(a, jnp.float32) for a in (merged == 1, merged == 0, count)))
+    numbers = (jnp.asarray(a, jnp.float32) for a in (merged == 1, merged == 0, count))
+    return Lines(*numbers, device_budget())
 
 
 def first_member(key: jax.Array, lines: Lines, rank: int, num_rates: int) -> Member:
@@ -173,7 +181,7 @@ def evolve(key, lines: Lines, members: Member, rounds: int, num_steps: int, num_
         return lax.map(
             lambda a: jump(a[0], lines, a[1], pool, steps, num_rates),
             (random.split(key, number), members),
-            batch_size=BLOCK,
+            batch_size=lines.members_at_once(number, members.vectors.shape[2]),
         ), None
 
     return lax.scan(one_round, members, random.split(key, rounds))[0]

@@ -117,14 +117,15 @@ def update_bits(
     `words` (rank, ceil(size / 32)) are these bits, packed along the `size` lines, and `partner`
     (rank, words of a line) those of the other matrix. Returns the new words and the coverage after
     the update, (blocks,) counts. On a mesh, with blocks `along` one of its axes, a device draws the
-    lines of its own blocks, and gets those of the others.
+    lines of its own blocks, and gets those of the others. As many blocks as the budget of the lines
+    holds are drawn at once. Each has a key of its own, so that the draws are the same for all.
     """
-    here, per_block, _ = lines.ones.shape
+    here, per_block, width = lines.ones.shape
     rank, filled = words.shape[0], here * per_block
     blocks, part = -(-size // per_block), along.part()[0]
     numbers = part * here + jnp.arange(here)
     # Of all lines: the program is the same on every mesh.
-    is_large = size * lines.ones.shape[2] >= UNROLLED_WORDS
+    is_large = size * width >= UNROLLED_WORDS
     unroll = rank if is_large and rank <= UNROLLED_RANK else 1
     exists = numbers[:, None] * per_block + jnp.arange(per_block) < size
 
@@ -141,14 +142,19 @@ def update_bits(
         chosen = Lines(ones, observed, bits, odds, unroll)
         return update(random.fold_in(key, number), chosen, partner, weights)
 
-    parts = (numbers, *lines, cut(own_bits(words, along, filled)), odds, exists)
-    bits, coverage = lax.map(one_block, parts)
+    parts = (numbers, lines.ones, lines.observed, cut(own_bits(words, along, filled)), odds, exists)
+    bits, coverage = lines.budget.map(one_block, parts, bytes_of_block(rank, per_block, width))
     if along.axis is not None:  # words go to the other devices, not bits
         packed, coverage = along.gather((pack_last_axis(bits), coverage))
         bits = unpack_last_axis(packed, per_block)[:blocks]
         coverage = Coverage(*(counts[:blocks] for counts in coverage))
     flat = bits.transpose(1, 0, 2).reshape(rank, blocks * per_block)[:, :size]
     return pack_last_axis(flat), coverage
+
+
+def bytes_of_block(rank: int, lines: int, words: int) -> int:
+    """Return the bytes of what is made of a block on the way: of each factor, and a few more."""
+    return 4 * (rank + 4) * lines * words
 
 
 def _own_odds(log_odds, along, filled, size):

@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import random
 
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean import flip_rates
@@ -42,6 +42,7 @@ from bmfjax.kernels.boolean.bits import (
     Coverage,
     Lines,
     LineUpdate,
+    bytes_of_block,
     coverage,
     covered_by,
     metropolis,
@@ -205,7 +206,7 @@ def log_likelihood(density: BooleanDensity) -> Callable:
 
 def product_coverage(density: BooleanDensity, position, data: PackedData) -> Coverage:
     """Count how the product explains each block of the data: (blocks,) counts."""
-    here, lines, _ = data.by_row.ones.shape
+    here, lines, width = data.by_row.ones.shape
     bits = own_bits(position["usage"], data.along, here * lines)
     bits = bits.reshape(density.rank, here, lines)
 
@@ -213,7 +214,9 @@ def product_coverage(density: BooleanDensity, position, data: PackedData) -> Cov
         ones, observed, bits = block
         return coverage(Lines(ones, observed, bits, None), covered_by(bits, position["basis"]))
 
-    counts = data.along.gather(lax.map(one_block, (*data.by_row, bits.transpose(1, 0, 2))))
+    words, size = data.by_row, bytes_of_block(0, lines, width)
+    blocks = (words.ones, words.observed, bits.transpose(1, 0, 2))
+    counts = data.along.gather(words.budget.map(one_block, blocks, size))
     return Coverage(*(c[: -(-density.shape[0] // lines)] for c in counts))
 
 

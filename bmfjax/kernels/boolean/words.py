@@ -2,8 +2,9 @@
 
 The usage is updated row by row and the basis column by column, and either update reads whole
 lines. Both orientations are therefore kept. A line is ``ceil(entries / 32)`` words, and the lines
-are cut into blocks whose intermediate results stay in the cache. The cost of a sweep is then
-linear in rows x columns x rank / 32.
+are cut into blocks whose intermediate results stay in the cache of a CPU. The cost of a sweep is
+then linear in rows x columns x rank / 32. A block has random numbers of its own, and a device takes
+as many blocks at once as its memory holds (`bmfjax.kernels.numerics.budget`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.bits import ALIGNED, WORD, PackedMatrix, words_in_blocks
 from bmfjax.data.stores import Share
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget
 from bmfjax.kernels.numerics.mesh import ROWS, WHOLE, Along, gathered, num_shards, over_mesh
 
 #: Words of a block. With one intermediate result a factor it about fills a second-level cache.
@@ -33,11 +35,12 @@ class PackedLines(NamedTuple):
     """One orientation of a matrix, in blocks of lines; the last block is filled up with zeros.
 
     `observed` is None if nothing is missing. Its bits beyond the last entry of a line, or beyond
-    the last line, are never read.
+    the last line, are never read. The budget says how many blocks are worked on at once.
     """
 
     ones: jax.Array  # (blocks, lines, words) uint32
     observed: jax.Array | None  # (blocks, lines, words) uint32
+    budget: Budget = ONE_BY_ONE
 
 
 class DistinctLines(NamedTuple):
@@ -111,6 +114,7 @@ def packed_data(
         by_row, by_column = (_lines_of_matrix(matrix, o) for o in ("rows", "columns"))
     else:
         by_row, by_column = _rows_on_mesh(matrix, mesh), _columns_on_mesh(matrix, mesh)
+    by_row, by_column = (side._replace(budget=device_budget()) for side in (by_row, by_column))
     log_odds = (
         None if a is None else jnp.asarray(np.asarray(a).T, jnp.result_type(float))
         for a in (usage_log_odds, basis_log_odds)
@@ -282,7 +286,9 @@ def _columns_on_mesh(matrix, mesh) -> PackedLines:
 
     turned = _placed((lines, parts * most), mesh, 1, of_part, matrix.num_missing > 0)
     exchange = jax.jit(over_mesh(exchange, mesh, P(None, ROWS), P(ROWS)))
-    return PackedLines(*(None if words is None else exchange(words) for words in turned))
+    return PackedLines(
+        *(None if words is None else exchange(words) for words in (turned.ones, turned.observed))
+    )
 
 
 def _aligned_zeros(*shape) -> np.ndarray:
@@ -293,7 +299,7 @@ def _aligned_zeros(*shape) -> np.ndarray:
     return octets[start : start + size].view(np.uint32).reshape(shape)
 
 
-def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
+def blocks_of_lines(packed: PackedMatrix, budget: Budget = ONE_BY_ONE) -> PackedLines:
     """Cut one orientation, words (lines, words), into blocks."""
     lines, words = packed.ones.shape
     blocks, size = block_shape(lines, words)
@@ -307,7 +313,7 @@ def blocks_of_lines(packed: PackedMatrix) -> PackedLines:
         )
         return jnp.asarray(filled.reshape(blocks, size, words))
 
-    return PackedLines(cut(packed.ones), cut(packed.observed))
+    return PackedLines(cut(packed.ones), cut(packed.observed), budget)
 
 
 def block_shape(lines: int, words: int) -> tuple[int, int]:

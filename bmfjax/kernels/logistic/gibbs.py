@@ -53,7 +53,7 @@ from bmfjax.kernels.logistic.density import (
     log_prior,
 )
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
-from bmfjax.kernels.logistic.signs import by_block, counts, of_block
+from bmfjax.kernels.logistic.signs import budget_of, by_block, bytes_of_block, counts, of_block
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 
 
@@ -142,7 +142,7 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
     pairs, offset = _pairs(beside), _column_offset(position, density)
     kind, unpacked = pairs.dtype, of_block(data)
 
-    def block(sums, at):
+    def block(at):
         key, packed, usage, *effect = at
         signs = unpacked(packed)
         key_augment, key_draw = random.split(key)
@@ -154,18 +154,16 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
         drawn = _draw(key_draw, _systems(of_rows, density.scale))
         own = _with_ones(drawn[:, :rank], True)
         rest = half - omega * drawn[:, rank:] if density.row_effects else half
-        more = Sums(omega.T @ _pairs(own), rest.T @ own)
-        return jax.tree.map(jnp.add, sums, more), drawn
+        return Sums(omega.T @ _pairs(own), rest.T @ own), drawn
 
     columns = data.shape[2]
-    nothing = Sums(
-        jnp.zeros((columns, (rank + 1) * (rank + 2) // 2), kind),
-        jnp.zeros((columns, rank + 1), kind),
+    like = Sums(
+        jax.ShapeDtypeStruct((columns, (rank + 1) * (rank + 2) // 2), kind),
+        jax.ShapeDtypeStruct((columns, rank + 1), kind),
     )
-    keys = random.split(key, data.shape[0])
-    sums, drawn = lax.scan(
-        block, nothing, (keys, by_block(data), *_row_vectors(position, data, density))
-    )
+    blocks = (random.split(key, data.shape[0]), by_block(data))
+    blocks += tuple(_row_vectors(position, data, density))
+    sums, drawn = budget_of(data).total(block, like, blocks, bytes_of_block(data, width))
     drawn = drawn.reshape(-1, width)[: len(position["usage"])]
     found = {"usage": drawn[:, :rank]}
     return found | ({"row_effect": drawn[:, rank]} if density.row_effects else {}), sums
@@ -263,4 +261,5 @@ def _likelihood(position, data, density: LogisticDensity):
         packed, usage, *effect = at
         return log_likelihood(unpacked(packed), usage @ position["basis"].T + sum(effect, offset))
 
-    return jnp.sum(lax.map(block, (by_block(data), *_row_vectors(position, data, density))))
+    blocks = (by_block(data), *_row_vectors(position, data, density))
+    return jnp.sum(budget_of(data).map(block, blocks, bytes_of_block(data, 0)))

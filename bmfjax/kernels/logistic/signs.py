@@ -13,6 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from bmfjax.kernels.boolean.words import count_bits, unpack_last_axis
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget
+
+#: Numbers that are made of an entry, at most at a time.
+AN_ENTRY = 12
 
 
 class SignBlocks(NamedTuple):
@@ -22,6 +26,7 @@ class SignBlocks(NamedTuple):
     observed: jax.Array | None  # the same; None: all entries of the rows that there are
     rows: jax.Array  # (blocks, rows of a block) bool: False beyond the last
     columns: jax.Array  # (columns, 0): an empty array that carries their number
+    budget: Budget = ONE_BY_ONE  # of blocks that are worked on at once
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -32,6 +37,17 @@ class SignBlocks(NamedTuple):
 def by_block(signs: jax.Array | SignBlocks):
     """Return what a loop over blocks takes of them one after the other."""
     return tuple(signs[:3]) if isinstance(signs, SignBlocks) else signs
+
+
+def budget_of(signs: jax.Array | SignBlocks) -> Budget:
+    """Return how much the blocks that are worked on at once may take."""
+    return signs.budget if isinstance(signs, SignBlocks) else ONE_BY_ONE
+
+
+def bytes_of_block(signs: jax.Array | SignBlocks, width: int) -> int:
+    """Return the bytes of what is made of a block on the way: of entries, and of all columns."""
+    _, rows, columns = signs.shape
+    return 4 * columns * (AN_ENTRY * rows + (width + 1) * (width + 2) // 2)
 
 
 def of_block(signs: jax.Array | SignBlocks) -> Callable:

@@ -54,6 +54,7 @@ from bmfjax.kernels.boolean.words import (
     packed_data,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.budget import Budget
 
 #: Bits whose prior the layer above gives, one by one.
 FROM_ABOVE = BitPrior(beta=None)
@@ -373,7 +374,8 @@ def layer(number: int, density: DeepDensity, position: dict, data: PackedData) -
     basis_odds = given[number - 1] if number <= len(given) else None
     if number > 1:
         words = position.get(f"usage_{number - 1}")
-        data = PackedData(None, None, None, None) if words is None else usage_as_data(words, rows)
+        none = PackedData(None, None, None, None)
+        data = none if words is None else usage_as_data(words, rows, data.by_row.budget)
     return Layer(one, own, data._replace(usage_log_odds=odds, basis_log_odds=basis_odds))
 
 
@@ -381,12 +383,12 @@ def _of_layer(option, kind, number):
     return option if isinstance(option, kind) else option[number - 1]
 
 
-def usage_as_data(words: jax.Array, rows: int) -> PackedData:
+def usage_as_data(words: jax.Array, rows: int, budget: Budget) -> PackedData:
     """Return the usage of a layer as the data of the next: complete, its factors the columns."""
     ones = jnp.sum(count_bits(words)).astype(jnp.result_type(float))
     zeros = words.shape[0] * rows - ones
     by_row = _pack_first_axis(unpack_last_axis(words, rows))
-    lines = (blocks_of_lines(PackedMatrix(w, None)) for w in (by_row, words))
+    lines = (blocks_of_lines(PackedMatrix(w, None), budget) for w in (by_row, words))
     return PackedData(*lines, ones, zeros)
 
 

@@ -31,7 +31,7 @@ from scipy import special
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean import flip_rates
-from bmfjax.kernels.boolean.bits import draw_choice, gibbs, update_bits
+from bmfjax.kernels.boolean.bits import bytes_of_block, draw_choice, gibbs, update_bits
 from bmfjax.kernels.boolean.density import (
     BitPrior,
     BooleanDensity,
@@ -219,8 +219,10 @@ def _draw_clusters(key, density, position, data, weights):
 
         return lax.map(of_code, position["basis"])  # (rank, lines) each
 
+    blocks, size = (lines.ones, lines.observed), bytes_of_block(0, *lines.ones.shape[1:])
     counts = [
-        c.transpose(1, 0, 2).reshape(density.rank, -1)[:, :rows] for c in lax.map(one_block, lines)
+        c.transpose(1, 0, 2).reshape(density.rank, -1)[:, :rows]
+        for c in lines.budget.map(one_block, blocks, size)
     ]
     log_weights = _log_weights(position, data)
     return draw_choice(key, log_weights, weights, counts).astype(jnp.int32)
