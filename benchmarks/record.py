@@ -60,7 +60,14 @@ def versions_of(packages) -> dict[str, str]:
     return found
 
 
-def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
+def write_record(
+    name: str,
+    figures: dict,
+    output: Path | None = None,
+    *,
+    device: dict | None = None,
+    commit: str | None = None,
+) -> Path:
     """Write ``<name>.json`` with the figures and where they come from, and the page that shows it.
 
     Parameters
@@ -71,6 +78,10 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
         What was measured; numbers and strings.
     output : Path, optional
         Folder; default `benchmarks/results`.
+    device : dict, optional
+        Its `platform` and `kind`; by default those that JAX uses here.
+    commit : str, optional
+        Of the code; by default that of the repository.
 
     Returns
     -------
@@ -79,16 +90,17 @@ def write_record(name: str, figures: dict, output: Path | None = None) -> Path:
     """
     folder = RESULTS if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    device = jax.devices()[0]
+    if device is None:
+        here = jax.devices()[0]
+        device = {"platform": here.platform, "kind": here.device_kind}
     record = {
         "benchmark": name,
         "command": _command(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": commit or _commit(),
         "device": {
             "asked": _asked(),
-            "platform": device.platform,
-            "kind": device.device_kind,
+            **device,
             "cores": os.cpu_count(),
             "machine": platform.machine(),
         },

@@ -14,6 +14,7 @@ import json
 import textwrap
 from pathlib import Path
 
+import tables_accelerator
 import tables_boolean
 import tables_peers
 import tables_ratings
@@ -21,7 +22,8 @@ import tables_relaxed
 from tables_form import PAGES, Page, Records, table
 
 RESULTS = Path(__file__).parent / "results"
-BODIES = (tables_boolean, tables_peers, tables_ratings, tables_relaxed)  # each registers its pages
+#: Each registers its pages.
+BODIES = (tables_accelerator, tables_boolean, tables_peers, tables_ratings, tables_relaxed)
 
 _CLIMBED = "each chain starts where its own population has climbed to; other work ran beside it"
 _SHARED = "chains go on together from the highest start: R-hat cannot show modes that all left"
