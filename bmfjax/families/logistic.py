@@ -55,6 +55,7 @@ from bmfjax.infer import ChainRun, whole_rows
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
 from bmfjax.kernels.numerics.mesh import ROWS, Along
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.posterior import cells, mixture, scores
 from bmfjax.posterior.rotations import rotated_draws
 from bmfjax.posterior.selection import informed, sampled_positions
@@ -255,6 +256,7 @@ class ExactLogisticFit(LogOddsFit):
                 found[some] += expit(self._log_odds_at(at, i[some], j))
         return found / math.prod(draws)
 
+    @full_precision
     def _log_odds_at(self, at, i, j) -> np.ndarray:
         """Return the log odds (rows, columns) of a one in some rows and columns, of one draw."""
         found = self.usage_draws[at][i] @ self.basis_draws[at][j].T + self.other_draws["bias"][at]
@@ -758,7 +760,7 @@ def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:
     start = {n: jnp.zeros(shapes[n]) for n in names}
 
     @jax.jit
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def chain(key, known, data):
         def draw(drawn, at):
             key, known = at

@@ -64,6 +64,7 @@ from bmfjax.families.base import (
 from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.ratings import pmf_density
 from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.attributes import Attributes as Groups
 from bmfjax.kernels.ratings.attributes import decomposed, plain
 from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, check_density
@@ -954,7 +955,7 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
     settle = 0 if link == "identity" else SETTLE
 
     @jax.jit
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def chain(key, known, data):
         def draw(drawn, at):
             key, known = at

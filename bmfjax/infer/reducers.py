@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from bmfjax.kernels.numerics.precision import full_precision
+
 
 class Reducer(NamedTuple):
     """A streaming summary of the observed arrays.
@@ -171,6 +173,7 @@ def product_mean(*, threshold: float | None = None) -> Reducer:
     [[1.0], [0.0]]
     """
 
+    @full_precision
     def of(observed):
         p = observed["usage"] @ observed["basis"].T
         return p if threshold is None else (p >= threshold).astype(p.dtype)

@@ -32,6 +32,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.infer.new_rows import EDGE, both_rates, covers
+from bmfjax.kernels.numerics.precision import full_precision
 
 #: States of a row that are summed over, at most, for every draw.
 MAX_STATES = 2**14
@@ -237,7 +238,7 @@ def _most(new) -> int:
 
 
 @functools.partial(jax.jit, static_argnames="chances")
-@jax.default_matmul_precision("highest")
+@full_precision
 def _integrated(key, rows, loadings, level, sd, signs, chances):
     """Return log probabilities (rows,) and chances (rows, columns) of rows of signs."""
     # In units of the prior's standard deviations.

@@ -33,6 +33,7 @@ import numpy as np
 from jax import lax
 
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.precision import full_precision
 
 #: What is left of a column, as a share of it, below which it has no direction of its own.
 LEAST_SHARE = 1e-5
@@ -57,7 +58,7 @@ def edge_in_noise(rows: int, columns: int, observed: int) -> float:
     return float((squares * rows * columns / observed) ** 0.5)
 
 
-@jax.default_matmul_precision("highest")
+@full_precision
 def used_factors(usage, basis, edge) -> jax.Array:
     """Tell which factors add more than the edge to those before them, (rank,) bool.
 
@@ -83,6 +84,7 @@ def used_factors(usage, basis, edge) -> jax.Array:
     left, right = _triangle(usage), _triangle(basis)
     whole, tiny = _lengths(right), jnp.finfo(right.dtype).tiny
 
+    @full_precision
     def choose(_, carry):
         left, right, used = carry
         length = _lengths(right)
@@ -113,6 +115,7 @@ def _triangle(x):
     """
     rank, tiny = x.shape[1], jnp.finfo(x.dtype).tiny
 
+    @full_precision
     def eliminate(k, carry):
         x, found = carry
         column = x[:, k]

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from bmfjax.kernels.numerics.precision import full_precision
+
 #: Of the Armijo rule: the factor of a step, and the decrease that is asked of it.
 SHRINK, DECREASE = 0.1, 0.01
 #: Steps of one subproblem, and of its search for a step size.
@@ -46,6 +48,7 @@ def multiplicative_updates(usage, basis, data, num_steps: int):
     data = jnp.maximum(data, 0.0)
     tiny = jnp.finfo(data.dtype).tiny ** 0.5
 
+    @full_precision
     def update(_, factors):
         usage, basis = factors
         basis = basis * (data.T @ usage) / jnp.maximum(basis @ (usage.T @ usage), tiny)
@@ -115,6 +118,7 @@ def _alternate(state: ProjectedGradient, data) -> ProjectedGradient:
     return ProjectedGradient(usage, basis, tolerance, gradient, state.step + 1)
 
 
+@full_precision
 def _least_squares(x, other, data, tolerance):
     """Fit x in ``data = x other^T``; return the fit and the number of steps."""
     gram, cross = other.T @ other, data @ other
@@ -142,6 +146,7 @@ def _armijo(x, gradient, gram, size):
     def moved(size):
         return jnp.maximum(x - size * gradient, 0.0)
 
+    @full_precision
     def enough(size):
         d = moved(size) - x
         # Of a quadratic function, exactly (Lin 2007, equation 17).
@@ -169,6 +174,7 @@ def _projected(gradient, x):
     return jnp.where((gradient < 0) | (x > 0), gradient, 0.0)
 
 
+@full_precision
 def _gradient_norm(usage, basis, data):
     residual = usage @ basis.T - data
     first, second = _projected(residual @ basis, usage), _projected(residual.T @ usage, basis)

@@ -23,6 +23,7 @@ from jax import lax
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.precision import full_precision
 
 #: The published factor of the moduli; any number above one does.
 GAMMA = 1.00001
@@ -291,11 +292,13 @@ def minimise(
     return Minimum(factors, value, state.time)
 
 
+@full_precision
 def spectral_norm(factor):
     """Return the largest eigenvalue of the Gram matrix of a factor: (rank, rank), and cheap."""
     return jnp.linalg.eigvalsh(factor.T @ factor)[-1]
 
 
+@full_precision
 def squared_error(factors: Factors, matrix: Matrix):
     r"""Return half the squared error over the observed entries, :math:`\tfrac12\|D - YX^T\|_F^2`.
 

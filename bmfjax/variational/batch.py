@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.statistics import (
     Statistics,
@@ -71,6 +72,7 @@ def usage_given_basis(
     return jax.lax.fori_loop(0, num_updates, update, mean_field(start, free))
 
 
+@full_precision
 def full_statistics(site, posterior, prior, weight, half) -> Statistics:
     """Return statistics of all rows (`usage`) or columns (`basis`) from all entries.
 

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from jax import random
 
 from bmfjax.data.checks import whole
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.variational import relevance as ard
 from bmfjax.variational.relevance import Gamma
 
@@ -165,6 +166,7 @@ def moments(usage: Gaussian, basis: Gaussian, bias: Gaussian) -> tuple[jax.Array
     return mean, jnp.sum(variance, -1) + bias.variance
 
 
+@full_precision
 def all_moments(posterior: LogisticPosterior) -> tuple[jax.Array, jax.Array]:
     """Return mean and variance of the log odds of all entries, (rows, columns) each."""
     u, v, z = posterior.normals

@@ -33,6 +33,7 @@ from bmfjax.kernels.logistic.signs import (
 )
 from bmfjax.kernels.numerics.budget import device_budget
 from bmfjax.kernels.numerics.linalg import solve_many
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.relevance import LEARN_AFTER
 
@@ -204,6 +205,7 @@ def batch_fit(posterior, values, observed, *, prior: lp.LogisticPrior, num_updat
     return state.posterior, elbos
 
 
+@full_precision
 def _rows(blocks, basis, bias, prior, precision, signs):
     """Return the lines of all rows, in blocks, and the bias that goes with them."""
     features, curved = _features(basis), _curved_given(basis, bias, signs)
@@ -229,6 +231,7 @@ def _columns(blocks, basis, bias, signs, like: Evidence):
     """Return the evidence of the rows on the columns, and the likelihood's bound of every block."""
     curved = _curved_given(basis, bias, signs)
 
+    @full_precision
     def one(block):
         usage, _ = block
         signs, mean, xi, weight = curved(*block)
@@ -283,6 +286,7 @@ def _curved_given(basis: lp.Gaussian, bias: lp.Gaussian, signs):
     unpacked = of_block(signs)
     both = jnp.concatenate([basis.variance, basis.mean**2 + basis.variance], axis=1)
 
+    @full_precision
     def curved(usage, packed):
         signs = unpacked(packed).astype(basis.mean.dtype)
         mean = usage.mean @ basis.mean.T + bias.mean

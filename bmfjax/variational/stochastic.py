@@ -37,6 +37,7 @@ from jax import lax, random
 
 from bmfjax.data.checks import whole
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.variational import posterior as lp
 from bmfjax.variational.entry_sampling import Entries, EntrySampler, draw_entries
 from bmfjax.variational.relevance import LEARN_AFTER
@@ -215,6 +216,7 @@ def _unpacked(sums, width: int) -> _Sums:
     return _Sums(precision.reshape(-1, width, width), shift, asked, squares, count[:, 0])
 
 
+@full_precision
 def _add_chunk(key, sums, posterior, sampler, prior):
     entries = draw_entries(key, sampler, CHUNK)
     u = lp.Gaussian(*(a[entries.row] for a in posterior.usage))

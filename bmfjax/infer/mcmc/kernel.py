@@ -21,6 +21,7 @@ from numpyro.util import is_prng_key
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.tempering import annealed, parallel_tempering
 
 
@@ -249,6 +250,7 @@ def arguments_of(function: Callable, model: Callable, args: tuple, kwargs: dict)
     return dict(bound.arguments)
 
 
+@full_precision
 def model_trace(
     model: Callable, key: jax.Array, args: tuple, kwargs: dict, strategy: Callable = init_to_sample
 ) -> dict:

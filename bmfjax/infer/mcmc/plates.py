@@ -27,6 +27,7 @@ from numpyro.infer.initialization import init_to_uniform
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.models.relaxed import box, interval
@@ -319,6 +320,7 @@ def plate_block(
         mean = jax.tree.map(lambda g: g.mean(0), each)
         return mean, jax.tree.map(lambda g: g.var(0) / count, each)
 
+    @full_precision
     def hessian(position, data, inverse_temperature):
         rest = {n: v for n, v in position.items() if n not in names}
         flat, unravel = ravel_pytree({n: position[n] for n in names})

@@ -55,6 +55,7 @@ from bmfjax.kernels.logistic.density import (
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
 from bmfjax.kernels.logistic.signs import budget_of, by_block, bytes_of_block, counts, of_block
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.numerics.precision import full_precision
 
 
 class LogisticInfo(NamedTuple):
@@ -93,7 +94,7 @@ def logistic_gibbs(density: LogisticDensity, shape: tuple[int, int]) -> Algorith
         return _random_position(key, shape, data, density)
 
     # Some accelerators round the factors of a float32 product to 10 bits.
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         if inverse_temperature != 1.0:
             raise InputError("the logistic model is not tempered; leave inverse_temperature out")
@@ -127,6 +128,7 @@ def _random_position(key, shape, data, density: LogisticDensity) -> dict:
 # ---- rows ---------------------------------------------------------------------------------------
 
 
+@full_precision
 def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums]:
     """Draw the vectors of all rows, and sum up what they then say of the columns.
 
@@ -257,6 +259,7 @@ def _likelihood(position, data, density: LogisticDensity):
     """Return the log likelihood, block by block of rows: () float."""
     offset, unpacked = _column_offset(position, density), of_block(data)
 
+    @full_precision
     def block(at):
         packed, usage, *effect = at
         return log_likelihood(unpacked(packed), usage @ position["basis"].T + sum(effect, offset))

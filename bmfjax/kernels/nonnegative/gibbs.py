@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 from jax import random
 
@@ -39,6 +38,7 @@ from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.nonnegative.basis_change import change_basis
 from bmfjax.kernels.nonnegative.line_moves import move_lines
 from bmfjax.kernels.nonnegative.soft_constraint import HARD, draw_two_sided
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.data import FACTORS, OTHER
 from bmfjax.kernels.relaxed.density import RelaxedDensity, draw_factor_rate, draw_precision
 from bmfjax.kernels.relaxed.gibbs import (
@@ -61,7 +61,7 @@ def nonnegative_gibbs(density: RelaxedDensity, initial, moves: Sequence[str] = M
     moves = checked_moves(moves)
     plain = truncated_gibbs(density, initial)
 
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         key_sweep, key_moves = random.split(key)
         state, info = plain.step(key_sweep, state, data, inverse_temperature)
@@ -108,7 +108,7 @@ def soft_constraint_gibbs(density: RelaxedDensity, initial, moves: Sequence[str]
     plain = truncated_gibbs(density, initial)
     basis_alone = tuple(m for m in moves if m == "basis")
 
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         hardness = HARD * inverse_temperature
         keys = random.split(key, 5)

@@ -19,6 +19,7 @@ from jax import lax, random
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics.linalg import inverse
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData, cross_product, oriented
 
@@ -26,6 +27,7 @@ from bmfjax.kernels.relaxed.data import MatrixData, SparseMatrixData, cross_prod
 RIDGE = {"float32": 1e-6, "float64": 1e-12}
 
 
+@full_precision
 def move_lines(key, factor, x, other, data, rate, weight, first=0):
     """Move all lines of `x` (m, rank) along each column of the inverse Gram matrix in turn.
 

@@ -25,6 +25,7 @@ from bmfjax.kernels.nonnegative.gibbs import (
     soft_constraint_gibbs,
 )
 from bmfjax.kernels.nonnegative.soft_constraint import HARD, violation
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info
 from bmfjax.kernels.tempering import parallel_tempering
@@ -86,7 +87,7 @@ def behind_walls(
         describe=lambda info, s, data, b: sweep_info(density, s.position, data),
     )  # fmt: skip
 
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         key_step, key_lines = random.split(key)
         state, info = inner.step(key_step, state, data)

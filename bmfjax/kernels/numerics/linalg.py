@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from bmfjax.kernels.numerics.precision import full_precision
+
 #: Columns eliminated before the rest of the matrix is cut out and the loop goes on with less.
 PANEL = 8
 
@@ -113,6 +115,7 @@ def inverse(system) -> jax.Array:
     return solve_many(system, jnp.broadcast_to(eye, system.shape))
 
 
+@full_precision
 def newton_direction(gradient, free, curvature, num_iterations=3):
     """Solve ``A p = g`` on the free coordinates of every row of g (m, rank), A shared by all rows.
 

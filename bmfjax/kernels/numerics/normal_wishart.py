@@ -18,6 +18,7 @@ from jax import random
 from jax.scipy.special import multigammaln
 
 from bmfjax.kernels.numerics.linalg import back_substitute, factor, log_determinant
+from bmfjax.kernels.numerics.precision import full_precision
 
 
 class NormalWishart(NamedTuple):
@@ -40,6 +41,7 @@ class Moments(NamedTuple):
     scatter: jax.Array  # (width, width): sum of outer products of differences from the average
 
 
+@full_precision
 def moments(x) -> Moments:
     """Return the moments of vectors (n, width)."""
     average = x.mean(0)
@@ -51,6 +53,7 @@ def gamma_shapes(number, width: int, prior: NormalWishart):
     return 0.5 * (prior.degrees_of(width) + number - jnp.arange(width))
 
 
+@full_precision
 def draw_normal_wishart(key, x: Moments, prior: NormalWishart, gammas):
     """Draw mean (width,) and precision (width, width) given the vectors.
 
@@ -74,6 +77,7 @@ def draw_normal_wishart(key, x: Moments, prior: NormalWishart, gammas):
     return mean, root @ root.T
 
 
+@full_precision
 def log_prob(mean, precision, prior: NormalWishart):
     """Return the log density of mean and precision."""
     width = mean.shape[0]
@@ -90,6 +94,7 @@ def log_prob(mean, precision, prior: NormalWishart):
     return wishart + 0.5 * (constant + log_det - spread)
 
 
+@full_precision
 def log_prob_of_vectors(x, mean, precision):
     """Return the log density of the vectors x (n, width) given mean and precision."""
     n, width = x.shape

@@ -58,6 +58,7 @@ import numpy as np
 from jax import random
 
 from bmfjax.kernels.numerics.linalg import back_substitute, factor, log_determinant
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.slice import slice_sample
 
 #: Width of the window of the slice step, in the logarithm of the prior precision.
@@ -78,6 +79,7 @@ class Group(NamedTuple):
 Attributes = tuple[Group, ...]
 
 
+@full_precision
 def decomposed(values) -> Group:
     """Return one group from its attributes (lines, attributes), an array.
 
@@ -119,11 +121,13 @@ def _by_group(coefficients, attributes: Attributes):
     return jnp.split(coefficients, ends)
 
 
+@full_precision
 def _directions(coefficients, group: Group):
     """Return C = Q' B, (directions, width)."""
     return coefficients if group.right is None else group.right.T @ coefficients
 
 
+@full_precision
 def _explained(directions, group: Group):
     return group.left @ (group.size[:, None] * directions)
 
@@ -145,6 +149,7 @@ class Spread(NamedTuple):
     scatter: jax.Array  # (width, width): sum over groups of lambda C' C
 
 
+@full_precision
 def spread(vectors, coefficients, ridge, attributes: Attributes) -> Spread:
     """Return residuals and what C adds to their scatter; `ridge` (groups,) are the lambdas."""
     parts = [
@@ -173,6 +178,7 @@ def draw_coefficients(key, centred, coefficients, ridge, precision, attributes, 
     return jnp.concatenate(drawn), jnp.stack(ridge)
 
 
+@full_precision
 def _draw_group(key, rest, ridge, precision, upper, group: Group, prior):
     """Draw lambda with B summed out, and B given it."""
     key_window, key_slice, key_noise = random.split(key, 3)
@@ -201,6 +207,7 @@ def _draw_group(key, rest, ridge, precision, upper, group: Group, prior):
     return ridge, drawn
 
 
+@full_precision
 def log_prob(coefficients, ridge, precision, attributes: Attributes):
     """Return the log density of B (attributes, width) given the lambdas (groups,)."""
     width = precision.shape[0]

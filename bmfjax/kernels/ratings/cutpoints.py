@@ -39,6 +39,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.density import (
     COEFFICIENTS,
     FACTORS,
@@ -65,6 +66,7 @@ class Slopes(NamedTuple):
     information: jax.Array  # (categories, categories): minus the second derivatives
 
 
+@full_precision
 def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
     """Draw cut points and scale given the fits, categories from 0 and padding; all (entry,).
 
@@ -143,6 +145,7 @@ def _scale_terms(position, density):
     return linear, rate
 
 
+@full_precision
 def slopes(cuts, fit, value, seen, before) -> Slopes:
     """Return terms of the log likelihood, their sum and derivatives, chunk by chunk of entries.
 
@@ -213,6 +216,7 @@ def _moved(cuts, move):
     return jnp.cumsum(jnp.append(cuts[0] + move[0], distances))
 
 
+@full_precision
 def _newton(cuts, at: Slopes, scale_terms, density):
     """Return a Newton step in c_0, log distances and log scale, and the factor of H."""
     (mean, sd), (linear, rate), number = density.level, scale_terms, cuts.size
@@ -306,6 +310,7 @@ def _translate(key, side, position, density, data):
     return position | {site: level + t, name: effect + t}, t
 
 
+@full_precision
 def _translate_mean(key, side, position, density, data):
     r"""Move a side's factors and their mean by d, and the other side's effects so that no fit does.
 

@@ -86,6 +86,7 @@ from jax import random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.normal_wishart import draw_normal_wishart, gamma_shapes, moments
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.attributes import (
     Spread,
     draw_coefficients,
@@ -138,7 +139,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         return PMFState({n: jnp.asarray(start[n]) for n in density.sites})
 
     # Some accelerators round the factors of a float32 product to 10 bits.
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         if density.link != "identity" and inverse_temperature != 1.0:
             raise InputError(

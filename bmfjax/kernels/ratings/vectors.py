@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.density import (
     FACTORS,
     OTHER,
@@ -20,6 +21,7 @@ from bmfjax.kernels.ratings.density import (
 from bmfjax.kernels.ratings.entries import MAX_WIDTH, LineBlocks, flat_values
 
 
+@full_precision
 def draw_side(key, side, position, data, density: PMFDensity, inverse_temperature=1.0) -> dict:
     """Draw the vectors of all rows, or all columns, given the rest: factors and effects by name."""
     lists = data.by_row if side == "row" else data.by_column
@@ -84,6 +86,7 @@ def _of_all_devices(drawn, along, number: int):
     return jnp.swapaxes(joined, 0, 1).reshape(-1, *drawn.shape[1:])[:number]
 
 
+@full_precision
 def _given_first(system, known):
     r"""Return the linear systems of the other coordinates, given the first: (width, + 1, lines).
 
@@ -113,6 +116,7 @@ def _by_block(known, lists: LineBlocks):
     return filled.at[lists.place].set(known).reshape(blocks, lines, -1)
 
 
+@full_precision
 def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):
     """Return the fits of all entries, listed by a side, in the order of `flat_values`: (entry,)."""
     regressors, offsets = _regressors(side, position, density)
@@ -146,6 +150,7 @@ def _gram_branches(side, position, lists, targets, density):
     """Return ``gram(first table, number of tables)`` of every width, (width, width + 1, lines)."""
     regressors, offsets = _regressors(side, position, density)
 
+    @full_precision
     def of_table(k, index):
         other, value = (
             lax.dynamic_index_in_dim(part[k], index, keepdims=False)

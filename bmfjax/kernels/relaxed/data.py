@@ -27,6 +27,7 @@ from bmfjax.kernels.numerics.mesh import (
     place,
     place_lines,
 )
+from bmfjax.kernels.numerics.precision import full_precision
 
 #: The factor matrices, and of each the other one.
 FACTORS = ("usage", "basis")
@@ -236,6 +237,7 @@ def oriented(factor, data: MatrixData):
     return data.values, data.observed
 
 
+@full_precision
 def transposed_product(values, other):
     """Return ``values.T @ other``, transposing the small matrix alone.
 
@@ -245,6 +247,7 @@ def transposed_product(values, other):
     return lax.optimization_barrier(lax.optimization_barrier(other.T) @ values).T
 
 
+@full_precision
 def cross_product(data: MatrixData | SparseMatrixData, factor: str, other) -> jax.Array:
     r"""Return what a factor matrix's conditional needs of the data, (rank, m).
 
@@ -267,12 +270,14 @@ def cross_product(data: MatrixData | SparseMatrixData, factor: str, other) -> ja
     return lax.fori_loop(0, number, add, jnp.zeros((lines, other.shape[1]), other.dtype)).T
 
 
+@full_precision
 def gram_matrix(factor, along: Along) -> jax.Array:
     """Return the Gram matrix of a factor matrix, (rank, rank); every device adds up its lines."""
     own = along.own(factor)
     return along.total(own.T @ own)
 
 
+@full_precision
 def residual_sum_of_squares(usage, basis, data: MatrixData | SparseMatrixData) -> jax.Array:
     """Return the sum of the squared residuals over the observed entries.
 
@@ -289,6 +294,7 @@ def residual_sum_of_squares(usage, basis, data: MatrixData | SparseMatrixData) -
     return data.along.total(jnp.sum(jnp.sum(residual * residual, axis=1)))
 
 
+@full_precision
 def _sparse_residual_sum_of_squares(usage, basis, data):
     own = data.along.own(usage)
     number, block = data.of_rows.blocks()
@@ -325,6 +331,7 @@ def gather_lines(other, index):
     return jnp.swapaxes(padded[index], 1, 2)
 
 
+@full_precision
 def _gram_pair(factor, along, block=256):
     """Gram matrix as an unevaluated sum of two floats: exact to the blocks' own rounding."""
     factor = along.own(factor)

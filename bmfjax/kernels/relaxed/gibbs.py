@@ -48,6 +48,7 @@ from jax import lax, random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.mesh import WHOLE
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 from bmfjax.kernels.relaxed.data import (
@@ -133,7 +134,7 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
         return TruncatedGibbsState({n: jnp.asarray(v) for n, v in start.items()})
 
     # Some accelerators round the factors of a float32 product to 10 bits unless told not to.
-    @jax.default_matmul_precision("highest")
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         keys = random.split(key, 4)
         position = dict(state.position)
@@ -191,6 +192,7 @@ def _check_prior(prior: EntryPrior, name: str) -> None:
 # ---- one factor matrix ------------------------------------------------------------------
 
 
+@full_precision
 def update_factor(key, factor, x, other, data, prior, weight, rate=None, draw=None, first=0):
     """Draw one factor matrix `x` (m, rank), column by column, given everything else.
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax, random
 
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.relaxed.data import (
     FACTORS,
@@ -53,6 +54,7 @@ def has_scales(density: RelaxedDensity, data) -> bool:
     return learned and not density.anchored and not gaps
 
 
+@full_precision
 def move_scales(
     key,
     density: RelaxedDensity,

@@ -57,6 +57,7 @@ from jax import lax, random
 from jax.scipy.linalg import solve_triangular
 
 from bmfjax.kernels.numerics.mesh import WHOLE
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
 
 #: Times that all coordinates are returned in turn; what is still outside is clipped.
@@ -76,6 +77,7 @@ class Step(NamedTuple):
     noise_share: jax.Array
 
 
+@full_precision
 def clamp_step(key, x, gradient, variance, curvature, box, step_size, top_up) -> Step:
     """Take a Langevin step with the preconditioner ``inv(curvature)``, projected onto the box.
 
@@ -88,6 +90,7 @@ def clamp_step(key, x, gradient, variance, curvature, box, step_size, top_up) ->
     return Step(moved, _share_outside(proposal, box), share)
 
 
+@full_precision
 def reflect_step(key, x, gradient, variance, curvature, box, step_size, top_up) -> Step:
     """Take the step of `clamp_step`, reflected into the box instead."""
     proposal, root, share = _proposal(key, x, gradient, variance, curvature, step_size, top_up)
@@ -162,6 +165,7 @@ def logit_step(key, x, gradient, variance, curvature, box, step_size, top_up) ->
     return Step(low + width * jax.nn.sigmoid(w), held, share)
 
 
+@full_precision
 def truncate_step(
     key, x, gradient, variance, curvature, box, step_size, top_up, size=None, along=WHOLE
 ) -> Step:
@@ -198,6 +202,7 @@ def truncate_step(
     return Step(moved, mean((moved <= box[0]) | (moved >= box[1])), share)
 
 
+@full_precision
 def _proposal(key, x, gradient, variance, curvature, step_size, top_up):
     """Return a noisy Newton step, a root R of the preconditioner R'R, and the noise share."""
     identity = jnp.eye(x.shape[0], dtype=x.dtype)

@@ -49,6 +49,7 @@ from jax import lax, random
 from jax.flatten_util import ravel_pytree
 from jax.scipy.linalg import solve_triangular
 
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block, Calibrating
 from bmfjax.kernels.sgmcmc.kronecker import kronecker_factors
@@ -117,6 +118,7 @@ def unflatten(blocks: Sequence[Block], values: dict, flat: jax.Array) -> dict:
     return out
 
 
+@full_precision
 def corrected(blocks, calibration: Calibration, average: dict) -> tuple[dict, Calibration]:
     """Move a draw so that draws have the posterior's covariance; take it into their mean."""
     flat = flatten(blocks, average)
@@ -132,6 +134,7 @@ def block_curvatures(blocks, calibration: Calibration, position: dict) -> list[j
     return [calibration.curvature[part, part] for part in parts]
 
 
+@full_precision
 def added_noise(blocks, calibration: Calibration, position: dict, b: int, key) -> dict:
     """Draw what is added to a step of block `b`."""
     root = calibration.top_up[b]
@@ -155,6 +158,7 @@ def calibrating(
     without `newton` steps. Every block has one plate and its `case_gradients`.
     """
 
+    @full_precision
     def calibrate(key, position, data):
         key_cases, key_points, key_steps = random.split(key, 3)
 
@@ -242,6 +246,7 @@ def newton_mode(density, curvature_at, start, num_steps, project=lambda x: x):
     """
     lengths = jnp.asarray(LENGTHS, start.dtype)
 
+    @full_precision
     def one(carry):
         n, flat, _ = carry
         curvature = sandwich.definite(curvature_at(flat))
@@ -288,6 +293,7 @@ def noise_at(blocks, key, position, data, *, replace, relative=False):
     return covariance_at
 
 
+@full_precision
 def _covariance(each, size):
     """Return the covariance (d, d) of single-case gradients, of some of so many cases.
 
@@ -311,6 +317,7 @@ def pairs(key, size, number):
     return jnp.concatenate([half, -half])
 
 
+@full_precision
 def scaled(normal, curvature):
     """Return points with the inverse of the curvature as covariance."""
     root = jnp.linalg.cholesky(curvature).T
@@ -324,6 +331,7 @@ def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
     normal by less than `NEAR` standard deviations.
     """
 
+    @full_precision
     def one(carry):
         n, mean, curvature, _ = carry
         points = mean + scaled(normal, curvature)
@@ -342,6 +350,7 @@ def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
     return lax.while_loop(goes_on, one, (0, mode, at_mode, jnp.asarray(True)))[1:3]
 
 
+@full_precision
 def _relative(curvature, noise):
     """Return the eigenvalues of a symmetric matrix in coordinates with unit curvature."""
     root = jnp.linalg.cholesky(curvature)
@@ -349,6 +358,7 @@ def _relative(curvature, noise):
     return jnp.linalg.eigvalsh(solve_triangular(root, half.T, lower=True))
 
 
+@full_precision
 def symmetric_root(matrix):
     """Return a symmetric root of a matrix that is definite but for rounding."""
     values, vectors = jnp.linalg.eigh(matrix)

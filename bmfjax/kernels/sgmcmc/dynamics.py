@@ -64,6 +64,7 @@ from jax import lax, random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.minibatch import minibatches
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.boundary import reflect
 from bmfjax.kernels.sgmcmc.calibration import (
@@ -199,6 +200,7 @@ def stochastic_dynamics(
     partial = [any(batch < size for size, batch in b.plates.values()) for b in blocks]
     approach = adam_approach(blocks, bounds, num_approach) if num_approach else None
 
+    @full_precision
     def init(key, position, data):
         key_start, key_approach, key_measure, key_first = random.split(key, 4)
         if position is None:
@@ -302,6 +304,7 @@ def stochastic_dynamics(
         here = log_density(position, indices, data)
         return measured.log_joint + known + (here - there - slope)
 
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         if not (isinstance(inverse_temperature, float) and inverse_temperature == 1.0):
             raise InputError("SGLD and SGHMC know no tempering; run them at temperature 1")

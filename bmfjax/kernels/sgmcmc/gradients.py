@@ -59,6 +59,7 @@ import jax.numpy as jnp
 from jax import lax, random
 
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.data import (
     FACTORS,
     OTHER,
@@ -113,6 +114,7 @@ def own_lines(factor, position, anchor: Anchor | None, along) -> tuple[dict, Anc
     return position, anchor
 
 
+@full_precision
 def _likelihood_gradient(factor, position, data: MatrixData) -> jax.Array:
     """Return the log likelihood's gradient at unit precision: residual times the other matrix."""
     x, other = position[factor], position[OTHER[factor]]
@@ -122,6 +124,7 @@ def _likelihood_gradient(factor, position, data: MatrixData) -> jax.Array:
     return other @ ((values - _fit(other, x)) * observed)
 
 
+@full_precision
 def estimate_gradient(
     density: RelaxedDensity,
     factor,
@@ -154,6 +157,7 @@ def estimate_gradient(
     return GradientEstimate(gradient, weight * weight * variance)
 
 
+@full_precision
 def anchored_residual(factors, anchor: Anchor, data: MatrixData, cases):
     """Estimate the sum of squared residuals of complete data, from the anchor and some rows.
 
@@ -179,6 +183,7 @@ def anchored_residual(factors, anchor: Anchor, data: MatrixData, cases):
     return estimate, variance / jnp.maximum(own * own, jnp.finfo(own.dtype).tiny)
 
 
+@full_precision
 def missing_noise(
     key, factor, position, data: MatrixData, weight, cases=None, size: int | None = None
 ) -> jax.Array:
@@ -201,12 +206,14 @@ def missing_noise(
     return jnp.sqrt(weight) * (other @ ((1.0 - observed) * xi))
 
 
+@full_precision
 def _fit(other, x):
     """Return the fit, (S, m), of the cases in `other` (rank, S)."""
     # XLA on CPU would rather transpose the product.
     return lax.optimization_barrier(other.T) @ x
 
 
+@full_precision
 def _split(factor, position, data, cases, anchor):
     """Return the known part of the gradient at unit precision, and the terms that are sampled.
 

@@ -44,6 +44,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.kernels.numerics.minibatch import minibatches
+from bmfjax.kernels.numerics.precision import full_precision
 
 
 class Block(NamedTuple):
@@ -237,6 +238,7 @@ def iasg(
     windows = dict(window) if isinstance(window, Mapping) else dict.fromkeys(moving, window)
     num_steps = max(windows.values())
 
+    @full_precision
     def init(key, position, data):
         key_start, key_approach, key_scale = random.split(key, 3)
         if optimizer is not None and any(b.along(data).axis is not None for b in blocks):
@@ -319,6 +321,7 @@ def iasg(
                 found |= block.sandwich(average, data, inverse_temperature)
         return found
 
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_exact = random.split(key)
         key_noise = random.fold_in(key_exact, len(draws_exactly))

@@ -19,10 +19,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from bmfjax.kernels.numerics.precision import full_precision
+
 #: Rounds, and the share of the mean variance by which the factors are kept definite.
 NUM_ROUNDS, RIDGE = 20, 1e-5
 
 
+@full_precision
 def kronecker_factors(gradients: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return U (m, m) and V (r, r), with trace r, of gradients (case, m, r) about their mean.
 

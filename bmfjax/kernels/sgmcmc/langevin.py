@@ -49,6 +49,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.control import run_if
 from bmfjax.kernels.numerics.minibatch import minibatches
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.data import FACTORS, OTHER, residual_sum_of_squares
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.sgmcmc.anchors import AnchorTrack, follow, start_track
@@ -176,6 +177,7 @@ def langevin(
     cases_of = {"usage": (shape[1], batch[1]), "basis": (shape[0], batch[0])}
     has_anchor = control_variates and tuple(batch) != tuple(shape)
 
+    @full_precision
     def init(key, position, data):
         position = initial(key, data) if position is None else position
         position = start_position(density, position, data)
@@ -233,6 +235,7 @@ def langevin(
         exact = (track.draws <= num_anchor) | ~(share <= MAX_RESIDUAL_NOISE)
         return run_if(exact, of_all_data, estimate, (factors,))
 
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         key_cases, key_steps, key_end = random.split(key, 3)
         draw = {f: batches(k, f) for f, k in zip(FACTORS, random.split(key_cases), strict=True)}

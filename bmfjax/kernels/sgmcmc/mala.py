@@ -35,6 +35,7 @@ from jax import lax, random
 
 from bmfjax.data.checks import positive, whole
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.truncated_normal import fold, folded_log_density
 from bmfjax.kernels.relaxed.data import FACTORS, OTHER, MatrixData, cross_product, oriented
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
@@ -119,7 +120,7 @@ def reflected_mala(
         position = initial(key, data) if position is None else position
         return MalaState(start_position(density, position, data))
 
-    @jax.default_matmul_precision("highest")  # as in `truncated_gibbs`
+    @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         *keys, key_end = random.split(key, 3)
         position = dict(state.position)
@@ -186,6 +187,7 @@ def update_factor(
     return x, accepted / num_steps
 
 
+@full_precision
 def _likelihood(factor, other, data: MatrixData, weight):
     """Return the log likelihood's gradient as a function of x, and minus its second derivatives."""
     values, observed = oriented(factor, data)
@@ -194,6 +196,7 @@ def _likelihood(factor, other, data: MatrixData, weight):
         return lambda x: weight * (cross - gram @ x), weight * jnp.diagonal(gram)[:, None]
     ot = lax.optimization_barrier(other.T)
 
+    @full_precision
     def gradient(x):
         return weight * (other @ ((values - ot @ x) * observed))
 

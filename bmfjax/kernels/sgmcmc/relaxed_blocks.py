@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from bmfjax.kernels.numerics.linalg import newton_direction
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.data import oriented, transposed_product
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.sgmcmc.iasg import Block
 
 
+@full_precision
 def _factor_gradient(target, other, values, observed, log_prior, weight):
     r"""Return the gradient of the log density in one factor matrix, (m, rank), from S cases.
 
@@ -29,6 +31,7 @@ def _factor_gradient(target, other, values, observed, log_prior, weight):
     return weight * pull + prior
 
 
+@full_precision
 def _factor_case_variance(target, other, values, observed, weight):
     """Return the variance over the cases of a minibatch of the estimate of `_factor_gradient`.
 
@@ -44,6 +47,7 @@ def _factor_case_variance(target, other, values, observed, weight):
     return weight**2 * size * jnp.maximum(second - mean * mean, 0.0)
 
 
+@full_precision
 def _factor_sandwich(target, other, values, observed, precision, curvature):
     r"""Return the ratios of standard deviations of one factor matrix: long averages, posterior.
 
@@ -82,6 +86,7 @@ def relaxed_blocks(
     N/S, as an estimate of the whole; the thesis did not.
     """
 
+    @full_precision
     def block(target, other, plate, size, count):
         prior = getattr(density, target)
         scale = size / count if scale_likelihood else 1.0
@@ -107,6 +112,7 @@ def relaxed_blocks(
             mean = _factor_gradient(x, y, values, seen, entry_log_prior(position), weight)
             return {target: mean}, {target: _factor_case_variance(x, y, values, seen, weight)}
 
+        @full_precision
         def gram(position, data, inverse_temperature):
             f = position[other]
             identity = jnp.eye(f.shape[1], dtype=f.dtype)

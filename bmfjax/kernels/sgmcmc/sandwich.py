@@ -35,6 +35,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from bmfjax.kernels.numerics.precision import full_precision
+
 #: Squarings of the transition: 2^24 sweeps are enough for any step that converges.
 DOUBLINGS = 24
 #: Smallest variance of averages, in posterior variances, that is made up for.
@@ -48,6 +50,7 @@ class Sweep(NamedTuple):
     noise: jax.Array  # (d, d)
 
 
+@full_precision
 def sweep(
     curvature: jax.Array, noise: jax.Array, preconditioners: Sequence[jax.Array], shares
 ) -> Sweep:
@@ -73,6 +76,7 @@ def sweep(
 def stationary_covariance(one: Sweep) -> jax.Array:
     """Return the covariance of the iterates, by doubling the number of sweeps."""
 
+    @full_precision
     def twice(_, carry):
         transition, covariance = carry
         return transition @ transition, covariance + transition @ covariance @ transition.T
@@ -80,6 +84,7 @@ def stationary_covariance(one: Sweep) -> jax.Array:
     return lax.fori_loop(0, DOUBLINGS, twice, (one.transition, one.noise))[1]
 
 
+@full_precision
 def average_covariance(one: Sweep, window: int) -> jax.Array:
     """Return the covariance of averages of `window` iterates."""
     stationary = stationary_covariance(one)
@@ -96,12 +101,14 @@ def average_covariance(one: Sweep, window: int) -> jax.Array:
     return (window * stationary + weighted + weighted.T) / window**2
 
 
+@full_precision
 def inverse(curvature: jax.Array) -> jax.Array:
     """Return the posterior's covariance by a Cholesky factor."""
     identity = jnp.eye(len(curvature), dtype=curvature.dtype)
     return cho_solve((jnp.linalg.cholesky(curvature), True), identity)
 
 
+@full_precision
 def calibrating_map(curvature: jax.Array, covariance: jax.Array) -> jax.Array:
     """Return the L with ``L covariance L' = inv(curvature)``, both (d, d).
 
@@ -118,6 +125,7 @@ def sd_ratios(curvature: jax.Array, covariance: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.diagonal(covariance) / jnp.diagonal(inverse(curvature)))
 
 
+@full_precision
 def definite(curvature: jax.Array) -> jax.Array:
     """Return a symmetric matrix with eigenvalues made positive, after scaling to a unit diagonal.
 

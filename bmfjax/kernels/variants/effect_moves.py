@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import random
 
+from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.variants.observed_entries import EntryLists, line_sums
 
 #: Longest Newton step, in standard deviations of the proposal.
@@ -67,6 +68,7 @@ def move_effects(key, lists: EntryLists, effect, offset, precision, inverse_temp
     return jnp.where(uniform < probability, new, effect), probability.mean()
 
 
+@full_precision
 def move_levels(key, sign, effects, covered, intercept, dispersion, prior, inverse_temperature=1.0):
     r"""Move the logit's levels :math:`\mu - \lambda` and :math:`\mu + \lambda` together.
 
