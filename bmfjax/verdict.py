@@ -11,8 +11,9 @@ factorisations, `of_starts` the variational fits of the logistic model. Each ret
   the dispersions of layers above the first;
 * `rhat_nested`: 99 % of these entries have at most this nested R-hat
   (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
-* `factors_agreeing`: the share of factors in which all chains agree, NaN for one chain; of them
-  `factors_found` have a tile, and `factors_empty` factors of the fit are empty when rounded;
+* `factors_agreeing`: the share of the factors with a tile in which all chains agree, NaN for one
+  chain; `factors_found` are so many, and `factors_empty` have no tile when rounded and do not
+  count;
 * `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
 
 What a model does not have is NaN or absent. `spread` measures how far apart the solutions are
@@ -148,25 +149,39 @@ def fewest_draws(figures: Mapping) -> tuple[str, float]:
     return min(known.items(), key=lambda pair: pair[1])
 
 
-def _are_enough(figures: Mapping, chains: int) -> bool:
-    """Whether there are enough effective draws of all that counts."""
-    return fewest_draws(figures)[1] >= ESS_PER_CHAIN * chains
+def factors_differ(figures: Mapping) -> bool:
+    """Whether chains disagree about a factor, where that counts; one chain compares nothing."""
+    return bool(figures.get("agreement_counts", True) and figures["factors_agreeing"] < 1.0)
+
+
+def agrees(figures: Mapping, chains: int, most: float = RHAT_USABLE) -> bool:
+    """Whether draws with these figures agree, at an R-hat of at most `most`.
+
+    This is the rule that judges a run, and that ends it. Besides R-hat it asks for effective draws
+    of all that counts, and for the same factors in all chains.
+
+    Examples
+    --------
+    >>> good = {"rhat": 1.009, "factors_agreeing": 1.0, "ess_product": 900.0}
+    >>> agrees(good, 4), agrees(good, 4, 1.005), agrees(good | {"factors_agreeing": 0.5}, 4)
+    (True, False, False)
+    """
+    enough = fewest_draws(figures)[1] >= ESS_PER_CHAIN * chains
+    return bool(figures["rhat"] <= most and enough and not factors_differ(figures))
 
 
 def suffices(figures: Mapping, chains: int) -> bool:
     """Whether draws with these figures need no more beside them.
 
-    R-hat must be what "Reliable" asks for, or "Usable" where the sampler is not exact; effective
-    draws of all that counts are what either asks for.
+    They agree at the R-hat that "Reliable" asks for, or "Usable" where the sampler is not exact.
 
     Examples
     --------
-    >>> good = {"rhat": 1.009, "exact": True, "ess_product": 900.0, "ess_log_joint": 210.0}
+    >>> good = {"rhat": 1.009, "exact": True, "factors_agreeing": 1.0, "ess_product": 900.0}
     >>> suffices(good, 4), suffices(good | {"ess_log_joint": 5.0}, 4)
     (True, False)
     """
-    most = RHAT_GOOD if figures["exact"] else RHAT_USABLE
-    return bool(figures["rhat"] <= most and _are_enough(figures, chains))
+    return agrees(figures, chains, RHAT_GOOD if figures["exact"] else RHAT_USABLE)
 
 
 def mixing_of_starts(data, approximation) -> Mixing:
@@ -304,12 +319,7 @@ def of_chains(
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
     figures["rhat"] = _worst(figures, _MIXING.values())
-    figures["converged"] = bool(
-        chains > 1
-        and figures["rhat"] <= RHAT_USABLE
-        and _are_enough(figures, chains)
-        and figures["factors_agreeing"] == 1.0
-    )
+    figures["converged"] = bool(chains > 1 and agrees(figures, chains))
     figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
     return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing), windows)}
 
@@ -330,7 +340,7 @@ def _sentence_of_chains(figures, chains, rank, windows) -> str:
         return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
     if not figures["converged"]:
         modes = ""
-        if figures["factors_agreeing"] != 1.0:
+        if factors_differ(figures):
             modes = "; fit.modes and the report show the modes"
         elif figures["rhat"] > RHAT_USABLE:
             modes = "; fit.modes and the report show where they differ"
@@ -418,13 +428,8 @@ def _averaged(windows) -> str:
 def _reasons(figures, chains, rank) -> str:
     """Say what keeps the run from having converged: factors, the worst R-hat, or few draws."""
     reasons = []
-    if figures["factors_agreeing"] != 1.0:
-        empty = figures.get("factors_empty", 0)
-        apart = rank - round(figures["factors_agreeing"] * rank)
-        found = f"only {_found(figures, rank, _everyone(chains))}"
-        if empty and _number_agreeing(figures, rank) == rank - empty:
-            found = f"the chains differ in {_factors(apart)} that {_are(apart)} empty when rounded"
-        reasons.append(found)
+    if factors_differ(figures):
+        reasons.append(f"only {_found(figures, rank, _everyone(chains))}")
     known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
     worst = max(known, key=lambda what: np.nan_to_num(known[what]))
     if known[worst] > RHAT_USABLE:
@@ -454,7 +459,7 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
             f"take more particles, sampler_options={{'num_particles': {more}}} (--option "
             f"num_particles={more})"
         )
-    apart = figures["factors_agreeing"] != 1.0 or figures["rhat"] > RHAT_SLOW
+    apart = factors_differ(figures) or figures["rhat"] > RHAT_SLOW
     if tried.stopped and (not apart or _comes_together(log_joint)):
         return _RESUME
     if not apart:
@@ -523,7 +528,8 @@ def of_ratings(
 
     `cutpoints` (chain, draw, categories - 1), of "ordered-probit", count with their distances.
     The log joint density counts where `joint_counts`. Where priors are learned it has parts that no
-    prediction depends on, such as how the factors share the scale, and does not count.
+    prediction depends on, such as how the factors share the scale, and does not count. Nor do the
+    factors themselves, which the sentence tells of.
     """
     figures = {
         "exact": exact,
@@ -534,6 +540,7 @@ def of_ratings(
         "log_joint_counts": joint_counts,
         **_of_scalar(trace, "precision"),
         "factors_agreeing": _agreeing(agreeing, chains),
+        "agreement_counts": False,
         "given_start": bool(given_start and chains > 1),
         "noise_free": False,
     }
@@ -544,9 +551,7 @@ def of_ratings(
     doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
     doubts += ["rhat_log_joint"] * joint_counts
     figures["rhat"] = _worst(figures, doubts)
-    figures["converged"] = bool(
-        chains > 1 and figures["rhat"] <= RHAT_USABLE and _are_enough(figures, chains)
-    )
+    figures["converged"] = bool(chains > 1 and agrees(figures, chains))
     figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
     return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing), what)}
 
@@ -811,16 +816,18 @@ def _agreeing(agreeing, chains) -> float:
 
 
 def _of_factors(agreeing, empty, chains) -> dict:
-    """Return the share of factors that agree, how many are empty, and how many chains found."""
-    found = {"factors_agreeing": _agreeing(agreeing, chains)}
+    """Return the share of factors that agree, how many are empty, and how many chains found.
+
+    Empty factors explain nothing, and whatever chains have there says nothing against them.
+    """
     if empty is None:
-        return found
+        return {"factors_agreeing": _agreeing(agreeing, chains)}
     empty = np.asarray(empty, bool)
-    found["factors_empty"] = int(empty.sum())
-    if chains > 1:
-        full = np.asarray(agreeing)[~empty]
-        found["factors_found"] = round(share_agreeing(full) * len(full)) if len(full) else 0
-    return found
+    full = np.asarray(agreeing)[~empty]
+    # Where all are empty there is none to differ in.
+    share = _agreeing(full, chains) if len(full) or chains == 1 else 1.0
+    found = {"factors_agreeing": share, "factors_empty": int(empty.sum())}
+    return found | ({"factors_found": round(share * len(full))} if chains > 1 else {})
 
 
 def _of(trace, name, statistic) -> float:

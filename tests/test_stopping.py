@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import math
 import signal
 import types
 
@@ -10,13 +11,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import random
 
 import bmfjax
+from bmfjax import verdict
 from bmfjax.cli import build_parser
 from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, sampling, stopping
-from bmfjax.families.base import LEAST_KEPT, LOOKS, Chains, Family, Request, Sampler, thinning
+from bmfjax.families.base import (
+    LEAST_KEPT,
+    LOOKS,
+    Chains,
+    Family,
+    Ordered,
+    Request,
+    Sampler,
+    thinning,
+)
 from bmfjax.families.boolean import (
     LADDER,
     PATIENCE,
@@ -31,6 +45,7 @@ from bmfjax.families.sampling import finish
 from bmfjax.infer import ChainRun, geometric_ladder
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.posterior.selection import informed
 
 DATA = BinaryMatrix(np.eye(3)[:, :2])
 
@@ -62,6 +77,9 @@ class Toy(Family):
     models = {"toy": ""}  # noqa: RUF012
     samplers = {"walk": Sampler(walk, True, ("log_joint",), "")}  # noqa: RUF012
 
+    #: Whether chains agree about the factor whatever they draw, and whether it is empty.
+    alike, empties = True, None
+
     def __init__(self, apart: float, second: bool = False, **more):
         self.apart, self.second, self.more = apart, second, more
 
@@ -89,6 +107,13 @@ class Toy(Family):
             )
 
         return stage(False, start, next_stage=next_stage if self.second else None, **self.more)
+
+    def ordered(self, request, chains, seen):
+        alike = agreement(seen.sites["usage"].mean(1), seen.sites["basis"].mean(1))
+        return Ordered(seen.sites, np.ones(1) if self.alike else alike)
+
+    def empty(self, request, found, seen):
+        return self.empties
 
     def result(self, request, chains, run):
         return types.SimpleNamespace(
@@ -208,6 +233,51 @@ def test_the_beginning_is_discarded_where_it_differs():
     given = asked(ALIKE, num_warmup=20)
     seen = stopping.look(given, given.chains(), run)
     assert (seen.discarded, seen.done) == (0, False)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 99),
+    fall=st.sampled_from([0.0, 0.5, 9.0]),
+    shift=st.sampled_from([0.0, 0.05, 0.3, 3.0]),
+    level=st.sampled_from([0.0, 5.0]),
+    empties=st.sampled_from([None, np.zeros(1, bool), np.ones(1, bool)]),
+)
+def test_a_run_that_is_done_has_converged(seed, fall, shift, level, empties):
+    """Whether it starts far away, chains differ, or the factor is known, or empty."""
+    family, rng = Toy(0.0), np.random.default_rng(seed)
+    family.alike, family.empties = False, empties
+    usage = level * np.arange(1, 4)[:, None] + rng.normal(size=(4, 400, 3, 1))
+    usage += fall * (np.arange(400) < 70)[:, None, None] + shift * np.arange(4)[:, None, None, None]
+    drawn, trace = {"usage": usage, "basis": np.ones((4, 400, 2, 1))}, rng.normal(size=(4, 420))
+    run = types.SimpleNamespace(
+        draws=lambda: drawn,
+        trace=lambda: {"log_joint": trace},
+        thinning=lambda name: 1,
+        num_warmup=20,
+    )
+    request = asked(family)
+    seen = stopping.look(request, request.chains(), run)
+    kept = {name: values[:, seen.discarded :] for name, values in drawn.items()}
+    judged = verdict.of_chains(
+        verdict.mixing(informed(DATA), kept["usage"], kept["basis"]), 4, math.nan,
+        agreement(*(kept[n].mean(1) for n in ("usage", "basis"))),
+        {"log_joint": trace[:, 20 + seen.discarded :]}, exact=True, empty=empties,
+    )  # fmt: skip
+    assert seen.done is verdict.suffices(judged, 4)
+    assert judged["converged"] or not seen.done
+    if level == fall == shift == 0.0:  # of a factor of noise
+        assert seen.done is bool(empties is not None and empties.all())
+
+
+def test_a_run_goes_on_while_only_factors_differ(few_looks):
+    """Not in another stage, which is for chains that are apart; empty factors do not count."""
+    family = Toy(0.0, second=True)
+    family.alike = False
+    found = fitted(family)
+    assert found.earlier == 0 and found.complete and found.warmup + found.draws == 20 + FEW[-1]
+    family.empties = np.ones(1, bool)
+    assert_same(fitted(family), unbroken(ALIKE))
 
 
 def test_chains_that_never_agree_take_every_draw_there_may_be(few_looks):
@@ -389,13 +459,19 @@ def test_words_other_than_auto_are_refused():
 
 
 @pytest.mark.parametrize("model", ["relaxed", "pmf"])
-def test_every_sampler_ends_by_itself(model):
-    """Two blocks, which chains find at once."""
+def test_every_sampler_ends_by_itself(model, monkeypatch):
+    """Two blocks, which chains find at once; the last look has the figures of the verdict."""
+    looks, look = [], stopping.look
+    monkeypatch.setattr(stopping, "look", lambda *run: looks.append(look(*run)) or looks[-1])
     data = np.kron(np.eye(2), np.ones((6, 4))) + 0.01 * np.arange(8)
     options = {"num_chains": 2, "max_time": 60, "progress": False}
     found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
     assert found.scalars["complete"] and found.settings["num_samples"] == "auto"
     assert found.scalars["num_draws"] <= LOOKS[6]
     assert found.verdict.startswith("Reliable")
+    last = looks[-1].figures
+    assert [looked.done for looked in looks] == [False] * (len(looks) - 1) + [True]
+    for name in [n for n in last if n.startswith(("rhat", "ess", "factors"))]:
+        np.testing.assert_array_equal(last[name], found.scalars[name], err_msg=name)
     lp = found.idata["sample_stats"]["lp"].values
     assert lp.shape[1] == found.usage_draws.shape[1]

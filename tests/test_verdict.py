@@ -5,6 +5,8 @@ import types
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bmfjax
 from bmfjax.cli import build_parser
@@ -14,8 +16,12 @@ from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import (
     MAX_LINES,
+    RHAT_GOOD,
+    RHAT_USABLE,
     Mixing,
     Tried,
+    agrees,
+    factors_differ,
     farther_spread,
     fewest_draws,
     mixing,
@@ -214,6 +220,36 @@ def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
         assert found["remedy"].startswith("take more draws")
 
 
+@settings(deadline=None)
+@given(
+    rhat=st.floats(0.99, 1.1),
+    draws=st.floats(150.0, 260.0),
+    agreeing=st.lists(st.sampled_from([0.2, 0.79, 0.8, 1.0]), min_size=2, max_size=2),
+    empty=st.sampled_from([None, [False, False], [True, False], [True, True]]),
+    chains=st.sampled_from([1, 2, 4]),
+    exact=st.booleans(),
+)
+def test_draws_that_suffice_have_converged(rhat, draws, agreeing, empty, chains, exact):
+    """A run that ends by itself is one to rely on; one chain compares nothing."""
+    entries = Mixing(np.full(4, rhat), np.full(4, draws))
+    trace, agreeing = {"log_joint": QUICK[:chains]}, np.array(agreeing)
+    alone = np.full(2, np.nan)
+    options = {"exact": exact, "empty": None if empty is None else np.array(empty)}
+    boolean = of_chains(entries, chains, 3, agreeing if chains > 1 else alone, trace, **options)
+    ratings = of_ratings(entries, chains, agreeing if chains > 1 else alone, trace, exact=exact)
+    for found in (boolean, ratings):
+        most = RHAT_GOOD if exact else RHAT_USABLE
+        assert suffices(found, chains) is agrees(found, chains, most)
+        assert found["converged"] is (chains > 1 and agrees(found, chains))
+        assert found["converged"] or chains == 1 or not suffices(found, chains)
+        assert found["verdict"].startswith("Do not rely") is (chains > 1 and not found["converged"])
+    # The factors of ratings say nothing against predictions.
+    full = np.ones(2, bool) if empty is None else ~np.array(empty)
+    apart = chains > 1 and bool((agreeing < 0.8)[full].any())
+    assert factors_differ(boolean) is apart and not factors_differ(ratings)
+    assert not (apart and suffices(boolean, chains))
+
+
 @pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
 def test_what_never_moves_needs_no_effective_draws(family):
     """A run whose log joint, rates and entries are the same in every draw ends."""
@@ -240,8 +276,10 @@ def test_factors_that_are_empty_when_rounded_are_not_found():
          "more is empty when rounded)"),
         ([1.0, 0.3, 1.0], [0, 0, 1], "because only 1 of 2 factors with a tile were found by all 4 "
          "chains (1 more is empty when rounded)"),
-        ([1.0, 1.0, 0.3], [0, 0, 1], "because the chains differ in 1 factor that is empty when "
-         "rounded;"),
+        ([1.0, 1.0, 0.3], [0, 0, 1], "Reliable: an exact sampler, and chains that agree; 2 of 2 "
+         "factors with a tile were found by all 4 chains (1 more is empty when rounded)"),
+        ([0.3, 0.3, 0.3], [1, 1, 1], "Reliable: an exact sampler, and chains that agree; no factor "
+         "has a tile when rounded"),
         ([1.0, 1.0, 1.0], [1, 1, 1], "no factor has a tile when rounded, and 99 %"),
         ([1.0, 1.0, 1.0], [1, 1, 0], "1 of 1 factors with a tile were found by all 4 chains (2 "
          "more are empty when rounded)"),
@@ -249,8 +287,12 @@ def test_factors_that_are_empty_when_rounded_are_not_found():
     ):  # fmt: skip
         judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))
         assert words in judged["verdict"]
-        assert judged["converged"] == (min(agreeing) == 1.0)
+        full = [a for a, e in zip(agreeing, empty, strict=True) if not e]
+        share = np.mean(np.array(full) == 1.0) if full else 1.0
+        assert judged["factors_agreeing"] == share
+        assert judged["converged"] is suffices(judged, 4) is bool(share == 1.0)
         assert judged["factors_empty"] == sum(empty)
+        assert judged["factors_found"] == sum(a == 1.0 for a in full)
     alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
                       empty=np.array([0, 1]))  # fmt: skip
     assert alone["factors_empty"] == 1 and "factors_found" not in alone
@@ -272,19 +314,19 @@ def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
 def test_chains_that_started_from_a_given_solution_are_said_to_have():
     """In every judge; one chain compares nothing."""
     said = "started from the solution that was given, so that"
-    for number, given in ((4, True), (4, False), (1, True)):
+    for number, was_given in ((4, True), (4, False), (1, True)):
         trace, alone = {"log_joint": QUICK[:number]}, np.full(2, np.nan)
         agreeing = np.ones(2) if number > 1 else alone
         elbo, settled = np.tile(-100.0, (number, 60)), np.ones(number, bool)
         for found in (
-            of_chains(GOOD, number, 3, agreeing, trace, exact=True, given_start=given),
-            of_ratings(GOOD, number, agreeing, trace, given_start=given),
+            of_chains(GOOD, number, 3, agreeing, trace, exact=True, given_start=was_given),
+            of_ratings(GOOD, number, agreeing, trace, given_start=was_given),
             of_starts(
                 GOOD, agreeing, elbo, np.full(number, 60), settled, 60, sampled=False,
-                given_start=given,
+                given_start=was_given,
             ),
         ):  # fmt: skip
-            told = given and number > 1
+            told = was_given and number > 1
             assert found["given_start"] == (said in found["verdict"]) == told
             if number > 1:
                 assert found["converged"]

@@ -482,7 +482,9 @@ def _row_of(fit: Fit, scored) -> dict:
         "doubtful": int(scored.doubtful.sum()),
         "scored": len(scored.doubtful),
         "code_length": bits,
-        "shared": math.nan if agreeing is None else round(agreeing * fit.rank, 6),
+        "shared": math.nan
+        if agreeing is None
+        else fit.scalars.get("factors_found", round(agreeing * fit.rank, 6)),
         "rhat": float(fit.scalars.get("rhat", math.nan)),
         "verdict": word_of(fit.verdict),
     }

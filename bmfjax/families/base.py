@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
 from bmfjax.data.memory import require_memory
 from bmfjax.data.stores import Share
-from bmfjax.diagnostics import Binarized
+from bmfjax.diagnostics import Alignment, Binarized
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.infer.mcmc.truncated import sparse_numbers
@@ -390,6 +391,38 @@ class Chains:
         )
 
 
+class KeptDraws(NamedTuple):
+    """The draws of chains that count, and the traces of their steps."""
+
+    sites: Mapping  # {name: (chain, draw, ...)}, the factors of every draw in an order of its own
+    trace: Mapping  # {name: (chain, step)}, without the warm-up
+    every: int = 1  # steps from one kept draw to the next
+
+    def at_draws(self, name: str) -> np.ndarray:
+        """Return a trace at the kept draws, (chain, draw)."""
+        return self.trace[name][:, self.every - 1 :: self.every]
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Chain and draw of the kept draw with the highest log joint density."""
+        log_joint = self.at_draws("log_joint")
+        return tuple(int(i) for i in np.unravel_index(np.argmax(log_joint), log_joint.shape))
+
+    @property
+    def best_chain(self) -> int:
+        """The chain with the highest mean log joint density."""
+        return int(np.argmax(self.trace["log_joint"].mean(1)))
+
+
+class Ordered(NamedTuple):
+    """Draws whose factors are in one order, and how alike each factor is in all chains."""
+
+    sites: Mapping  # {name: (chain, draw, ...)}, as `KeptDraws` has them
+    agreement: np.ndarray  # (rank,), of `bmfjax.diagnostics.agreement`
+    aligned: Alignment | None = None  # of bits and of numbers from 0 to 1
+    figures: Mapping = MappingProxyType({})  # further scalars of the fit
+
+
 class Family:
     """One kind of model: how it is sampled, and what its draws mean."""
 
@@ -470,12 +503,17 @@ class Family:
         raise NotImplementedError
 
     def figures(
-        self, request: Request, chains: Chains, entries: Mixing, drawn: Mapping, trace: Mapping
-    ) -> dict:
-        """Return figures of the verdict of draws whose factors are in no order yet."""
+        self, request: Request, chains: Chains, entries: Mixing, seen: KeptDraws,
+        agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
+    ) -> dict:  # fmt: skip
+        """Return figures of the verdict of draws.
+
+        `agreement` and `empty` are those of `ordered` and of `empty`; as long as they are not
+        known, nothing is held against the factors.
+        """
         return verdict.of_chains(
-            entries, request.num_chains, math.nan, np.ones(int(request.rank)), trace,
-            exact=is_exact(request, chains),
+            entries, request.num_chains, math.nan, alike(request, agreement), seen.trace,
+            exact=is_exact(request, chains), empty=empty,
         )  # fmt: skip
 
     def product_draws(self, request: Request, drawn: Mapping) -> tuple:
@@ -487,9 +525,22 @@ class Family:
         usage, basis = self.product_draws(request, drawn)
         return verdict.mixing(informed(request.data), usage, basis, number)
 
+    def ordered(self, request: Request, chains: Chains, seen: KeptDraws) -> Ordered:
+        """Return the draws of a fit: factors in one order, and those alone that it has."""
+        raise NotImplementedError
+
+    def empty(self, request: Request, found: Ordered, seen: KeptDraws) -> np.ndarray | None:
+        """Return which factors have no tile when rounded, (rank,) bool; None: none are rounded."""
+        return None
+
     def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
         """Turn the draws into a fit: factors in one order, figures, verdict."""
         raise NotImplementedError
+
+
+def alike(request: Request, agreement: np.ndarray | None) -> np.ndarray:
+    """Return the agreement about each factor; where it is not known, all chains agree."""
+    return np.ones(int(request.rank)) if agreement is None else agreement
 
 
 def is_exact(request: Request, chains: Chains) -> bool:
@@ -747,15 +798,9 @@ def kept_factors(used: np.ndarray) -> np.ndarray:
     return kept if len(kept) else share.argmax()[None]
 
 
-def most_probable(run: ChainRun, trace: Mapping) -> tuple[int, int]:
-    """Return chain and draw of the kept draw with the highest log joint density."""
-    every = run.thinning("usage")
-    return highest(trace["log_joint"][:, run.warmup_steps :][:, every - 1 :: every])
-
-
-def highest(log_joint: np.ndarray) -> tuple[int, int]:
-    """Return chain and draw of the highest value (chain, draw)."""
-    return tuple(int(i) for i in np.unravel_index(np.argmax(log_joint), log_joint.shape))
+def kept_draws(run: ChainRun) -> KeptDraws:
+    """Return the draws of a run that count."""
+    return KeptDraws(run.draws(), after_warmup(run, run.trace()), run.thinning("usage"))
 
 
 def after_warmup(run: ChainRun, trace: Mapping) -> dict:

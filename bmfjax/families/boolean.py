@@ -22,17 +22,18 @@ from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Family,
     Flag,
+    KeptDraws,
+    Ordered,
     Prior,
     Request,
     Sampler,
+    after_warmup,
     annealed_options,
     digest,
-    highest,
+    kept_draws,
     kept_factors,
     matched_rows,
-    most_probable,
     settings_text,
     thinning,
 )
@@ -41,6 +42,7 @@ from bmfjax.families.tiles import (
     CHAINS_OF_TILES,
     TILES,
     WORDS_OF_TILES,
+    TileFamily,
     TileFit,
     known_first,
     tile_fit,
@@ -227,8 +229,10 @@ class BooleanFit(TileFit):
         )
 
 
-class Boolean(Family):
+class Boolean(TileFamily):
     """Boolean factors, sampled on packed words."""
+
+    fits = BooleanFit
 
     models: ClassVar = {
         "ormachine": "Boolean factors, whose Boolean product is observed with flips (Rukat, "
@@ -325,31 +329,41 @@ class Boolean(Family):
         sides = zip(FACTORS, request.data.shape, strict=True)
         return tuple(PackedDraws(drawn[name], size) for name, size in sides)
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> BooleanFit:
-        data, figures = request.data, {}
-        if request.sampler == "smc":
-            drawn, trace, figures = particles(request, chains, run)
-            pivot = highest(trace["log_joint"][:, figures["thinning"] - 1 :: figures["thinning"]])
-        else:
-            drawn, trace = run.draws(), run.trace()
-            pivot = most_probable(run, trace)
-        usage = PackedDraws(drawn.pop("usage"), data.num_rows)
-        basis = PackedDraws(drawn.pop("basis"), data.num_columns)
+    def ordered(self, request, chains, seen):
+        usage, basis = self.product_draws(request, seen.sites)
         if request.finds_rank:
             usage, basis = without_halves(usage, basis)
-        aligned = align_packed(usage, basis, pivot, request.num_anchors)
+        aligned = align_packed(usage, basis, seen.best, request.num_anchors)
         if request.finds_rank:
             aligned = without_unused(aligned)
+        sites = dict(seen.sites) | words_of(aligned)
         for name in ("usage_density", "basis_density"):
-            if name in drawn:
-                drawn[name] = np.take_along_axis(drawn[name], aligned.permutation, -1)
-        _tell_known_densities(drawn, request)
-        best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
+            if name in sites:
+                sites[name] = np.take_along_axis(sites[name], aligned.permutation, -1)
+        _tell_known_densities(sites, request)
+        return Ordered(sites, agreement_of(aligned), aligned)
+
+    def majority(self, request, found, seen):
+        if math.prod(request.data.shape) <= MAX_ENTRIES:
+            return None
+        chain, aligned = slice(seen.best_chain, seen.best_chain + 1), found.aligned
+        bits = (PackedDraws(f.words[chain], f.size) for f in (aligned.usage, aligned.basis))
+        return Binarized(*(f.mean() >= 0.5 for f in bits), float("nan"))
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> BooleanFit:
+        figures = {}
+        if request.sampler == "smc":
+            drawn, trace, figures = particles(request, chains, run)
+            seen = KeptDraws(drawn, after_warmup(run, trace), figures["thinning"])
+        else:
+            trace, seen = run.trace(), kept_draws(run)
+        found = self.ordered(request, chains, seen)
         if request.finds_rank:
-            figures = verdict.of_rank(trace["rank"][:, run.warmup_steps :])
+            figures = verdict.of_rank(seen.trace["rank"])
         return tile_fit(
-            BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, drawn,
-            binary=_majority(data, aligned, best), figures=figures,
+            BooleanFit, request, chains, run, found.aligned, found.agreement, trace,
+            {n: v for n, v in found.sites.items() if n not in FACTORS},
+            binary=self.majority(request, found, seen), figures=figures,
         )  # fmt: skip
 
 
@@ -854,9 +868,6 @@ def agreement_of(aligned) -> np.ndarray:
     )
 
 
-def _majority(data, aligned, best) -> Binarized | None:
-    """Return, of a matrix too large to be formed, the factors of the best chain by the majority."""
-    if data.num_rows * data.num_columns <= MAX_ENTRIES:
-        return None
-    chain = (PackedDraws(f.words[best : best + 1], f.size) for f in (aligned.usage, aligned.basis))
-    return Binarized(*(f.mean() >= 0.5 for f in chain), float("nan"))
+def words_of(aligned) -> dict[str, np.ndarray]:
+    """Return the words of aligned factors, as a run draws them."""
+    return {"usage": aligned.usage.words, "basis": aligned.basis.words}

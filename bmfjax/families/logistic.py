@@ -36,16 +36,18 @@ from bmfjax.families.base import (
     Chains,
     Family,
     Flag,
+    Ordered,
     Prior,
     Request,
     Sampler,
     after_warmup,
+    alike,
     digest,
     gamma_pair,
+    kept_draws,
     kept_factors,
     make_fit,
     matched_rows,
-    most_probable,
     positive_prior,
     switch,
     thinning,
@@ -508,8 +510,12 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def figures(self, request, chains, entries, drawn, trace):
-        return _judged(entries, request.num_chains, np.ones(int(request.rank)), trace)
+    def figures(self, request, chains, entries, seen, agreement=None, empty=None):
+        return _judged(entries, request.num_chains, alike(request, agreement), seen.trace)
+
+    def ordered(self, request, chains, seen):
+        drawn = rotated_draws(seen.sites, seen.best)
+        return Ordered(drawn, agreement(*(drawn[n].mean(1) for n in FACTORS)))
 
     def product_draws(self, request, drawn):
         usage, basis = super().product_draws(request, drawn)
@@ -517,7 +523,7 @@ class Logistic(Family):
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> LogOddsFit:
         if request.made_by.exact:
-            return gibbs_result(request, chains, run)
+            return self._of_draws(request, chains, run)
         trace = run.trace()
         settled = trace["settled"][:, -1]
         # The run may have gone on after the last start had settled, as far as its chunk went.
@@ -545,6 +551,20 @@ class Logistic(Family):
             agreement=agreeing,
             judge=judge,
             approximation=approximation,
+        )  # fmt: skip
+
+    def _of_draws(self, request, chains, run) -> ExactLogisticFit:
+        """Return the fit of draws from the posterior, turned to one position."""
+        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
+        return make_fit(
+            ExactLogisticFit, request, chains, run,
+            draws=found.sites,
+            trace=trace,
+            agreement=found.agreement,
+            judge=lambda fit: _judged(
+                fit.mixing, fit.num_chains, found.agreement, after_warmup(run, trace),
+                given_start=request.init is not None, tried=what_was_tried(request, chains, run),
+            ),
         )  # fmt: skip
 
 
@@ -722,23 +742,6 @@ def _without_factors(density: LogisticDensity, data) -> dict:
     found = {"bias": np.float32(np.log(share / (1 - share)))}
     sizes = dict(zip(("row_effect", "column_effect"), data.shape, strict=True))
     return found | {n: np.zeros(m, np.float32) for n, m in sizes.items() if n in density.sites}
-
-
-def gibbs_result(request: Request, chains: Chains, run: ChainRun) -> ExactLogisticFit:
-    """Return the fit of draws from the posterior, turned to one position."""
-    trace = run.trace()
-    drawn = rotated_draws(run.draws(), most_probable(run, trace))
-    agreeing = agreement(*(drawn[n].mean(1) for n in FACTORS))
-    return make_fit(
-        ExactLogisticFit, request, chains, run,
-        draws=drawn,
-        trace=trace,
-        agreement=agreeing,
-        judge=lambda fit: _judged(
-            fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
-            given_start=request.init is not None, tried=what_was_tried(request, chains, run),
-        ),
-    )  # fmt: skip
 
 
 def _judged(entries, chains: int, agreeing, trace, **more) -> dict:

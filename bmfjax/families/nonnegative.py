@@ -20,16 +20,17 @@ from bmfjax.families.base import (
     Family,
     Flag,
     NumbersFit,
+    Ordered,
     Prior,
     Request,
     Sampler,
     after_warmup,
     annealed_options,
     digest,
+    kept_draws,
     make_fit,
     matched_rows,
     mean_and_square,
-    most_probable,
     numbers_of,
     read_real,
     settings_text,
@@ -216,23 +217,26 @@ class Nonnegative(Family):
             arguments=arguments,
         )
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
-        data, drawn, trace = request.data, run.draws(), run.trace()
-        prior, pivot = chains.arguments["precision"], most_probable(run, trace)
+    def ordered(self, request, chains, seen):
+        drawn = seen.sites
         if request.finds_rank:
-            drawn = _used(drawn, data, prior, pivot)
+            drawn = _used(drawn, request.data, chains.arguments["precision"], seen.best)
         else:
             usage, basis = _own_scale(drawn["usage"], drawn["basis"], request, chains.arguments)
-            usage, basis = _ordered(usage, basis, pivot, request.num_anchors)
+            usage, basis = _ordered(usage, basis, seen.best, request.num_anchors)
             drawn = drawn | {"usage": usage, "basis": basis}
-        agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
+        return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
+        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
+        data, prior, agreeing = request.data, chains.arguments["precision"], found.agreement
         seen = data.num_rows * data.num_columns - data.num_missing
         # A learned precision is bounded by its prior, and by the arithmetic.
         fixed = isinstance(prior, float)
         floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / MAX_PRECISION)
         return make_fit(
             NonnegativeFit, request, chains, run,
-            draws=drawn,
+            draws=found.sites,
             trace=trace,
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(

@@ -45,16 +45,18 @@ from bmfjax.families.base import (
     Family,
     Flag,
     NumbersFit,
+    Ordered,
     Prior,
     Request,
     Sampler,
     after_warmup,
+    alike,
     check_columns,
     data_figures,
     gamma_pair,
+    kept_draws,
     kept_factors,
     make_fit,
-    most_probable,
     positive_prior,
     refuse_sparse,
     switch,
@@ -570,26 +572,31 @@ class Factorisation(Family):
             arguments={"sides": sides},
         )
 
-    def figures(self, request, chains, entries, drawn, trace):
+    def figures(self, request, chains, entries, seen, agreement=None, empty=None):
         return verdict.of_ratings(
-            entries, request.num_chains, np.ones(int(request.rank)), trace, drawn.get("cutpoints")
-        )
+            entries, request.num_chains, alike(request, agreement), seen.trace,
+            seen.sites.get("cutpoints"),
+        )  # fmt: skip
 
     def product_draws(self, request, drawn):
         usage, basis = super().product_draws(request, drawn)
         return cells.with_effects(usage, basis, drawn, *map(np.arange, request.data.shape))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
-        trace = run.trace()
-        held, drawn, number = request.num_anchors, run.draws(), None
-        sides = chains.arguments["sides"]
-        drawn = _in_given_units(drawn, sides)
+    def ordered(self, request, chains, seen):
+        held, number = request.num_anchors, None
+        drawn = _in_given_units(seen.sites, chains.arguments["sides"])
         if request.finds_rank:
-            drawn, number = _with_matrices(drawn), _number_kept(request, run, trace)
-        drawn = principal_draws(drawn, most_probable(run, trace), held, number)
+            # A draw uses as many principal factors as it was counted.
+            used = np.arange(int(request.rank)) < seen.at_draws("rank")[..., None]
+            drawn, number = _with_matrices(drawn), len(kept_factors(used))
+        drawn = principal_draws(drawn, seen.best, held, number)
         if held:  # bit for bit
             drawn["basis"][..., :held] = request.anchors.values
-        agreeing = agreement(drawn["usage"].mean(1), drawn["basis"].mean(1))
+        return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
+        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
+        drawn, agreeing, sides = found.sites, found.agreement, chains.arguments["sides"]
         return make_fit(
             Fit.of_model(request.model), request, chains, run,
             draws=drawn,
@@ -728,13 +735,6 @@ def _with_matrices(drawn) -> dict:
         found[f"{name}_mean"] = np.zeros_like(own)
         found[f"{name}_precision"] = own[..., None] * np.eye(own.shape[-1], dtype=own.dtype)
     return found
-
-
-def _number_kept(request: Request, run: ChainRun, trace) -> int:
-    """Return how many principal factors a result has: a draw uses as many as it was counted."""
-    every = run.thinning("usage")
-    counted = trace["rank"][:, run.warmup_steps :][:, every - 1 :: every]
-    return len(kept_factors(np.arange(int(request.rank)) < counted[..., None]))
 
 
 # ---- observed cells -------------------------------------------------------------------------

@@ -18,16 +18,16 @@ from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Family,
     Flag,
+    Ordered,
     Prior,
     Request,
     Sampler,
     annealed_options,
     check_memory,
     digest,
+    kept_draws,
     matched_rows,
-    most_probable,
     numbers_of,
     settings_text,
     squared_residual,
@@ -37,6 +37,7 @@ from bmfjax.families.tiles import (
     CHAINS_OF_TILES,
     TILES,
     WORDS_OF_TILES,
+    TileFamily,
     TileFit,
     cut_means,
     tile_fit,
@@ -93,8 +94,10 @@ class RelaxedFit(TileFit):
         return self._with_best_usage(matched_rows(self, new), upper=1.0)
 
 
-class Relaxed(Family):
+class Relaxed(TileFamily):
     """Factors in [0, 1] and a learned normal noise."""
+
+    fits = RelaxedFit
 
     models: ClassVar = {
         "relaxed": "factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation 3.2), see "
@@ -217,14 +220,14 @@ class Relaxed(Family):
             arguments=arguments | {"windows": bound.windows, "exact": bound.exact},
         )
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:
-        drawn, trace = _with_prior_draws(request, chains.arguments, run), run.trace()
+    def ordered(self, request, chains, seen):
+        drawn = _with_prior_draws(request, chains.arguments, seen.sites)
         if request.finds_rank:
             usage, basis = drawn["usage"], drawn["basis"]
             noise_sd = relevance.noise_sd(chains.arguments["precision"])(drawn)
             used = relevance.used_draws(request.data, usage, basis, noise_sd)
             drawn["usage"], drawn["basis"] = relevance.handed_over(usage, basis, used, upper=1.0)
-        aligned = align(drawn.pop("usage"), drawn.pop("basis"), pivot=most_probable(run, trace))
+        aligned = align(drawn.pop("usage"), drawn.pop("basis"), pivot=seen.best)
         if request.finds_rank:
             kept = relevance.kept_of(aligned.usage)
             aligned = aligned._replace(
@@ -234,17 +237,26 @@ class Relaxed(Family):
             )
         if "rate" in drawn:
             drawn["rate"] = np.take_along_axis(drawn["rate"], aligned.permutation, -1)
-        binary = None
-        if math.prod(request.data.shape) > MAX_ENTRIES:
-            best = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1)))
-            means = (f[best].mean(0, dtype=float) for f in (aligned.usage, aligned.basis))
-            binary = cut_means(request.data, *means)
         agreeing = agreement(aligned.usage.mean(1), aligned.basis.mean(1))
+        factors = {"usage": aligned.usage, "basis": aligned.basis}
+        return Ordered(drawn | factors, agreeing, aligned)
+
+    def majority(self, request, found, seen):
+        if math.prod(request.data.shape) <= MAX_ENTRIES:
+            return None
+        draws = found.aligned.usage, found.aligned.basis
+        means = (f[seen.best_chain].mean(0, dtype=float) for f in draws)
+        return cut_means(request.data, *means)
+
+    def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:
+        seen = kept_draws(run)
+        found = self.ordered(request, chains, seen)
         # Rate of the Gamma prior of a learned precision; a fixed one has none.
         floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
         return tile_fit(
-            RelaxedFit, request, chains, run, aligned, agreeing, trace, drawn,
-            binary=binary, residual_floor=floor,
+            RelaxedFit, request, chains, run, found.aligned, found.agreement, run.trace(),
+            {n: v for n, v in found.sites.items() if n not in FACTORS},
+            binary=self.majority(request, found, seen), residual_floor=floor,
         )  # fmt: skip
 
 
@@ -347,13 +359,13 @@ def _gamma_mean(prior, count, total):
     return (shape + count) / (float(getattr(prior, "rate", 1.0)) + total)
 
 
-def _with_prior_draws(request, arguments, run) -> dict:
+def _with_prior_draws(request, arguments, drawn) -> dict:
     """Kept draws, with rows and columns of which nothing is observed drawn from the prior.
 
     That is their posterior; a gradient of zero would leave them where they started. The exact
     sampler has drawn them itself.
     """
-    drawn = run.draws()
+    drawn = dict(drawn)
     if request.made_by.exact:
         return drawn
     empty = {"usage": request.data.empty_rows, "basis": request.data.empty_columns}

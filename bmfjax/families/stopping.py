@@ -1,9 +1,9 @@
 """When a run has drawn enough: looks at its draws, at fixed numbers of them.
 
-At each look the figures of the verdict are computed, from fewer entries at first, with none, a
-quarter and half of the draws counted as warm-up. The run is done where one of these has R-hat and
-effective draws as "Reliable" asks for. Looks depend on the draws alone, and so does where the run
-ends.
+At each look the figures of the verdict are computed with none, a quarter and half of the draws
+counted as warm-up: those of scalars first, then of a few entries, and where these suffice, of the
+draws that a fit would have, with their factors in order. The run is done where they suffice, by the
+rule of the verdict. Looks depend on the draws alone, and so does where the run ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax import verdict
-from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, Request
+from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, KeptDraws, Request
 from bmfjax.infer import ChainRun
 
 #: Shares of the draws that may count as warm-up.
 SHARES = (0.0, 0.25, 0.5)
-#: Entries of the product at first; where these suffice, as many as the verdict has.
+#: Entries of the product that are looked at before the factors are put in order.
 FEW_ENTRIES = 200
 
 
@@ -89,27 +89,27 @@ class Watch:
 def look(request: Request, chains: Chains, run: ChainRun) -> Look:
     """Judge the draws of a run, and say how many of the first should count as warm-up."""
     drawn, trace = run.draws(), run.trace()
-    every = run.thinning("usage")
+    every, family = run.thinning("usage"), request.family
 
-    def figures(discarded: int, entries: verdict.Mixing | int) -> dict:
+    def after(discarded: int) -> KeptDraws:
         kept = {name: values[:, discarded:] for name, values in drawn.items()}
-        if isinstance(entries, int):
-            entries = request.family.mixing(request, kept, entries)
         first = run.num_warmup + discarded * every
-        after = {name: values[:, first:] for name, values in trace.items()}
-        return request.family.figures(request, chains, entries, kept, after)
+        return KeptDraws(kept, {name: values[:, first:] for name, values in trace.items()}, every)
 
     number = drawn["usage"].shape[1]
     # A warm-up that was given is what was asked for.
     shares = SHARES if request.num_warmup == AUTO else SHARES[:1]
     candidates = [d for s in shares if (d := int(s * number)) == 0 or number - d >= LEAST_KEPT]
     # Scalars first: they cost little, and most looks end there.
-    scalars = {d: figures(d, verdict.UNSEEN) for d in dict.fromkeys(candidates)}
+    scalars = {
+        d: family.figures(request, chains, verdict.UNSEEN, after(d))
+        for d in dict.fromkeys(candidates)
+    }
     hopeful = [d for d, found in scalars.items() if verdict.suffices(found, request.num_chains)]
     seen = {}
     for discarded in hopeful or [min(scalars, key=lambda d: scalars[d]["rhat"])]:
-        for entries in (FEW_ENTRIES, verdict.NUM_ENTRIES):
-            seen[discarded] = figures(discarded, entries)
+        for judged in (_by_few_entries, _by_all):
+            seen[discarded] = judged(request, chains, after(discarded))
             done = verdict.suffices(seen[discarded], request.num_chains)
             if not done:
                 break
@@ -117,3 +117,21 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
             return Look(discarded, seen[discarded], True)
     best = min(seen, key=lambda d: seen[d]["rhat"])
     return Look(best, seen[best], False)
+
+
+def _by_few_entries(request: Request, chains: Chains, seen: KeptDraws) -> Mapping:
+    """Return figures of draws whose factors are in no order."""
+    entries = request.family.mixing(request, seen.sites, FEW_ENTRIES)
+    return request.family.figures(request, chains, entries, seen)
+
+
+def _by_all(request: Request, chains: Chains, seen: KeptDraws) -> Mapping:
+    """Return the figures that the verdict would have of these draws."""
+    family, found = request.family, request.family.ordered(request, chains, seen)
+    entries = family.mixing(request, found.sites, verdict.NUM_ENTRIES)
+    figures = family.figures(request, chains, entries, seen, found.agreement)
+    if not verdict.factors_differ(figures):
+        return figures
+    # Only now: it takes a search, and where all agree it says nothing.
+    empty = family.empty(request, found, seen)
+    return family.figures(request, chains, entries, seen, found.agreement, empty)

@@ -29,6 +29,9 @@ from bmfjax.diagnostics import (
 )
 from bmfjax.families.base import (
     Chains,
+    Family,
+    KeptDraws,
+    Ordered,
     Request,
     after_warmup,
     is_exact,
@@ -187,6 +190,29 @@ class TileFit(Fit):
         return total / np.where(size > 0, size, np.nan)
 
 
+class TileFamily(Family):
+    """Models whose factors are rounded to Boolean ones."""
+
+    #: The class of its fits.
+    fits: type[TileFit]
+
+    def majority(self, request: Request, found: Ordered, seen: KeptDraws) -> Binarized | None:
+        """Return the Boolean factors of a matrix that is too large to be formed; else None."""
+        raise NotImplementedError
+
+    def empty(self, request, found, seen):
+        binary = self.majority(request, found, seen)
+        if binary is None:
+            usage, basis = found.aligned.usage, found.aligned.basis
+            binary, _ = self.fits.best_factors(request.data, usage, basis, request.anchors)
+        return tile_sizes(binary) == 0
+
+
+def tile_sizes(binary: Binarized) -> np.ndarray:
+    """Return the number of cells of every tile, (rank,)."""
+    return binary.usage.sum(0) * binary.basis.sum(0)
+
+
 def boolean_factors(
     data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None = None
 ) -> tuple[Binarized, np.ndarray]:
@@ -249,7 +275,7 @@ def tile_fit(
         binary, probability = kind.best_factors(
             request.data, aligned.usage, aligned.basis, request.anchors
         )
-    size = binary.usage.sum(0) * binary.basis.sum(0)
+    size = tile_sizes(binary)
     order = known_first(
         np.argsort(-size[request.num_anchors :], kind="stable"), request.num_anchors
     )

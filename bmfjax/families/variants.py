@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,8 +25,8 @@ from bmfjax.diagnostics import Binarized, agreement, align, expected_loss, share
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Family,
     Flag,
+    Ordered,
     Prior,
     Request,
     Sampler,
@@ -34,9 +35,9 @@ from bmfjax.families.base import (
     check_memory,
     digest,
     gamma_pair,
+    kept_draws,
     make_fit,
     matched_rows,
-    most_probable,
     positive_prior,
     settings_text,
     thinning,
@@ -54,9 +55,16 @@ from bmfjax.families.boolean import (
     align_packed,
     given_bits,
     position_of,
+    words_of,
 )
 from bmfjax.families.logistic import ExactLogisticFit
-from bmfjax.families.tiles import CHAINS_OF_TILES, TILES, WORDS_OF_TILES, tile_fit
+from bmfjax.families.tiles import (
+    CHAINS_OF_TILES,
+    TILES,
+    WORDS_OF_TILES,
+    TileFamily,
+    tile_fit,
+)
 from bmfjax.infer import (
     ChainRun,
     DeepOrMachineGibbs,
@@ -553,11 +561,10 @@ OF_LAYER = ("basis", "flip_rate")
 # ---- families ------------------------------------------------------------------------------------
 
 
-class Variant(Family):
+class Variant(TileFamily):
     """What the families of the variants have in common."""
 
-    #: The class of the fits, and the function of `bmfjax.models`.
-    fits: ClassVar[type[VariantFit]]
+    #: The function of `bmfjax.models`.
     model: ClassVar
 
     def arguments(self, request: Request) -> dict:
@@ -692,23 +699,26 @@ class Variant(Family):
         moved = {n: self.fits.in_order(n, v, aligned.permutation) for n, v in drawn.items()}
         return moved, {}
 
-    def aligned(self, request, run, trace):
-        """Return the aligned factors, the other sites in their order, and figures."""
-        drawn, pivot = run.draws(), most_probable(run, trace)
-        aligned = align_packed(*self.product_draws(request, drawn), pivot)
-        others = {n: v for n, v in drawn.items() if n not in FACTORS}
-        return aligned, *self.aligned_sites(request, others, aligned, pivot)
+    def ordered(self, request, chains, seen):
+        aligned = align_packed(*self.product_draws(request, seen.sites), seen.best)
+        others = {n: v for n, v in seen.sites.items() if n not in FACTORS}
+        moved, figures = self.aligned_sites(request, others, aligned, seen.best)
+        return Ordered(moved | words_of(aligned), agreement_of(aligned), aligned, figures)
+
+    def majority(self, request, found, seen):
+        if math.prod(request.data.shape) <= MAX_ENTRIES:
+            return None
+        aligned = found.aligned
+        means = (f.mean(1)[seen.best_chain] for f in (aligned.usage, aligned.basis))
+        return Binarized(*self.fits.rounded(*means), float("nan"))
 
     def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
-        trace = run.trace()
-        aligned, others, figures = self.aligned(request, run, trace)
-        best, binary = int(np.argmax(trace["log_joint"][:, run.warmup_steps :].mean(1))), None
-        if request.data.num_rows * request.data.num_columns > MAX_ENTRIES:  # too large to be formed
-            means = (f.mean(1)[best] for f in (aligned.usage, aligned.basis))
-            binary = Binarized(*self.fits.rounded(*means), float("nan"))
+        seen = kept_draws(run)
+        found = self.ordered(request, chains, seen)
         return tile_fit(
-            self.fits, request, chains, run, aligned, agreement_of(aligned), trace, others,
-            binary=binary, figures=figures,
+            self.fits, request, chains, run, found.aligned, found.agreement, run.trace(),
+            {n: v for n, v in found.sites.items() if n not in FACTORS},
+            binary=self.majority(request, found, seen), figures=found.figures,
         )  # fmt: skip
 
 
@@ -1030,12 +1040,15 @@ class Hamming(Variant):
         drawn_bits = self.product_draws(request, drawn)
         return mixing_of_log_odds(request.data, *drawn_bits, drawn, number, log_odds_of_codes)
 
+    def empty(self, request, found, seen):
+        return None  # codes are no tiles: their zeros count as their ones do
+
     def result(self, request, chains, run):
-        trace = run.trace()
-        aligned, others, _ = self.aligned(request, run, trace)
+        trace, found = run.trace(), self.ordered(request, chains, kept_draws(run))
+        aligned, agreeing = found.aligned, found.agreement
+        others = {n: v for n, v in found.sites.items() if n not in FACTORS}
         order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
         usage, basis = (f.reordered(order) for f in (aligned.usage, aligned.basis))
-        agreeing = agreement_of(aligned)
         binary = HammingFit.rounded(usage.mean(), basis.mean())
 
         def judge(fit):
