@@ -127,7 +127,7 @@ def _posterior(run, found: dict, made, model: str, seed: int, seconds: float) ->
         "verdict": fit.verdict,
     }
     print(fit.verdict, flush=True)
-    kept = fit.tiles(fdr=0.05)["kept"].to_numpy()
+    kept = fit.tiles(fdr=0.05).index.to_numpy() - 1
     run(f"{NAMES[model]}, trusted", lambda: (usage[:, kept], basis[:, kept]))
 
 

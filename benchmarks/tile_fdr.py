@@ -71,8 +71,8 @@ def one_run(seed: int, planted: bool, model: str) -> dict:
     fit = bmfjax.fit(
         BinaryMatrix(ones), RANK, model=model, seed=seed, sampler_options=OPTIONS[model], **FIT
     )
-    table, real = fit.tiles(LEVEL), matched(usage, basis, fit)
-    there = (table["flags"] != "empty").to_numpy()
+    table, real = fit.tiles(LEVEL, all=True), matched(usage, basis, fit)
+    there = (table["remarks"] != "empty").to_numpy()
     by_bound = there & (table["bound"].to_numpy() <= LEVEL)
     return {
         "sizes": usage.sum(0) * basis.sum(0),

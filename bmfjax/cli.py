@@ -231,7 +231,7 @@ def _add_written(parser) -> None:
     )
     parser.add_argument(
         "--tiles", type=Path, metavar="FILE",
-        help="write the tiles with their probabilities and members to a .csv or .parquet "
+        help="write all tiles with their probabilities and members to a .csv or .parquet "
         "(relaxed, ormachine and its variants but hamming); --overwrite replaces such a table, "
         "never another file",
     )  # fmt: skip
@@ -239,7 +239,8 @@ def _add_written(parser) -> None:
         "--fdr",
         type=float,
         metavar="Q",
-        help="false discovery rate at which --tiles says which are kept (0.05 where not given)",
+        help="false discovery rate at which --tiles says, in column kept, which of them to keep "
+        "(0.05 where not given)",
     )
     parser.add_argument(
         "--export", choices=("csv", "parquet"),
@@ -698,7 +699,7 @@ def _write_tables(result, options, output, replace) -> None:
     if replace:
         remove_exported(output, exported)
     if options.tiles is not None:
-        table = result.tiles(_level(options), members=True)
+        table = result.tiles(_level(options), all=True, members=True)
         write_table(table, options.tiles, replace)
     if exported is not None:
         write_table(result.to_frame(), exported, replace)

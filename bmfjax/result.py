@@ -1218,8 +1218,8 @@ class Fit:
             "and basis, probability() or predict()"
         )
 
-    def tiles(self, fdr: float = 0.05, *, members: bool = False) -> pd.DataFrame:
-        r"""Say of each factor whether its tile is real, and keep those at a false discovery rate.
+    def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
+        r"""Return the tiles that are kept at a false discovery rate: those that are real.
 
         Of the Boolean model, its variants but "hamming", and the relaxed model. The tile
         :math:`T_k` of factor k is the rectangle of `usage_binary` and `basis_binary`. It is real if
@@ -1246,6 +1246,8 @@ class Fit:
         ----------
         fdr : float
             Between 0 and 1.
+        all : bool
+            Return every factor, whether its tile is kept or not; `kept` says which.
         members : bool
             Return a line for each row and column of each tile instead.
 
@@ -1257,10 +1259,11 @@ class Fit:
             entries; `bound`, at most how likely noise alone holds such a tile somewhere
             (`bmfjax.diagnostics.density_bound`, with the ones outside of the other tiles for
             noise), which is no posterior probability; `chains`, how many have the tile in at least
-            half of their draws; `flags`, joined by commas: "robust" (a probability of at least
-            1 - `fdr`, found by all chains and without other flags), "empty", "redundant" (other
-            factors cover it), "low support" (`bound` is above `fdr`), "found by some chains only"
-            (not by all, and the shares of two chains differ by at least one half).
+            half of their draws; `remarks`, joined by commas: "robust" (a probability of at
+            least 1 - `fdr`, found by all chains and without other remarks), "empty", "redundant"
+            (other factors cover it), "low support" (`bound` is above `fdr`), "found by some chains
+            only" (not by all, and the shares of two chains differ by at least one half). No lines
+            where no tile is kept.
 
             Printed, it has all columns.
 
@@ -1268,8 +1271,8 @@ class Fit:
             whether it is in the tile; `membership`, the probability that it belongs to the tile,
             given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
             the draws know `membership`. Lines that are no members are listed from a membership of
-            0.05 on, and an empty factor has a line without a name. Where some factors are known,
-            the last column, `anchor`, is their name, "" for others.
+            0.05 on, and with `all` an empty factor has a line without a name. Where some factors
+            are known, the last column, `anchor`, is their name, "" for others.
 
         Raises
         ------
@@ -1289,17 +1292,23 @@ class Fit:
         ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
         ... )
         >>> fit.tiles(fdr=0.05).columns.tolist()
-        ['probability', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'flags']
-        >>> members = fit.tiles(members=True)
+        ['probability', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'remarks']
+        >>> len(fit.tiles(fdr=0.05, all=True))
+        2
+        >>> members = fit.tiles(all=True, members=True)
         >>> bool(members.query("member")["membership"].between(0, 1).all())
         True
         """
-        if not isinstance(members, bool):
-            raise InputError(f"members is {members!r}; give True or False")
-        return trust.WholeTable(self._with_anchors(self._tiles(fdr, members)))
+        for name, value in (("all", all), ("members", members)):
+            checks.switch(name, value)
+        table = self._with_anchors(self._tiles(fdr, members))
+        if not all:
+            table = table[table["kept"]]
+        # Lines of members are counted; those of tiles have the number of their factor.
+        return trust.WholeTable(table.reset_index(drop=True) if members else table)
 
     def _tiles(self, fdr, members) -> pd.DataFrame:
-        """Return what `tiles` does."""
+        """Return what `tiles` does of all factors."""
         raise InputError(
             f"model {self.model!r} has no tiles: its factors are real numbers; use summary(), or "
             "fit model 'ormachine' or 'relaxed'"

@@ -71,8 +71,8 @@ def test_known_bits_stay_and_names_are_kept(boolean):
     assert boolean.basis_binary[[0, 2], 0].tolist() == [True, False]
     assert boolean.factor_names == ("staple", "factor 2")
     assert boolean.summary()["anchor"].tolist() == ["staple", ""]
-    assert boolean.tiles()["anchor"].tolist() == ["staple", ""]
-    members = boolean.tiles(members=True)
+    assert boolean.tiles(all=True)["anchor"].tolist() == ["staple", ""]
+    members = boolean.tiles(all=True, members=True)
     assert (members["anchor"] == np.where(members["factor"] == 1, "staple", "")).all()
     draws = posterior_dataset(boolean.idata)["basis"]
     assert draws.coords["factor"].values.tolist() == ["staple", "factor 2"]

@@ -232,45 +232,68 @@ def fit(request):
                     model=request.param)  # fmt: skip
 
 
-def test_flags_and_selection(fit):
-    table = fit.tiles()
+def test_remarks_and_selection(fit):
+    table = fit.tiles(all=True)
     np.testing.assert_allclose(table["probability"], [1, 0.75, 0, 1, 0])
     assert table["kept"].tolist() == [True, False, False, True, False]
-    assert table["flags"][1] == "robust"
-    assert table["flags"][3] == "redundant"
-    assert table["flags"][4] == "low support" and table["bound"][4] > 0.05  # 3 ones in 2 x 2
-    assert table["flags"][5] == "empty" and table["bound"][5] == 1.0
+    assert table["remarks"][1] == "robust"
+    assert table["remarks"][3] == "redundant"
+    assert table["remarks"][4] == "low support" and table["bound"][4] > 0.05  # 3 ones in 2 x 2
+    assert table["remarks"][5] == "empty" and table["bound"][5] == 1.0
     assert table["chains"].tolist() == [2, 2, 0, 2, 0]
     assert np.isnan(table["density"][5])
     counts = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     np.testing.assert_allclose(table["density"][:4], (counts[0] / counts[1].clip(1))[:4])
     # At a level that lets it in: (0 + 0 + 0.25) / 3.
-    assert fit.tiles(0.1)["kept"].tolist() == [True, True, False, True, False]
+    assert fit.tiles(0.1, all=True)["kept"].tolist() == [True, True, False, True, False]
     # Nothing is discovered of a factor without a tile, however many others are sure.
-    assert fit.tiles(0.5)["kept"].tolist() == [True, True, True, True, False]
+    assert fit.tiles(0.5, all=True)["kept"].tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1])
+def test_kept_tiles_alone_are_returned(fit, level):
+    """By the numbers of their factors, as among all; their members too."""
+    every = fit.tiles(level, all=True)
+    numbers = every.index[every["kept"]].tolist()
+    assert 0 < len(numbers) < fit.rank
+    pd.testing.assert_frame_equal(fit.tiles(level), every.loc[numbers])
+    members, of_all = fit.tiles(level, members=True), fit.tiles(level, all=True, members=True)
+    assert members.index.tolist() == list(range(len(members)))
+    assert members["factor"].unique().tolist() == numbers and members["kept"].all()
+    assert len(members) == of_all["factor"].isin(numbers).sum() < len(of_all)
+    # Which no attribute of pandas hides.
+    assert every.remarks.tolist() == every["remarks"].tolist()
+
+
+def test_where_no_tile_is_kept_there_are_no_lines():
+    fit = fit_with((A, B), [[(A, B)], [(NONE, NONE)], [(NONE, NONE)]])
+    for members in (False, True):
+        none, every = fit.tiles(members=members), fit.tiles(all=True, members=members)
+        assert not len(none) and len(every) and none.columns.tolist() == every.columns.tolist()
 
 
 def test_a_tile_of_one_chain_says_so():
     fit = fit_with((A, B), [[(A, B)], [(A, NONE)], [(NONE, A)]])
-    table = fit.tiles()
+    table = fit.tiles(all=True)
     assert table["chains"].tolist() == [3, 1]
-    assert table["flags"].tolist() == ["robust", "found by some chains only"]
+    assert table["remarks"].tolist() == ["robust", "found by some chains only"]
     assert "factor 2 is real with probability 0.33 (1 of 3 chains found it)" in fit.doubts
     assert fit.doubts.startswith("1 of 2 factors are tiles to trust")
     # Chains that all come and go have it all the same, less than surely.
     moving = fit_with((A, B), [[(A, B), (A, NONE), (A, B)], [(A, B), (A, NONE), (A, NONE)]])
-    assert moving.tiles()["chains"][2] == 1 and moving.tiles()["flags"].tolist() == ["robust", ""]
+    table = moving.tiles(all=True)
+    assert table["chains"][2] == 1 and table["remarks"].tolist() == ["robust", ""]
     # One chain cannot show what another finds.
-    assert fit_with((A, B), [[(A, B)]]).tiles()["flags"].tolist() == ["", ""]
+    assert fit_with((A, B), [[(A, B)]]).tiles(all=True)["remarks"].tolist() == ["", ""]
 
 
 def test_what_others_cover_in_most_draws_is_redundant():
     large = (0, 10, 0, 9)
     fit = fit_with((A, B), [[(A, large), (A, large), (A, B)]] * 2)
-    table = fit.tiles()
+    table = fit.tiles(all=True)
     # The large one is neither: it shares 30 of its 90 cells with the one, 16 with the other.
     np.testing.assert_allclose(table["probability"], [1 / 3, 1 / 3])
-    assert table["flags"].tolist() == ["redundant", ""]
+    assert table["remarks"].tolist() == ["redundant", ""]
     assert "factor 1 is real with probability 0.33 (other factors cover it)" in fit.doubts
 
 
@@ -280,7 +303,7 @@ def test_the_sentence_names_a_few_doubtful_factors_and_counts_the_others(fit, mo
     fit = dataclasses.replace(fit)  # its sentence is stored
     assert "factor 2 is real with probability 0.75" in fit.doubts
     assert fit.doubts.endswith(
-        "; 2 more are in doubt (tiles() and the report say why); factor 5 is empty."
+        "; 2 more are in doubt (tiles(all=True) and the report say why); factor 5 is empty."
     )
 
 
@@ -291,14 +314,14 @@ def test_there_are_no_doubts_where_all_is_well():
 
 
 def test_members_are_told_by_name(fit):
-    members = fit.tiles(members=True)
+    members = fit.tiles(all=True, members=True)
     assert members.columns.tolist() == ["factor", *trust.OF_TILE, *trust.OF_MEMBER]
-    for k, line in fit.tiles().iterrows():
+    for k, line in fit.tiles(all=True).iterrows():
         own = members[members["factor"] == k]
         assert (own["probability"] == line["probability"]).all()
         for side, size in (("row", line["rows"]), ("column", line["columns"])):
             inside = own[(own["side"] == side) & own["member"]]
-            assert len(inside) == size * (line["flags"] != "empty" or size > 0)
+            assert len(inside) == size * (line["remarks"] != "empty" or size > 0)
     first = members[(members["factor"] == 1) & (members["side"] == "row")]
     assert first["name"].tolist() == [f"row {i + 1}" for i in range(6)]
     assert (first["membership"] == 1).all() and (first["lower"] > 0.9).all()
@@ -308,7 +331,7 @@ def test_members_are_told_by_name(fit):
 def test_lines_that_may_belong_to_a_tile_are_listed_after_its_members():
     wider = (0, 7, 0, 5)
     fit = fit_with((A,), [[(A,), (wider,)]])
-    rows = fit.tiles(members=True).query("side == 'row'")
+    rows = fit.tiles(all=True, members=True).query("side == 'row'")
     assert rows["member"].tolist() == [True] * 6 + [False]
     assert rows["membership"].tolist() == [1.0] * 6 + [0.5]
 
@@ -321,8 +344,9 @@ def test_a_level_that_is_none_is_refused(fit, level):
 
 
 def test_other_arguments_and_models_are_refused(fit):
-    with pytest.raises(InputError, match="members is 1; give True or False"):
-        fit.tiles(members=1)
+    for name in ("all", "members"):
+        with pytest.raises(InputError, match=f"{name} is 1; give True or False"):
+            fit.tiles(**{name: 1})
     for model in ("nmf", "logistic", "pmf", "probit", "ordered-probit"):
         with pytest.raises(InputError, match=f"model '{model}' has no tiles"):
             fit_of(model).tiles()
@@ -415,7 +439,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
     exported = pd.read_csv(path.parent / "factors.csv")
     pd.testing.assert_frame_equal(exported, fit.to_frame(), rtol=1e-6, check_dtype=False)
     check_place(path.parent / "factors.csv", True, "davis")  # which may be replaced
-    expected = fit.tiles(0.2, members=True)
+    expected = fit.tiles(0.2, all=True, members=True)
     again = pd.read_csv(path, keep_default_na=False, na_values={
         n: [""] for n in ("density", "membership", "lower", "upper")})  # fmt: skip
     text = expected.select_dtypes(object).columns
@@ -467,7 +491,7 @@ def test_cards_and_page_say_what_to_trust(fit, monkeypatch):
 
 
 def test_selection_is_that_of_the_rule(fit):
-    table = fit.tiles(0.3)
-    there = table["flags"] != "empty"
+    table = fit.tiles(0.3, all=True)
+    there = table["remarks"] != "empty"
     expected = select_tiles(table["probability"][there].to_numpy(), 0.3)
     np.testing.assert_array_equal(table["kept"][there], expected)

@@ -1,4 +1,4 @@
-"""Which tiles of a fit to trust: probabilities, selection, flags, members, and a sentence.
+"""Which tiles of a fit to trust: probabilities, selection, remarks, members, and a sentence.
 
 `bmfjax.posterior.tiles` says when a tile is in a draw, and `bmfjax.diagnostics.select_tiles` which
 ones are kept. Here they become the tables of `bmfjax.Fit.tiles`.
@@ -33,10 +33,10 @@ NAMED = 5
 FOUND, APART = 0.5, 0.5
 #: Lines outside of a tile are listed from this membership on.
 LISTED = 0.05
-#: Flags of a factor.
+#: Remarks on a factor.
 EMPTY, REDUNDANT, LOW, SOME = "empty", "redundant", "low support", "found by some chains only"
 ROBUST = "robust"
-OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "flags")
+OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
 HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
@@ -79,7 +79,7 @@ def trust_of(fit) -> Trust:
 
 
 def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
-    """Return the line of each factor in `Fit.tiles`."""
+    """Return the line of each factor in `Fit.tiles`, kept or not."""
     level, empty = check_level(fdr), fit._empty
     kept = np.zeros(fit.rank, bool)
     # A factor without a tile is nothing to discover.
@@ -97,8 +97,8 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
         "density": ones / np.where(observed > 0, observed, np.nan),
         "bound": trust.bound,
         "chains": chains,
-        "flags": [
-            _flags(
+        "remarks": [
+            _remarks(
                 {EMPTY: empty[k]},
                 {
                     REDUNDANT: trust.redundant[k],
@@ -113,9 +113,9 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     return pd.DataFrame(table).set_index("factor")
 
 
-def _flags(*groups) -> str:
-    """Return the flags that hold in the first group of which any does, joined by commas."""
-    held = ([flag for flag, holds in group.items() if holds] for group in groups)
+def _remarks(*groups) -> str:
+    """Return the remarks that hold in the first group of which any does, joined by commas."""
+    held = ([remark for remark, holds in group.items() if holds] for group in groups)
     return ", ".join(next(filter(None, held), []))
 
 
@@ -163,15 +163,15 @@ def _members(found: Presence, k: int, side, names, inside, draws) -> pd.DataFram
 
 def in_words(line, num_chains: int) -> str:
     """Say what speaks against a tile, from its line of `tile_table`; empty where nothing does."""
-    flags = line["flags"].split(", ")
+    remarks = line["remarks"].split(", ")
     said = []
-    if EMPTY in flags:
+    if EMPTY in remarks:
         return "it is empty"
-    if REDUNDANT in flags:
+    if REDUNDANT in remarks:
         said.append("other factors cover it")
-    if SOME in flags:
+    if SOME in remarks:
         said.append(f"{line['chains']} of {num_chains} chains found it")
-    if LOW in flags:
+    if LOW in remarks:
         said.append("noise alone may hold a tile as dense")
     if not said and not line["kept"]:
         said.append("its cells change from draw to draw")
@@ -181,11 +181,11 @@ def in_words(line, num_chains: int) -> str:
 def doubts(fit, trust: Trust) -> str:
     """Say which factors are no tiles to trust, and why; empty where all are."""
     table = tile_table(fit, trust)
-    doubtful = table[~table["kept"] | table["flags"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")]
+    doubtful = table[~table["kept"] | table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")]
     if not len(doubtful):
         return ""
-    empty = [str(k) for k in doubtful.index[doubtful["flags"] == EMPTY]]
-    said, filled = [], doubtful[doubtful["flags"] != EMPTY]
+    empty = [str(k) for k in doubtful.index[doubtful["remarks"] == EMPTY]]
+    said, filled = [], doubtful[doubtful["remarks"] != EMPTY]
     for k, line in filled.head(NAMED).iterrows():
         why = in_words(line, fit.num_chains)
         name = f" ({fit.factor_names[k - 1]})" if k <= fit.num_anchors else ""
@@ -194,7 +194,7 @@ def doubts(fit, trust: Trust) -> str:
     if len(filled) > NAMED:
         number = len(filled) - NAMED
         verb = "is" if number == 1 else "are"
-        said.append(f"{number} more {verb} in doubt (tiles() and the report say why)")
+        said.append(f"{number} more {verb} in doubt (tiles(all=True) and the report say why)")
     if empty:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"
         said.append(f"{verb.format(', '.join(empty))} empty")

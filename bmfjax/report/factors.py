@@ -113,7 +113,7 @@ def _cards(fit, card) -> Markup:
 def summary_with_trust(fit):
     """Return `Fit.summary` with what `Fit.tiles` adds; `real` is the probability of the tile."""
     table = fit.summary()
-    tiles = fit.tiles().rename(columns={"probability": "real"})
+    tiles = fit.tiles(all=True).rename(columns={"probability": "real"})
     return table.join(tiles.drop(columns=table.columns.intersection(tiles.columns)))
 
 
@@ -161,14 +161,14 @@ def code_card(fit, line, k: int) -> Card:
 def _trust(line, num_chains) -> tuple[str, str]:
     """Say whether a tile is to be trusted, and its shade."""
     why = trust.in_words(line, num_chains)
-    if trust.EMPTY in line["flags"]:
+    if trust.EMPTY in line["remarks"]:
         return "Empty: no rows or no columns.", "grey"
     kept = "Kept" if line["kept"] else "Not kept"
     said = (
         f"Real with probability {line['real']:.2f}. {kept} at a false discovery rate of "
         f"{100 * trust.LEVEL:.0f} %."
     )
-    if trust.ROBUST in line["flags"]:
+    if trust.ROBUST in line["remarks"]:
         return f"{said} Robust: all chains have it.", "green"
     if why:
         said += f" {why[0].upper()}{why[1:]}."

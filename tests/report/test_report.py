@@ -51,7 +51,7 @@ def test_the_page_starts_with_the_verdict(fit, text):
 def test_the_page_says_which_factors_to_trust(fit, text):
     """On the card of each, and below the verdict where not all of them are."""
     shown = html.unescape(text)
-    for k, line in fit.tiles().iterrows():
+    for k, line in fit.tiles(all=True).iterrows():
         card = shown[shown.index(f"<h3>Factor {k} ") :]
         told = re.search(r'<p class="trust (\w+)">(.*?)</p>', card)
         assert told[1] == ("green" if line["kept"] else "amber")
@@ -68,7 +68,7 @@ def test_the_page_says_which_factors_to_trust(fit, text):
 def test_tiles_are_printed_with_all_columns(fit, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     for members in (False, True):
-        tiles = fit.tiles(members=members)
+        tiles = fit.tiles(all=True, members=members)
         assert all(name in repr(tiles).splitlines()[0] for name in tiles.columns)
         assert "..." not in repr(tiles)
     many = type(tiles)(pd.concat([tiles] * 20))
