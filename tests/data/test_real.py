@@ -37,7 +37,8 @@ def test_keeps_values_and_what_is_missing(tmp_path_factory, values):
 @given(
     arrays(
         float, st.tuples(st.integers(1, 5), st.integers(1, 4)),
-        elements=st.one_of(st.just(0.0), st.floats(-1e6, 1e6)),
+        # Half of the smallest subnormal number is none.
+        elements=st.one_of(st.just(0.0), st.floats(-1e6, 1e6, allow_subnormal=False)),
     ),
     st.sampled_from([0, 1 << 26]),
 )  # fmt: skip
