@@ -260,3 +260,59 @@ def test_ratings_as_text_are_judged_by_their_size(tmp_path, little, line):
     path.write_text(line * (600_000 // len(line)))
     with pytest.raises(InputError, match=r"reading ratings from a text of .* needs about"):
         load_ratings(path)
+
+
+# -- lines of Matrix Market ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [load, load_real])
+@pytest.mark.parametrize(
+    ("header", "lines", "wrong"),
+    [
+        ("coordinate integer", "2 2 1\n1 1 1\0\n", (3, r"1 1 1\x00")),  # the process would end
+        ("coordinate integer", "2 2 1\n1 1 1\0", (3, r"1 1 1\x00")),
+        ("coordinate integer", "2 2 1\n1 1 1x", (3, "1 1 1x")),
+        ("coordinate pattern", "2 2 2\n2 2\n1 1 ", (4, "1 1 ")),
+        ("array real", "1 2\n1\n0\r", (4, r"0\r")),
+        ("array real", "1 2\n1\n1d0\n", (4, "1d0")),  # a number of Fortran
+        ("coordinate integer", "2 2 1\n% a\n1 1 1.7\n", (3, "% a")),
+        ("coordinate integer", "% a\n\n2 2 1\n1 1 1.7\n", (5, "1 1 1.7")),
+        ("coordinate integer", "2 2 1\n\n1 1 1 7\n", (4, "1 1 1 7")),
+        ("coordinate pattern", "2 2 1\n1 1 7\n", (3, "1 1 7")),
+    ],
+)
+def test_a_line_that_is_no_entry_is_refused(tmp_path, read, header, lines, wrong):
+    """Of most scipy takes what it understands; the others end the whole process."""
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix {header} general\n{lines}", newline="")
+    refused(read, path, f"line {wrong[0]}: '{wrong[1]}' is no entry ({header.replace(' ', ', ')}")
+
+
+def test_headers_of_zero_bytes_are_refused(tmp_path):
+    path = tmp_path / "m.mtx"
+    path.write_text(f"{MARKET}% a \0 comment\n3 3 1\n1 1\n")
+    refused(load, path, "line 2 of its header is no text")
+
+
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("coordinate real", "1 3 3\n1 1 1.0 \r\n\n1 2 0.1234567890123456789012e-400\r\n1 3 nan"),
+        ("array double", "1 3\n1\n0.\nNaN\n"),
+        ("coordinate unsigned-integer", " \n1\t3 1\n\t1 \t 1  1\n\n \n"),
+    ],
+)
+def test_lines_that_are_entries_are_read(tmp_path, header, lines):
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix {header} general\n{lines}", newline="")
+    assert load_real(path).shape == (1, 3) and load(path, binarize=0).num_ones == 1
+
+
+def test_lines_of_matrix_market_are_looked_at_in_blocks(tmp_path, monkeypatch):
+    path = tmp_path / "m.mtx"
+    entries = "".join(f"{k} {k}\n" for k in range(1, 9))
+    monkeypatch.setattr("bmfjax.data.io.market._BLOCK", 60)
+    path.write_text(f"{MARKET}9 9 9\n{entries}9 9\n")
+    assert load(path).num_ones == 9
+    path.write_text(f"{MARKET}9 9 9\n{entries}9 9x\n")
+    refused(load, path, "line 11: '9 9x'")

@@ -8,13 +8,11 @@ path in their messages, and may let any exception of another library through.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy.io
 import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
@@ -28,10 +26,10 @@ from bmfjax.data.io.declared import (
     REAL_ENTRY,
     check_array,
     check_dense,
-    check_matrix_market,
     check_sparse,
 )
 from bmfjax.data.io.files import opened_npz, threshold
+from bmfjax.data.io.market import market_matrix
 from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
 from bmfjax.data.io.rows import (
     Rows,
@@ -147,22 +145,12 @@ def read_ratings_text(path, *, layout, header):
 def read_matrix_market(path, *, binarize):
     """Read a Matrix Market file (pattern, integer or real; coordinates or a full array)."""
     entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    return BinaryMatrix(threshold(_market_matrix(path, entry), binarize), name=path.stem)
+    return BinaryMatrix(threshold(market_matrix(path, entry), binarize), name=path.stem)
 
 
 def read_real_matrix_market(path):
     """Read such a file as real numbers; one of coordinates stays sparse."""
-    return RealMatrix(_market_matrix(path, REAL_ENTRY), name=path.stem)
-
-
-def _market_matrix(path, entry):
-    """Return the matrix of a file that fits, with so many bytes an entry of a full array."""
-    with warnings.catch_warnings():
-        # From 1.18 scipy warns that its kind of sparse matrix will change; either is read here.
-        warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)
-        # By its path: given a stream, scipy's reader ends the whole process on some broken files.
-        check_matrix_market(scipy.io.mminfo(str(path)), path.stat().st_size, entry)
-        return scipy.io.mmread(str(path))
+    return RealMatrix(market_matrix(path, REAL_ENTRY), name=path.stem)
 
 
 def read_h5ad(path, *, binarize, label_column, share_of=None):
