@@ -1,6 +1,7 @@
 """Files of ratings: their separators, headers and layouts, and what is refused."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -161,9 +162,10 @@ def test_tables_are_told_from_lines(tmp_path, text, rows, columns):
         "1,2,3\n1,3,3\n",
         "ann,7,3\nbob,8,4\n",
         "user,film,grade\nann,Heat,4\nbob,Fargo,5\n",
-        "u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n",
+        "u,f,rating,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n",
         "user,item,rating,day,hour\n1,7,4,1,1\n2,8,5,2,2\n",
-        "1,2,3,10,20\n2,3,4,10,late\n",
+        "1,2,3,10,early\n2,3,4,10,late\n",
+        '1,2,3,10,"good, but"\n2,3,4,bad,no\n',
     ],
 )
 def test_lines_of_ratings_are_read_as_such(tmp_path, text):
@@ -190,6 +192,36 @@ def test_what_may_be_either_is_refused_until_it_is_said(tmp_path, text):
     table = load_ratings(path, layout="table", header=header)
     lines = load_ratings(path, layout="triples", header=header)
     assert lines.num_ratings == 2 and table.num_ratings > 2
+
+
+@pytest.mark.parametrize(
+    ("text", "slip"),
+    [
+        ("user,Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\n", "line 3: '?' is no number"),
+        ("who,Heat 2,7 up,Alien,Jaws\nann,5,4,3,2\nbob,4,2,3\n", "line 3 has 4 cells and line 2"),
+        (",1,2,3,4\nann,5,4,3,2\nbob,4,2,?,1\n", "line 3: '?' is no number"),
+        ("u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n", "line 2: 'good' is no number"),
+    ],
+)
+def test_a_slip_in_a_table_of_more_than_four_fields_makes_no_triples(tmp_path, text, slip):
+    path = written(tmp_path, text)
+    for layout in ("auto", "table"):
+        with pytest.raises(InputError, match=re.escape(slip)):
+            load_ratings(path, layout=layout)
+    with pytest.raises(InputError, match=re.escape(slip)):
+        load_ratings(path, header=True)
+    if "g," in text:
+        assert load_ratings(path, layout="triples").num_ratings == 2
+
+
+@pytest.mark.parametrize("text", ["ann,5,4,3,2\nbob,4,2,?,1\n", "1,2,3,10,20\n2,3,4,10,late\n"])
+@pytest.mark.parametrize("names", ["", "user,1,2,3,4\n"])
+def test_a_slip_in_numbers_without_names_is_asked_about(tmp_path, text, names):
+    path = written(tmp_path, names + text)
+    with pytest.raises(InputError, match=r"its lines may be .*; say layout='tri"):
+        load_ratings(path)
+    with pytest.raises(InputError, match=r"'(\?|late)' is no number; write a rating or nothing"):
+        load_ratings(path, layout="table", header=bool(names))
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,9 @@ def load_ratings(
         "table": each is a row with a cell for every column, blank or NA where there is no rating;
         the first line may name the columns, and the first column the rows. "auto": a table if the
         header has no name for the first column, or cells are blank where lines have a rating, or
-        there are more than four fields of numbers; triples if the header says so or the fields do
-        not suit a table. What may be either is refused.
+        there are more than four fields; triples if the header has a name for the rating or for row
+        and column ("user", "item_id"), or up to four fields do not suit a table, or of more fields
+        without a header one is a word in every line. What may be either is refused.
     scale : (float, float), optional
         Lowest and highest rating that there can be; of a .npz default as it was saved.
     header : {"auto", True, False}

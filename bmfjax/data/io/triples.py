@@ -36,6 +36,8 @@ def layout_of(path, header):
     head = [fields for _, fields in itertools.islice(lines, HEAD)]
     if not head or len(separator) > 1:
         return "triples"
+    if len(head[0]) > MOST_FIELDS and head[1:] and not _may_be_table([], head[1:]):
+        return _layout_of_wide(head, header)
     if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:]):
         return "triples"  # whatever the first line is
     named = names_columns(head) if header == "auto" else header
@@ -58,11 +60,28 @@ def layout_of(path, header):
     else:
         found = "triples" if all(_is_id(field) for row in body for field in row[:2]) else None
     if found is None:
-        raise InputError(
-            f"its lines may be row, column and rating, or rows of a table with a rating in "
-            f"each cell; say {_SAY}"
-        )
+        raise _unclear()
     return found
+
+
+def _layout_of_wide(head, header):
+    """Say what lines of more fields than triples have are, of which some suit no table."""
+    first = head[0]
+    named = (first[0] == "" or number(first[2]) is None) if header == "auto" else header
+    if named:
+        return "triples" if _says_triples(first) else "table"
+    # Fields that are words in every line are no ratings; a word here and there may be a slip.
+    fields = itertools.islice(zip(*head, strict=False), 1, None)
+    if any(not any(map(_MISSING.accepts, field)) for field in fields):
+        return "triples"
+    raise _unclear()
+
+
+def _unclear():
+    return InputError(
+        "its lines may be row, column and rating, or rows of a table with a rating in each cell; "
+        f"say {_SAY}"
+    )
 
 
 def names_columns(head, layout="auto"):
