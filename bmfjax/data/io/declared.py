@@ -56,6 +56,18 @@ def check_dense(shape, bytes_an_entry) -> None:
     require_memory(needed, f"a matrix of {_dimensions(shape)}, as the file declares it,", remedy)
 
 
+def check_length(name, shape, of_matrix, axis) -> None:
+    """Refuse an array about the rows (axis 0) or columns of a matrix with another number.
+
+    Before it is read: the matrix may be small, and the array of names as large as the memory.
+    """
+    if tuple(shape[:1]) != tuple(of_matrix[axis : axis + 1]):
+        raise InputError(
+            f"its array {name!r} has the shape {tuple(map(int, shape))} beside a matrix of "
+            f"{_dimensions(of_matrix)}; check that the file is whole and what wrote it"
+        )
+
+
 def check_matrix_market(info, size, bytes_an_entry) -> None:
     """Check what `scipy.io.mminfo` says of a file of `size` bytes.
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.declared import BINARIZED_ENTRY, BINARY_ENTRY, NAME, REAL_ENTRY
+from bmfjax.data.io.declared import (
+    BINARIZED_ENTRY,
+    BINARY_ENTRY,
+    NAME,
+    REAL_ENTRY,
+    check_length,
+)
 from bmfjax.data.io.rows import (
     Rows,
     binary_of_rows,
@@ -14,7 +23,11 @@ from bmfjax.data.io.rows import (
     real_of_rows,
     sparse_rows,
 )
+from bmfjax.data.io.zarr_store import check_store, chunk_counts, require_chunks
 from bmfjax.data.memory import require_memory
+
+#: The tables that AnnData has of the rows and of the columns of X.
+SIDES = ("obs", "var")
 
 
 def read_zarr(path, *, binarize, label_column, share_of=None):
@@ -36,6 +49,7 @@ def _opened(path, label_column, entry, real=False, share_of=None):
         import zarr
     except ImportError as err:
         raise needs_package("zarr", "zarr") from err
+    check_store(path)
     found = zarr.open(str(path), mode="r")
     names, labels = {}, None
     if isinstance(found, zarr.Array):
@@ -45,6 +59,7 @@ def _opened(path, label_column, entry, real=False, share_of=None):
             )
         rows = _dense_rows(found)
         rows.check(found.dtype.itemsize + entry, real=real, share_of=share_of)
+        _warn_of_absent(path, found)
         return rows, names, labels
     if "X" not in found:
         raise InputError("it holds no matrix X; store the values as X, or as an array alone")
@@ -52,11 +67,15 @@ def _opened(path, label_column, entry, real=False, share_of=None):
     if isinstance(values, zarr.Array):
         rows = _dense_rows(values)
         rows.check(values.dtype.itemsize + entry, real=real, share_of=share_of)
+        _warn_of_absent(path, values)
     else:
         rows = _sparse_rows(values)
         rows.check(entry, real=real, share_of=share_of)
-    if "obs" in found and "var" in found:
-        obs, var = (_frame(found[side]) for side in ("obs", "var"))
+    if all(side in found for side in SIDES):
+        obs, var = (_frame(found[side], rows.shape, axis) for axis, side in enumerate(SIDES))
+        if label_column in obs:
+            for array in _arrays(found["obs"][label_column]):
+                _warn_of_absent(path, array)
         labels = labels_of(obs, label_column, "obs")
         names = {"row_names": obs.index, "column_names": var.index}
     elif label_column is not None:
@@ -64,9 +83,21 @@ def _opened(path, label_column, entry, real=False, share_of=None):
     return rows, names, labels
 
 
+def _warn_of_absent(path, array) -> None:
+    """Warn of chunks without a file: zarr writes none for a constant, and a copy may lose any."""
+    absent, number = chunk_counts(array)
+    if absent:
+        warnings.warn(
+            f"{path}: {absent:,} of {number:,} chunks of {array.path or 'the array'} have no file "
+            f"and are read as {array.fill_value}; if they were lost in copying, copy it again",
+            stacklevel=2,
+        )
+
+
 def _dense_rows(array) -> Rows:
     if array.ndim != 2:
         raise InputError(f"its array has {array.ndim} axes; give a matrix, with two")
+    _require_room(array)
     return Rows(tuple(array.shape), None, lambda some: array[some], chunk=int(array.chunks[0]))
 
 
@@ -74,18 +105,49 @@ def _sparse_rows(group) -> Rows:
     kind = str(group.attrs.get("encoding-type", ""))
     if kind not in ("csr_matrix", "csc_matrix"):
         raise InputError(f"its X is of the kind {kind!r}; give a dense array, CSR or CSC")
-    arrays = (group[name] for name in ("data", "indices", "indptr"))
+    arrays = [group[name] for name in ("data", "indices", "indptr")]
     if "shape" not in group.attrs:
         raise InputError("its X declares no shape; write it with AnnData")
+    for array in arrays:
+        _require_room(array)
+        if arrays[0].size:  # pointers that are all zero need no file
+            require_chunks(array)
     return sparse_rows(group.attrs["shape"], *arrays, by_column=kind == "csc_matrix")
 
 
-def _frame(group) -> pd.DataFrame:
-    """Return a table that AnnData wrote."""
+def _frame(group, shape, axis) -> pd.DataFrame:
+    """Return the table that AnnData wrote of one side of an X of this shape."""
     try:
         from anndata.io import read_elem
     except ImportError as err:
         raise needs_package("anndata", "zarr") from err
-    sizes = [a.size * max(a.dtype.itemsize, NAME) for _, a in group.arrays()]
-    require_memory(sum(sizes), "what the group declares", "store fewer cells, or X alone")
+    for _, array in group.arrays():
+        check_length(array.path, array.shape, shape, axis)
+    arrays = list(_arrays(group))
+    for array in arrays:
+        _require_room(array)
+    needed = sum(a.size * max(a.dtype.itemsize, NAME) for a in arrays)
+    require_memory(needed, "what the group declares", "store fewer cells, or X alone")
+    index = group.attrs.get("_index")
+    if index in group:
+        for array in _arrays(group[index]):
+            require_chunks(array)
     return read_elem(group)
+
+
+def _arrays(item):
+    """Yield an array, or those of a group and of the groups in it."""
+    if hasattr(item, "chunks"):
+        yield item
+        return
+    for _, array in item.arrays():
+        yield array
+    for _, group in item.groups():
+        yield from _arrays(group)
+
+
+def _require_room(array) -> None:
+    """Refuse an array with a chunk that does not fit; one is decoded as a whole."""
+    size = math.prod(getattr(array, "shards", None) or array.chunks) * array.dtype.itemsize
+    what = f"a chunk of {array.path or 'the array'}, as the store declares it,"
+    require_memory(size, what, "have it written in smaller chunks")
