@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -65,6 +66,24 @@ def check_length(name, shape, of_matrix, axis) -> None:
         raise InputError(
             f"its array {name!r} has the shape {tuple(map(int, shape))} beside a matrix of "
             f"{_dimensions(of_matrix)}; check that the file is whole and what wrote it"
+        )
+
+
+def require_chunks(name, absent, number) -> None:
+    """Refuse an array with chunks that are not there, which libraries read as one value."""
+    if absent:
+        raise InputError(
+            f"its array {name!r} lacks {absent:,} of {number:,} chunks; copy or write it again"
+        )
+
+
+def warn_of_absent_chunks(path, name, absent, number, fill_value) -> None:
+    """Warn of the same where it may be meant: zarr writes no chunk of one value."""
+    if absent:
+        warnings.warn(
+            f"{path}: {absent:,} of {number:,} chunks of {name or 'the array'} are not there and "
+            f"are read as {fill_value}; if they were lost in copying, copy it again",
+            stacklevel=2,
         )
 
 

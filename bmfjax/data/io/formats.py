@@ -26,22 +26,28 @@ from bmfjax.data.io.declared import (
     REAL_ENTRY,
     check_array,
     check_dense,
+    check_length,
     check_sparse,
+    require_chunks,
+    warn_of_absent_chunks,
 )
 from bmfjax.data.io.files import opened_npz, threshold
+from bmfjax.data.io.hdf5 import check_hdf5, chunk_counts
 from bmfjax.data.io.market import market_matrix
 from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
 from bmfjax.data.io.rows import (
     Rows,
     binary_of_rows,
+    check_positions,
     check_words,
+    checked,
     labels_of,
     needs_package,
     real_of_rows,
 )
 from bmfjax.data.io.tables import read_real_table, read_table
 from bmfjax.data.io.triples import read_table_of_ratings, read_triples
-from bmfjax.data.io.zarr_groups import read_real_zarr, read_zarr
+from bmfjax.data.io.zarr_groups import SIDES, read_real_zarr, read_zarr
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.real import RealMatrix
@@ -177,7 +183,7 @@ def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
     with h5py.File(path) as file:
         if "X" not in file:
             raise InputError("it holds no matrix X; store the values as X")
-        _check_others(file, h5py.Dataset)
+        check_hdf5(file)
         values, is_csc = file["X"], _encoding(file) == "csc_matrix"
         is_dense = isinstance(values, h5py.Dataset)
         shape = values.shape if is_dense else _declared_shape(values)
@@ -187,6 +193,12 @@ def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
             width = values.dtype.itemsize if is_dense else 0
             rows = Rows(shape, stored, None, in_blocks=not is_csc)
             rows.check(width + entry, real=real, share_of=share_of)
+            _check_sides(file, h5py.Dataset, shape)
+        _check_others(file, h5py.Dataset, without=("X",) if is_csc else ("X", "raw/X"))
+        if is_dense:
+            warn_of_absent_chunks(path, "X", *chunk_counts(values), values.fillvalue)
+        else:
+            _check_entries(values)
     # X stays on the disk; columns one by one cannot be read as blocks of rows.
     table = anndata.read_h5ad(path, backed=None if is_csc else "r")
     try:
@@ -194,7 +206,7 @@ def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
         labels = labels_of(pd.DataFrame(table.obs), label_column, "obs")
         names = {"row_names": table.obs_names, "column_names": table.var_names}
         in_blocks = bool(table.isbacked)
-        read = (lambda some: source[some]) if in_blocks else (lambda some: source)
+        read = (lambda some: checked(source[some])) if in_blocks else (lambda some: checked(source))
         yield Rows(tuple(table.shape), stored, read, in_blocks=in_blocks), names, labels
     finally:
         table.file.close()
@@ -293,21 +305,37 @@ def _is_number(kind) -> bool:
         return False
 
 
-def _check_others(file, dataset):
-    """Refuse an AnnData file whose arrays beside X, which are all read, do not fit."""
+def _check_entries(values):
+    """Refuse a sparse X with arrays that lack chunks, or with positions that are no integers."""
+    for name in ("data", "indices", "indptr"):
+        require_chunks(f"X/{name}", *chunk_counts(values[name]))
+    for name in ("indices", "indptr"):
+        check_positions(name, values[name])
+
+
+def _check_sides(file, dataset, shape):
+    """Refuse tables of rows and of columns that do not fit X, or that lack chunks."""
+    for axis, side in enumerate(SIDES):
+        table = file.get(side, {})
+        parts = {side: table} if isinstance(table, dataset) else {
+            f"{side}/{name}": part for name, part in table.items() if isinstance(part, dataset)
+        }  # fmt: skip
+        for name, part in parts.items():
+            check_length(name, part.shape, shape, axis)
+            require_chunks(name, *chunk_counts(part))
+
+
+def _check_others(file, dataset, without):
+    """Refuse an AnnData file whose further arrays, which are all read, do not fit."""
     sizes = []
 
-    def add(_, item):
-        if isinstance(item, dataset):
+    def add(name, item):
+        apart = any(name == other or name.startswith(f"{other}/") for other in without)
+        if isinstance(item, dataset) and not apart:
             # A text is an object of its own.
             sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
 
-    for name, item in file.items():
-        if name in ("X", "raw"):  # `raw` is looked up where it is asked for
-            continue
-        add(name, item)
-        if not isinstance(item, dataset):
-            item.visititems(add)
+    file.visititems(add)
     require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
 
 

@@ -90,6 +90,8 @@ def real_of_rows(rows: Rows, names: Mapping, labels, name) -> RealMatrix:
 
 def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:
     """Return the rows of a CSR, or of a CSC, whose entries are read by slices of arrays."""
+    for name, array in (("indices", indices), ("indptr", indptr)):
+        check_positions(name, array)
     shape, pointers = tuple(map(int, shape)), indptr[:]
     lines = shape[1] if by_column else shape[0]
     whole = pointers.shape == (lines + 1,) and pointers[0] == 0
@@ -105,12 +107,25 @@ def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:
         entries = slice(int(own[0]), int(own[-1]))
         size = shape if by_column else (some.stop - some.start, shape[1])
         # Copies: what a library hands out may not be written to.
-        found = kind((data[entries], indices[entries], own - own[0]), shape=size)
-        # Scipy would follow a wrong index out of the array.
-        found.check_format(full_check=True)
-        return found
+        return checked(kind((data[entries], indices[entries], own - own[0]), shape=size))
 
     return Rows(shape, int(data.shape[0]), read, in_blocks=not by_column)
+
+
+def checked(found):
+    """Return rows that were read, a sparse one if its positions lie within it."""
+    if sp.issparse(found):
+        # Scipy would follow a wrong index out of the array.
+        found.check_format(full_check=True)
+    return found
+
+
+def check_positions(name, array) -> None:
+    """Refuse an array of positions that are no integers, which scipy would cut to such."""
+    if array.dtype.kind not in "iu":
+        raise InputError(
+            f"its array {name!r} has dtype {array.dtype}; write it again, with integers"
+        )
 
 
 def labels_of(frame, label_column, where):

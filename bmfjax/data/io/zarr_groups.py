@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import pandas as pd
 
@@ -14,6 +13,8 @@ from bmfjax.data.io.declared import (
     NAME,
     REAL_ENTRY,
     check_length,
+    require_chunks,
+    warn_of_absent_chunks,
 )
 from bmfjax.data.io.rows import (
     Rows,
@@ -23,7 +24,7 @@ from bmfjax.data.io.rows import (
     real_of_rows,
     sparse_rows,
 )
-from bmfjax.data.io.zarr_store import check_store, chunk_counts, require_chunks
+from bmfjax.data.io.zarr_store import check_store, chunk_counts
 from bmfjax.data.memory import require_memory
 
 #: The tables that AnnData has of the rows and of the columns of X.
@@ -84,14 +85,7 @@ def _opened(path, label_column, entry, real=False, share_of=None):
 
 
 def _warn_of_absent(path, array) -> None:
-    """Warn of chunks without a file: zarr writes none for a constant, and a copy may lose any."""
-    absent, number = chunk_counts(array)
-    if absent:
-        warnings.warn(
-            f"{path}: {absent:,} of {number:,} chunks of {array.path or 'the array'} have no file "
-            f"and are read as {array.fill_value}; if they were lost in copying, copy it again",
-            stacklevel=2,
-        )
+    warn_of_absent_chunks(path, array.path, *chunk_counts(array), array.fill_value)
 
 
 def _dense_rows(array) -> Rows:
@@ -111,7 +105,7 @@ def _sparse_rows(group) -> Rows:
     for array in arrays:
         _require_room(array)
         if arrays[0].size:  # pointers that are all zero need no file
-            require_chunks(array)
+            require_chunks(array.path, *chunk_counts(array))
     return sparse_rows(group.attrs["shape"], *arrays, by_column=kind == "csc_matrix")
 
 
@@ -131,7 +125,7 @@ def _frame(group, shape, axis) -> pd.DataFrame:
     index = group.attrs.get("_index")
     if index in group:
         for array in _arrays(group[index]):
-            require_chunks(array)
+            require_chunks(array.path, *chunk_counts(array))
     return read_elem(group)
 
 

@@ -108,12 +108,3 @@ def chunk_counts(array) -> tuple[int, int]:
     number = math.prod(-(-size // length) for size, length in zip(array.shape, stored, strict=True))
     each = math.prod(s // c for s, c in zip(stored, array.chunks, strict=True))
     return number - array.nchunks_initialized // each, number
-
-
-def require_chunks(array) -> None:
-    """Refuse an array of which a chunk is lost: zarr would fill it with one value."""
-    absent, number = chunk_counts(array)
-    if absent:
-        raise InputError(
-            f"its array {array.path!r} lacks {absent:,} of {number:,} chunks; copy the store again"
-        )
