@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
+from bmfjax.data.io.files import check_no_stream
 
 
 def check_names(names, count, side):
@@ -159,6 +160,7 @@ def read_named_lines(path, what: str, fields: str, **options) -> pd.DataFrame:
         Of `pandas.read_csv`.
     """
     path = Path(path)
+    check_no_stream(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}; give a table of {what}")
     tabs = path.suffix.lower() in (".tsv", ".txt")

@@ -1,6 +1,8 @@
 """Files that declare more than the memory holds are refused before anything is allocated."""
 
 import io
+import os
+import socket
 import zipfile
 
 import numpy as np
@@ -20,6 +22,8 @@ from bmfjax.data import (
     memory,
     save,
 )
+from bmfjax.data.io.formats import ANY_ENDING, BINARY, RATINGS, READERS, REAL
+from bmfjax.data.names import read_named_lines
 
 HUGE = (2_000_000_000, 2_000_000_000)
 MARKET = "%%MatrixMarket matrix coordinate pattern general\n"
@@ -260,6 +264,33 @@ def test_ratings_as_text_are_judged_by_their_size(tmp_path, little, line):
     path.write_text(line * (600_000 // len(line)))
     with pytest.raises(InputError, match=r"reading ratings from a text of .* needs about"):
         load_ratings(path)
+
+
+# -- what is no file ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+@pytest.mark.parametrize("ending", [*READERS, ".txt"])
+@pytest.mark.parametrize("what", ["a device", "a pipe", "a socket"])
+def test_devices_and_pipes_are_refused_at_once(tmp_path, monkeypatch, ending, what):
+    """Behind links, too: one would never end, and the other never begin."""
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    target = "/dev/zero" if what == "a device" else tmp_path / "target"
+    if what == "a pipe":
+        os.mkfifo(target)
+    elif what == "a socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("target")
+    path = tmp_path / f"m{ending}"
+    path.symlink_to("link")
+    (tmp_path / "link").symlink_to(target)
+    of_kinds = {BINARY: load, REAL: load_real, RATINGS: load_ratings}
+    readers = [of_kinds[kind] for kind in READERS.get(ending, ANY_ENDING)]
+    readers += [load_truth] if ending == ".npz" else []
+    for read in (*readers, lambda path: read_named_lines(path, "things", "fields")):
+        with pytest.raises(InputError) as error:
+            read(path)
+        assert str(error.value).startswith(f"{path} is {what}; write its content to a file")
 
 
 # -- lines of Matrix Market ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +21,30 @@ from bmfjax.data.io.declared import check_archive
 OF_FIT = "written_by_fit"
 
 
+#: What has no end, or can be read only once, and is no file though it has a path.
+_STREAMS = {
+    "a device": stat.S_ISCHR,
+    "a device of blocks": stat.S_ISBLK,
+    "a pipe": stat.S_ISFIFO,
+    "a socket": stat.S_ISSOCK,
+}
+
+
+def check_no_stream(path):
+    """Refuse a device, a pipe or a socket, also behind a link: files are read more than once."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # whoever opens it says what is wrong
+        return
+    for what, is_one in _STREAMS.items():
+        if is_one(mode):
+            raise InputError(f"{path} is {what}; write its content to a file, and give that")
+
+
 @contextmanager
 def reading(path):
     """Turn whatever another library raises on a broken file into one `InputError` with its path."""
+    check_no_stream(path)
     try:
         yield
     except InputError as err:
