@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bmfjax.data.errors import InputError
 
@@ -32,6 +33,25 @@ def positive(name: str, value: Any, what: str = "number") -> float:
     if not number or not 0 < value < math.inf:
         raise InputError(f"{name} is {value!r}; give a positive {what}")
     return float(value)
+
+
+#: Most rows or columns: positions are numbers of 32 bits in samplers and in files.
+MOST_LINES = 2**31 - 1
+
+
+def check_sides(shape: Sequence[int]) -> None:
+    """Refuse a matrix with more rows or columns than have a position."""
+    for side, size in zip(("rows", "columns"), shape, strict=False):
+        if size > MOST_LINES:
+            raise InputError(
+                f"the matrix has {size:,} {side}, and there may be {MOST_LINES:,}; leave out "
+                f"{side} without entries"
+            )
+
+
+def is_real(kind: Any) -> bool:
+    """Whether a dtype, also one of pandas, is of numbers that are not complex."""
+    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
 
 
 def switch(name: str, value: Any) -> bool:

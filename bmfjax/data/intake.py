@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.bits import WORD, full_line, owners, zero_words
 from bmfjax.data.blocks import blocks
-from bmfjax.data.checks import whole
+from bmfjax.data.checks import check_sides, is_real, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
 from bmfjax.data.stores import DenseStore, PackedStore, SharedStore, canonical, sparse_store
@@ -96,6 +96,7 @@ def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed, 
 def packed_store(ones, observed, num_columns):
     """Check packed words and return them as a `PackedStore`, which has them for itself."""
     num_columns = whole("num_columns", num_columns)
+    check_sides((0, num_columns))
     width = -(-num_columns // WORD)
     ones = _checked_words("ones", ones, width, num_columns)
     if observed is not None:
@@ -139,11 +140,24 @@ def frame_values(frame):
     kinds = list(frame.dtypes)
     if kinds and all(isinstance(kind, pd.SparseDtype) and kind.fill_value == 0 for kind in kinds):
         return frame.sparse.to_coo()
-    if kinds and all(pd.api.types.is_numeric_dtype(kind) for kind in kinds):
+    if kinds and all(map(is_real, kinds)):
         # Also for pandas' own integers and booleans, whose missing entries become NaN.
         whole = all(isinstance(kind, np.dtype) and kind.kind in "biu" for kind in kinds)
         return frame.to_numpy() if whole else frame.to_numpy(dtype=float, na_value=np.nan)
     return frame.to_numpy(dtype=object)
+
+
+def is_nested(table) -> np.ndarray:
+    """Mark the cells of an array of objects that hold several values, or no plain number.
+
+    An array of one value in a cell would be taken for the value.
+    """
+    odd = complex, np.complexfloating, np.timedelta64
+
+    def is_one(cell):
+        return pd.api.types.is_list_like(cell) or isinstance(cell, odd)
+
+    return np.frompyfunc(is_one, 1, 1)(table).astype(bool)
 
 
 def _dense_values(values):
@@ -193,18 +207,25 @@ def _read_dense(table, observed, row_names, column_names, first=0):
         missing = None
     if table.dtype.kind == "O" and missing is not None:
         table = np.where(missing, 0, table)  # pandas' NA cannot be compared
+    if table.dtype.kind == "O":
+        _refuse_first(is_nested(table), table, row_names, column_names, first)
     ones = table == 1
     if table.dtype != bool:
         wrong = ~(ones | (table == 0))
         if missing is not None:
             wrong &= ~missing
-        if wrong.any():
-            row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
-            where = place(row + first, column, row_names, column_names)
-            raise not_binary(table[row, column], where)
+        _refuse_first(wrong, table, row_names, column_names, first)
     if missing is not None:
         ones &= ~missing
     return DenseStore(ones.astype(np.uint8), missing)
+
+
+def _refuse_first(wrong, table, row_names, column_names, first):
+    """Refuse a table with wrong cells (bool); name the first; the first row is number `first`."""
+    if wrong.any():
+        row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
+        where = place(row + first, column, row_names, column_names)
+        raise not_binary(table[row, column], where)
 
 
 def _missing_values(table):
@@ -265,9 +286,10 @@ def unmasked(values):
 
 
 def check_axes(array):
-    """Refuse an array that has not two axes."""
+    """Refuse an array that has not two axes, or too long ones."""
     if array.ndim != 2:
         raise InputError(f"values has {array.ndim} axes; give a matrix, with two")
+    check_sides(array.shape)
 
 
 def check_not_empty(table):

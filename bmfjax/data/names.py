@@ -111,7 +111,8 @@ def place(row, column, row_names=None, column_names=None):
 
 def not_binary(value, where):
     """Return the error for an entry which is neither 0, 1 nor missing."""
-    value = repr(value.item() if isinstance(value, np.generic) else value)
+    # Of a table in a cell, too, one line.
+    value = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     value = value if len(value) <= 60 else value[:57] + "..."
     return InputError(
         f"value {value} at {where} is neither 0 nor 1 (counted from 1); make the values binary "

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bmfjax.data.checks import check_sides
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import check_labels, check_names, place
 from bmfjax.data.table import NamedTable, locked
@@ -75,6 +76,7 @@ class Ratings(NamedTable):
         ):
             sides.append(_positions(side, ids, names, size, len(values)))
         (rows, row_names, n), (columns, column_names, m) = sides
+        check_sides((n, m))
         self._shape = (n, m)
         self._name_sides(row_names, column_names, check_labels(row_labels, n), name)
         self._scale = _checked_scale(scale)
@@ -133,6 +135,7 @@ class Ratings(NamedTable):
         Ratings: 0 of 2 rows x 3 columns (0 %)
         """
         found = cls.__new__(cls)
+        check_sides(shape)
         found._shape = (int(shape[0]), int(shape[1]))
         names = (row_names, found.shape[0], "row"), (column_names, found.shape[1], "column")
         found._name_sides(*(check_names(*side) for side in names), None, None)

@@ -15,6 +15,7 @@ from bmfjax.data.intake import (
     check_not_empty,
     check_one_shape,
     frame_values,
+    is_nested,
     nothing_observed,
     unmasked,
 )
@@ -282,6 +283,8 @@ def _numbers(values):
         table = np.asarray(unmasked(values))
         if table.dtype.kind == "O":
             table = np.where(pd.isna(table), np.nan, table)
+            if is_nested(table).any():
+                raise ValueError
         if table.dtype.kind not in "biufO":
             raise ValueError
         table = np.array(table, dtype=np.float64)

@@ -232,6 +232,62 @@ def test_dense_anndata_and_tables_are_judged_as_what_they_become(tmp_path, littl
     assert load(tmp_path / "m.parquet").shape == (30, 30)
 
 
+@pytest.mark.parametrize("key", ["row_names", "col_names", "y", "y_names"])
+def test_names_in_own_files_are_compared_with_the_matrix(tmp_path, key):
+    """Unread: they may be many more than the matrix is large."""
+    names = {"row_names": ["a", "b"], "column_names": ["c", "d"], "row_labels": ["e", "e"]}
+    path = save(tmp_path / "m.npz", BinaryMatrix(np.eye(2), **names))
+    with np.load(path) as arrays:
+        fields = dict(arrays)
+    archive(path, **fields | {key: np.resize(fields[key], 3)})
+    refused(load, path, f"its array {key!r} has the shape (3,) beside a matrix of 2 rows x 2")
+
+
+# -- positions that no number of 32 bits can be -------------------------------------------------
+
+LONG = 2**31
+
+
+@pytest.mark.parametrize("shape", [(2, LONG), (LONG, 2)])
+def test_too_many_rows_or_columns_are_refused_in_files(tmp_path, shape):
+    said = f"the matrix has 2,147,483,648 {'columns' if shape[1] == LONG else 'rows'}, and there"
+    market, archived = tmp_path / "m.mtx", tmp_path / "m.npz"
+    market.write_text(f"{MARKET}{shape[0]} {shape[1]} 1\n1 1\n")
+    for read in (load, load_real):
+        refused(read, market, said, "may be 2,147,483,647")
+    sparse = {"indptr": np.zeros(3, int), "indices": np.zeros(0, int)}
+    for kind in ("binary", "real", "table of ratings"):
+        empty = {"values": np.zeros(0), "rows": np.zeros(0, int), "columns": np.zeros(0, int)}
+        more = sparse if kind != "table of ratings" else {}
+        more |= empty if kind != "binary" else {}
+        archive(archived, kind=kind, shape=np.array(shape), **more)
+        if kind == "table of ratings":
+            refused(load_ratings, archived, said)
+        elif shape[1] == LONG:  # of rows as many pointers would have to be there
+            refused(load if kind == "binary" else load_real, archived, said)
+    entries = sp.coo_array(([1.0], ([0], [0])), shape=(2, 2))
+    sp.save_npz(archived, entries)
+    with np.load(archived) as arrays:
+        fields = dict(arrays)
+    archive(archived, **fields | {"shape": np.array(shape)})
+    for read in (load, load_real):
+        refused(read, archived, said)
+
+
+def test_too_many_rows_or_columns_are_refused_in_memory():
+    wide = sp.coo_array(([1.0], ([0], [LONG])), shape=(2, LONG + 1))
+    for make in (
+        lambda: BinaryMatrix(wide),
+        lambda: RealMatrix(wide),
+        lambda: Ratings([0], [LONG], [1.0]),
+        lambda: Ratings([0], [0], [1.0], shape=(1, LONG)),
+        lambda: Ratings.without_any((LONG, 1)),
+        lambda: BinaryMatrix.from_packed(np.zeros((1, 1), np.uint32), LONG),
+    ):
+        with pytest.raises(InputError, match=r"the matrix has 2,147,483,64\d (rows|columns), and"):
+            make()
+
+
 # -- text ---------------------------------------------------------------------------------------
 
 

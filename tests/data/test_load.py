@@ -260,6 +260,49 @@ def test_a_large_parquet_is_read_in_blocks_of_rows(tmp_path, monkeypatch, named)
         load_it(**options | {"label_column": "nobody"})
 
 
+@pytest.mark.parametrize("large", [10**6, 1])
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        ("list", [[1], [0], [1]]),
+        ("fixed", [[1], [0], [1]]),
+        ("struct", [{"x": 1}, {"x": 0}, None]),
+        ("map", [[("x", 1)], [], []]),
+        ("extension", [[[1.0]], [[0.0]], [[1.0]]]),
+    ],
+)
+def test_parquet_columns_of_several_values_a_cell_are_refused(
+    tmp_path, monkeypatch, kind, cells, large
+):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    kinds = {
+        "fixed": lambda: pyarrow.list_(pyarrow.int64(), 1),
+        "map": lambda: pyarrow.map_(pyarrow.string(), pyarrow.int64()),
+    }
+    if kind == "extension":
+        column = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(np.array(cells))
+    else:
+        column = pyarrow.array(cells, kinds[kind]() if kind in kinds else None)
+    parquet.write_table(pyarrow.table({"a": [1, 0, 1], "odd": column}), tmp_path / "m.parquet")
+    monkeypatch.setattr("bmfjax.data.io.formats.LARGE", large)
+    for options in ({}, {"binarize": 0}, {"label_column": "odd"}):
+        with pytest.raises(InputError, match=r"column 'odd' is of .*, several values in a cell"):
+            load(tmp_path / "m.parquet", **options)
+
+
+def test_names_in_a_large_parquet_are_judged_too(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"who": [f"p{i}" for i in range(3000)], "a": 1})
+    frame.to_parquet(tmp_path / "m.parquet")
+    monkeypatch.setattr("bmfjax.data.io.formats.LARGE", 1)
+    assert load(tmp_path / "m.parquet").num_ones == 3000
+    monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**18)
+    with pytest.raises(InputError, match="text for 3,000 rows, as the file declares them, needs"):
+        load(tmp_path / "m.parquet")
+
+
 def test_a_large_parquet_with_a_name_twice_is_refused(tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 
 NAN = np.nan
 WRONG = np.zeros((4, 6))
@@ -90,6 +90,41 @@ def test_values_beside_0_and_1_are_refused_from_objects_too(value):
 def test_what_is_no_binary_matrix_is_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         BinaryMatrix(*arguments)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        np.array([1]),
+        np.array([1, 0]),
+        np.array([]),
+        pd.Series([1]),
+        pd.DataFrame([[1]]),
+        [1],
+        {1},
+        1 + 0j,
+        np.timedelta64(1),
+    ],
+)
+@pytest.mark.parametrize("form", [np.asarray, pd.DataFrame])
+def test_a_cell_of_several_values_is_no_value(cell, form):
+    """Not even of one: an array of a single 1 equals 1."""
+    values = np.zeros((2, 2), dtype=object)
+    values[1, 0] = cell
+    with pytest.raises(InputError, match="at row 2, column 1 is neither 0 nor 1") as refused:
+        BinaryMatrix(form(values))
+    assert "\n" not in str(refused.value)
+    with pytest.raises(InputError, match="values are not all numbers"):
+        RealMatrix(form(values))
+    assert BinaryMatrix(form(values), np.array([[1, 1], [0, 1]], bool)).num_missing == 1
+
+
+def test_complex_columns_of_a_data_frame_are_refused():
+    frame = pd.DataFrame({"a": [1.0, 0.0], "b": [1 + 2j, 0]})
+    with pytest.raises(InputError, match=r"value \(1\+2j\) at row 1, column 2 \('b'\)"):
+        BinaryMatrix(frame)
+    with pytest.raises(InputError, match="values are not all numbers"):
+        RealMatrix(frame)
 
 
 def test_duplicate_columns_of_a_data_frame_are_refused():

@@ -169,7 +169,7 @@ ROWS = {"kind": "binary", "shape": [2, 3], "indptr": [0, 1, 2], "indices": [0, 2
         (GOOD | {"shape": [2.0, 3.0]}, "'shape' is not two positive integers"),
         (GOOD | {"shape": [2, 9]}, "'bits' does not fit"),
         (GOOD | {"row_names": ["a", "a"]}, "row name 'a' is given twice"),
-        (GOOD | {"col_names": ["a"]}, "column_names has 1 entries"),
+        (GOOD | {"col_names": ["a"]}, r"'col_names' has the shape \(1,\) beside .* 3 columns"),
         (GOOD | {"y": [0, 2], "y_names": ["l", "r"]}, "'y' counts beyond 'y_names'"),
         (GOOD | {"mask_indptr": [0, 3, 6], "mask_indices": [0, 1, 2] * 2}, "no observed entry"),
         (GOOD | {"mask_indptr": [0, 9, 1], "mask_indices": [0]}, "'mask_indptr' and .* no CSR"),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bmfjax.data.checks import check_sides
 from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
 
@@ -41,6 +42,7 @@ _SMALLER = "choose fewer rows or columns, or use a machine with more memory"
 
 def check_sparse(shape, num_stored) -> None:
     """Refuse a sparse matrix whose entries or rows do not fit; zeros cost nothing."""
+    check_sides(shape)
     pointer = 4 if max(*shape, num_stored) < 1 << 31 else 8
     needed = STORED_ENTRY * int(num_stored) + ROW_POINTERS * pointer * int(shape[0])
     entries = "1 entry" if num_stored == 1 else f"{num_stored:,} entries"
@@ -52,6 +54,7 @@ def check_sparse(shape, num_stored) -> None:
 
 def check_dense(shape, bytes_an_entry) -> None:
     """Refuse a matrix that does not fit with every entry of it in memory."""
+    check_sides(shape)
     needed = bytes_an_entry * (int(shape[0]) * int(shape[1]))
     remedy = f"check the header, or {_SMALLER}"
     require_memory(needed, f"a matrix of {_dimensions(shape)}, as the file declares it,", remedy)
@@ -222,6 +225,7 @@ def _check_text(size, needed, what, remedy):
 
 def check_ratings(shape, num_ratings) -> None:
     """Refuse ratings that do not fit, or whose rows and columns cannot even be counted."""
+    check_sides(shape)
     require_memory(
         RATING * int(num_ratings) + 16 * (int(shape[0]) + int(shape[1])),
         f"{num_ratings:,} ratings of {_dimensions(shape)}, as the file declares them,",

@@ -14,6 +14,7 @@ import pandas as pd
 import psutil
 import scipy.sparse as sp
 
+from bmfjax.data.checks import is_real
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import check_archive
 
@@ -237,7 +238,7 @@ def threshold(values, binarize):
     if binarize is None:
         return values
     if isinstance(values, pd.DataFrame):
-        text = [name for name, kind in values.dtypes.items() if not _is_number(kind)]
+        text = [name for name, kind in values.dtypes.items() if not is_real(kind)]
         if text:
             raise InputError(f"column {text[0]!r} is not numeric; binarize= needs numbers")
         array = threshold(values.to_numpy(dtype=float, na_value=np.nan), binarize)
@@ -253,11 +254,7 @@ def threshold(values, binarize):
         csr.data = threshold(csr.data, binarize)
         return csr
     values = np.asarray(values)
-    if not _is_number(values.dtype):
+    if not is_real(values.dtype):
         raise InputError(f"the values have dtype {values.dtype}; binarize= needs real numbers")
     ones = (values > binarize).astype(float)
     return np.where(np.isnan(values), np.nan, ones) if values.dtype.kind == "f" else ones
-
-
-def _is_number(kind):
-    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)

@@ -235,6 +235,7 @@ def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
     except ImportError as err:
         raise needs_package("pyarrow", "parquet") from err
     with parquet.ParquetFile(path) as file:
+        _check_columns(file.schema_arrow, file.metadata.num_rows)
         _check_parquet(file.metadata, binarize, share_of)
         if _size(file.metadata) > LARGE:
             return _read_batches(file, binarize, row_names, label_column, path.stem, share_of)
@@ -341,6 +342,22 @@ def _check_others(file, dataset, without):
 
 def _size(meta) -> int:
     return meta.num_rows * meta.num_columns
+
+
+def _check_columns(schema, num_rows):
+    """Refuse columns whose cells hold several values, and names that do not fit."""
+    from pyarrow import types
+
+    texts = sum(not _is_number(kind) for kind in schema.types)
+    what = f"text for {num_rows:,} rows, as the file declares them,"
+    require_memory(NAME * num_rows * texts, what, "leave out rows, or columns of text")
+    for field in schema:
+        kind = getattr(field.type, "storage_type", field.type)  # an extension has one below
+        if types.is_nested(kind):
+            raise InputError(
+                f"column {field.name!r} is of {str(kind)[:60]}, several values in a cell; give "
+                "each of them a column, or leave it out"
+            )
 
 
 def _check_parquet(meta, binarize, share_of):

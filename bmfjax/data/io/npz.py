@@ -38,8 +38,10 @@ from bmfjax.data.io.declared import (
     BINARY_ENTRY,
     PACKED_ENTRY,
     REAL_ENTRY,
+    array_header,
     array_layout,
     check_dense,
+    check_length,
     check_ratings,
     check_sparse,
 )
@@ -193,7 +195,7 @@ def read_matrix(arrays, name, share_of=None):
         )
     if share is None and store.num_missing() == shape[0] * shape[1]:
         raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
-    sides = _sides(arrays, name)
+    sides = _sides(arrays, name, shape)
     names = sides["row_names"], sides["column_names"]
     return BinaryMatrix._from_store(
         store,
@@ -216,10 +218,11 @@ def _read_ratings(arrays):
     shape, values = _shape(arrays), arrays["values"]
     check_ratings(shape, values.size)
     triples = arrays["rows"], arrays["columns"], values
+    sides = _sides(arrays, None, shape)
     if not values.size:
-        names = {n: v for n, v in _sides(arrays, None).items() if n.endswith("_names")}
+        names = {n: v for n, v in sides.items() if n.endswith("_names")}
         return Ratings.without_any(shape, scale=arrays.get("scale"), **names)
-    return Ratings(*triples, shape=shape, scale=arrays.get("scale"), **_sides(arrays, None))
+    return Ratings(*triples, shape=shape, scale=arrays.get("scale"), **sides)
 
 
 def _read_real(arrays, name):
@@ -229,11 +232,20 @@ def _read_real(arrays, name):
         values = _csr(arrays, "indptr", "indices", _shape(arrays), values)
     elif values.ndim == 2:
         check_dense(values.shape, REAL_ENTRY)
-    return RealMatrix(values, **_sides(arrays, name))
+    shape = values.shape if values.ndim == 2 else _shape(arrays)
+    return RealMatrix(values, **_sides(arrays, name, shape))
 
 
-def _sides(arrays, name):
+def _sides(arrays, name, shape):
     """Return names, labels and title as arguments of a matrix; `name` if it has none."""
+    for key, axis in (("row_names", 0), ("col_names", 1), ("y", 0), ("y_names", 0)):
+        if key not in arrays:
+            continue
+        # From its header: texts in a list take many times the bytes of the file.
+        with arrays.zip.open(f"{key}.npy") as stream:
+            found, _ = array_header(stream)
+        if key != "y_names" or not found or found[0] > shape[0]:
+            check_length(key, found, shape, axis)
     return {
         "row_names": _texts(arrays, "row_names"),
         "column_names": _texts(arrays, "col_names"),
