@@ -168,6 +168,37 @@ def test_scipy_files_of_a_huge_shape_are_refused(tmp_path, form):
     refused(load, path, "sparse matrix of 2,000,000,000 rows x 3 columns with 1 entry")
 
 
+@pytest.mark.parametrize(
+    ("form", "key"),
+    [
+        (sp.csr_array, "indices"),
+        (sp.csr_array, "indptr"),
+        (sp.csc_array, "indices"),
+        (sp.coo_array, "row"),
+        (sp.dia_array, "offsets"),
+    ],
+)
+def test_scipy_files_with_positions_that_are_no_integers_are_refused(tmp_path, form, key):
+    path = tmp_path / "m.npz"
+    sp.save_npz(path, form(np.eye(3)))
+    with np.load(path) as arrays:
+        fields = dict(arrays)
+    archive(path, **fields | {key: fields[key] + 0.5})
+    for read in (load, load_real):
+        refused(read, path, f"its array '{key}' has dtype float64; write it again, with integers")
+
+
+@pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array, sp.bsr_array])
+def test_scipy_files_with_pointers_that_end_with_zero_are_refused(tmp_path, form):
+    path = tmp_path / "m.npz"
+    sp.save_npz(path, form(np.eye(3)))
+    with np.load(path) as arrays:
+        fields = dict(arrays)
+    archive(path, **fields | {"indptr": np.array([0, 2**30, 2**30, 0])})
+    for read in (load, load_real):
+        refused(read, path, "its pointers do not fit its entries")
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_arrays_of_a_huge_shape_are_refused(tmp_path, little, version):
     path = tmp_path / "m.npy"

@@ -1,6 +1,7 @@
 """AnnData files of strangers: what lies elsewhere, is not there or does not fit."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -149,6 +150,16 @@ def test_positions_outside_the_matrix_are_refused(tmp_path, form, wrong):
         load(path)
 
 
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix])
+def test_pointers_that_end_with_zero_are_refused(tmp_path, form):
+    """Scipy looks at none of them then, and ends the process later."""
+    path = written(tmp_path, form)
+    with h5py.File(path, "r+") as file:
+        file["X/indptr"][1:] = [2**30] * (len(file["X/indptr"]) - 2) + [0]
+    with pytest.raises(InputError, match=r"m\.h5ad"):
+        load(path)
+
+
 def test_positions_that_are_no_integers_are_refused(tmp_path):
     path = written(tmp_path)
     with h5py.File(path, "r+") as file:
@@ -156,3 +167,12 @@ def test_positions_that_are_no_integers_are_refused(tmp_path):
         del file["X/indices"]
         file["X/indices"] = positions
     refused(path, "its array 'indices' has dtype float64; write it again, with integers")
+
+
+def test_the_command_of_the_docs_writes_a_file_of_a_stranger_as_npz(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "command-line.md"
+    code = re.search(r'^timeout \d+ python -c "(import bmfjax; .*)"$', page.read_text(), re.M)[1]
+    written(tmp_path).rename(tmp_path / "theirs.h5ad")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert load("theirs.npz").num_ones == 28

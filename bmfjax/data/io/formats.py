@@ -81,12 +81,16 @@ def _read_scipy(path, binarize):
     return BinaryMatrix(threshold(_scipy_matrix(path), binarize), name=path.stem)
 
 
+#: Arrays of positions in the files of scipy's formats.
+_POSITIONS = {"indices", "indptr", "row", "col", "coords", "offsets"}
+
+
 def _scipy_matrix(path):
+    with opened_npz(path) as arrays:
+        for key in _POSITIONS & set(arrays.files):
+            check_positions(key, arrays[key])
     with open(path, "rb") as stream:
-        values = sp.load_npz(stream)
-    if values.format in ("csr", "csc", "bsr"):
-        # Scipy believes the pointers of the file and would follow a wrong one out of the array.
-        values.check_format(full_check=True)
+        values = checked(sp.load_npz(stream))
     if values.ndim == 2:
         check_sparse(values.shape, values.nnz)
     return values

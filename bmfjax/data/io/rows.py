@@ -97,9 +97,7 @@ def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:
     whole = pointers.shape == (lines + 1,) and pointers[0] == 0
     whole = whole and (pointers[1:] >= pointers[:-1]).all()
     if not whole or not pointers[-1] == data.shape[0] == indices.shape[0]:
-        raise InputError(
-            "its pointers do not fit its entries; check that the file is whole and what wrote it"
-        )
+        raise _no_pointers()
     kind = sp.csc_array if by_column else sp.csr_array
 
     def read(some):
@@ -113,11 +111,22 @@ def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:
 
 
 def checked(found):
-    """Return rows that were read, a sparse one if its positions lie within it."""
-    if sp.issparse(found):
-        # Scipy would follow a wrong index out of the array.
+    """Return what was read; refuse a sparse matrix with positions outside of it.
+
+    Scipy would follow them out of its arrays. Its own check skips all of them where the last
+    pointer is zero.
+    """
+    if sp.issparse(found) and found.format in ("csr", "csc", "bsr"):
+        if (found.indptr[1:] < found.indptr[:-1]).any():
+            raise _no_pointers()
         found.check_format(full_check=True)
     return found
+
+
+def _no_pointers():
+    return InputError(
+        "its pointers do not fit its entries; check that the file is whole and what wrote it"
+    )
 
 
 def check_positions(name, array) -> None:
