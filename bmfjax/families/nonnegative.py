@@ -54,8 +54,8 @@ from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
 
 RATES = ("usage_rate", "basis_rate")
-#: Root mean square of the data from which on the bound of a learned precision is no matter.
-LEAST_SIZE, MOST_SIZE = 0.03, 1e6
+#: Root mean square of the data between which float32 holds squares, and precisions of the noise.
+LEAST_SIZE, MOST_SIZE = 1e-12, 1e12
 #: Annealed steps, before draws are kept, of a run that finds its own warm-up.
 WARMUP = 500
 
@@ -233,7 +233,8 @@ class Nonnegative(Family):
         seen = data.num_rows * data.num_columns - data.num_missing
         # A learned precision is bounded by its prior, and by the arithmetic.
         fixed = isinstance(prior, float)
-        floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / MAX_PRECISION)
+        most = max_precision(data)
+        floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / most)
         return make_fit(
             NonnegativeFit, request, chains, run,
             draws=found.sites,
@@ -261,7 +262,8 @@ def nmf_arguments(request: Request) -> dict:
     if not LEAST_SIZE < square**0.5 < MOST_SIZE:
         raise InputError(
             f"the root mean square of the data is {square**0.5:.3g}; give the data in a unit in "
-            f"which it is between {LEAST_SIZE} and {MOST_SIZE:.0e}, so that float32 holds the noise"
+            f"which it is between {LEAST_SIZE:.0e} and {MOST_SIZE:.0e}, so that float32 holds the "
+            "noise"
         )
     found = models.priors_by_scale(rank, mean, square) | given
     found["precision"] = models.resolve_precision(found["precision"])
@@ -280,6 +282,11 @@ def nmf_arguments(request: Request) -> dict:
         if isinstance(given[one], int | float) and given[one] > 0:
             found[other] = rank / (mean * given[one])
     return found
+
+
+def max_precision(data) -> float:
+    """Return where a learned precision is held, in the unit of the data."""
+    return MAX_PRECISION / mean_and_square(data)[1]
 
 
 def anchor_scale(request: Request, arguments) -> np.ndarray:
@@ -333,7 +340,7 @@ def given_start(request: Request, arguments, values) -> dict | None:
         residual = squared_residual(values, start["usage"], start["basis"])
         seen = data.num_rows * data.num_columns - data.num_missing
         mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
-        start["precision"] = np.float32(min(mean, MAX_PRECISION))
+        start["precision"] = np.float32(min(mean, max_precision(data)))
     return request.every_chain(start)
 
 

@@ -73,7 +73,8 @@ from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, ch
 from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
-from bmfjax.models.pmf import DEFAULT_RIDGE, LEVEL_SCALES
+from bmfjax.models.pmf import DEFAULT_RIDGE, LEVEL_SCALES, pmf_priors_by_scale
+from bmfjax.models.relaxed import gamma_parameters
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.posterior.recommending import recommended
@@ -106,9 +107,11 @@ LINKS = {
 }
 #: The Normal-Wishart prior of the factors, by its names in `priors`.
 WISHART = ("strength", "degrees", "scale")
-#: Prior of the columns' precisions where the number of factors is found: its shape, and by how much
-#: a column that has its mean is smaller than one that explains all of the values.
-RELEVANCE, SMALL = 0.5, 0.001
+#: Prior of the columns' precisions where the number of factors is found, in units of the usage and
+#: the basis. A column that has its mean is a thousandth as large as one that explains all values.
+RELEVANCE = (0.5, 0.0005)
+#: Priors that models behind a probit, which have a scale of their own, do not have.
+OF_NOISE = ("precision", "precision_gamma", "usage_unit")
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
@@ -453,27 +456,37 @@ class Factorisation(Family):
             'of "pmf": fixes the noise precision (2 in the paper)', None, positive_prior("number")
         ),
         "precision_gamma": Prior(
-            'of "pmf": shape and rate of the prior of the noise precision', (1.0, 1.0), gamma_pair
+            'of "pmf": shape and rate of the prior of the noise precision; default 1 and the '
+            "variance of the values",
+            None,
+            gamma_pair,
         ),
         "effects": Prior("whether rows and columns have effects", True, switch),
         "effect_gamma": Prior(
-            "shape and rate of the prior of the effects' precisions", (1.0, 1.0), gamma_pair
+            "shape and rate of the prior of the effects' precisions; default 1 and the variance "
+            "of the values, 1 and 1 behind a probit",
+            None,
+            gamma_pair,
         ),
         "strength": Prior("of the Normal-Wishart prior", 2.0, positive_prior("number")),
         "degrees": Prior("the same; default the rank", None, positive_prior("number")),
         "scale": Prior("the same", 1.0, positive_prior("number")),
         "relevance": Prior(
             "with rank='auto' in place of these: shape and rate of the Gamma prior of the "
-            "precision that each column of either factor matrix has of its own; default 0.5 and "
-            "0.0005 times the standard deviation of the values, 1 behind a probit",
-            None,
+            "precision that each column of either factor matrix has of its own",
+            RELEVANCE,
             gamma_pair,
+        ),
+        "usage_unit": Prior(
+            'of "pmf": so many times larger than the basis the usage is beforehand; default the '
+            "standard deviation of the values, or 1 where 'scale' or 'relevance' is given",
+            None,
+            positive_prior("number"),
         ),
         "level": Prior(
             'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '
-            'the mean of the values and 10; of the intercept of "probit", 0 and 1; of every cut '
-            'point of "ordered-probit" before they are put in order, 0 and 2. They suit values '
-            "that spread by about one, as stars do",
+            'the mean of the values and 10 times their standard deviation; of the intercept of "probit", 0 and 1; of every cut '
+            'point of "ordered-probit" before they are put in order, 0 and 2',
             None,
             _level,
         ),
@@ -516,7 +529,7 @@ class Factorisation(Family):
         return BinaryMatrix if model == "probit" else Ratings
 
     def priors_of(self, model):
-        names = [n for n in self.priors if model == "pmf" or not n.startswith("precision")]
+        names = [n for n in self.priors if model == "pmf" or n not in OF_NOISE]
         return {n: self.priors[n] for n in names}
 
     def read(self, source, model):
@@ -620,7 +633,7 @@ def density_of(rank, link, priors, stars, attributes=()) -> PMFDensity:
         effects=priors["effects"],
         precision=priors.get("precision_gamma") if fixed is None else fixed,
         effect_precision=priors["effect_gamma"],
-        **{n: priors[n] for n in (*WISHART, "relevance") if n in priors},
+        **{n: priors[n] for n in (*WISHART, "relevance", "usage_unit") if n in priors},
         level_mean=mean,
         level_scale=sd,
         attributes=attributes,
@@ -629,7 +642,7 @@ def density_of(rank, link, priors, stars, attributes=()) -> PMFDensity:
 
 
 def resolve_priors(request: Request, link: str, values) -> dict:
-    """Return all priors by name; the level by default from the values."""
+    """Return all priors by name, those that are not given in the unit of the values."""
     found, given = request.read_priors(), request.priors or {}
     for name, instead, unused in (
         ("precision_gamma", "precision", found.get("precision") is not None),
@@ -649,16 +662,26 @@ def resolve_priors(request: Request, link: str, values) -> dict:
         of_all = "is of one precision matrix of all factors, under which none vanishes"
         relevance.refuse_priors(request, dict.fromkeys(WISHART, of_all))
         found = {n: v for n, v in found.items() if n not in WISHART}
-        if found["relevance"] is None:
-            spread = float(np.std(values)) if link == "identity" else 1.0
-            found["relevance"] = [RELEVANCE, RELEVANCE * SMALL * spread]
     else:
         relevance.refuse_relevance(request, "relevance")
         del found["relevance"]
-    if found["level"] is None:
-        mean = float(np.mean(values)) if link == "identity" else 0.0
-        found["level"] = [mean, LEVEL_SCALES[link]]
-    return found
+    unset = priors_by_scale(link, values)
+    if given.get("scale") is not None or given.get("relevance") is not None:
+        unset["usage_unit"] = 1.0  # both are of the factors as they are
+    return {n: unset.get(n) if v is None else v for n, v in found.items()}
+
+
+def priors_by_scale(link: str, values) -> dict:
+    """Return the priors whose default depends on the values, by name."""
+    if link != "identity":
+        return {"effect_gamma": [1.0, 1.0], "level": [0.0, LEVEL_SCALES[link]]}
+    found = pmf_priors_by_scale(float(np.mean(values)), float(np.std(values)))
+    return {
+        "precision_gamma": list(gamma_parameters(found["precision"], "precision")),
+        "effect_gamma": list(gamma_parameters(found["effect_precision"], "effect_precision")),
+        "usage_unit": found["usage_unit"],
+        "level": [found["level_mean"], found["level_scale"]],
+    }
 
 
 # ---- attributes of rows and columns ----------------------------------------------------------
@@ -779,6 +802,11 @@ def _check_precision(values) -> None:
         raise InputError(
             f"the data have a value of {largest:.2g}, too large to compute with (at most "
             f"{most:.0e}); give them in a larger unit"
+        )
+    if 0 < spread < 1.0 / most:
+        raise InputError(
+            f"the data differ by {spread:.2g}, too little to compute with (at least "
+            f"{1.0 / most:.0e}); give them in a smaller unit"
         )
     if 0 < spread < 100 * float(limits.eps) * largest:
         raise InputError(

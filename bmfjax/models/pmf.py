@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import log_ndtr, ndtr
 
-from bmfjax.data.checks import one_of, whole
+from bmfjax.data.checks import one_of, positive, whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.density import LINKS
@@ -37,6 +37,7 @@ def pmf(
     degrees=None,
     scale=None,
     relevance=None,
+    usage_unit=1.0,
     level_mean=0.0,
     level_scale=None,
     row_attributes=None,
@@ -53,7 +54,9 @@ def pmf(
        \Lambda_U \sim W(wI, \nu_0),
 
     the same of :math:`v_j`, and effects :math:`a_i \sim N(0, \tau_a^{-1})`,
-    :math:`\tau_a \sim \mathrm{Gamma}`. A rating is :math:`y_{ij} \sim N(e_{ij}, \tau^{-1})`
+    :math:`\tau_a \sim \mathrm{Gamma}`. With `usage_unit` s the usage is s times such a matrix,
+    :math:`\Lambda_U \sim W(ws^{-2}I, \nu_0)`: the basis has no unit, and the usage that of the
+    ratings. A rating is :math:`y_{ij} \sim N(e_{ij}, \tau^{-1})`
     (Salakhutdinov, Mnih 2008, "Bayesian probabilistic matrix factorization using Markov chain
     Monte Carlo", ICML, equations 1 and 5 to 7, which have no effects and fix :math:`\tau` at 2);
     a binary entry is a one with probability :math:`\Phi(e_{ij})`; a category k of stars has
@@ -81,8 +84,9 @@ def pmf(
     Parameters
     ----------
     data : (rows, columns) array, optional
-        Ratings, on a scale on which they spread by about one; 0 and 1 for "probit"; categories
-        from 0 for "ordered". NaN is missing. None: draw from the prior predictive (give `shape`).
+        Ratings; 0 and 1 for "probit"; categories from 0 for "ordered". NaN is missing. None: draw
+        from the prior predictive (give `shape`). The defaults below are for ratings that spread by
+        about one; `pmf_priors_by_scale` has those for others.
     observed : (rows, columns) bool array, optional
         False marks further missing entries.
     rank : int
@@ -100,6 +104,9 @@ def pmf(
         :math:`\beta_0` (default: 2), :math:`\nu_0` (the rank) and w (1).
     relevance : numpyro.distributions.Gamma, optional
         Prior of the columns' precisions, in place of these and of the means.
+    usage_unit : float
+        s: so many times larger than the basis the usage is beforehand. With `relevance` the
+        precisions of its columns are Gamma(a, b s^2).
     level_mean, level_scale : float
         Mean and standard deviation of the normal prior of the intercept, or of every cut point
         before they are put in order. Default: 0, and 10 for "identity", 1 for "probit" and 2 for
@@ -149,6 +156,7 @@ def pmf(
     categories = resolve_categories(_concrete(data, observed), link, categories)
     values, seen = split_missing(data, observed)
     wishart = resolve_wishart(strength, degrees, scale, relevance)
+    unit = positive("usage_unit", usage_unit)
     of_rows = resolve_attributes("row", row_attributes, rows, relevance)
     of_columns = resolve_attributes("column", column_attributes, columns, relevance)
     level_scale = resolve_level_scale(level_scale, link)
@@ -159,8 +167,8 @@ def pmf(
     else:
         intercept = numpyro.sample("intercept", level)
     ridge = dist.Gamma(*gamma_parameters(DEFAULT_RIDGE if ridge is None else ridge, "ridge"))
-    usage = _factors("usage", "rows", rows, rank, wishart, relevance, of_rows, ridge)
-    basis = _factors("basis", "columns", columns, rank, wishart, relevance, of_columns, ridge)
+    usage = _factors("usage", "rows", rows, rank, wishart, relevance, unit, of_rows, ridge)
+    basis = _factors("basis", "columns", columns, rank, wishart, relevance, 1.0, of_columns, ridge)
     row_effect = column_effect = None
     if effects:
         prior = dist.Gamma(1.0, 1.0) if effect_precision is None else effect_precision
@@ -186,6 +194,42 @@ def pmf(
         if link == "ordered" and obs is not None:
             obs = obs.astype(jnp.int32)
         numpyro.sample("data", noise, obs=obs)
+
+
+def pmf_priors_by_scale(mean: float, sd: float) -> dict:
+    """Priors of `pmf` for ratings with normal noise, of any unit.
+
+    They are those of ratings that spread by one, in the unit of these ratings, so that a factor on
+    the ratings changes nothing but units: the fits of c y are c times those of y. The standard
+    deviation is taken as it is: rounded to a power of two, priors would be up to 1.4 times as wide
+    or as narrow, depending on the unit.
+
+    Parameters
+    ----------
+    mean, sd : float
+        Of the observed entries; the standard deviation positive.
+
+    Returns
+    -------
+    dict
+        For the noise, and for either kind of effects, Gamma(1, sd^2), which counts like two values
+        that are as large as the ratings' spread; a normal prior of the level with this mean, ten
+        times as wide as the ratings; and the usage in units of `sd`.
+
+    Examples
+    --------
+    >>> found = pmf_priors_by_scale(0.03, 0.01)
+    >>> found["level_scale"], found["usage_unit"], float(found["precision"].mean.round())
+    (0.1, 0.01, 10000.0)
+    """
+    prior = dist.Gamma(1.0, sd**2)
+    return {
+        "precision": prior,
+        "effect_precision": prior,
+        "usage_unit": sd,
+        "level_mean": mean,
+        "level_scale": LEVEL_SCALES["identity"] * sd,
+    }
 
 
 def resolve_level_scale(scale, link) -> float:
@@ -295,13 +339,14 @@ def _coefficients(name, attributes, ridge):
     return weight[group], np.concatenate(attributes, axis=1)
 
 
-def _factors(name, plate, size, rank, wishart, relevance, attributes, ridge):
+def _factors(name, plate, size, rank, wishart, relevance, unit, attributes, ridge):
     if relevance is not None:
-        own = dist.Gamma(*gamma_parameters(relevance, "relevance"))
+        shape, rate = gamma_parameters(relevance, "relevance")
+        own = dist.Gamma(shape, rate * unit**2)
         precision = numpyro.sample(f"{name}_precision", own.expand([rank]).to_event(1))
         rows = dist.Normal(0.0, precision**-0.5).expand([size, rank]).to_event(2)
         return numpyro.sample(name, rows, infer={"event_dims": [plate, "factor"]})
-    strength, scale = wishart.strength, wishart.scale
+    strength, scale = wishart.strength, wishart.times(unit).scale
     prior = dist.Wishart(wishart.degrees_of(rank), scale_matrix=scale * jnp.eye(rank))
     precision = numpyro.sample(f"{name}_precision", prior)
     mean = numpyro.sample(

@@ -252,12 +252,16 @@ def _box_least_squares(values, observed, basis, sweeps, upper):
         grams = np.broadcast_to(basis.T @ basis, (rows, rank, rank))
     else:
         grams = np.einsum("ij,jk,jl->ikl", observed.astype(float), basis, basis, optimize=True)
+    # What is small: in [0, 1] beside one, else beside what there is, whatever the unit of the data.
+    bounded = np.isfinite(upper)
+    square = 1.0 if bounded else max(np.einsum("ikk->ik", grams).max(initial=0.0), 1e-300)
     for _ in range(sweeps):
         before = usage.copy()
         for k in range(usage.shape[1]):
-            curvature = np.maximum(grams[:, k, k], 1e-12)
+            curvature = np.maximum(grams[:, k, k], 1e-12 * square)
             slope = cross[:, k] - np.einsum("il,il->i", grams[:, k], usage)
             usage[:, k] = np.clip(usage[:, k] + slope / curvature, 0.0, upper)
-        if np.abs(usage - before).max() < 1e-6 * max(1.0, np.abs(usage).max()):
+        size = max(float(bounded), np.abs(usage).max(initial=0.0))
+        if np.abs(usage - before).max(initial=0.0) <= 1e-6 * size:
             break
     return usage

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import scipy.sparse as sp
 from jax.sharding import Mesh
 from numpyro.distributions import truncated
 
@@ -65,7 +67,30 @@ def relaxed_density(arguments: dict) -> RelaxedDensity:
         precision_log_prior=precision.log_prob if gamma else None,
         precision_gamma=gamma,
         rate_gamma=None if rate is None else gamma_parameters(rate, "rate"),
+        max_precision=_max_precision(arguments),
     )
+
+
+def _max_precision(arguments):
+    """Return where a learned precision is held: of factors without a bound by the data's unit."""
+    data = arguments["data"]
+    if data is None or arguments["upper"] == 1.0:
+        return relaxed_kernel.MAX_PRECISION
+    return relaxed_kernel.MAX_PRECISION / _mean_square(data, arguments["observed"])
+
+
+def _mean_square(data, observed):
+    """Return the mean of the squares of the observed entries, 1 where all of them are zero."""
+    traced = any(isinstance(x, jax.core.Tracer) for x in (data, observed))
+    xp = jnp if traced else np
+    size = math.prod(np.shape(data))
+    values = xp.asarray(data.data if sp.issparse(data) else data, jnp.result_type(float))
+    missing = xp.isnan(values)
+    if observed is not None:
+        missing = missing | ~xp.asarray(observed, bool)
+    values = xp.where(missing, 0.0, values)
+    mean = xp.sum(values * values) / xp.maximum(size - xp.sum(missing), 1)
+    return jnp.where(mean > 0, mean, 1.0) if traced else float(mean) or 1.0
 
 
 def relaxed_start(arguments: dict) -> Callable:

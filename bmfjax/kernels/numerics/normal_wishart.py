@@ -32,6 +32,10 @@ class NormalWishart(NamedTuple):
         r"""Return :math:`\nu_0` for vectors of this width."""
         return float(width if self.degrees is None else self.degrees)
 
+    def times(self, unit: float) -> NormalWishart:
+        """Return the prior of vectors that are a number times those of this prior."""
+        return self._replace(scale=self.scale / unit**2)
+
 
 class Moments(NamedTuple):
     """Sufficient statistics of vectors for their mean and precision."""

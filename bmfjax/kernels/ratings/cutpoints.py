@@ -135,13 +135,13 @@ def _scale_terms(position, density):
         linear += 2.0 * shape * len(FACTORS)
         rate += own_rate * sum(position[f"{side}_precision"] for side in FACTORS)
     if density.relevance:
-        shape, own_rate = density.relevance
+        shape, own_rate = density.relevance_of("row")
         linear += 2.0 * shape * density.rank
         rate += own_rate * jnp.sum(position["usage_precision"])
     elif density.rank:
-        degrees = density.rank if density.factors.degrees is None else density.factors.degrees
-        linear += density.rank * degrees
-        rate += 0.5 * jnp.trace(position["usage_precision"]) / density.factors.scale
+        prior = density.wishart_of("row")
+        linear += density.rank * prior.degrees_of(density.rank)
+        rate += 0.5 * jnp.trace(position["usage_precision"]) / prior.scale
     return linear, rate
 
 

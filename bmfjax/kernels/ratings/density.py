@@ -125,6 +125,9 @@ class PMFDensity(NamedTuple):
     #: In its place, with means of zero: shape and rate of the Gamma prior of the precision that
     #: each column of either factor matrix has of its own.
     relevance: tuple[float, float] | None = None
+    #: The usage is so many times a matrix whose prior is that of the basis, as `factors` or
+    #: `relevance` say it: the product has the unit of the ratings, and the usage carries it.
+    usage_unit: float = 1.0
     #: Mean and standard deviation of the intercept, or of every cut point before they are ordered.
     level: tuple[float, float] = (0.0, 10.0)
     #: Sides with attributes in the prior means of their vectors, and shape and rate of the prior of
@@ -141,6 +144,19 @@ class PMFDensity(NamedTuple):
     def width(self) -> int:
         """Length of a row's vector: its factors, then its effect."""
         return self.rank + self.effects
+
+    def unit_of(self, side: str) -> float:
+        """Return what the factors of a side are counted in."""
+        return self.usage_unit if side == "row" else 1.0
+
+    def wishart_of(self, side: str) -> NormalWishart:
+        """Return the prior of mean and precision of a side's factors."""
+        return self.factors.times(self.unit_of(side))
+
+    def relevance_of(self, side: str) -> tuple[float, float]:
+        """Return shape and rate of the prior of the precisions of a side's columns."""
+        shape, rate = self.relevance
+        return shape, rate * self.unit_of(side) ** 2
 
     def vectors(self, side: str) -> tuple[str, ...]:
         """Return the sites that hold a side's vectors: factors and effects."""
@@ -178,6 +194,7 @@ def check_density(density: PMFDensity) -> None:
         "precision": 1.0 if density.precision is None else density.precision,
         "strength": density.factors.strength,
         "scale": density.factors.scale,
+        "usage_unit": density.usage_unit,
         "the standard deviation of level": density.level[1],
         "precision_gamma": min(density.precision_gamma),
         "effect_gamma": min(density.effect_gamma),
@@ -216,11 +233,11 @@ def log_prior(density: PMFDensity, position, data=None):
     for side, factors in FACTORS.items():
         if density.rank and density.relevance:
             precision = position[f"{factors}_precision"]
-            total += jnp.sum(_gamma(precision, density.relevance))
+            total += jnp.sum(_gamma(precision, density.relevance_of(side)))
             total += _normal(position[factors], 0.0, precision**-0.5)
         elif density.rank:
             shared = position[f"{factors}_mean"], position[f"{factors}_precision"]
-            total += normal_wishart.log_prob(*shared, density.factors)
+            total += normal_wishart.log_prob(*shared, density.wishart_of(side))
             apart = position[factors] - explained_by_attributes(
                 factors, side, position, density, data
             )

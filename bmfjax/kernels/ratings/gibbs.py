@@ -75,7 +75,6 @@ References
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -179,41 +178,55 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
 
 
 def _random_position(key, data: EntryBlocks, density: PMFDensity) -> dict:
-    """Return a start: small random factors, no effects, levels that give the data's shares."""
-    values, seen = flat_values(data.by_row)
-    rank, dtype = density.rank, values.dtype
-    number = jnp.sum(data.by_row.count)
-    if density.link == "ordered":
-        position = {"cutpoints": level_of("ordered", _category_counts(data, density.categories))}
-    elif density.link == "probit":
-        ones = jnp.sum(values > 0)
-        position = {"intercept": level_of("probit", jnp.stack([number - ones, ones]).astype(dtype))}
-    else:
-        mean = jnp.sum(values) / number
-        position = {"intercept": mean}
+    """Return a start: small random factors, no effects, levels that give the data's shares.
+
+    Ratings with normal noise set the unit of the usage and of the effects, as they do of their
+    priors: a factor on the ratings changes no more than units.
+    """
+    position, spread = _level_and_spread(data, density)
+    rank, dtype = density.rank, spread.dtype
     if density.learns_precision:
-        square = jnp.sum(jnp.where(seen, values - position["intercept"], 0.0) ** 2)
-        position["precision"] = (1.0 + number) / (1.0 + square)
+        position["precision"] = 1.0 / spread**2
     for (side, factors), size, k in zip(
         FACTORS.items(), data.shape, random.split(key), strict=True
     ):
         if rank:
-            position[factors] = random.normal(k, (size, rank), dtype) / math.sqrt(rank)
+            unit = spread if side == "row" else 1.0
+            position[factors] = unit * random.normal(k, (size, rank), dtype) / math.sqrt(rank)
             if data.num_known(side):
                 known = data.known.astype(dtype)
                 position[factors] = position[factors].at[:, : known.shape[1]].set(known)
             position[f"{factors}_mean"] = jnp.zeros(rank, dtype)
             precision = jnp.ones(rank) if density.relevance else jnp.eye(rank)
-            position[f"{factors}_precision"] = rank * precision.astype(dtype)
+            position[f"{factors}_precision"] = rank * precision.astype(dtype) / unit**2
         if density.effects:
             position[f"{side}_effect"] = jnp.zeros(size, dtype)
-            position[f"{side}_precision"] = jnp.ones((), dtype)
+            position[f"{side}_precision"] = 1.0 / spread**2
         for name in density.vectors(side) if side in density.attributes else ():
             attributes = data.attributes(side)
             like = position[name].shape[1:]
             position[COEFFICIENTS[name]] = jnp.zeros((num_attributes(attributes), *like), dtype)
             position[RIDGES[name]] = jnp.ones(len(attributes), dtype)
     return position
+
+
+def _level_and_spread(data: EntryBlocks, density: PMFDensity):
+    """Return the level at the start, and the standard deviation of ratings, () float.
+
+    That of latent values is 1, and so is that of ratings that are all the same.
+    """
+    values, seen = flat_values(data.by_row)
+    number, one = jnp.sum(data.by_row.count), jnp.ones((), values.dtype)
+    if density.link == "ordered":
+        counts = _category_counts(data, density.categories)
+        return {"cutpoints": level_of("ordered", counts)}, one
+    if density.link == "probit":
+        ones = jnp.sum(values > 0)
+        counts = jnp.stack([number - ones, ones]).astype(values.dtype)
+        return {"intercept": level_of("probit", counts)}, one
+    mean = jnp.sum(values) / number
+    square = jnp.sum(jnp.where(seen, values - mean, 0.0) ** 2)
+    return {"intercept": mean}, jnp.where(square > 0, jnp.sqrt(square / number), one)
 
 
 def _category_counts(data: EntryBlocks, categories: int):
@@ -261,19 +274,25 @@ def _draw_shared(key, position, gammas, data: EntryBlocks, density: PMFDensity) 
     drawn = {}
     key_shared, *keys = random.split(key, 1 + 2 * len(FACTORS)) if density.attributes else (key,)
     if density.relevance:
-        for factors, gamma in zip(FACTORS.values(), gammas["factors"], strict=True):
+        for (side, factors), gamma in zip(FACTORS.items(), gammas["factors"], strict=True):
             squares = jnp.sum(position[factors] ** 2, axis=0)
-            drawn[f"{factors}_precision"] = gamma / (density.relevance[1] + 0.5 * squares)
+            rate = density.relevance_of(side)[1]
+            drawn[f"{factors}_precision"] = gamma / (rate + 0.5 * squares)
     elif density.rank:
         both = []
         for side, factors in FACTORS.items():
             own = _spread(factors, side, position, density, data)
             found = moments(own.residual)
             both.append(found._replace(scatter=found.scatter + own.scatter))
-        draw = functools.partial(draw_normal_wishart, prior=density.factors)
-        mean, precision = jax.vmap(lambda k, x, g: draw(k, x, gammas=g))(
+        scales = jnp.stack([jnp.asarray(density.wishart_of(side).scale) for side in FACTORS])
+
+        def draw(key, found, gammas, scale):
+            prior = density.factors._replace(scale=scale)
+            return draw_normal_wishart(key, found, prior, gammas)
+
+        mean, precision = jax.vmap(draw)(
             random.split(key_shared), jax.tree.map(lambda *leaves: jnp.stack(leaves), *both),
-            gammas["factors"],
+            gammas["factors"], scales,
         )  # fmt: skip
         for i, factors in enumerate(FACTORS.values()):
             drawn |= {f"{factors}_mean": mean[i], f"{factors}_precision": precision[i]}

@@ -32,8 +32,9 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.relaxed.data import FACTORS, num_observed, residual_sum_of_squares
 
-#: A learned precision is held at or below this: beyond it the factors' own rounding in
-#: float32 is as large as the noise. Only data without noise and a prior that lets it come there.
+#: A learned precision is held at or below this, of data whose mean square is 1: beyond it the
+#: factors' own rounding in float32 is as large as the noise. Only data without noise and a prior
+#: that lets it come there.
 MAX_PRECISION = 1e8
 
 
@@ -110,6 +111,7 @@ class RelaxedDensity(NamedTuple):
     rate_gamma: tuple[float, float] | None = None
     #: So many first columns of the basis are known: they stay as they are in the position.
     anchored: int = 0
+    max_precision: float = MAX_PRECISION
 
     def first_free(self, factor: str) -> int:
         """Return the first column of a factor matrix that is drawn."""
@@ -173,7 +175,7 @@ def log_joint(density: RelaxedDensity, position, data, inverse_temperature=1.0) 
 
 
 def draw_precision(density: RelaxedDensity, key, position, data, inverse_temperature=1.0, rss=None):
-    r"""Draw the precision from its Gamma conditional, held at `MAX_PRECISION`.
+    r"""Draw the precision from its Gamma conditional, held at `max_precision`.
 
     .. math:: \tau \mid Y, X, D \sim
        \mathrm{Gamma}\big(a + |\Omega|/2,\; b + \|D - YX^\top\|^2_\Omega/2\big).
@@ -183,7 +185,7 @@ def draw_precision(density: RelaxedDensity, key, position, data, inverse_tempera
         rss = residual_sum_of_squares(position["usage"], position["basis"], data)
     shape = shape + 0.5 * inverse_temperature * num_observed(data)
     drawn = random.gamma(key, shape) / (rate + 0.5 * inverse_temperature * rss)
-    return jnp.minimum(drawn, MAX_PRECISION)
+    return jnp.minimum(drawn, density.max_precision)
 
 
 def draw_factor_rate(density: RelaxedDensity, key, position):

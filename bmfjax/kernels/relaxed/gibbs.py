@@ -22,7 +22,7 @@ per factor matrix, and the residual, nothing in a sweep costs rows times columns
 What it leaves invariant
     The posterior, exactly (to the accuracy of the floating point numbers), at any
     inverse temperature of the likelihood. One exception is built in: a learned precision
-    is held at `bmfjax.kernels.relaxed.density.MAX_PRECISION`, which only data without noise and a
+    is held at `RelaxedDensity.max_precision`, which only data without noise and a
     prior that lets it come there ever reach.
 
 Missing entries
