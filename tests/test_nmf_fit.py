@@ -147,7 +147,7 @@ VARIED = 1.0 + np.eye(4)
     ("data", "options", "message"),
     [
         (-VARIED, {}, "mean of the data is -1"),
-        (1e-4 * VARIED, {}, "in a unit in which it is between"),
+        (1e-15 * VARIED, {}, "in a unit in which it is between"),
         (VARIED, {"priors": {"rates": 1.0}}, "has usage_rate, basis_rate, rate, precision"),
         (VARIED, {"priors": 3}, "give a mapping"),
         (VARIED, {"priors": {"usage_rate": -1.0}}, "positive number"),

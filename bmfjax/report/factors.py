@@ -12,7 +12,7 @@ from markupsafe import Markup
 from bmfjax.data.blocks import spaced
 from bmfjax.posterior import trust
 from bmfjax.report import ordering
-from bmfjax.report.section import Section, beside, image, section, template
+from bmfjax.report.section import Section, beside, digits, image, section, template
 from bmfjax.report.style import (
     INK,
     UNKNOWN,
@@ -180,14 +180,15 @@ def signed_card(
 ) -> Card:
     """Describe factor `k` of real numbers: how many lines differ from zero, and by how much."""
     mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
-    share = np.abs(mean) / max(float(np.abs(mean).max()), 1e-12)
+    share = np.abs(mean) / (float(np.abs(mean).max()) or 1.0)
     names = _names(fit, "Rows, highest usage first", np.argsort(-fit.usage[:, k], kind="stable"))
     if both_ends:
         lowest = np.argsort(-fit.usage[:, k], kind="stable")[::-1]
         names += _names(fit, "Rows, lowest usage first", lowest)
     return Card(
         f"{int(line['rows']):,} rows and {int(line['columns']):,} columns differ from zero",
-        f"Size on the scale of {scale}: {line['size']:.2f}. Agreement of the {runs}: "
+        f"Size on the scale of {scale}: {line['size']:{digits(line['size'])}}. Agreement of the "
+        f"{runs}: "
         f"{_known(line['agreement'], '.2f')}.",
         [],
         *_columns(
@@ -205,11 +206,12 @@ def signed_card(
 def _columns(fit, k, order, share, inside, others) -> tuple[list[Bar], list[Bar], str]:
     """Bars shown at once and on a click, and what is said of the columns that are left out."""
     mean, sd = fit.basis[:, k], fit.basis_sd[:, k]
+    form = digits(float(np.abs(mean).max()))
     bars = [
         Bar(
             fit.data.column_names[j],
             float(share[j]),
-            f"{mean[j]:.2f} ± {sd[j]:.2f}",
+            f"{mean[j]:{form}} ± {sd[j]:{form}}",
             " ".join(["outside"] * (not inside[j]) + ["below"] * bool(mean[j] < 0)),
         )
         for j in order[: FIRST_COLUMNS + MORE_COLUMNS]
@@ -279,7 +281,7 @@ def _label_rows(fit):
 
 def _heat(figure, values, names, shades, text):
     axes, rank = figure.add_subplot(), values.shape[1]
-    top = max(float(abs(values).max()), 1e-3) if shades.top is None else shades.top
+    top = (float(abs(values).max()) or 1.0) if shades.top is None else shades.top
     heat = axes.imshow(
         values,
         cmap=colour_scale(shades.scale),
@@ -300,10 +302,12 @@ def _heat(figure, values, names, shades, text):
     axes.grid(which="minor", color="white", linewidth=1.2)
     axes.tick_params(which="minor", length=0)
     if rank <= 12:
+        form = digits(top)
+        least = 0.005 if form == ".2f" else 0.005 * top
         for (i, k), value in np.ndenumerate(values):
-            if abs(value) >= 0.005:
-                colour = "white" if abs(value) > 0.5 * top else INK
-                axes.text(k, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color=colour)
+            if abs(value) >= least:
+                colour, text = "white" if abs(value) > 0.5 * top else INK, f"{value:{form}}"
+                axes.text(k, i, text, ha="center", va="center", fontsize=7, color=colour)
     bar = figure.colorbar(
         heat, ax=axes, location="top", fraction=0.05, pad=0.02, aspect=30, ticks=shades.ticks
     )

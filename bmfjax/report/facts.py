@@ -10,7 +10,7 @@ import numpy as np
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer import communication_barrier, round_trips
 from bmfjax.posterior.cells import noise_sd
-from bmfjax.report.section import Fact
+from bmfjax.report.section import Fact, digits
 from bmfjax.variational.settling import WINDOW
 
 # ---- data ----------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def layers(fit) -> Iterator[Fact]:
 def precision(fit) -> Iterator[Fact]:
     """A learned noise precision."""
     if fit.precision_draws is not None:
-        value = _mean_sd(fit.precision_draws, ".2f")
+        value = _mean_sd(fit.precision_draws, digits(fit.precision_draws.mean()))
         yield Fact("Noise precision", value, "learned: one over the noise variance")
 
 
@@ -310,7 +310,8 @@ def effects(fit, *, note: str) -> Iterator[Fact]:
     for what in ("row", "column"):
         if f"{what}_effect" in fit.other_draws:
             spread = fit.other_draws[f"{what}_effect"].mean((0, 1)).std()
-            yield Fact(f"{what.capitalize()} effects", f"± {spread:.2f}", note.format(what))
+            text = f"± {spread:{digits(spread)}}"
+            yield Fact(f"{what.capitalize()} effects", text, note.format(what))
 
 
 def stopped_optimising(fit) -> str:

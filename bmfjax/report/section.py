@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def digits(size: float) -> str:
+    """Return the format of numbers up to this size, which may have any unit.
+
+    Two decimals, or three digits where two decimals would be zeros or more than anybody reads.
+    """
+    return ".2f" if size == 0 or 0.1 <= abs(size) < 1e6 else ".3g"
+
+
 class Fact(NamedTuple):
     """A figure at the top of the page, with what it means."""
 
