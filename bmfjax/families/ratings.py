@@ -485,8 +485,9 @@ class Factorisation(Family):
         ),
         "level": Prior(
             'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '
-            'the mean of the values and 10 times their standard deviation; of the intercept of "probit", 0 and 1; of every cut '
-            'point of "ordered-probit" before they are put in order, 0 and 2',
+            "the mean of the values and 10 times their standard deviation; of the intercept of "
+            '"probit", 0 and 1; of every cut point of "ordered-probit" before they are put in '
+            "order, 0 and 2",
             None,
             _level,
         ),

@@ -39,6 +39,23 @@ def test_its_energy_is_that_of_the_model_at_the_draw(link):
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
+@pytest.mark.parametrize("relevance", [None, dist.Gamma(2.0, 0.5)])
+def test_its_energy_is_that_of_the_model_in_the_unit_of_the_data(relevance):
+    data = 0.01 * STARS
+    priors = models.pmf_priors_by_scale(float(np.nanmean(data)), float(np.nanstd(data)))
+    model = functools.partial(models.pmf, rank=2, relevance=relevance, **priors)
+    bound = bmfjax.PMFGibbs(model).bind(data)
+
+    @jax.jit
+    def both(key):
+        state = bound.algorithm.init(key, None, bound.data)
+        state, info = bound.algorithm.step(random.key(1), state, bound.data)
+        return info.log_joint, log_density(model, (data,), {}, state.position)[0]
+
+    found, expected = both(random.key(0))
+    assert float(found) == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_mcmc_collects_its_draws_and_their_energy():
     model = functools.partial(models.pmf, rank=2, **OPTIONS)
     mcmc = MCMC(
