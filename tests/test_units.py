@@ -160,17 +160,17 @@ def test_priors_that_are_given_stay_in_the_unit_of_the_user():
         return ask(data, rank, model=model, priors=priors or None).chains().settings["priors"]
 
     spread = 1e-3 * values[seen].std()
-    assert found()["usage_unit"] == pytest.approx(spread)
+    assert found()["usage_unit"] == pytest.approx(spread / 2)
     assert found()["level"] == pytest.approx([1e-3 * values[seen].mean(), 10 * spread])
     for name in ("precision_gamma", "effect_gamma"):
-        assert found()[name] == pytest.approx([1.0, spread**2])
+        assert found()[name] == pytest.approx([1.0, spread**2 / 4])
         assert found(**{name: (2.0, 3.0)})[name] == [2.0, 3.0]
     given = found(scale=4.0, level=(0.0, 7.0))
     assert (given["scale"], given["usage_unit"], given["level"]) == (4.0, 1.0, [0.0, 7.0])
     assert found(scale=4.0, usage_unit=0.5)["usage_unit"] == 0.5
     given = found(rank="auto", relevance=(2.0, 1.0))
     assert (given["relevance"], given["usage_unit"]) == ([2.0, 1.0], 1.0)
-    assert found(rank="auto")["usage_unit"] == pytest.approx(spread)
+    assert found(rank="auto")["usage_unit"] == pytest.approx(spread / 2)
     assert found("nmf", usage_rate=3.0)["usage_rate"] == "3.0"
     with pytest.raises(InputError, match="priors name 'usage_unit'"):
         ask(values > 1, 2, model="probit", priors={"usage_unit": 2.0}).chains()

@@ -456,15 +456,15 @@ class Factorisation(Family):
             'of "pmf": fixes the noise precision (2 in the paper)', None, positive_prior("number")
         ),
         "precision_gamma": Prior(
-            'of "pmf": shape and rate of the prior of the noise precision; default 1 and the '
-            "variance of the values",
+            'of "pmf": shape and rate of the prior of the noise precision; default 1 and a '
+            "quarter of the variance of the values",
             None,
             gamma_pair,
         ),
         "effects": Prior("whether rows and columns have effects", True, switch),
         "effect_gamma": Prior(
-            "shape and rate of the prior of the effects' precisions; default 1 and the variance "
-            "of the values, 1 and 1 behind a probit",
+            "shape and rate of the prior of the effects' precisions; default 1 and a quarter of "
+            "the variance of the values, 1 and 1 behind a probit",
             None,
             gamma_pair,
         ),
@@ -478,7 +478,7 @@ class Factorisation(Family):
             gamma_pair,
         ),
         "usage_unit": Prior(
-            'of "pmf": so many times larger than the basis the usage is beforehand; default the '
+            'of "pmf": so many times larger than the basis the usage is beforehand; default half the '
             "standard deviation of the values, or 1 where 'scale' or 'relevance' is given",
             None,
             positive_prior("number"),

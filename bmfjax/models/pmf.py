@@ -19,6 +19,8 @@ from bmfjax.models.relaxed import gamma_parameters, resolve_precision
 
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
+#: How large noise, effects and factors are beforehand, beside the ratings' standard deviation.
+PART = 0.5
 #: Shape and rate of the prior of the coefficients' relative precisions.
 DEFAULT_RIDGE = (0.5, 0.01)
 
@@ -199,7 +201,7 @@ def pmf(
 def pmf_priors_by_scale(mean: float, sd: float) -> dict:
     """Priors of `pmf` for ratings with normal noise, of any unit.
 
-    They are those of ratings that spread by one, in the unit of these ratings, so that a factor on
+    They are those of ratings that spread by two, in the unit of these ratings, so that a factor on
     the ratings changes nothing but units: the fits of c y are c times those of y. The standard
     deviation is taken as it is: rounded to a power of two, priors would be up to 1.4 times as wide
     or as narrow, depending on the unit.
@@ -212,21 +214,23 @@ def pmf_priors_by_scale(mean: float, sd: float) -> dict:
     Returns
     -------
     dict
-        For the noise, and for either kind of effects, Gamma(1, sd^2), which counts like two values
-        that are as large as the ratings' spread; a normal prior of the level with this mean, ten
-        times as wide as the ratings; and the usage in units of `sd`.
+        For the noise, and for either kind of effects, Gamma(1, (sd/2)^2), which counts like two
+        values half as large as the ratings' spread: no part is as large as the whole as a rule,
+        and of few lines a larger rate would widen intervals. The usage in units of sd/2 too, and a
+        normal prior of the level with this mean, ten times as wide as the ratings.
 
     Examples
     --------
-    >>> found = pmf_priors_by_scale(0.03, 0.01)
+    >>> found = pmf_priors_by_scale(0.04, 0.02)
     >>> found["level_scale"], found["usage_unit"], float(found["precision"].mean.round())
-    (0.1, 0.01, 10000.0)
+    (0.2, 0.01, 10000.0)
     """
-    prior = dist.Gamma(1.0, sd**2)
+    part = PART * sd
+    prior = dist.Gamma(1.0, part**2)
     return {
         "precision": prior,
         "effect_precision": prior,
-        "usage_unit": sd,
+        "usage_unit": part,
         "level_mean": mean,
         "level_scale": LEVEL_SCALES["identity"] * sd,
     }
