@@ -478,8 +478,8 @@ class Factorisation(Family):
             gamma_pair,
         ),
         "usage_unit": Prior(
-            'of "pmf": so many times larger than the basis the usage is beforehand; default half the '
-            "standard deviation of the values, or 1 where 'scale' or 'relevance' is given",
+            'of "pmf": so many times larger than the basis the usage is beforehand; default half '
+            "the standard deviation of the values, or 1 where 'scale' or 'relevance' is given",
             None,
             positive_prior("number"),
         ),
