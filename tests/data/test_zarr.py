@@ -164,6 +164,13 @@ def test_labels_with_a_lost_chunk_are_warned_of(cells):
         load(cells, label_column="kind")
 
 
+def test_a_mask_in_which_nothing_is_missing_needs_no_chunk(tmp_path):
+    rows = ROWS.assign(number=pd.array(range(1, 13), dtype="Int64"))
+    saved_cells(tmp_path / "x.zarr", ONES, rows, COLUMNS)
+    (tmp_path / "x.zarr" / "obs" / "number" / "mask" / "0").unlink(missing_ok=True)
+    assert load(tmp_path / "x.zarr", label_column="number").row_labels[:2] == ("1", "2")
+
+
 # -- what leads elsewhere, and what declares too much -------------------------------------------
 
 

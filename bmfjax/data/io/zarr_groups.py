@@ -75,7 +75,7 @@ def _opened(path, label_column, entry, real=False, share_of=None):
     if all(side in found for side in SIDES):
         obs, var = (_frame(found[side], rows.shape, axis) for axis, side in enumerate(SIDES))
         if label_column in obs:
-            for array in _arrays(found["obs"][label_column]):
+            for array in _values(found["obs"][label_column]):
                 _warn_of_absent(path, array)
         labels = labels_of(obs, label_column, "obs")
         names = {"row_names": obs.index, "column_names": var.index}
@@ -124,7 +124,7 @@ def _frame(group, shape, axis) -> pd.DataFrame:
     require_memory(needed, "what the group declares", "store fewer cells, or X alone")
     index = group.attrs.get("_index")
     if index in group:
-        for array in _arrays(group[index]):
+        for array in _values(group[index]):
             require_chunks(array.path, *chunk_counts(array))
     return read_elem(group)
 
@@ -138,6 +138,11 @@ def _arrays(item):
         yield array
     for _, group in item.groups():
         yield from _arrays(group)
+
+
+def _values(item):
+    """Yield the arrays of a column but its mask, which has no chunk where nothing is missing."""
+    return (array for array in _arrays(item) if not array.path.endswith("/mask"))
 
 
 def _require_room(array) -> None:
