@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import Attributes
 from bmfjax.data.blocks import spaced
+from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import (
     Binarized,
     Coverage,
@@ -1761,7 +1763,8 @@ class Fit:
                 f"the fit in {directory} is of model {record.summary['model']!r}, which this "
                 "version does not have; fit again"
             )
-        return kind._of_record(record)
+        with store.refusing_damaged(directory), reading_stored(Path(directory) / "summary.json"):
+            return kind._of_record(record)
 
     def record(self, *, probability: bool = False) -> store.Record:
         """Return plain values of the fit, as they are written to its directory.

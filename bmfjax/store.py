@@ -12,7 +12,6 @@ import math
 import os
 import re
 import socket
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,8 +22,23 @@ import numpy as np
 from filelock import FileLock, SoftFileLock, Timeout
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
-from bmfjax.data.io.files import DRAFT, OF_FIT, check_new_file, npz_names, replacing_all
-from bmfjax.data.io.npz import matrix_fields, read_saved
+from bmfjax.data.io.files import (
+    DRAFT,
+    OF_FIT,
+    check_new_file,
+    check_place,
+    naming,
+    reason,
+    replacing_all,
+)
+from bmfjax.data.io.npz import matrix_fields, read_stored
+from bmfjax.data.io.stored import (
+    DamagedFile,
+    is_damaged_npz,
+    npz_names,
+    opened_stored,
+    reading_stored,
+)
 from bmfjax.diagnostics.arviz import posterior_attributes, read_netcdf, write_netcdf
 from bmfjax.infer.checkpoint import NEWEST, PREVIOUS
 
@@ -42,6 +56,12 @@ LOCK_TEXT = re.compile(rb"(\d+\n[^\n]*\n(\d+\n)?)?")
 CHECKPOINT_NAME = re.compile(r"(state|previous|part-\d+)\.npz")
 #: Written first, so that a file that was cut is known too.
 MARK = {OF_FIT: np.array(True)}
+#: Arrays of a record that are not draws.
+FACTORS = re.compile(
+    r"(usage|basis)(_sd|_binary)?|agreement|(row|column)_names|anchors|(trace|approximation)_.+|"
+    rf".+_effect|(row|column)_attributes_.+|{OF_FIT}",
+    re.DOTALL,
+)
 
 
 # ---- a fit as a record ----------------------------------------------------------------------
@@ -66,42 +86,75 @@ def write(record: Record, folder: Path) -> None:
     """Write all files of a fit over those of an older one, or leave these as they are."""
     whole = record.probability is not None
     names = [name for name in FILES if whole or name != "probability.npz"]
+    # It may have gone while the fit was made, which is no reason to lose it.
+    with naming(folder), contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True, exist_ok=True)
     # The older fit goes whole, and its summary first: where there is one, files belong together.
     older = [folder / "summary.json", folder / "probability.npz"]
     if older[0].exists() and is_of_fit(folder / PAGE):
         older.append(folder / PAGE)
     with replacing_all([folder / name for name in names], discard=older) as drafts:
         draft = dict(zip(names, drafts, strict=True))
-        np.savez_compressed(draft["data.npz"], **MARK, **matrix_fields(record.data))
-        np.savez_compressed(draft["factors.npz"], **MARK, **record.factors)
-        write_netcdf(record.posterior, draft["posterior.nc"])
+        _put(draft["data.npz"], matrix_fields(record.data))
+        _put(draft["factors.npz"], record.factors)
+        with naming(draft["posterior.nc"]):
+            write_netcdf(record.posterior, draft["posterior.nc"])
         if whole:
             values = {"probability": record.probability.astype(np.float32)}
-            np.savez_compressed(draft["probability.npz"], **MARK, **values)
-        text = json.dumps(_plain(record.summary), indent=1, allow_nan=False)
-        draft["summary.json"].write_text(text + "\n")
+            _put(draft["probability.npz"], values)
+        with naming(draft["summary.json"]):
+            text = json.dumps(_plain(record.summary), indent=1, allow_nan=False)
+            draft["summary.json"].write_text(text + "\n")
+
+
+def _put(path, arrays):
+    with naming(path):
+        np.savez_compressed(path, **MARK, **arrays)
 
 
 def read(directory: str | os.PathLike) -> Record:
     """Read what `write` wrote; refuse a directory without a fit, and files that are damaged."""
     folder = Path(directory)
-    if not (folder / "summary.json").is_file():
-        raise InputError(f"{folder} holds no fit (no summary.json); give a directory of bmfjax fit")
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
-        scalars = {n: math.nan if v is None else v for n, v in summary["scalars"].items()}
-        # Opened here: NumPy leaves a damaged file open.
-        with open(folder / "factors.npz", "rb") as file, np.load(file) as arrays:
+    with refusing_damaged(folder):
+        summary = _read_summary(folder)
+        with opened_stored(folder / "factors.npz", FACTORS.fullmatch) as arrays:
             factors = {name: arrays[name] for name in arrays if name != OF_FIT}
-        data, posterior = read_saved(folder / "data.npz"), read_netcdf(folder / "posterior.nc")
-        whole = set(summary) >= SUMMARY_KEYS and "agreement" in factors
-        if not (whole and {"usage", "basis"} <= set(posterior["posterior"])):
-            raise KeyError
-        return Record(data, summary | {"scalars": scalars}, factors, posterior)
-    except InputError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"the fit in {folder} is incomplete or damaged; fit again") from error
+        data, posterior = read_stored(folder / "data.npz"), read_netcdf(folder / "posterior.nc")
+        if "agreement" not in factors:
+            raise DamagedFile(folder / "factors.npz")
+        if not {"usage", "basis"} <= set(posterior.get("posterior", ())):
+            raise DamagedFile(folder / "posterior.nc")
+        return Record(data, summary, factors, posterior)
+
+
+@contextlib.contextmanager
+def refusing_damaged(folder: str | os.PathLike) -> Iterator[None]:
+    """Refuse a stored fit of which a file is damaged."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise InputError(
+            f"the fit in {folder} is incomplete or damaged ({error.path.name} {error.said}); "
+            "fit again"
+        ) from error
+
+
+def _read_summary(folder):
+    """Return the texts and numbers of a fit."""
+    path = folder / "summary.json"
+    try:
+        with reading_stored(path):
+            summary = json.loads(path.read_text())
+            if not set(summary) >= SUMMARY_KEYS:
+                raise DamagedFile(path)
+            scalars = {n: math.nan if v is None else v for n, v in summary["scalars"].items()}
+            return summary | {"scalars": scalars}
+    except DamagedFile as error:
+        if not error.is_missing:
+            raise
+        raise InputError(
+            f"{folder} holds no fit (no summary.json); give a directory of bmfjax fit"
+        ) from None
 
 
 def _plain(value):
@@ -180,9 +233,9 @@ def _foreign_in_checkpoint(folder):
 
 
 def _is_damaged(path):
-    """Say whether a file has the name of a checkpoint and is no readable archive."""
+    """Say whether a file has the name of a checkpoint and is not as it was written."""
     named = CHECKPOINT_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink()
-    return bool(named) and not zipfile.is_zipfile(path)
+    return bool(named) and is_damaged_npz(path)
 
 
 def _in_the_way(path, writer):
@@ -260,11 +313,19 @@ def _is_of_checkpoint(path):
 
 
 def remove_checkpoint(directory: str | os.PathLike) -> None:
-    """Delete a checkpoint; a folder that holds anything else stays with it."""
+    """Delete a checkpoint; a folder that holds anything else stays with it.
+
+    What cannot be deleted stays too: it is no longer needed.
+    """
     folder = Path(directory)
+    if not folder.is_dir():
+        return
     foreign = _foreign_in_checkpoint(folder)
-    for path in set(folder.iterdir()).difference(foreign):
-        path.unlink()
+    # The states first: without its parts one would seem damaged.
+    own = set(folder.iterdir()).difference(foreign)
+    for path in sorted(own, key=lambda path: path.name not in STATES):
+        with contextlib.suppress(OSError):
+            path.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
 
@@ -276,7 +337,8 @@ def remove_checkpoint(directory: str | os.PathLike) -> None:
 def hold(directory: str | os.PathLike) -> Iterator[Path]:
     """Make a directory and keep all other runs out of it; the system frees it if we die.
 
-    A directory that was made and stays empty is removed.
+    Whether files can be locked, synced and renamed there is tried. A directory that was made and
+    stays empty is removed.
     """
     folder = Path(directory)
     made = [p for p in (folder, *folder.parents) if not p.exists()]
@@ -286,6 +348,7 @@ def hold(directory: str | os.PathLike) -> Iterator[Path]:
         except OSError as error:
             raise _no_place(folder, error) from error
         with _locked(folder):
+            check_place(folder)
             yield folder
     finally:
         for path in made:
@@ -360,13 +423,13 @@ def _locked(folder):
         if not soft:
             with contextlib.suppress(OSError):  # the lock is what counts, not the file
                 path.unlink()
-        lock.release()
+        # What was done while it was held is done, whatever the system says now.
+        with contextlib.suppress(OSError):
+            lock.release()
 
 
 def _no_place(folder, error):
-    return InputError(
-        f"{folder} cannot be written to: {error.strerror or error}; give another directory"
-    )
+    return InputError(f"{folder} cannot be written to: {reason(error)}; give another directory")
 
 
 def _is_lock(path):

@@ -103,15 +103,16 @@ def test_chains_that_are_missing_or_running_are_named_or_left_out(tmp_path):
 
 
 def test_a_part_that_was_stopped_is_named_and_goes_on_with_the_same_draws(tmp_path, monkeypatch):
-    looks = []
+    looks, keep = [], sampling.keep
 
     def stopping(run, *rest):
         looks.append(run.steps_done)
         if len(looks) == 2:
             os.kill(os.getpid(), signal.SIGUSR1)
+        keep(run, *rest)
 
     monkeypatch.setattr(sampling, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(sampling, "store_on_the_way", stopping)
+    monkeypatch.setattr(sampling, "keep", stopping)
     with pytest.raises(SystemExit) as stopped:
         part(tmp_path, [3])
     assert stopped.value.code == 128 + signal.SIGUSR1

@@ -393,14 +393,16 @@ def full(*_, **__):
     raise OSError(28, "HDF5 says a lot")
 
 
-@pytest.mark.parametrize("name", ["write_netcdf", "_plain"])
+@pytest.mark.parametrize(
+    ("name", "where"), [("write_netcdf", "out/posterior.nc"), ("_plain", "out/summary.json")]
+)
 def test_a_failed_write_leaves_the_older_fit_whole(
-    tmp_path, saved, fitted, sampled, monkeypatch, capsys, name
+    tmp_path, saved, fitted, sampled, monkeypatch, capsys, name, where
 ):
     out = shutil.copytree(saved, tmp_path / "out")
     before = contents(out)
     monkeypatch.setattr(store, name, full)
-    with pytest.raises(bmfjax.InputError, match=r"out cannot be written: No space left"):
+    with pytest.raises(bmfjax.InputError, match=rf"{where} cannot be written: No space left"):
         fitted.save(out, overwrite=True)
     assert contents(out) == before
     assert run(*FIT, "--output", out, "--overwrite") == 2

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +21,9 @@ import numpy as np
 from bmfjax.data import InputError
 from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
-from bmfjax.data.io.files import replacing_all
-from bmfjax.data.io.npz import matrix_fields, read_saved
+from bmfjax.data.io.files import OF_FIT, replacing_all
+from bmfjax.data.io.npz import matrix_fields, read_stored
+from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import Chains, Request
 from bmfjax.families.sampling import identity
@@ -36,6 +36,8 @@ CHAINS = "chains"
 REQUEST, DATA, ARRAYS = "request.json", "data.npz", "arrays.npz"
 #: A folder of chains: their numbers.
 PLACE = re.compile(r"\d+(-\d+)*")
+#: Names in `ARRAYS`.
+ARRAY = re.compile(rf"array-\d+|{OF_FIT}")
 #: Fields of a `Request` that are plain values.
 PLAIN = (
     "model",
@@ -170,7 +172,8 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
         request = replace(request, chain_numbers=numbers)
         chains = request.chains()
     run = chains.run(request, resume=True)
-    _restore(run, [found[c] for c in numbers])
+    with reading_stored(top):
+        _restore(run, [found[c] for c in numbers])
     return request.family.result(request.of_result, chains, run)
 
 
@@ -287,16 +290,17 @@ def _write(top, request: Request, whole: dict) -> None:
 
 def _read_json(top) -> dict:
     try:
-        about = json.loads((top / REQUEST).read_text())
-        if not isinstance(about, dict) or "identity" not in about:
-            raise ValueError
-        return about
-    except FileNotFoundError:
-        raise InputError(
-            f"{top.parent} holds no chains that ran apart; give the folder of bmfjax fit --chain, "
-            "or the checkpoint of bmfjax.fit(..., chains=[...])"
-        ) from None
-    except ValueError as error:
+        with reading_stored(top / REQUEST):
+            about = json.loads((top / REQUEST).read_text())
+            if not isinstance(about["identity"], dict):
+                raise DamagedFile(top / REQUEST)
+            return about
+    except DamagedFile as error:
+        if error.is_missing:
+            raise InputError(
+                f"{top.parent} holds no chains that ran apart; give the folder of bmfjax fit "
+                "--chain, or the checkpoint of bmfjax.fit(..., chains=[...])"
+            ) from None
         raise InputError(
             f"{top / REQUEST} is damaged, or no fit wrote it; move it away and run the chains again"
         ) from error
@@ -306,27 +310,32 @@ def _read(top) -> Request:
     """Return the request of all chains."""
     about = _read_json(top)
     try:
-        with open(top / ARRAYS, "rb") as file, np.load(file) as stored:
+        with opened_stored(top / ARRAYS, ARRAY.fullmatch) as stored:
             arrays = {n: stored[n] for n in stored}
-        given = {n: _value(about[n], arrays) for n in GIVEN}
-        anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
-        attributes = {
-            side: AttributeTable(*_value(table, arrays))
-            for side, table in about.get("attributes", {}).items()
-        }
-        plain, data = {n: about[n] for n in PLAIN}, read_saved(top / DATA)
-        if data.fingerprint() != about["identity"]["data"]:
-            raise ValueError
-        return Request(
-            FAMILIES[about["model"]], data, **plain, **given, anchors=anchors, attributes=attributes
-        )
-    except InputError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        data = read_stored(top / DATA)
+        with reading_stored(top / REQUEST):
+            return _request(about, data, arrays)
+    except DamagedFile as error:
         raise InputError(
-            f"what was asked for in {top} is incomplete or damaged; run one of the chains again, "
-            "which writes it anew"
+            f"what was asked for in {top} is incomplete or damaged ({error.path.name} "
+            f"{error.said}); run one of the chains again, which writes it anew"
         ) from error
+
+
+def _request(about, data, arrays) -> Request:
+    """Return the request that `_write` wrote."""
+    given = {n: _value(about[n], arrays) for n in GIVEN}
+    anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
+    attributes = {
+        side: AttributeTable(*_value(table, arrays))
+        for side, table in about.get("attributes", {}).items()
+    }
+    if data.fingerprint() != about["identity"]["data"]:
+        raise ValueError
+    plain = {n: about[n] for n in PLAIN}
+    return Request(
+        FAMILIES[about["model"]], data, **plain, **given, anchors=anchors, attributes=attributes
+    )
 
 
 def _plain(name: str, value: Any, arrays: dict) -> Any:

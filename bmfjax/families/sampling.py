@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from bmfjax.data import InputError
+from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Request, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
@@ -226,7 +227,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
             grows = watch.is_full and not (cramped or stops or late)
             run.cramped |= watch.is_full and bool(cramped)
             if store is not None and due:
-                store_on_the_way(run, store, stage.earlier)
+                keep(run, store, stage.earlier)
                 stored = time.monotonic()
             run.seconds = time.monotonic() - began
             run.timed_out = bool(late) and run.steps_done < run.num_steps
@@ -245,7 +246,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
             run.seconds = time.monotonic() - began
         stops, is_up = run.together(interrupt.requested, clock.is_up)
         if store is not None:
-            store.write(run, stage.earlier)
+            keep(run, store, stage.earlier)
     if interrupt.terminated:
         # Whoever sent it will not wait for a result.
         pass_on_termination(interrupt.signum, _so_far(stage, store))
@@ -299,8 +300,6 @@ def _following(stage, start, store) -> tuple[Stage, bool]:
         began = time.monotonic()
         following = start()
         following.run.seconds += time.monotonic() - began
-        if store is not None and following.run.writes:
-            store.check_room(following.run)
         (stops,) = following.run.together(interrupt.requested)
     if interrupt.terminated:
         pass_on_termination(interrupt.signum, _so_far(stage, store))
@@ -318,14 +317,22 @@ def _note(chains, watch, clock) -> str:
     return "; ".join(filter(None, said))
 
 
-def store_on_the_way(run, store, earlier=()) -> None:
-    """Write a checkpoint; a full disk, which may have room again, ends no run of hours."""
+def keep(run, store, earlier=()) -> None:
+    """Write a checkpoint; one that fails costs itself alone, and of several the first is told.
+
+    A disk that is full, or gone, may have room again, or come back: the next one is tried too.
+    """
+    told = store.failed
     try:
         store.write(run, earlier)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
+        if told:
+            return
+        why = reason(error) if isinstance(error, OSError) else "there is not enough memory"
+        before = "none is there" if store.steps_done is None else "the one before it stays"
         warnings.warn(
-            f"the checkpoint in {store.folder} was not written ({error.strerror or error}); the "
-            "one before it stays, and sampling goes on",
+            f"the checkpoint in {store.folder} was not written ({why}); {before}, and the fit "
+            "goes on",
             stacklevel=2,
         )
 

@@ -2,17 +2,22 @@
 
 A folder holds numbered parts (recorded draws and traces, appended) and two states: `state.npz` and
 the one before it, `previous.npz`. A state names its parts and their checksums. Every file is
-written beside, synced, read back and checked before it takes its place; parts that neither state
-names are removed. If the newest state or its last part is damaged, a run continues from the state
-before it.
+written beside, synced, read back and checked before it takes its place, and no part is written
+over; parts that neither state names are removed. If the newest state or its last part is damaged,
+a run continues from the state before it.
+
+What is there is looked up before every write: a write may have failed half way, or the folder may
+have gone. A write that fails costs itself alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 import zipfile
@@ -24,13 +29,16 @@ import jax
 import numpy as np
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.files import DRAFT, flush, flush_names, written
+from bmfjax.data.io.files import DRAFT, flush, naming, written
+from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
 from bmfjax.data.memory import size_text
 from bmfjax.infer.run import ChainRun
 
 NEWEST, PREVIOUS = "state.npz", "previous.npz"
 #: Part of the identity: files of another layout are refused.
 FORMAT = 2
+LEAF = re.compile(r"about|leaf-\d+")
+RECORDED = re.compile(r"(draws|trace)/.+", re.DOTALL)
 
 
 class _Part(NamedTuple):
@@ -40,6 +48,19 @@ class _Part(NamedTuple):
     first: int
     last: int
     checksum: str
+
+
+class _About(NamedTuple):
+    """What a state says of itself; two states that say the same are the same."""
+
+    steps_done: int
+    earlier: tuple[int, ...]
+    parts: tuple[_Part, ...]
+
+    @property
+    def place(self) -> tuple[tuple[int, ...], int]:
+        """Where in the work it was stored: the runs before, and the steps of this one."""
+        return self.earlier, self.steps_done
 
 
 class Stored(NamedTuple):
@@ -56,26 +77,23 @@ class DamagedCheckpoint(InputError):
     """No state of a checkpoint is whole."""
 
 
-class _Damaged(Exception):
-    """A file that is missing or is not as it was written."""
-
-
 class Checkpoint:
     """A folder with the state of one `ChainRun`, or of the last of several that follow each other.
 
     `identity` holds what must be the same for the draws to be the same: settings, fingerprint of
     the data, versions. `steps_done`, and `earlier`, the steps of each run before this one, are of
-    the state that was written or read last.
+    the newest state that is there of this run, None and () where there is none.
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping):
         self.folder = Path(folder)
         self.identity = json.loads(json.dumps({"checkpoint_format": FORMAT, **identity}))
-        self._parts: list[_Part] = []
-        # Which states are known to be whole and of this run.
-        self._whole: set[str] = set()
+        # States of this run that were read back whole, wherever they are now.
+        self._whole: set[_About] = set()
         self.steps_done: int | None = None
         self.earlier: tuple[int, ...] = ()
+        #: Whether the last write failed.
+        self.failed = False
 
     def exists(self) -> bool:
         """Whether there is a state to continue from."""
@@ -86,7 +104,10 @@ class Checkpoint:
         state, draws = run.stored_bytes
         # The two states and the one that is being written; and the draws, which are never less.
         needed = 3 * state + draws
-        free = shutil.disk_usage(self.folder).free
+        try:
+            free = shutil.disk_usage(self.folder).free
+        except OSError:  # a system that does not say
+            return
         if needed > free:
             raise InputError(
                 f"the checkpoints need {size_text(needed)}, and the disk of {self.folder} has "
@@ -94,40 +115,68 @@ class Checkpoint:
             )
 
     def write(self, run: ChainRun, earlier: Sequence[int] = ()) -> None:
-        """Store what was recorded since the last write, then the state; keep the one before."""
-        earlier = tuple(earlier)
-        if (earlier, run.steps_done) == (self.earlier, self.steps_done):
-            return  # Two states that share their last part would be damaged together.
+        """Store what was recorded since the last write, then the state; keep the one before.
+
+        Raises
+        ------
+        OSError
+            Where it cannot be stored. The states that were there are there still, and `steps_done`
+            is of the newest of them.
+        """
         snapshot = run.snapshot()  # to which all processes of a mesh add their parts
         if not run.writes:
-            self.earlier, self.steps_done = earlier, run.steps_done
+            self.earlier, self.steps_done = tuple(earlier), run.steps_done
             return
-        if not self._whole:
-            # States of an earlier run must not be read with the parts of this one.
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for name in (NEWEST, PREVIOUS):
-                (self.folder / name).unlink(missing_ok=True)
-            flush_names(self.folder.parent)
-        old, parts = self._parts, self._parts
-        if earlier != self.earlier:
-            parts = []  # Of the run before.
+        self.failed = True
+        try:
+            self._write(run, tuple(earlier), jax.tree.leaves(snapshot))
+            self.failed = False
+        finally:
+            held = self._held()
+            self.earlier, self.steps_done = _newest(held).place if held else ((), None)
+
+    def _write(self, run: ChainRun, earlier: tuple[int, ...], leaves: list[np.ndarray]) -> None:
+        held = self._held()
+        if NEWEST in held and held[NEWEST].place == (earlier, run.steps_done):
+            return  # Two states that share their last part would be damaged together.
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parts = _newest(held).parts if held else ()
+        if held and _newest(held).earlier != earlier:
+            parts = ()  # Of the run before.
         if parts and run.intervals(parts[-1].last) != run.intervals():
-            parts = []  # Written again with the draws that are still kept, which are fewer.
+            parts = ()  # Written again with the draws that are still kept, which are fewer.
         first = parts[-1].last if parts else 0
         if run.steps_done > first:
-            number = old[-1].number + 1 if old else 0
+            number = self._unused_number()
             arrays = _flat(run.recorded_between(first, run.steps_done))
             checksum = _put(self._part(number), arrays)
-            parts = [*parts, _Part(number, first, run.steps_done, checksum)]
-        leaves = {f"leaf-{i}": a for i, a in enumerate(jax.tree.leaves(snapshot))}
-        about = {"identity": self.identity, "parts": parts, "steps_done": run.steps_done}
-        about |= {"earlier": earlier, "seconds": run.seconds}
-        newest, previous = self.folder / NEWEST, self.folder / PREVIOUS
-        replaces = previous if NEWEST in self._whole else None
-        _put(newest, {"about": np.array(json.dumps(about)), **leaves}, replaces)
-        self._whole.add(NEWEST)
-        self._parts, self.earlier, self.steps_done = parts, earlier, run.steps_done
-        self._tidy({part.number for part in (*old, *parts)})
+            parts = (*parts, _Part(number, first, run.steps_done, checksum))
+        about = _About(run.steps_done, earlier, parts)
+        text = {"identity": self.identity, **about._asdict(), "seconds": run.seconds}
+        arrays = {"about": np.array(json.dumps(text))}
+        arrays |= {f"leaf-{i}": leaf for i, leaf in enumerate(leaves)}
+        # Whole by the time it has a name, even if the system then says that it has none.
+        self._whole.add(about)
+        kept = held.get(PREVIOUS)
+        if NEWEST in held:
+            _put(self.folder / NEWEST, arrays, moved_to=self.folder / PREVIOUS)
+            kept = held[NEWEST]
+        else:
+            _put(self.folder / NEWEST, arrays)
+        self._tidy(about, kept)
+
+    def _held(self) -> dict[str, _About]:
+        """Return the states of this run that are there, with all their parts, by their names."""
+        found = {}
+        for name in (NEWEST, PREVIOUS):
+            with contextlib.suppress(InputError), reading_stored(self.folder / name):
+                # Opened here: NumPy leaves a damaged file open.
+                with open(self.folder / name, "rb") as file, np.load(file) as state:
+                    _, about, _ = _said(state["about"])
+                there = all(self._part(part.number).is_file() for part in about.parts)
+                if about in self._whole and there:
+                    found[name] = about
+        return found
 
     def read(self, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
         """Bring a fresh run of the same settings to where the stored one stopped, and return it.
@@ -135,70 +184,72 @@ class Checkpoint:
         Where the newest state is damaged, to where the state before it was stored, with a warning.
         ``run_of(earlier)`` makes the fresh run.
         """
-        return self._first_whole(lambda name: self._restore(name, run_of))
+        run, stored = self._first_whole(lambda name: self._restore(name, run_of))
+        self.earlier, self.steps_done = stored.earlier, stored.steps_done
+        return run
 
     def contents(self) -> Stored:
         """Return what is stored; where the newest state is damaged, that of the state before it."""
-        return self._first_whole(lambda name: self._stored(name)[0])
+        return self._first_whole(lambda name: (None, self._stored(name)))[1]
 
-    def _first_whole(self, take: Callable[[str], Any]) -> Any:
+    def _first_whole(self, take: Callable[[str], tuple[Any, Stored]]) -> tuple[Any, Stored]:
         """Return what `take` makes of the newest state that is whole, with a warning if need be."""
         if not self.exists():
             raise InputError(f"{self.folder} holds no checkpoint to resume from; fit without it")
         try:
-            found = take(NEWEST)
-            self._whole = {NEWEST}
-        except _Damaged as newest:
+            return take(NEWEST)
+        except DamagedFile as newest:
             try:
-                found = take(PREVIOUS)
-            except _Damaged as previous:
+                made, stored = take(PREVIOUS)
+            except DamagedFile as previous:
                 raise self._lost(newest, previous) from previous
-            self._whole = {PREVIOUS}
-            self.steps_done = None  # as if nothing were stored: it is written again
             warnings.warn(
-                f"{newest} is missing or damaged; the fit goes on from the checkpoint before it, "
-                f"{found.steps_done} steps, with the same draws",
-                stacklevel=3,
+                f"{newest.path} is missing or damaged; the fit goes on from the checkpoint before "
+                f"it, {stored.steps_done} steps, with the same draws",
+                stacklevel=4,
             )
-        return found
+            return made, stored
 
-    def _stored(self, name: str) -> tuple[Stored, list[_Part]]:
+    def _stored(self, name: str) -> Stored:
         """Return what one of the states holds."""
-        state = _load(self.folder / name)
-        if "about" not in state:
-            raise _Damaged(self.folder / name)
-        about = json.loads(str(state["about"]))
-        self._compare(about["identity"])
-        leaves = [state[f"leaf-{i}"] for i in range(sum(n.startswith("leaf-") for n in state))]
-        parts = [_Part(*part) for part in about["parts"]]
+        path = self.folder / name
+        state = _load(path, LEAF)
+        with reading_stored(path):
+            identity, about, seconds = _said(state["about"])
+        self._compare(identity)
+        with reading_stored(path):
+            leaves = [state[f"leaf-{i}"] for i in range(len(state) - 1)]
         recorded: dict[str, dict[str, list]] = {"draws": {}, "trace": {}}
-        for part in parts:
-            arrays = _load(self._part(part.number), part.checksum)
-            for key, array in arrays.items():
+        for part in about.parts:
+            for key, array in _load(self._part(part.number), RECORDED, part.checksum).items():
                 kind, site = key.split("/", 1)
                 recorded[kind].setdefault(site, []).append(array)
-        joined = {
-            kind: {site: np.concatenate(arrays, axis=1) for site, arrays in named.items()}
-            for kind, named in recorded.items()
-        }
-        earlier, seconds = tuple(about.get("earlier", ())), about.get("seconds", 0.0)
-        return Stored(about["steps_done"], earlier, seconds, leaves, joined), parts
+        with reading_stored(path):
+            joined = {
+                kind: {site: np.concatenate(arrays, axis=1) for site, arrays in named.items()}
+                for kind, named in recorded.items()
+            }
+        self._whole.add(about)
+        return Stored(about.steps_done, about.earlier, seconds, leaves, joined)
 
-    def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> ChainRun:
-        """Return a run that is brought to one of the states."""
-        stored, parts = self._stored(name)
+    def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> tuple:
+        """Return a run that is brought to one of the states, and what was stored."""
+        stored = self._stored(name)
         run = run_of(stored.earlier)
         leaves, structure = jax.tree.flatten(run.snapshot())
-        if [np.shape(a) for a in stored.leaves] != [np.shape(a) for a in leaves]:
-            raise _Damaged(self.folder / name)
-        snapshot = jax.tree.unflatten(structure, stored.leaves)
-        run.restore(snapshot, stored.steps_done, stored.recorded)
+        fits = [_form(a) for a in stored.leaves] == [_form(a) for a in leaves]
+        if stored.steps_done > 0:
+            fits = fits and _forms(stored.recorded) == _forms(run.recorded_between(0, 0))
+        if not fits:
+            raise DamagedFile(self.folder / name)
+        with reading_stored(self.folder / name):
+            snapshot = jax.tree.unflatten(structure, stored.leaves)
+            run.restore(snapshot, stored.steps_done, stored.recorded)
         run.seconds = stored.seconds
-        self._parts, self.earlier, self.steps_done = parts, stored.earlier, run.steps_done
-        return run
+        return run, stored
 
-    def _lost(self, newest: _Damaged, previous: _Damaged) -> DamagedCheckpoint:
-        files = dict.fromkeys(Path(str(damaged)).name for damaged in (newest, previous))
+    def _lost(self, newest: DamagedFile, previous: DamagedFile) -> DamagedCheckpoint:
+        files = dict.fromkeys(damaged.path.name for damaged in (newest, previous))
         there = [name for name in files if (self.folder / name).exists()]
         what = " and ".join(there or files)
         return DamagedCheckpoint(
@@ -220,13 +271,50 @@ class Checkpoint:
     def _part(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.npz"
 
-    def _tidy(self, needed: set[int]) -> None:
-        """Remove parts that neither state names, and what was left half written."""
-        names = {self._part(number).name for number in needed}
-        for path in self.folder.glob("*"):
-            part = path.name.startswith("part-") and path.name not in names
-            if part or DRAFT.fullmatch(path.name):
-                path.unlink(missing_ok=True)
+    def _unused_number(self) -> int:
+        """Return the number of a part that is not there: no state of another run may name it."""
+        numbers = (path.stem.removeprefix("part-") for path in self.folder.glob("part-*.npz"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
+
+    def _tidy(self, newest: _About, previous: _About | None) -> None:
+        """Remove what is of neither state: parts, what was left half written, an older state."""
+        states = [about for about in (newest, previous) if about is not None]
+        needed = {self._part(part.number) for about in states for part in about.parts}
+        # What cannot be removed now is removed after the next write.
+        with contextlib.suppress(OSError):
+            if previous is None:
+                (self.folder / PREVIOUS).unlink(missing_ok=True)
+            for path in self.folder.glob("*"):
+                part = path.name.startswith("part-") and path not in needed
+                if part or DRAFT.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+
+
+def _newest(held: dict[str, _About]) -> _About:
+    """Return the newest of the states that are there."""
+    return held[NEWEST] if NEWEST in held else held[PREVIOUS]
+
+
+def _said(text: np.ndarray) -> tuple[dict, _About, float]:
+    """Return identity, what a state says of itself, and seconds; raise ValueError at nonsense."""
+    said = json.loads(str(text))
+    parts = tuple(_Part(*part) for part in said["parts"])
+    about = _About(said["steps_done"], tuple(said["earlier"]), parts)
+    numbers = [about.steps_done, *about.earlier, *(n for part in parts for n in part[:3])]
+    ends = [0, *(part.last for part in parts)]
+    whole = all(type(n) is int for n in numbers) and [part.first for part in parts] == ends[:-1]
+    if not (whole and ends[-1] == about.steps_done and isinstance(said["identity"], dict)):
+        raise ValueError
+    return said["identity"], about, float(said["seconds"])
+
+
+def _form(array: np.ndarray) -> tuple:
+    return np.shape(array), np.asarray(array).dtype
+
+
+def _forms(recorded: dict) -> dict:
+    """Return what is the same of recorded arrays (chain, record, ...) however many there are."""
+    return {name: _form(np.asarray(array)[:, :0]) for name, array in _flat(recorded).items()}
 
 
 def _put(path: Path, arrays: dict, moved_to: Path | None = None) -> str:
@@ -234,7 +322,7 @@ def _put(path: Path, arrays: dict, moved_to: Path | None = None) -> str:
 
     The old file is moved to `moved_to`, if given.
     """
-    with written([path]) as (draft,):
+    with naming(path), written([path]) as (draft,):
         np.savez(draft, **arrays)
         flush(draft)
         checksum = _checked(draft)
@@ -261,18 +349,14 @@ def _checksum(file) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _load(path: Path, checksum: str | None = None) -> dict:
+def _load(path: Path, known: re.Pattern, checksum: str | None = None) -> dict:
     """The arrays of a file; its checksum is compared where it is known."""
-    try:
-        # Opened here: NumPy leaves a damaged file open.
-        with open(path, "rb") as file:
-            if checksum is not None and _checksum(file) != checksum:
-                raise _Damaged(path)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-    except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise _Damaged(path) from error
+    if checksum is not None:
+        with reading_stored(path), open(path, "rb") as file:
+            if _checksum(file) != checksum:
+                raise DamagedFile(path)
+    with opened_stored(path, known.fullmatch) as stored:
+        return {name: stored[name] for name in stored}
 
 
 def _flat(recorded: dict) -> dict:

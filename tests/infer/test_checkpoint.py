@@ -14,7 +14,7 @@ import pytest
 from jax import random
 
 from bmfjax.data import InputError
-from bmfjax.families.sampling import store_on_the_way
+from bmfjax.families.sampling import keep
 from bmfjax.infer import ChainRun, checkpoint, histogram, moments
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.kernels import Algorithm
@@ -201,8 +201,8 @@ def test_a_killed_run_goes_on_with_the_same_draws(tmp_path):
     assert_same(run, unbroken())
 
 
-def test_a_run_begun_anew_leaves_no_state_that_fits_other_parts(folder, monkeypatch):
-    """Killed between its first part and its first state, it must not look like the earlier run."""
+def test_a_run_begun_anew_harms_the_earlier_one_only_by_its_own_state(folder, monkeypatch):
+    """Killed between its first part and its first state, it leaves the earlier run whole."""
 
     def die(source, target):
         if target.name == "state.npz":
@@ -212,7 +212,14 @@ def test_a_run_begun_anew_leaves_no_state_that_fits_other_parts(folder, monkeypa
     monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
         written(folder, 2)
-    assert not Checkpoint(folder, IDENTITY).exists()
+    monkeypatch.undo()
+    earlier, _ = resumed(folder)
+    assert earlier.steps_done == 16
+    assert_same(earlier, written(folder / "whole", 7, 9))
+    # Its own first state leaves nothing of the earlier run beside it.
+    written(folder, 2)
+    assert resumed(folder)[0].steps_done == 2
+    assert len(list(folder.glob("*.npz"))) == 2
 
 
 # ---- draws that lie closer while the run is under way --------------------------------------------
@@ -398,10 +405,10 @@ def test_a_disk_that_is_full_for_a_while_ends_no_run(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.warns(UserWarning, match="was not written .No space left on device.; the one"):
-            store_on_the_way(run, store)
+            keep(run, store)
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
     run.advance(5)
-    store_on_the_way(run, store)
+    keep(run, store)
     again, _ = resumed(tmp_path)
     again.finish()
     assert_same(again, unbroken())

@@ -1,11 +1,11 @@
 """What readers and writers of files share: sentences for errors, whole files, the threshold."""
 
+import errno
 import math
 import os
 import re
 import secrets
 import stat
-import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from bmfjax.data.io.declared import check_archive
 
 #: Array in the .npz files of a fit, by which they are known from a user's own.
 OF_FIT = "written_by_fit"
+#: What file systems say that have no fsync: there is then nothing to wait for.
+NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 #: What has no end, or can be read only once, and is no file though it has a path.
@@ -85,27 +87,6 @@ def opened_npz(path, without=()):
             yield arrays
 
 
-def npz_names(path):
-    """Return the names of the arrays in an .npz file; of one that was cut, the first.
-
-    None where it is a link or no such file.
-    """
-    path = Path(path)
-    if path.is_symlink() or not path.is_file():
-        return set()
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile:
-        # The table of names is at the end; each name stands before its array too.
-        with open(path, "rb") as file:
-            start = file.read(1000)
-        whole = start.startswith(b"PK\x03\x04")
-        length = int.from_bytes(start[26:28], "little") if whole else 0
-        names = [start[30 : 30 + length].decode(errors="replace")]
-    return {name.removesuffix(".npy") for name in names if name}
-
-
 def check_new_file(path, overwrite, is_ours, what):
     """Refuse a path where a file may not be written; return it as a `Path`.
 
@@ -149,38 +130,81 @@ def replacing_all(paths, discard=()):
         with written(paths, discard) as drafts:
             yield drafts
     except OSError as err:
-        where = paths[0] if len(paths) == 1 else paths[0].parent
+        where = paths[0] if len(paths) == 1 else _named(err) or paths[0].parent
         raise InputError(
-            f"{where} cannot be written: {_reason(err)}; check permissions and disk space"
+            f"{where} cannot be written: {reason(err)}; check permissions and disk space"
         ) from err
+
+
+@contextmanager
+def naming(path):
+    """Say which file an error of the system is about, where it does not itself."""
+    try:
+        yield
+    except OSError as err:
+        err.filename = path if err.filename is None else err.filename
+        raise
+
+
+def _named(err):
+    """Return the file that an error names, under the name that it was to have; None if none."""
+    if not isinstance(err.filename, str | os.PathLike):
+        return None
+    path = Path(err.filename)
+    draft = DRAFT.fullmatch(path.name)
+    return path.with_name(draft["name"]) if draft else path
 
 
 @contextmanager
 def written(paths, discard=()):
     """Yield a draft for each path; all are moved into place, in order, once all are whole.
 
-    A write that fails leaves every path as it was. Files in `discard` are deleted just before the
-    first move.
+    A write that fails leaves every path as it was. Files in `discard` are gone once all are there.
     """
     drafts = [_draft(path) for path in paths]
     try:
         yield drafts
         for draft in drafts:
             flush(draft)
-        for path in discard:
-            path.unlink(missing_ok=True)
-        for draft, path in zip(drafts, paths, strict=True):
-            os.replace(draft, path)
+        _move_all(drafts, paths, discard)
         for folder in {path.parent for path in paths}:
             flush_names(folder)
     finally:
         for draft in drafts:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def _move_all(drafts, paths, discard):
+    """Move files to their places; where one cannot be moved, put back what was there."""
+    if len(paths) == 1 and not discard:
+        os.replace(drafts[0], paths[0])
+        return
+    aside, there = [], []
+    try:
+        for path in dict.fromkeys((*discard, *paths)):
+            if os.path.lexists(path):
+                aside.append((_draft(path), path))
+                os.replace(path, aside[-1][0])
+        for draft, path in zip(drafts, paths, strict=True):
+            there.append(path)
+            os.replace(draft, path)
+    except BaseException:
+        for path in there:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        for older, path in reversed(aside):
+            with suppress(OSError):  # the last of them may not have been moved
+                os.replace(older, path)
+        raise
+    for older, _ in aside:
+        with suppress(OSError):
+            older.unlink(missing_ok=True)
 
 
 def _draft(path):
     """Return a new name beside `path`; delete the drafts of it that killed processes left."""
-    if path.parent.is_dir():
+    with suppress(OSError):  # what was left costs nothing but room
         for name in os.listdir(path.parent):
             left = DRAFT.fullmatch(name)
             if left and left["name"] == path.name and not psutil.pid_exists(int(left["process"])):
@@ -189,7 +213,7 @@ def _draft(path):
     return path.with_name(f".unfinished-{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
 
 
-def _reason(err):
+def reason(err):
     """Return what the system says of a failed write; HDF5 puts paragraphs around it."""
     return os.strerror(err.errno) if err.errno else " ".join(str(err).split())[:200]
 
@@ -197,7 +221,11 @@ def _reason(err):
 def flush(path):
     """Wait until a file is on the disk: over a network, only then is it known that it fits."""
     with open(path, "r+b") as file:
-        os.fsync(file.fileno())
+        try:
+            os.fsync(file.fileno())
+        except OSError as err:
+            if err.errno not in NO_SYNC:
+                raise
 
 
 def flush_names(folder):
@@ -208,6 +236,32 @@ def flush_names(folder):
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def check_place(folder):
+    """Refuse a folder where files cannot be kept whole: before any work is done.
+
+    A file is written, synced, renamed onto another one and read back.
+    """
+    older, newer, tried = _draft(folder / "trial"), _draft(folder / "trial"), "writing"
+    try:
+        for draft in (older, newer):
+            draft.write_bytes(b"trial")
+        tried = "syncing"
+        flush(newer)
+        tried = "renaming"
+        os.replace(newer, older)
+        tried = "reading back"
+        if older.read_bytes() != b"trial":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+    except OSError as err:
+        raise InputError(
+            f"{folder} cannot be written to: {reason(err)} ({tried} a file); give another directory"
+        ) from err
+    finally:
+        for draft in (older, newer):
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 def check_threshold(binarize):

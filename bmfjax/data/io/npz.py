@@ -45,7 +45,8 @@ from bmfjax.data.io.declared import (
     check_ratings,
     check_sparse,
 )
-from bmfjax.data.io.files import OF_FIT, check_new_file, npz_names, opened_npz, replacing
+from bmfjax.data.io.files import OF_FIT, check_new_file, opened_npz, replacing
+from bmfjax.data.io.stored import npz_names, opened_stored
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
@@ -66,6 +67,12 @@ RATINGS_KIND = "table of ratings"
 
 #: Arrays of which some rows can be read alone.
 BITS = ("bits", "observed_bits")
+#: Arrays that `matrix_fields` may return, and the mark of a fit.
+STORED = {
+    "kind", "format_version", "shape", "bits", "values", "rows", "columns", "scale", "indptr",
+    "indices", "mask_indptr", "mask_indices", "observed_indptr", "observed_indices",
+    "observed_bits", "row_names", "col_names", "name", "y", "y_names", OF_FIT,
+}  # fmt: skip
 
 
 class Truth(NamedTuple):
@@ -208,9 +215,19 @@ def read_matrix(arrays, name, share_of=None):
 def read_saved(path):
     """Read a matrix of any kind that `save` wrote."""
     with opened_npz(path) as arrays:
-        if str(arrays["kind"]) == RATINGS_KIND:
-            return _read_ratings(arrays)
-        return read_matrix(arrays, None)
+        return _read_any(arrays)
+
+
+def read_stored(path):
+    """Read the matrix that a fit keeps of its data; raise `DamagedFile` where it is damaged."""
+    with opened_stored(path, STORED.__contains__) as arrays:
+        return _read_any(arrays)
+
+
+def _read_any(arrays):
+    if str(arrays["kind"]) == RATINGS_KIND:
+        return _read_ratings(arrays)
+    return read_matrix(arrays, None)
 
 
 def _read_ratings(arrays):
