@@ -39,7 +39,7 @@ from bmfjax.data.io.stored import (
     opened_stored,
     reading_stored,
 )
-from bmfjax.diagnostics.arviz import posterior_attributes, read_netcdf, write_netcdf
+from bmfjax.diagnostics.arviz import posterior_attributes, stored_groups, write_netcdf
 from bmfjax.infer.checkpoint import NEWEST, PREVIOUS
 
 #: What a directory of a fit holds; `probability.npz` only where the record has probabilities.
@@ -119,7 +119,7 @@ def read(directory: str | os.PathLike) -> Record:
         summary = _read_summary(folder)
         with opened_stored(folder / "factors.npz", FACTORS.fullmatch) as arrays:
             factors = {name: arrays[name] for name in arrays if name != OF_FIT}
-        data, posterior = read_stored(folder / "data.npz"), read_netcdf(folder / "posterior.nc")
+        data, posterior = read_stored(folder / "data.npz"), stored_groups(folder / "posterior.nc")
         if "agreement" not in factors:
             raise DamagedFile(folder / "factors.npz")
         if not {"usage", "basis"} <= set(posterior.get("posterior", ())):

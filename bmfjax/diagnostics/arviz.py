@@ -25,6 +25,8 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import replacing
+from bmfjax.data.io.stored import DamagedFile, reading_stored
+from bmfjax.diagnostics.netcdf_form import check_netcdf
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
 ENGINE = "h5netcdf"
@@ -316,18 +318,29 @@ def load_netcdf(path):
 
 def read_netcdf(path):
     """Return the groups of `load_netcdf` by name, without a container and without ArviZ."""
-    if not Path(path).is_file():
-        raise InputError(f"there is no file {path}; give the path of a saved posterior")
     try:
-        with h5netcdf.File(path, "r") as file:
-            names = list(file.groups)
-        groups = {name: xarray.load_dataset(path, group=name, engine=ENGINE) for name in names}
-    # Where a file is damaged decides which of many exceptions HDF5 and its readers raise.
-    except Exception as error:
+        groups = stored_groups(path)
+    except DamagedFile as error:
+        if error.is_missing:
+            raise InputError(
+                f"there is no file {path}; give the path of a saved posterior"
+            ) from None
         raise InputError(f"{path} is damaged or not a netCDF file; write it anew") from error
     if not groups:
         raise InputError(f"{path} holds no groups of draws; give a file written by ArviZ or bmfjax")
     return groups
+
+
+def stored_groups(path):
+    """Do as `read_netcdf`; raise `DamagedFile` where the file is damaged."""
+    with reading_stored(path):
+        try:
+            check_netcdf(path)
+        except InputError as error:
+            raise DamagedFile(path, f"is damaged: {error}") from error
+        with h5netcdf.File(path, "r") as file:
+            names = list(file.groups)
+        return {name: xarray.load_dataset(path, group=name, engine=ENGINE) for name in names}
 
 
 def posterior_attributes(path):
@@ -338,10 +351,11 @@ def posterior_attributes(path):
 def _attributes(path):
     """Return the names of the attributes of each group of a file; none where it is broken."""
     try:
-        with h5netcdf.File(path, "r") as file:
-            return {name: set(group.attrs) for name, group in file.groups.items()}
-    # As in `load_netcdf`.
-    except Exception:
+        with reading_stored(path):
+            check_netcdf(path)
+            with h5netcdf.File(path, "r") as file:
+                return {name: set(group.attrs) for name, group in file.groups.items()}
+    except InputError:
         return {}
 
 

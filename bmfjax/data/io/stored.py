@@ -16,7 +16,9 @@ from bmfjax.data.io.declared import array_header, array_size
 from bmfjax.data.io.files import opened_npz
 
 #: What the system says where the file may well be whole: it cannot be read by us, or not now.
-NO_DAMAGE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+NO_DAMAGE = {
+    errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOLCK,
+}  # fmt: skip
 #: Most bytes that one byte of Deflate unpacks to.
 MOST_PACKED = 1032
 
@@ -55,10 +57,10 @@ def reading_stored(path):
     except OSError as err:
         if err.errno in NO_DAMAGE:
             raise InputError(
-                f"{path} cannot be read: {os.strerror(err.errno)}; check its permissions, or who "
-                "reads it"
+                f"{path} cannot be read: {os.strerror(err.errno)}; the file may be whole, so "
+                "check permissions"
             ) from err
-        if isinstance(err, FileNotFoundError | NotADirectoryError):
+        if isinstance(err, FileNotFoundError | NotADirectoryError | IsADirectoryError):
             raise DamagedFile(path, "is missing", is_missing=True) from err
         raise DamagedFile(path) from err
     except MemoryError as err:

@@ -1,0 +1,244 @@
+"""A disk that fails at any one call, or goes: no finished fit is lost and no older one harmed."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from bmfjax import store
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.families import sampling
+from bmfjax.families.base import Chains
+from bmfjax.infer.checkpoint import Checkpoint
+
+DATA = BinaryMatrix(np.eye(4)[:, :3])
+CHUNKS, STEPS = 4, 10
+OLDER, NEWER = 1.0, 2.0
+
+
+class Counted:
+    """A run of two chains that takes no time: its draws are the numbers of its steps."""
+
+    num_chains, num_warmup, num_steps = 2, 0, CHUNKS * STEPS
+    earlier_steps, writes, timed_out, cramped, is_enough = 0, True, False, False, False
+
+    def __init__(self, between=lambda run: None):
+        self.steps_done, self.seconds, self.between = 0, 0.0, between
+        self.stored_bytes = 16, 16
+
+    @property
+    def num_draws(self):
+        return self.steps_done
+
+    def finish(self, on_chunk, ends):
+        while self.steps_done < self.num_steps:
+            self.steps_done += STEPS
+            self.between(self)
+            if on_chunk(self):
+                return
+
+    def together(self, *values):
+        return list(values)
+
+    def thinning(self, name):
+        return 1
+
+    def intervals(self, steps_done=None):
+        return {"x": 1}
+
+    def recorded_between(self, first, last):
+        draws = np.tile(np.arange(float(first), last), (2, 1))
+        return {"draws": {"x": draws}, "trace": {"log_joint": -draws}}
+
+    def last_trace(self, name):
+        return -np.full(2, float(self.steps_done))
+
+    def snapshot(self):
+        return {"state": np.full(2, self.steps_done)}
+
+    def restore(self, snapshot, steps_done, recorded):
+        assert (snapshot["state"] == steps_done).all()
+        np.testing.assert_array_equal(recorded["draws"]["x"][0], np.arange(steps_done))
+        self.steps_done = steps_done
+
+
+class CountedChains(Chains):
+    between = staticmethod(lambda run: None)
+
+    def run(self, request, resume=False):
+        return Counted(self.between)
+
+
+def asked(seed, between=None):
+    request = types.SimpleNamespace(mesh=None, is_auto=False, grows=False, data=DATA)
+    chains = CountedChains(None, None, {"seed": seed})
+    if between is not None:
+        chains.between = between
+    return request, chains
+
+
+def record(mark, draws):
+    drawn = {"usage": np.zeros((2, draws, 4, 1)), "basis": np.zeros((2, draws, 3, 1))}
+    posterior = xarray.Dataset(
+        {n: (("chain", "draw", f"{n}_row", "factor"), a) for n, a in drawn.items()},
+        attrs={"verdict": "", "model": "", "sampler": ""},
+    )
+    summary = dict.fromkeys(store.SUMMARY_KEYS, "") | {"scalars": {"mark": mark, "draws": draws}}
+    return store.Record(DATA, summary, {"agreement": np.zeros((2, 1))}, {"posterior": posterior})
+
+
+@pytest.fixture(autouse=True)
+def after_every_chunk(monkeypatch):
+    monkeypatch.setattr(sampling, "CHECKPOINT_SECONDS", -1.0)
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory):
+    """A folder with a fit, and with the checkpoint of another run that was stopped."""
+    folder = tmp_path_factory.mktemp("older") / "out"
+    with store.hold(folder):
+        store.write(record(OLDER, 3), folder)
+    run = Counted()
+    with store.hold(folder / store.CHECKPOINT):
+        held = Checkpoint(folder / store.CHECKPOINT, sampling.identity(*asked(seed=1)))
+        for run.steps_done in (7, 9):
+            held.write(run)
+    return folder
+
+
+def sampled_and_written(folder, drawn, between=None, **options):
+    """Do what the command line does, and tell in `drawn` what was drawn."""
+    with store.hold(folder):
+        store.check_files(folder, overwrite=True)
+        given = {"checkpoint": folder / store.CHECKPOINT, "overwrite": True, "progress": False}
+        with sampling.sampled(*asked(2, between), **(given | options)) as stage:
+            drawn.append(stage.run.num_draws)
+            store.write(record(NEWER, stage.run.num_draws), folder)
+            store.remove_checkpoint(folder / store.CHECKPOINT)
+
+
+def outcome(folder, **options):
+    """Return what was drawn, why it was refused, and the warnings."""
+    drawn, refused = [], None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            sampled_and_written(folder, drawn, **options)
+        except InputError as error:
+            refused = error
+    return drawn, refused, [str(warning.message) for warning in said]
+
+
+def stored_mark(folder):
+    return store.read(folder).summary["scalars"]["mark"]
+
+
+# ---- calls that fail ---------------------------------------------------------------------------
+
+#: What a system may refuse, and its reason.
+CALLS = {
+    "rename": ([(os, "replace")], errno.EIO),
+    "fsync": ([(os, "fsync")], errno.EIO),
+    "delete": ([(os, "unlink")], errno.EIO),
+    "lock": ([(fcntl, "flock")], errno.ENOLCK),
+    "space": (
+        [
+            (np, "savez"),
+            (np, "savez_compressed"),
+            (Path, "write_text"),
+            (Path, "write_bytes"),
+            (store, "write_netcdf"),
+        ],
+        errno.ENOSPC,
+    ),
+}
+
+
+@contextlib.contextmanager
+def failing(kind, fails, happens=False):
+    """Let those calls fail whose number `fails` picks, before or after they have done their work.
+
+    Yield a list with their names.
+    """
+    names, made = CALLS[kind], []
+
+    def counted(name, real):
+        def call(*given, **named):
+            made.append(name)
+            wrong = fails(len(made) - 1)
+            if happens or not wrong:
+                found = real(*given, **named)
+            if wrong:
+                raise OSError(names[1], os.strerror(names[1]))
+            return found
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for where, name in names[0]:
+            patch.setattr(where, name, counted(name, getattr(where, name)))
+        yield made
+
+
+def copied(older, folder):
+    return shutil.copytree(older, folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "happens"), [*((kind, False) for kind in CALLS), ("rename", True), ("space", True)]
+)
+def test_one_failing_call_loses_no_fit_and_harms_no_older_one(tmp_path, older, kind, happens):
+    with failing(kind, lambda n: False) as made:
+        drawn, why, _ = outcome(copied(older, tmp_path / "whole"))
+    assert drawn == [CHUNKS * STEPS] and why is None and stored_mark(tmp_path / "whole") == NEWER
+    ends = set()
+    for number in range(len(made)):
+        folder = copied(older, tmp_path / str(number))
+        with failing(kind, lambda n, number=number: n == number, happens):
+            drawn, why, said = outcome(folder)
+        if not drawn:  # refused before the sampling: nothing has changed
+            assert "cannot be written to" in str(why) and stored_mark(folder) == OLDER
+            held = Checkpoint(folder / store.CHECKPOINT, sampling.identity(*asked(seed=1)))
+            assert held.contents().steps_done == 9 and not said
+            ends.add("refused")
+        elif why:  # the older fit is whole, and the draws of the new one are kept
+            assert stored_mark(folder) == OLDER and "check permissions and disk space" in str(why)
+            drawn, why, said = outcome(folder, resume=True)
+            assert drawn == [CHUNKS * STEPS] and not (why or said)
+            assert stored_mark(folder) == NEWER
+            ends.add("kept")
+        else:
+            assert drawn == [CHUNKS * STEPS] and stored_mark(folder) == NEWER
+            assert len(said) <= 1 and all("was not written" in text for text in said)
+            ends.add(f"{len(said)} warnings")
+        assert kind == "delete" or not list(folder.rglob(".unfinished-*"))
+        shutil.rmtree(folder)
+    expected = {
+        "rename": {"refused", "kept", "1 warnings"},
+        "fsync": {"refused", "kept", "1 warnings", "0 warnings"},
+        "delete": {"0 warnings"},
+        "lock": {"refused", "0 warnings"},
+        "space": {"refused", "kept", "1 warnings", "0 warnings"},
+    }
+    assert ends == expected[kind]
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_calls_that_fail_from_one_on_end_no_sampling(tmp_path, older, kind):
+    with failing(kind, lambda n: False) as made:
+        outcome(copied(older, tmp_path / "whole"))
+    for number in range(0, len(made), 3):
+        folder = copied(older, tmp_path / str(number))
+        with failing(kind, lambda n, number=number: n >= number):
+            drawn, why, said = outcome(folder)
+        assert drawn == [CHUNKS * STEPS] or "cannot be written to" in str(why)
+        assert len(said) <= 1
+        shutil.rmtree(folder)
