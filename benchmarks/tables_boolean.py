@@ -502,6 +502,24 @@ def kills(records: Records):
     )  # fmt: skip
 
 
+@page("flipped_bits", "Is a flipped bit of a stored file ever read as something else?")
+def flipped_bits(records: Records):
+    found = figures(records, "flipped_bits")
+    kinds = list(dict.fromkeys(kind for case in found["files"].values() for kind in case["found"]))
+    yield (
+        "Bits of the files of a small fit and of its checkpoint were flipped one at a time, every bit "
+        f"of the first and last {number(found['edge'])} bytes and some of the others, and the fit "
+        f"or the checkpoint was read. Reads that were wrong: {found['wrong']}."
+    )
+    yield table(
+        ["file", "bytes", "bits flipped", *kinds],
+        [
+            [name, case["bytes"], case["bits"], *(case["found"].get(kind, 0) for kind in kinds)]
+            for name, case in found["files"].items()
+        ],
+    )
+
+
 @page(
     "ormachine_completion", "Does the Boolean model fill in missing entries as well as can be?",
     "ormachine_completion*",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import math
 import os
@@ -62,10 +63,16 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated (138 by SIGUSR1).
+    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated (138 by SIGUSR1,
+    129 by SIGHUP).
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
+    try:
+        # The tables of the models are with JAX, which takes seconds to load.
+        options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
+    except KeyboardInterrupt as stop:
+        _say(_stopped(stop, argparse.Namespace()))
+        return INTERRUPTED
     options.again = _resuming(arguments)
     # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -75,17 +82,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         use_compilation_cache()
         with exit_when_terminated(), _plain_warnings():
-            return options.run(options)
+            code = options.run(options)
+            sys.stdout.flush()  # now, while what it says can be told
+            return code
     except (InputError, FloatingPointError) as error:
-        print(f"bmfjax: {error}", file=sys.stderr)
+        _say(error)
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        print(f"bmfjax: cannot use{where}: {error.strerror or error}", file=sys.stderr)
+        # Files that are written are named; what is left is what was printed.
+        printed = error.errno == errno.ENOSPC and error.filename is None
+        where = " the standard output" if printed else ""
+        where = f" {error.filename}" if error.filename else where
+        _say(f"cannot use{where}: {error.strerror or error}")
+        if printed and sys.stdout is sys.__stdout__:
+            # Python would try again at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (KeyboardInterrupt, SystemExit) as stop:
         terminated = isinstance(stop, SystemExit)
-        print(f"bmfjax: {_stopped(stop, options)}", file=sys.stderr)
+        _say(_stopped(stop, options))
         return stop.code if terminated else INTERRUPTED
     return 2
+
+
+def _say(what) -> None:
+    """Print a line to standard error; a terminal that is gone takes none."""
+    with contextlib.suppress(OSError):
+        print(f"bmfjax: {what}", file=sys.stderr)
 
 
 def _resuming(arguments) -> str:
@@ -100,12 +121,14 @@ def _resuming(arguments) -> str:
 
 def _stopped(stop, options) -> str:
     """One line: what ended the command, how far it was, and how to continue."""
-    from bmfjax.store import holds_checkpoint
-
     when = str(stop) or getattr(options, "stage", "before anything was done")
     said = f"{'terminated' if isinstance(stop, SystemExit) else 'interrupted'} {when}"
     checkpoint = getattr(options, "checkpoint", None)
-    if checkpoint is None or not holds_checkpoint(checkpoint):
+    if checkpoint is None:
+        return said
+    from bmfjax.store import holds_checkpoint  # only now: what it loads may be what was interrupted
+
+    if not holds_checkpoint(checkpoint):
         return said
     # Before a new fit is sampled, what is there belongs to the fit that it will replace.
     if when == BEFORE and not options.resume:
@@ -137,7 +160,7 @@ def _plain_warnings():
 
         def show(message, category, *place, **more):
             if category is UserWarning:
-                print(f"bmfjax: {message}", file=sys.stderr)
+                _say(message)
             else:
                 usual(message, category, *place, **more)
 

@@ -1,7 +1,9 @@
 """The command line, as a user meets it: files, exit codes, one sentence for bad input."""
 
+import errno
 import functools
 import html
+import io
 import itertools
 import json
 import os
@@ -22,7 +24,7 @@ import pytest
 import bmfjax
 from bmfjax import store
 from bmfjax.cli import _cores_to_share, _tell, build_parser, main
-from bmfjax.infer import ChainRun
+from bmfjax.infer import ChainRun, progress
 from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
 
@@ -406,6 +408,42 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     assert found.scalars["thinning"] == unbroken.scalars["thinning"] > 1
     np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
     np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
+
+
+def test_ctrl_c_while_modules_load_is_one_line(capsys, monkeypatch):
+    def interrupted(models):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("bmfjax.cli.build_parser", interrupted)
+    assert run("fit", "davis") == 130
+    assert capsys.readouterr().err == "bmfjax: interrupted before anything was done\n"
+
+
+def test_a_full_disk_behind_the_standard_output_is_named():
+    code = "import sys; from bmfjax.cli import main; sys.exit(main(['datasets']))"
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert found.returncode == 2
+    assert found.stderr == "bmfjax: cannot use the standard output: No space left on device\n"
+
+
+def test_a_terminal_that_is_gone_ends_no_run(monkeypatch, capsys):
+    """SIGHUP comes where a terminal goes, which then takes no line and no bar."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.EIO, "Input/output error")
+
+    def terminated(*args, **kwargs):
+        with progress.tasks_bar(2, enabled=True) as show:
+            show("one")
+        signal.raise_signal(signal.SIGHUP)
+
+    monkeypatch.setattr("bmfjax.cli._read", terminated)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    assert run("fit", "davis", *QUICK) == 129
 
 
 def test_sigterm_before_the_sampling_is_one_line_too(tmp_path, capsys, monkeypatch):

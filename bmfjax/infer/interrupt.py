@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGUSR1 as requests: the chunk that runs is finished, and draws are kept.
+"""Ctrl-C and signals that end a process as requests: the chunk is finished, and draws are kept.
 
-SIGTERM is what clusters end a job with, and SIGUSR1 what they can warn it with before.
+SIGTERM is what clusters end a job with, SIGUSR1 what they can warn it with before, and SIGHUP what
+comes where the terminal goes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-#: Signals that end the work with a checkpoint and without a result. Not all systems have SIGUSR1.
-ENDING = tuple(getattr(signal, n) for n in ("SIGTERM", "SIGUSR1") if hasattr(signal, n))
+#: Signals that end the work with a checkpoint and without a result. Not all systems have all.
+NAMES = ("SIGTERM", "SIGUSR1", "SIGHUP")
+ENDING = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class Terminated(SystemExit):
@@ -24,7 +26,7 @@ class Terminated(SystemExit):
 
 
 class Interrupt:
-    """What was asked for: `requested` turns true at the first Ctrl-C, SIGTERM or SIGUSR1.
+    """What was asked for: `requested` turns true at the first Ctrl-C or signal of `ENDING`.
 
     A second Ctrl-C interrupts at once; a second of the others says nothing new. `signum` is that
     of the first of the others, None before.

@@ -1,8 +1,9 @@
-"""Progress bars on standard error."""
+"""Progress bars on standard error, which may go while a run lasts."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,6 +20,29 @@ from rich.progress import (
 from bmfjax.infer.run import ChainRun
 
 
+class _Lasting:
+    """A stream that takes what it can: what a closed terminal does not take ends no run."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+
+def _console() -> Console:
+    return Console(file=_Lasting(sys.stderr))
+
+
 @contextlib.contextmanager
 def tasks_bar(total: int, enabled: bool) -> Iterator[Callable[[str], None]]:
     """Show how many of several fits are done; call what is yielded with the next one's name."""
@@ -28,7 +52,7 @@ def tasks_bar(total: int, enabled: bool) -> Iterator[Callable[[str], None]]:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=_console()) as bar:
         task = bar.add_task("", total=total)
         begun = 0
 
@@ -60,7 +84,7 @@ def progress_bar(
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=_console()) as bar:
         name = objective.replace("_", " ")
         # How many steps a population takes is seen on the way.
         total = None if objective == "log_evidence" else run.num_steps

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGUSR1: the first is a request, a second Ctrl-C not; all is put back."""
+"""Ctrl-C and signals that end: the first is a request, a second Ctrl-C not; all is put back."""
 
 import signal
 import threading
@@ -13,7 +13,7 @@ from bmfjax.infer.interrupt import (
 )
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGUSR1])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def signum(request):
     """A signal that ends the work."""
     return request.param
@@ -66,7 +66,7 @@ def test_in_another_thread_nothing_is_caught():
     assert seen == [(False, True)]
 
 
-# ---- SIGTERM and SIGUSR1 -----------------------------------------------------------------------
+# ---- signals that end a process ----------------------------------------------------------------
 
 
 def test_termination_is_a_request_however_often_it_comes(signum):

@@ -19,6 +19,8 @@ from bmfjax.data.io.files import opened_npz
 NO_DAMAGE = {
     errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOLCK,
 }  # fmt: skip
+#: The last record of an archive: how it begins, and its bytes where there is no comment after it.
+END, END_BYTES = b"PK\x05\x06", 22
 #: Most bytes that one byte of Deflate unpacks to.
 MOST_PACKED = 1032
 
@@ -80,14 +82,22 @@ def opened_stored(path, is_known):
     Arrays that `is_known` does not know by name are damage: a format has no others.
     """
     with reading_stored(path):
-        with zipfile.ZipFile(path) as archive:
-            if not _is_whole(archive, os.path.getsize(path)):
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            if not (_is_complete(file, archive) and _is_whole(archive, os.path.getsize(path))):
                 raise DamagedFile(path)
         with opened_npz(path) as arrays:
             for name in arrays:
                 if not is_known(name):
                     raise DamagedFile(path, f"holds {name!r}, which no such file has")
             yield arrays
+
+
+def _is_complete(file, archive):
+    """Say whether an archive lists as many arrays as its end says: one may hide the next."""
+    file.seek(-END_BYTES, os.SEEK_END)
+    end = file.read()
+    number = int.from_bytes(end[10:12], "little")
+    return end.startswith(END) and number == len(archive.infolist())
 
 
 def _is_whole(archive, size):
