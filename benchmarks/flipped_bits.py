@@ -2,8 +2,8 @@
 
 Bits of `data.npz` and `factors.npz` of a fit, and of the states and parts of a checkpoint, are
 flipped one at a time: every bit of the first and last 2,000 bytes (``--edge``), and a tenth of the
-others at random. Each time the fit or the checkpoint is read. Right is the same content, the state before, or
-one sentence (`InputError`); wrong is any other error, and other content.
+others at random. Each time the fit or the checkpoint is read. Right is the same content, the state
+before, or one sentence (`InputError`); wrong is any other error, and other content.
 
     python benchmarks/flipped_bits.py [--share 0.1]
 """
@@ -33,7 +33,7 @@ RIGHT = (SAME, BEFORE, SENTENCE)
 
 
 def bits_of(size: int, edge: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return which bits of a file of `size` bytes are flipped: all at its edges, a share between."""
+    """Return which bits of a file of `size` bytes are flipped: all at its edges, some between."""
     bits = np.arange(8 * size)
     at_edge = (bits < 8 * edge) | (bits >= 8 * (size - edge))
     return bits[at_edge | (rng.random(len(bits)) < share)]

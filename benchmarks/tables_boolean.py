@@ -507,9 +507,9 @@ def flipped_bits(records: Records):
     found = figures(records, "flipped_bits")
     kinds = list(dict.fromkeys(kind for case in found["files"].values() for kind in case["found"]))
     yield (
-        "Bits of the files of a small fit and of its checkpoint were flipped one at a time, every bit "
-        f"of the first and last {number(found['edge'])} bytes and some of the others, and the fit "
-        f"or the checkpoint was read. Reads that were wrong: {found['wrong']}."
+        "Bits of the files of a small fit and of its checkpoint were flipped one at a time, every "
+        f"bit of the first and last {number(found['edge'])} bytes and some of the others, and the "
+        f"fit or the checkpoint was read. Reads that were wrong: {found['wrong']}."
     )
     yield table(
         ["file", "bytes", "bits flipped", *kinds],

@@ -5,6 +5,8 @@ import errno
 import fcntl
 import os
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from bmfjax.infer.checkpoint import Checkpoint
 from tests.counted_runs import CHUNKS, STEPS, Counted, asked, record
 
 OLDER, NEWER = 1.0, 2.0
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +170,78 @@ def test_calls_that_fail_from_one_on_end_no_sampling(tmp_path, older, kind):
         assert drawn == [CHUNKS * STEPS] or "cannot be written to" in str(why)
         assert len(said) <= 1
         shutil.rmtree(folder)
+
+
+# ---- a folder that goes, and a process that dies -------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["fit", "checkpoint"])
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_a_folder_that_goes_while_the_run_goes_on_costs_nothing(tmp_path, older, how, which):
+    folder = copied(older, tmp_path / "out")
+    gone = folder if which == "fit" else folder / store.CHECKPOINT
+
+    def between(run):
+        if run.steps_done == 2 * STEPS:
+            shutil.rmtree(gone) if how == "deleted" else gone.rename(tmp_path / "elsewhere")
+
+    drawn, why, said = outcome(folder, between=between)
+    assert drawn == [CHUNKS * STEPS] and not (why or said) and stored_mark(folder) == NEWER
+
+
+def test_after_a_folder_has_gone_the_checkpoint_is_whole_again(tmp_path):
+    held, run = Checkpoint(tmp_path / "held", {}), Counted()
+    for run.steps_done in (7, 9):
+        held.write(run)
+    shutil.rmtree(tmp_path / "held")
+    run.steps_done = 12
+    held.write(run)
+    np.testing.assert_array_equal(
+        held.contents().recorded["draws"]["x"], run.recorded_between(0, 12)["draws"]["x"]
+    )
+
+
+#: Of a process in which a child dies at the call that it is told.
+DYING = """
+import os, sys, pathlib
+from bmfjax.infer.checkpoint import Checkpoint
+from tests.counted_runs import Counted
+top, number, ended = pathlib.Path(sys.argv[1]), 0, False
+while not ended:
+    child = os.fork()
+    if not child:
+        made = [0]
+        def dying(real):
+            def call(*given, **named):
+                made[0] += 1
+                if made[0] > number:
+                    os._exit(9)
+                return real(*given, **named)
+            return call
+        for name in ("replace", "fsync", "unlink"):
+            setattr(os, name, dying(getattr(os, name)))
+        run, held = Counted(), Checkpoint(top / str(number), {})
+        for run.steps_done in (3, 5, 9):
+            held.write(run)
+            (top / f"{number}-done").write_text(str(run.steps_done))
+        os._exit(0)
+    ended, number = os.waitpid(child, 0)[1] == 0, number + 1
+"""
+
+
+def test_a_process_that_dies_at_any_call_leaves_the_last_checkpoint_or_the_next(tmp_path):
+    subprocess.run([sys.executable, "-c", DYING, str(tmp_path)], check=True, cwd=ROOT)
+    steps = [0, 3, 5, 9]
+    deaths = sorted(tmp_path.glob("*-done"), key=lambda path: int(path.name.split("-")[0]))
+    assert len(deaths) > 15
+    for done in deaths:
+        last = int(done.read_text())
+        held, run = Checkpoint(tmp_path / done.name.split("-")[0], {}), Counted()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            held.read(lambda earlier, run=run: run)
+        assert run.steps_done in (last, *steps[steps.index(last) + 1 :][:1])
+        # It goes on, beside whatever was left half written.
+        run.steps_done = 12
+        held.write(run)
+        assert held.contents().steps_done == 12 and not list(held.folder.glob(".unfinished-*"))
