@@ -404,7 +404,7 @@ def largest(found: Found) -> None:
     """Take sweeps of a matrix whose words fill most of the memory; a smaller one if that fails."""
     columns, rank = 20_000, 10
     for share in (0.8, 0.6, 0.4):
-        rows = int(share * _room() * 8 / (2 * columns)) // 1000 * 1000
+        rows = int(share * _room() * 8 / (2 * columns)) // 1000 * 1000 or 1000
         name = f"{rows:,} x {columns:,}, rank {rank}"
         found.add(name, functools.partial(boolean_case, rows, columns, rank))
         if "error" not in found.figures[name]:
@@ -415,22 +415,34 @@ def largest(found: Found) -> None:
 
 #: Processes that run tests, and the seconds after which they are stopped.
 WORKERS, TEST_SECONDS = 8, 115
+#: The variable that says which tests a process runs.
+SHARD = "BMFJAX_TEST_SHARD"
 _OUTCOME = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)", re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    """Leave a process of tests its own ones; pytest calls it."""
+    if SHARD in os.environ:
+        number, workers = map(int, os.environ[SHARD].split())
+        items[:] = items[number::workers]
 
 
 def tests(found: Found) -> None:
     """Run the tests that are marked for a device, in several processes without a plugin."""
-    files = [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
-    workers = min(WORKERS, os.cpu_count() or 1, len(files))
+    workers = min(WORKERS, os.cpu_count() or 1)
     command = [sys.executable, "-m", "pytest", "-vv", "-m", "device", "-p", "no:cacheprovider"]
     command += ["-p", "no:benchmark", "-p", "no:randomly", "--no-header", "--tb=line"]
+    command += ["-p", Path(__file__).stem, *map(str, _marked())]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1"}
+        paths = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        environment = os.environ | {
+            "BMFJAX_TEST_CACHE": folder, "PYTHONUNBUFFERED": "1", "PYTHONPATH": paths,
+        }  # fmt: skip
         logs = [Path(folder) / f"{n}.log" for n in range(workers)]
         running = [
             subprocess.Popen(
-                [*command, *map(str, files[n::workers])], cwd=ROOT, env=environment,
+                command, cwd=ROOT, env=environment | {SHARD: f"{n} {workers}"},
                 stdout=log.open("w"), stderr=subprocess.STDOUT,
             )
             for n, log in enumerate(logs)
@@ -443,6 +455,11 @@ def tests(found: Found) -> None:
             time.sleep(2)
         for process in running:
             process.kill()
+
+
+def _marked() -> list[Path]:
+    """Return the files of tests some of which are marked."""
+    return [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.device" in p.read_text()]
 
 
 def _outcomes(logs, is_over: bool, began: float) -> dict:

@@ -159,6 +159,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("side", "missing", "odds", "kind"), CASES)
+@pytest.mark.device
 def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind):
     given, drawn, counts = draws_of(side, missing, odds, kind)
     assert law_p_value(kind, given, drawn) > 1e-3
@@ -174,6 +175,7 @@ def test_metropolis_is_not_gibbs_and_the_test_sees_it():
     assert law_p_value("metropolis", given, drawn, weights=(0.5, -0.3)) < 1e-8
 
 
+@pytest.mark.device
 def test_draws_do_not_depend_on_other_lines_of_the_last_block():
     """One block or several: the law is the same, and bits fixed beforehand are as they must be."""
     given, drawn, _ = draws_of("by_row", False, "fixed", "gibbs", block_words=8192)
@@ -230,6 +232,7 @@ def test_large_counts_that_nearly_balance_are_weighed_to_the_entry():
 
 
 @pytest.mark.parametrize("kind", ["metropolis", "gibbs", "joint(2)"])
+@pytest.mark.device
 def test_a_million_entries_that_nearly_balance_leave_the_bit_undecided(kind):
     """The log odds are 0.4, a difference of two numbers of ten millions."""
     words, size, odds = 2**20 // 32, 16, -40.0

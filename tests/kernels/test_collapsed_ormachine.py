@@ -46,6 +46,7 @@ RATES = {
 
 
 @pytest.mark.parametrize("summed", ["usage", "basis"])
+@pytest.mark.device
 def test_the_marginal_is_the_sum_over_the_bits(summed):
     density = BooleanDensity((ROWS, COLUMNS), RANK, flip_rate=FlipRatePrior(2))
     rng = np.random.default_rng(0)
@@ -121,6 +122,7 @@ def known_density():
 
 
 @pytest.mark.parametrize("beta", [1.0, BETA])
+@pytest.mark.device
 def test_the_basis_has_its_tempered_marginal_posterior(enumerated, beta):
     log_m, log_prior = enumerated
     found, error = frequencies(collapsed_chains(), beta)
@@ -216,6 +218,7 @@ def test_hot_rates_have_their_tempered_distribution(monkeypatch, alone):
 
 
 @pytest.mark.parametrize(("num_rates", "summed"), [(1, "usage"), (2, "basis")])
+@pytest.mark.device
 def test_learned_rates_and_densities_are_those_by_enumeration(num_rates, summed):
     """At the first of two temperatures, which exchange their states."""
     density = BooleanDensity((3, 3), 2, flip_rate=FlipRatePrior(num_rates, A, B))

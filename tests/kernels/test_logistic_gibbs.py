@@ -37,6 +37,7 @@ def drawn():
     return np.asarray(found[:-1], float)
 
 
+@pytest.mark.device
 def test_draws_have_the_moments_and_the_laplace_transform_of_the_distribution(drawn):
     c = np.abs(TILTS) + 1e-3 * (TILTS == 0)
     mean = np.tanh(c / 2) / (2 * c)
@@ -50,6 +51,7 @@ def test_draws_have_the_moments_and_the_laplace_transform_of_the_distribution(dr
         assert np.abs(z).max() < 4.5
 
 
+@pytest.mark.device
 def test_draws_have_the_density_of_the_distribution(drawn):
     """Of 20 series terms, summed over a grid: in float64 these are enough for any x in it."""
     n = np.arange(20)[:, None]
@@ -119,6 +121,7 @@ def quadrature(values, scale, bias_scale, nodes=20):
     return found / total.sum()
 
 
+@pytest.mark.device
 def test_log_odds_of_a_tiny_matrix_are_those_of_quadrature():
     values = np.array([[1.0, 0.0], [1.0, np.nan], [0.0, 0.0]])
     algorithm = logistic_gibbs(LogisticDensity(1, scale=1.3, bias_scale=2.0), (3, 2))
@@ -162,6 +165,7 @@ def statistics(position, values):
     ])  # fmt: skip
 
 
+@pytest.mark.device
 def test_the_joint_distribution_is_that_of_the_model():
     """Chains whose data are drawn anew given every draw have draws of the prior (Geweke 2004)."""
     algorithm = logistic_gibbs(DENSITY, SHAPE)

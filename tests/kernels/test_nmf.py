@@ -103,6 +103,7 @@ def shift_problem(kind, wall):
 @pytest.mark.parametrize(
     ("kind", "wall"), [("inside", 3.0), ("inside", 300.0), ("beyond", 20.0), ("inside", HARD)]
 )
+@pytest.mark.device
 def test_a_shear_is_drawn_from_its_density(kind, wall):
     position, direction, rate, walls = shift_problem(kind, wall)
     given = map(np.float32, (position, direction, rate, walls))
@@ -119,6 +120,7 @@ def test_a_shear_is_drawn_from_its_density(kind, wall):
 
 
 @pytest.mark.parametrize("rate", [0.05, 3.0, 40.0])
+@pytest.mark.device
 def test_a_shear_of_nonnegative_factors_is_drawn_from_its_density(rate):
     """Flat, falling and steep on its interval."""
     r = np.random.default_rng(5)
@@ -141,6 +143,7 @@ compiled_lines = fast_jit(move_lines, static_argnums=1)
 
 @pytest.mark.parametrize("held", ["dense", "masked", "sparse"])
 @pytest.mark.parametrize("apart", [0.3, 0.03])
+@pytest.mark.device
 def test_lines_move_along_weak_directions_in_float32(apart, held):
     """Far from zero a line is normal: of its draws the weak coordinate is known."""
     noise, columns, rows = 1e-3, 40, 1500
@@ -250,6 +253,7 @@ def joint_test(request):
     return scores
 
 
+@pytest.mark.device
 def test_moves_leave_the_posterior_invariant(joint_test):
     scores, effective = joint_test(0.0, 1.0)
     assert effective > 400

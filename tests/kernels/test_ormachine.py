@@ -45,6 +45,7 @@ def draw_flip_rates(keys, start, counts, prior, power):
 @pytest.mark.parametrize(
     ("wrong", "right", "power"), [(9.0, 40.0, 1.0), (9.0, 40.0, 0.3), (14.0, 12.0, 1.0)]
 )
+@pytest.mark.device
 def test_flip_rates_are_drawn_from_the_truncated_beta(wrong, right, power):
     """Started there: where most proposals lie beyond one half, many rates stay."""
     a, b = 2.0 + power * np.array([wrong, 3.0]), 3.0 + power * np.array([right, 30.0])
@@ -148,6 +149,7 @@ def of_case(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.device
 def test_the_log_joint_is_that_of_the_model(case):
     model, density, data = of_case(case)
     algorithm, values = ormachine(density, update=gibbs), values_with_gaps()
@@ -223,6 +225,7 @@ def tiny_posterior(num_rates, power):
 
 
 @pytest.mark.parametrize(("update", "num_rates"), [(metropolis, 1), (joint(2), 2)])
+@pytest.mark.device
 def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration(update, num_rates):
     rate = FlipRatePrior(num_rates, A, B)
     algorithm = ormachine(BooleanDensity((3, 3), 2, flip_rate=rate), update=update)
@@ -324,6 +327,7 @@ def calibration_p_values(num_rates, faults):
 
 
 @pytest.mark.parametrize("num_rates", [1, 2])
+@pytest.mark.device
 def test_the_joint_distribution_is_that_of_the_model(num_rates):
     scores, size = joint_distribution_scores(num_rates, RIGHT)
     assert size > 1000
@@ -548,6 +552,7 @@ def test_fixed_bits_and_rates_at_their_ends_make_no_nan(update):
         assert np.isfinite(info.log_joint)
 
 
+@pytest.mark.device
 def test_errors_are_counted_beyond_what_float32_holds():
     """20,000,000 entries of which all ones but one are errors: a number float32 rounds."""
     shape = (5000, 4000)

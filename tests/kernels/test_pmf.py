@@ -73,6 +73,7 @@ def with_values(data, full):
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.device
 def test_the_log_joint_is_the_models(link):
     """Of the draws of a chain, as their steps report it."""
     full, positions, joints = jax.tree.map(lambda a: a[0], calibrated(link)[2])
@@ -84,6 +85,7 @@ def test_the_log_joint_is_the_models(link):
 
 
 @pytest.mark.parametrize(("side", "power"), [("row", 1.0), ("column", 0.4)])
+@pytest.mark.device
 def test_vectors_are_drawn_from_their_conditional(side, power):
     """Columns here have more entries than a table takes."""
     rng = np.random.default_rng(1)
@@ -127,6 +129,7 @@ def test_vectors_are_drawn_from_their_conditional(side, power):
         assert np.abs(np.cov(white.T) - np.eye(3)).max() * draws**0.5 < 7
 
 
+@pytest.mark.device
 def test_vectors_of_columns_are_drawn_given_what_is_known_of_them():
     """Against the normal distribution of whole vectors, conditioned by its covariance matrix."""
     rng = np.random.default_rng(5)
@@ -175,6 +178,7 @@ def test_vectors_of_columns_are_drawn_given_what_is_known_of_them():
         assert np.abs(np.cov(white.T) - np.eye(2)).max() * draws**0.5 < 7
 
 
+@pytest.mark.device
 def test_mean_and_precision_are_drawn_from_their_conditional():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(7, 3)) @ np.diag([1.0, 2.0, 0.5]) + 1.0)
     known = moments(x)
@@ -200,6 +204,7 @@ def test_mean_and_precision_are_drawn_from_their_conditional():
 
 
 @pytest.mark.parametrize("fit", [-30.0, 0.4, 25.0])
+@pytest.mark.device
 def test_latent_values_are_truncated_normals(fit):
     n, cuts = 8_000, jnp.array([-1.0, -0.9, 2.0])
     draw = fast_jit(latent, static_argnames="link")
@@ -350,6 +355,7 @@ def calibrated(link):
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.device
 def test_the_joint_distribution_is_that_of_the_model(link):
     scores, size = joint_distribution_scores(link)
     assert size > 300

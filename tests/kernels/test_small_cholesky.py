@@ -21,6 +21,7 @@ def matrices(n, batch=5, seed=0):
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 11])
+@pytest.mark.device
 def test_factors_and_solutions_are_numpys(n):
     a = matrices(n)
     b = np.random.default_rng(1).normal(size=(5, n)).astype(np.float32)
@@ -33,6 +34,7 @@ def test_factors_and_solutions_are_numpys(n):
     np.testing.assert_allclose(x.T, solution, rtol=2e-3, atol=1e-3)
 
 
+@pytest.mark.device
 def test_one_matrix():
     a = matrices(6)[0]
     np.testing.assert_allclose(factor(jnp.asarray(a)).T, np.linalg.cholesky(a), atol=1e-4)
@@ -45,6 +47,7 @@ def test_a_matrix_that_rounds_to_singular_has_a_finite_factor():
     assert bool(jnp.isfinite(factor(a)).all())
 
 
+@pytest.mark.device
 def test_systems_are_solved_as_by_numpy():
     half = np.random.default_rng(5).normal(size=(40, 5, 7))
     matrices = (half @ half.transpose(0, 2, 1)).astype(np.float32)

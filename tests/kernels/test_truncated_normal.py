@@ -101,6 +101,7 @@ def draws(size=20_000):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.device
 def test_the_draws_are_those_of_scipy(case):
     (_, _, low, high), truth = CASES[case]
     x = draws()[case]
@@ -196,6 +197,7 @@ FLOAT32, FLOAT64 = np.float32, np.float64
 @example((FLOAT32(0.0), tuple(map(FLOAT32, (-1e8, 0.0, 0.0, 1.0)))))
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(a_single_case(FLOAT32))
+@pytest.mark.device
 def test_quantiles_in_float32(case):
     """To 5e-5 in u, after 8 roundings of x. (The worst: an interval just above 0.02 wide.)"""
     u, parameters = case

@@ -31,6 +31,8 @@ class Budget:
 
     def number(self, blocks: int, size: int) -> int:
         """Return how many of so many blocks to take at once, each of which takes `size` bytes."""
+        if blocks == 0:
+            return 1
         most = max(1, min(blocks, self.bytes // max(size, 1)))
         rounds = -(-blocks // most)
         return -(-blocks // rounds)  # rounds of one length: a shorter one compiles once more
