@@ -17,6 +17,7 @@ import numpy as np
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.kernels.ratings.attributes import Attributes
 
@@ -53,6 +54,8 @@ class EntryBlocks(NamedTuple):
     column_attributes: Attributes | None = None
     #: On a mesh every device has all entries, and draws the vectors of its own blocks of lines.
     along: Along = WHOLE
+    #: Of blocks and tables that are worked on at once, where no mesh divides them.
+    budget: Budget = ONE_BY_ONE
 
     def num_known(self, side: str) -> int:
         """Return how many first coordinates of a side's vectors are known."""
@@ -93,7 +96,8 @@ def entry_blocks(
         *(
             _blocks(line, other, values, n, m, block_size, layout and layout[k])
             for k, (line, other, n, m) in enumerate(sides)
-        )
+        ),
+        budget=device_budget(),
     )
 
 

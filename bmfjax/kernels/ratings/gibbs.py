@@ -148,7 +148,7 @@ def pmf_gibbs(density: PMFDensity) -> Algorithm:
         position = dict(state.position)
         for side, k in zip(FACTORS, keys, strict=False):
             position |= draw_side(k, side, position, data, density, inverse_temperature)
-        fit = entry_fits("column", position, data.by_column, density)
+        fit = entry_fits("column", position, data.by_column, density, data.budget)
         position, fit, accepted = draw_levels(
             keys[2], position, fit, data, density, inverse_temperature
         )

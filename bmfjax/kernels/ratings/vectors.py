@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 
+from bmfjax.kernels.numerics.budget import Budget
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.density import (
@@ -33,21 +35,18 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     if width == 0:
         return {}
     key_latent, key_draw = random.split(key)
-    targets = _targets(key_latent, side, position, lists, density)
-    branches = _gram_branches(side, position, lists, targets, density)
+    targets = _targets(key_latent, side, position, lists, density, data.budget)
 
-    def block(_, at):
-        key, kind, first, number, known, own_shift = at
-        # (width, width + 1, lines): sums of f f^T and, as the last column, of f z.
-        gram = weight * lax.switch(kind, branches, first, number)
-        system = gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
+    def drawn_given(gram, key, known, own_shift):
+        """Draw the vectors of a block from (width, width + 1, lines): sums of f f^T and f z."""
+        system = weight * gram + jnp.concatenate([precision[..., None], shift[:, None]], axis=1)
         if own_shift is not None:
             system = system.at[:, -1].add(own_shift.T)
         if held:
             system = _given_first(system, known)
         upper = cholesky(system)
         noise = random.normal(key, (width, system.shape[-1]), system.dtype)
-        return None, back_substitute(upper[:, :width], upper[:, width] + noise).T
+        return back_substitute(upper[:, :width], upper[:, width] + noise).T
 
     number = lists.kind.shape[0]
     keys = random.split(key_draw, number)
@@ -56,9 +55,21 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
     if side in density.attributes:
         means = _attribute_means(side, position, density, data)
         of_attributes = _by_block(means @ precision, lists)
-    blocks = (keys, lists.kind, lists.first, lists.number, known, of_attributes)
     own = _own_blocks(data.along, number)
-    _, drawn = lax.scan(block, None, jax.tree.map(lambda part: part[own], blocks))
+    blocks = jax.tree.map(lambda part: part[own], (keys, known, of_attributes))
+    if data.budget.bytes and data.along.axis is None:
+        grams = _grams(side, position, lists, targets, density, data.budget)
+        size = 16 * density.width * (density.width + 1) * lists.line[0].shape[1]
+        drawn = data.budget.map(lambda at: drawn_given(at[0], *at[1]), (grams, blocks), size)
+    else:
+        branches = _gram_branches(side, position, lists, targets, density)
+
+        def block(_, at):
+            (kind, first, number), rest = at
+            return None, drawn_given(lax.switch(kind, branches, first, number), *rest)
+
+        places = tuple(part[own] for part in (lists.kind, lists.first, lists.number))
+        _, drawn = lax.scan(block, None, (places, blocks))
     vectors = _of_all_devices(drawn, data.along, number).reshape(-1, width)[lists.place]
     if held:
         vectors = jnp.concatenate([data.known, vectors], axis=1)
@@ -117,7 +128,7 @@ def _by_block(known, lists: LineBlocks):
 
 
 @full_precision
-def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):
+def entry_fits(side, position, lists: LineBlocks, density: PMFDensity, budget: Budget):
     """Return the fits of all entries, listed by a side, in the order of `flat_values`: (entry,)."""
     regressors, offsets = _regressors(side, position, density)
     own = _with_padding(_vectors(side, position, density))
@@ -128,22 +139,60 @@ def entry_fits(side, position, lists: LineBlocks, density: PMFDensity):
         return offsets[other] + products
 
     parts = [
-        lax.map(table, (line, other)).ravel()
+        budget.map(table, (line, other), _bytes_of_table(other, density)).ravel()
         for line, other in zip(lists.line, lists.other, strict=True)
     ]
     return jnp.concatenate(parts)
 
 
-def _targets(key, side, position, lists, density):
+def _bytes_of_table(other, density) -> int:
+    """Return the bytes of what is made of a table: what multiplies every entry, twice."""
+    return 8 * math.prod(other.shape[1:]) * (density.width + 1)
+
+
+def _targets(key, side, position, lists, density, budget):
     """Return what the fits are to explain, table by table: values, or draws of the latent ones."""
     if density.link == "identity":
         return lists.value
     # Of all entries in one call, which takes long to compile, and not table by table.
-    fits, (values, _) = entry_fits(side, position, lists, density), flat_values(lists)
+    fits = entry_fits(side, position, lists, density, budget)
+    values, _ = flat_values(lists)
     drawn = latent(key, density.link, values, fits, position.get("cutpoints"))
     ends = list(itertools.accumulate(v.size for v in lists.value))
     parts = jnp.split(drawn, ends[:-1])
     return tuple(part.reshape(v.shape) for part, v in zip(parts, lists.value, strict=True))
+
+
+@full_precision
+def _of_tables(regressors, offsets, other, value):
+    """Return sums of f f^T and, as the last column, of f z over tables (..., lines, entries)."""
+    f = regressors[other]
+    target = jnp.concatenate([f, (value - offsets[other])[..., None]], axis=-1)
+    return jnp.einsum("...ci,...cj->...ij", f, target)
+
+
+def _grams(side, position, lists: LineBlocks, targets, density, budget: Budget):
+    """Return what `_gram_branches` gives of all blocks: (blocks, width, width + 1, lines).
+
+    Tables are made side by side, and those of one block are then added in their order.
+    """
+    own = _regressors(side, position, density)
+    blocks, lines = lists.kind.shape[0], lists.line[0].shape[1]
+    total = jnp.zeros((blocks, lines, density.width, density.width + 1), own[0].dtype)
+    for k, (other, target) in enumerate(zip(lists.other, targets, strict=True)):
+        if not len(other):  # of a layout for several data sets
+            continue
+        size = _bytes_of_table(other, density)
+        of_tables = budget.map(lambda at: _of_tables(*own, *at), (other, target), size)
+
+        def add(t, total, of_tables=of_tables, k=k):
+            there = (lists.kind == k) & (t < lists.number)
+            chosen = of_tables[jnp.where(there, lists.first + t, 0)]
+            return total + jnp.where(there[:, None, None, None], chosen, 0.0)
+
+        several = other.shape[-1] == MAX_WIDTH
+        total = lax.fori_loop(0, jnp.max(lists.number), add, total) if several else add(0, total)
+    return jnp.transpose(total, (0, 2, 3, 1))
 
 
 def _gram_branches(side, position, lists, targets, density):
@@ -156,9 +205,7 @@ def _gram_branches(side, position, lists, targets, density):
             lax.dynamic_index_in_dim(part[k], index, keepdims=False)
             for part in (lists.other, targets)
         )
-        f = regressors[other]
-        target = jnp.concatenate([f, (value - offsets[other])[..., None]], axis=-1)
-        return jnp.einsum("lci,lcj->lij", f, target)
+        return _of_tables(regressors, offsets, other, value)
 
     def of_block(k):
         def one(first, number):
