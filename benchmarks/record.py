@@ -34,11 +34,12 @@ def _commit() -> str:
 
 
 def _command() -> str:
-    """As typed, but for where the record went and where files lie."""
+    """As typed, but for where the record went, where files lie and what the record says anyway."""
     words = sys.argv[1:]
-    if "--output" in words:
-        place = words.index("--output")
-        del words[place : place + 2]
+    for option in ("--output", "--commit"):
+        if option in words:
+            place = words.index(option)
+            del words[place : place + 2]
     # Files are named, not where they lie on this machine.
     words = [Path(w).name if Path(w).is_absolute() else w for w in words]
     return shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])

@@ -40,6 +40,13 @@ NOTES = {
     ),
     ("logistic_vs_nuts", "605eee4"): _SECONDS,
     **{
+        (f"{name}_h200", "639dbaf"): "before blocks followed the device"
+        for name in ("iasg_speed", "ormachine_speed")
+    },
+    ("gibbs_speed_h200", "639dbaf"): (
+        "before blocks followed the device; its part on NUTS, of five draws, is left out"
+    ),
+    **{
         (name, "8ba5244"): "on one core, with another measurement on the other"
         for name in ("gibbs_speed", "iasg_speed", "logistic_speed")
     },

@@ -7,25 +7,27 @@ import statistics
 from tables_form import Records, figures, listed, number, page, percent, table, with_error
 
 
-@page("ormachine_speed", "What does a sweep of the Boolean sampler cost?")
+@page("ormachine_speed", "What does a sweep of the Boolean sampler cost?", "ormachine_speed*")
 def speed(records: Records):
     yield (
         "One sweep draws every bit of both factors, the densities and the flip rate, on packed "
         "words. A pass is a population count over the words of both orientations. Figures are "
         "medians of interleaved runs."
     )
-    rows = []
-    for size, case in figures(records, "ormachine_speed").get("sizes", {}).items():
-        for update, found in case["updates"].items():
-            rows.append([
-                size, update, number(found["sweep_ms"], 2), case["target_ms"],
-                number(case["pass_ms"], 3), number(found["ratio_to_pass"], 1),
-                number(found["memory_bytes"] / 1e6, 1), number(found["memory_ratio"], 2),
-            ])  # fmt: skip
-    yield table(
-        ["matrix", "update", "ms a sweep", "target, ms", "ms a pass", "sweep / pass",
-         "memory, MB", "memory / packed data"], rows,
-    )  # fmt: skip
+    for name, record in records.items():
+        yield f"## {name}"
+        rows = []
+        for size, case in record["figures"]["sizes"].items():
+            for update, found in case["updates"].items():
+                rows.append([
+                    size, update, number(found["sweep_ms"], 2), case["target_ms"],
+                    number(case["pass_ms"], 3), number(found["ratio_to_pass"], 1),
+                    number(found["memory_bytes"] / 1e6, 1), number(found["memory_ratio"], 2),
+                ])  # fmt: skip
+        yield table(
+            ["matrix", "update", "ms a sweep", "target, ms", "ms a pass", "sweep / pass",
+             "memory, MB", "memory / packed data"], rows,
+        )  # fmt: skip
 
 
 @page(

@@ -7,23 +7,25 @@ import statistics
 from tables_form import Records, figures, number, page, table, with_error
 
 
-@page("iasg_speed", "What does a step of IASG cost beside its matrix products?")
+@page("iasg_speed", "What does a step of IASG cost beside its matrix products?", "iasg_speed*")
 def iasg_speed(records: Records):
     yield (
         "Microseconds of one step of both factor matrices. `products` are its bare matrix "
         "products; `with curvature` is the default step. The aim was a ratio of at most 1.5."
     )
-    yield table(
-        ["batch", "products", "as published", "ratio", "with curvature", "ratio"],
-        [
+    for name, record in records.items():
+        yield f"## {name}"
+        yield table(
+            ["batch", "products", "as published", "ratio", "with curvature", "ratio"],
             [
-                row["batch"], *(number(row[n], 0) for n in ("products_us", "thesis_us")),
-                number(row["thesis_over_products"], 2), number(row["newton_us"], 0),
-                number(row["newton_over_products"], 2),
-            ]
-            for row in figures(records, "iasg_speed").get("rows", ())
-        ],
-    )  # fmt: skip
+                [
+                    row["batch"], *(number(row[n], 0) for n in ("products_us", "thesis_us")),
+                    number(row["thesis_over_products"], 2), number(row["newton_us"], 0),
+                    number(row["newton_over_products"], 2),
+                ]
+                for row in record["figures"]["rows"]
+            ],
+        )  # fmt: skip
 
 
 @page("iasg_memory", "Is the memory of a long run of IASG flat in its length?")
@@ -160,9 +162,17 @@ def iasg_vs_nuts(records: Records):
     )  # fmt: skip
 
 
-@page("gibbs_speed", "What does a sweep of the exact relaxed sampler cost, beside NUTS?")
+@page(
+    "gibbs_speed", "What does a sweep of the exact relaxed sampler cost, beside NUTS?",
+    "gibbs_speed*",
+)  # fmt: skip
 def gibbs_speed(records: Records):
-    found = figures(records, "gibbs_speed")
+    for name, record in records.items():
+        yield f"## {name}"
+        yield from _gibbs_speed(record["figures"])
+
+
+def _gibbs_speed(found: dict):
     yield "A sweep beside its bare matrix products:"
     yield table(
         ["size", "rank", "ms a sweep", "quickest", "ms of the products", "ratio"],

@@ -1,0 +1,90 @@
+"""The command for an accelerator: a phase that fails or hangs leaves what it has found."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+#: In place of the phases: finds something, and then ends, fails or hangs.
+PROGRAM = """
+import sys, time, json
+name, path = sys.argv[1:]
+found = {"platform": "gpu", "kind": "NVIDIA H100 80GB HBM3"} if name == "device" else {"a": 1}
+open(path, "w").write(json.dumps(found))
+if name == "votes": raise RuntimeError("out of memory")
+if name == "iasg": time.sleep(60)
+if name == "models": open(path, "w").write("{half")
+"""
+
+
+@pytest.fixture
+def accelerator(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("accelerator")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(module, "PROGRAM", program)
+    monkeypatch.setitem(module.PHASES, "iasg", module.PHASES["iasg"]._replace(seconds=1))
+    return module
+
+
+def test_phases_that_fail_or_hang_leave_their_message_and_what_they_found(
+    accelerator, monkeypatch, tmp_path, capsys
+):
+    chosen = ["--only", "votes", "iasg", "models", "starts", "--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["accelerator.py", *chosen, "--commit", "abc1234"])
+    accelerator.main()
+    record = json.loads((tmp_path / "accelerator_h100.json").read_text())
+    ends = record["figures"]["phases"]
+    assert list(ends) == ["device", "models", "starts", "votes", "iasg"]
+    assert "RuntimeError: out of memory" in ends["votes"]["stopped"]
+    assert ends["iasg"]["stopped"] == "at its limit" and ends["iasg"]["seconds"] < 30
+    assert "stopped" not in ends["starts"]
+    assert [record["figures"][n] for n in ("starts", "votes", "iasg")] == [{"a": 1}] * 3
+    assert record["figures"]["models"] == {}
+    assert record["device"]["kind"] == "NVIDIA H100 80GB HBM3" and record["commit"] == "abc1234"
+    assert "abc1234" not in record["command"]
+    assert "no page was written: AttributeError" in capsys.readouterr().out  # of such figures
+
+
+def test_no_phase_begins_when_the_time_is_over(accelerator, monkeypatch, tmp_path, capsys):
+    chosen = ["--only", "votes", "--limit", "5", "--output", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["accelerator.py", *chosen])
+    accelerator.main()
+    (path,) = tmp_path.glob("accelerator_*.json")
+    ends = json.loads(path.read_text())["figures"]["phases"]
+    assert {end["stopped"] for end in ends.values()} == {"not begun: no time was left"}
+
+
+def test_a_page_is_made_of_what_there_is(accelerator):
+    tables = importlib.import_module("tables")
+    sweep = {
+        "sweep_ms": 1.5, "sweep_ms_quickest": 1.25, "compile_seconds": 2.0, "blocks": [390, 320],
+        "temporary_bytes": 3_000_000,
+    }  # fmt: skip
+    figures = {
+        "phases": {"boolean": {"seconds": 3.5, "limit_seconds": 80, "stopped": "at its limit"}},
+        "device": {"memory_bytes": 6 * 10**10, "budget_bytes": 6 * 10**9, "copy_gb_per_s": 2500.0},
+        "boolean": {"small": sweep, "large": {"error": "MemoryError: needs 9 GB"}},
+        "on cpu": {"small": sweep | {"sweep_ms": 20.0}},
+        "starts": {"medium": {"seconds": 9.5, "parts": {"prune": [1.0, 2.0]}}},
+        "tests": {"tests": {"finished": True, "passed": 7, "not passed": ["a.py::b"]}},
+        "iasg": {"batch 75": {"error": "RuntimeError"}},
+    }
+    record = {"figures": figures, "device": {"kind": "NVIDIA H100"}, "command": "c", "date": "d"}
+    text = tables.text_of(tables.PAGES["accelerator"], {"accelerator_h100": record})
+    assert "| small | 1.50 | 1.25 | 20.00 | 2.0 | 390 and 320 | 3.0 |" in text
+    assert "| large | MemoryError: needs 9 GB |" in text
+    assert "60.0 GB for programs, 6.0 GB of them for blocks" in text
+    assert "parts prune 1.0 + 2.0." in text
+    assert "7 passed. Not passed: `a.py::b`." in text
+    assert "| boolean | 3.5 | 80 | at its limit |" in text
+
+
+def test_records_are_named_by_the_device(accelerator):
+    kinds = ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "cpu", "TPU v5 lite")
+    assert [accelerator.slug(kind) for kind in kinds] == ["h100", "h200", "cpu", "tpu_v5_lite"]
