@@ -21,6 +21,7 @@ from bmfjax.families.boolean import (
     agreement_of,
     align_packed,
     memory_needed,
+    require_device_memory,
 )
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
@@ -194,6 +195,22 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
     with pytest.raises(InputError, match=message) as refused:
         bmfjax.fit(product[2], 3, **{**QUICK, **options})
     assert "\n" not in str(refused.value)
+
+
+def test_a_matrix_that_a_device_cannot_hold_is_refused_with_what_fits(monkeypatch):
+    class Asked:
+        size, mesh, data = "a matrix", None, SimpleNamespace(num_rows=1000)
+
+    needed = {"packed words": 900.0 * 2**20, "kept draws": 2.0**40, "chains": 50.0 * 2**20}
+    require_device_memory(Asked, needed)  # a CPU has the memory of the host
+    for module in ("bmfjax.kernels.numerics.budget", "bmfjax.families.boolean"):
+        monkeypatch.setattr(f"{module}.device_memory", lambda: 1000 * 2**20)
+    said = r"about 1.0 GiB of the memory of a device, and 1000 MiB are there; give a mesh of at "
+    with pytest.raises(InputError, match=said + r"least 2 such .* at most about 944 rows$"):
+        require_device_memory(Asked, needed)  # 850 MiB are left for packed words
+    require_device_memory(Asked, needed | {"packed words": 849.0 * 2**20})
+    with pytest.raises(InputError, match="choose fewer rows or columns, or a lower rank"):
+        require_device_memory(Asked, needed | {"chains": 2.0**30})
 
 
 def test_states_that_fill_the_memory_are_refused(monkeypatch):

@@ -64,6 +64,7 @@ from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.boolean.words import share_of_rows
 from bmfjax.kernels.ladders import geometric_ladder
+from bmfjax.kernels.numerics.budget import device_budget, device_memory
 from bmfjax.kernels.numerics.mesh import agreed, num_shards, several_processes
 from bmfjax.kernels.smc import BLOCK
 from bmfjax.kernels.tempering import OBSERVED
@@ -678,6 +679,35 @@ def check_need(request: Request, options: Mapping) -> None:
         sum(needed.values()),
         f"a fit of {request.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
         "choose fewer rows or columns, or a lower rank",
+    )
+    require_device_memory(request, needed)
+
+
+def require_device_memory(request: Request, needed: Mapping[str, float]) -> None:
+    """Refuse a fit whose data and chains do not fit beside the blocks that a device works on.
+
+    The kept draws are with the host. On a mesh each device has its share of the packed words.
+    """
+    memory = device_memory()
+    if memory is None:  # a CPU, whose memory is the host's
+        return
+    packed = needed["packed words"]
+    others = sum(needed.values()) - packed - needed["kept draws"] + device_budget().bytes
+    here = packed / num_shards(request.mesh)
+    if here + others <= memory:
+        return
+    left = memory - others
+    if left <= 0:
+        remedy = "choose fewer rows or columns, or a lower rank"
+    else:
+        rows = int(request.data.num_rows * left * num_shards(request.mesh) / packed)
+        remedy = (
+            f"give a mesh of at least {math.ceil(packed / left)} such devices along the rows, or "
+            f"choose at most about {rows:,} rows"
+        )
+    raise InputError(
+        f"a fit of {request.size} needs about {size_text(here + others)} of the memory of a "
+        f"device, and {size_text(memory)} are there; {remedy}"
     )
 
 
