@@ -1,0 +1,95 @@
+"""How tests and the examples of docstrings run: compiled quickly and once, and counted."""
+
+import functools
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# The same programs are compiled by many tests, in workers and in processes that tests start:
+# compile each once. All of them inherit the directory, which is of this run alone, so that a test
+# never sees what an earlier version of the code compiled. Set before JAX is imported.
+_OWN_CACHE = "BMFJAX_TEST_CACHE" not in os.environ
+if _OWN_CACHE:
+    os.environ["BMFJAX_TEST_CACHE"] = tempfile.mkdtemp(prefix="bmfjax-tests-")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["BMFJAX_TEST_CACHE"]
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+# JAX writes an entry in place, so one process may read what another has half written. It then
+# compiles for itself and warns; here, and in pytest's filters, where warnings are errors, that is
+# no failure.
+_QUIET = "ignore:Error reading persistent compilation cache entry"
+os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), _QUIET]))
+
+# Most of the time went into compiling large programs that are then run for a moment. These flags
+# compile in a quarter of the time what runs up to four times slower; XLA_FLAGS= (empty, or others)
+# in the environment keeps what users have. An unknown flag aborts the process, and XLA drops flags
+# from release to release: ask a process of its own.
+_QUICK_COMPILER = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+)
+
+
+def _known(flags):
+    probe = [sys.executable, "-c", "import jax; jax.devices()"]
+    environment = {**os.environ, "XLA_FLAGS": " ".join(flags)}
+    return subprocess.run(probe, env=environment, capture_output=True).returncode == 0
+
+
+if "XLA_FLAGS" not in os.environ:
+    candidates = (_QUICK_COMPILER, _QUICK_COMPILER[:1])
+    os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
+
+import pytest  # noqa: E402
+from jax import monitoring  # noqa: E402
+
+from tests.shared_fits import with_shared_fits  # noqa: E402
+
+#: Programs that this process, and its workers, asked for, and found compiled in the run's cache.
+_PROGRAMS = {"asked": 0, "found": 0}
+
+
+def _count_program(event, _duration, **_):
+    _PROGRAMS["asked"] += event.endswith("backend_compile_duration")
+
+
+def _count_found(event, **_):
+    _PROGRAMS["found"] += event.endswith("compilation_cache/cache_hits")
+
+
+monitoring.register_event_duration_secs_listener(_count_program)
+monitoring.register_event_listener(_count_found)
+
+
+def pytest_collection_finish(session):
+    for item in session.items:
+        if hasattr(item, "dtest"):
+            item.runtest = functools.partial(with_shared_fits, item.runtest)
+    # Workers come to hold gigabytes of compiled programs, of which little is ever garbage: to look
+    # through all of it again and again took a tenth of the time.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["programs"] = _PROGRAMS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    for name, count in getattr(node, "workeroutput", {}).get("programs", {}).items():
+        _PROGRAMS[name] += count
+
+
+def pytest_terminal_summary(terminalreporter):
+    asked, found = _PROGRAMS["asked"], _PROGRAMS["found"]
+    terminalreporter.write_line(f"{asked - found} programs compiled, {found} compiled before")
+
+
+def pytest_unconfigure(config):
+    if _OWN_CACHE:
+        shutil.rmtree(os.environ["BMFJAX_TEST_CACHE"], ignore_errors=True)
