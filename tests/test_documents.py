@@ -68,7 +68,7 @@ def test_the_readme_has_the_command_that_runs_the_tests():
     after = README.partition("<!-- test command -->")[2]
     command = next(line for line in after.splitlines() if line.startswith("    "))
     assert "'.[test]'" in command
-    assert command.strip().endswith("-m pytest -n 2 --dist loadfile --no-loadscope-reorder")
+    assert command.strip().endswith("-m pytest -n 2 --dist worksteal")
 
 
 def test_the_readme_names_every_model():

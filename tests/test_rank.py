@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import signal
 import types
 
 import numpy as np
@@ -11,13 +10,15 @@ import pytest
 
 import bmfjax
 from bmfjax.cli import main
-from bmfjax.data import InputError
+from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import ask, sampling
 from bmfjax.families.boolean import without_halves
 from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
 from bmfjax.verdict import of_bound, of_rank, word_of
+from tests.toy import Toy, interrupted
+from tests.toy import fitted as fitted_toy
 
 MAX_RANK = 6
 
@@ -129,6 +130,7 @@ def test_the_samplers_that_take_all_factors_to_be_there_refuse_a_prior_of_presen
             kernel.bind(three_tiles())
 
 
+@pytest.mark.long
 def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path):
     """Replicas at the prior, too, draw which factors are there."""
     options = {
@@ -157,65 +159,79 @@ def test_more_factors_than_were_allowed_are_told():
     assert f"{side}, the smaller side of the matrix" in number_sentence(full)
 
 
+# ---- more factors follow -----------------------------------------------------------------------
+
+BIRTHS = {"num_chains": 2, "sampler_options": {"moves": ["birth"]}}
+
+
 @pytest.fixture
-def few_allowed(monkeypatch):
-    """At most two factors at first, and the fewest looks."""
-    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+def few_looks(monkeypatch):
     monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
 
 
-def grown(**options):
-    return bmfjax.fit(
-        three_tiles(0.01), "auto", num_chains=2, progress=False,
-        **({"sampler_options": {"moves": ["birth"]}} | options),
+@pytest.mark.long
+def test_more_factors_follow_where_all_that_were_allowed_are_there(few_looks, monkeypatch):
+    """From two to four, of which three are there."""
+    monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
+    fit = bmfjax.fit(three_tiles(0.01), "auto", progress=False, **BIRTHS)
+    assert fit.rank == fit.scalars["rank"] == 3 and fit.settings["rank"] == 4
+    assert fit.scalars["rank_at_bound"] < 0.05 and "There may be more" not in fit.verdict
+    assert fit.scalars["earlier_steps"] >= 250
+
+
+@pytest.mark.long
+def test_that_all_factors_that_were_allowed_are_there_is_said():
+    request = ask(
+        three_tiles(0.01), "auto", max_rank=2, num_warmup=50, num_samples=50, **BIRTHS
     )  # fmt: skip
+    with sampling.sampled(request, request.chains(), progress=False) as stage:
+        told = sampling.result_of(stage)
+        stage.run.cramped = True
+        cramped = sampling.result_of(stage)
+    assert told.settings["rank"] == 2
+    assert "There may be more: all that were allowed are there with probability" in told.verdict
+    assert told.verdict.endswith("allow more, max_rank=4 (--max-rank 4).")
+    assert cramped.scalars["rank_cramped"] and "give it more time" in cramped.verdict
 
 
-def test_more_factors_follow_where_all_that_were_allowed_are_there(few_allowed, tmp_path):
-    """From two to four, of which three are there; a run that is stopped there goes on alike."""
+#: Of factors that may be there, three are: at first two may.
+TOY = Toy(0.0)
+
+
+def grown(**options):
+    given = {"data": BinaryMatrix(np.eye(6)[:, :5]), "rank": 2, "num_chains": 2, "grows": True}
+    return fitted_toy(TOY, finds_rank=True, **(given | options))
+
+
+def test_a_run_that_is_stopped_with_more_factors_goes_on_alike(few_looks, tmp_path):
     whole = grown()
-    assert whole.rank == whole.scalars["rank"] == 3 and whole.settings["rank"] == 4
-    assert whole.scalars["rank_at_bound"] < 0.05 and "There may be more" not in whole.verdict
-    assert whole.scalars["earlier_steps"] >= 250
-    advance, wide = ChainRun.advance, []
-
-    def stopped(run, num_steps=None):
-        taken = advance(run, num_steps)
-        if run.earlier_steps:
-            wide.append(run.steps_done)
-            signal.raise_signal(signal.SIGINT)
-        return taken
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChainRun, "advance", stopped)
-        grown(checkpoint=tmp_path / "checkpoint")
-    assert len(wide) == 1
+    assert whole.rank == 4 and whole.earlier >= 250 and (whole.trace["rank"] == 3).all()
+    with interrupted(1, 100):
+        part = grown(checkpoint=tmp_path / "checkpoint")
+    assert part.rank == 4 and not part.complete
     again = grown(checkpoint=tmp_path / "checkpoint", resume=True)
-    assert again.settings == whole.settings
-    assert again.scalars["earlier_steps"] == whole.scalars["earlier_steps"]
+    assert (again.settings, again.earlier) == (whole.settings, whole.earlier)
     for name in ("rank", "log_joint"):
         np.testing.assert_array_equal(again.trace[name], whole.trace[name])
 
 
-@pytest.mark.parametrize("options", [{"max_rank": 2}, {"num_warmup": 50, "num_samples": 50}])
-def test_no_more_factors_follow_where_the_most_or_the_length_are_told(few_allowed, options):
-    fit = grown(**options)
-    assert fit.settings["rank"] == 2
-    assert "There may be more: all that were allowed are there with probability" in fit.verdict
-    assert fit.verdict.endswith("allow more, max_rank=4 (--max-rank 4).")
+def test_no_more_factors_follow_where_the_most_or_the_length_are_told():
+    for told in ({"max_rank": 2}, {"num_samples": 50}, {"chains": [1]}):
+        assert not ask(three_tiles(), "auto", **BIRTHS, **told).grows
+    assert ask(three_tiles(), "auto", **BIRTHS).grows
+    assert grown(grows=False, num_warmup=20, num_samples=50).rank == 2
 
 
-def test_no_more_factors_follow_where_no_time_is_left(few_allowed, monkeypatch):
+def test_no_more_factors_follow_where_no_time_is_left(few_looks, monkeypatch):
     """The start took 50 s by this clock, and of 40 s of sampling hardly any are gone."""
     readings = itertools.chain([0.0], itertools.count(50.0, 1e-3))
     clock = types.SimpleNamespace(monotonic=lambda: next(readings))
     monkeypatch.setattr(sampling, "time", clock)
-    fit = grown(max_time=40.0)
-    assert fit.settings["rank"] == 2 and fit.scalars["complete"] and not fit.scalars["timed_out"]
-    assert "There may be more" in fit.verdict and "give it more time" in fit.verdict
+    found = grown(max_time=40.0)
+    assert found.rank == 2 and found.complete and found.cramped and not found.timed_out
 
 
-def test_the_start_of_chains_with_more_factors_takes_time_that_was_given(few_allowed, monkeypatch):
+def test_the_start_of_chains_with_more_factors_takes_time_that_was_given(few_looks, monkeypatch):
     """It takes an hour by this clock, of which 40 s were given."""
     now, wider = itertools.count(0.0, 1e-3), sampling.Stage.wider
 
@@ -226,13 +242,12 @@ def test_the_start_of_chains_with_more_factors_takes_time_that_was_given(few_all
 
     monkeypatch.setattr(sampling, "time", types.SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(sampling.Stage, "wider", slow)
-    fit = grown(max_time=40.0)
-    assert next(now) > 3600.0 and fit.settings["rank"] == 2
-    assert "There may be more" in fit.verdict and "more time" in fit.verdict
+    found = grown(max_time=40.0)
+    assert next(now) > 3600.0 and found.rank == 2 and found.cramped
 
 
 def test_what_was_found_stays_where_time_is_up_before_there_are_draws_of_more(
-    few_allowed, monkeypatch
+    few_looks, monkeypatch
 ):
     now, advance = itertools.count(0.0, 1e-3), ChainRun.advance
 
@@ -244,25 +259,18 @@ def test_what_was_found_stays_where_time_is_up_before_there_are_draws_of_more(
 
     monkeypatch.setattr(sampling, "time", types.SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(ChainRun, "advance", slow)
-    fit = grown(max_time=40.0)
-    assert next(now) > 3600.0 and fit.settings["rank"] == 2 and fit.scalars["timed_out"]
-    assert fit.scalars["rank_cramped"] and "give it more time" in fit.verdict
+    found = grown(max_time=40.0)
+    assert next(now) > 3600.0 and found.rank == 2 and found.timed_out and found.cramped
 
 
-def test_what_was_found_stays_where_there_is_no_room_for_more(few_allowed, monkeypatch):
+def test_what_was_found_stays_where_there_is_no_room_for_more(few_looks, monkeypatch):
     def refused(stage, steps=None):
         raise InputError("the matrix needs 3 TB")
 
     monkeypatch.setattr(sampling.Stage, "wider", refused)
     with pytest.warns(UserWarning, match="no fit with more: the matrix needs 3 TB"):
-        fit = grown()
-    assert fit.settings["rank"] == 2 and fit.scalars["complete"]
-
-
-def test_chains_apart_do_not_grow():
-    asked = {"num_chains": 2, "sampler_options": {"moves": ["birth"]}}
-    assert ask(three_tiles(), "auto", **asked).grows
-    assert not ask(three_tiles(), "auto", chains=[1], **asked).grows
+        found = grown()
+    assert found.rank == 2 and found.complete and not found.cramped
 
 
 def test_no_more_than_the_smaller_side_is_advised():
