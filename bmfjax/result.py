@@ -254,13 +254,13 @@ class Fit:
         Examples
         --------
         >>> import bmfjax
-        >>> data = np.kron(np.eye(2), np.ones((8, 5)))
+        >>> data = np.kron(np.eye(3), np.ones((10, 8)))
         >>> fit = bmfjax.fit(
-        ...     data, "auto", max_rank=4, num_chains=2, num_warmup=100, num_samples=100,
+        ...     data, "auto", max_rank=6, num_chains=2, num_warmup=150, num_samples=150,
         ...     progress=False,
         ... )  # fmt: skip
         >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
-        2
+        3
         """
         drawn = self.rank_draws
         if drawn is None:

@@ -17,6 +17,7 @@ from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
 from bmfjax.verdict import of_bound, of_rank, word_of
+from tests.shared_fits import shared_fit
 from tests.toy import Toy, interrupted
 from tests.toy import fitted as fitted_toy
 
@@ -32,12 +33,11 @@ def three_tiles(flipped: float = 0.1) -> np.ndarray:
     return (product ^ (np.random.default_rng(3).random(product.shape) < flipped)).astype(float)
 
 
-@functools.cache
+SIZES = {"max_rank": MAX_RANK, "num_chains": 2, "num_warmup": 150, "num_samples": 150}
+
+
 def fitted():
-    return bmfjax.fit(
-        three_tiles(), "auto", max_rank=MAX_RANK, num_chains=2, num_warmup=150, num_samples=150,
-        progress=False,
-    )  # fmt: skip
+    return shared_fit(three_tiles(), "auto", progress=False, **SIZES)
 
 
 def test_the_number_of_factors_is_found():
@@ -83,10 +83,7 @@ def test_figures_of_a_number_of_factors():
 
 def test_noise_has_no_factors():
     noise = (np.random.default_rng(0).random((30, 24)) < 0.3).astype(float)
-    fit = bmfjax.fit(
-        noise, "auto", max_rank=MAX_RANK, num_chains=2, num_warmup=150, num_samples=150,
-        progress=False,
-    )  # fmt: skip
+    fit = bmfjax.fit(noise, "auto", progress=False, **SIZES)
     assert fit.rank_probabilities.get(0, 0.0) + fit.rank_probabilities.get(1, 0.0) > 0.5
     assert fit.rank == 1  # a result has a column, which may be empty
 

@@ -210,6 +210,7 @@ def test_a_fit_is_saved_loaded_and_shown(model, tmp_path):
     assert again.idata.posterior["usage"].shape[-1] == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["nmf", "pmf"])
 def test_a_run_is_resumed_bit_for_bit(model, tmp_path):
     options = SIZE | {"num_warmup": 20, "num_samples": 40}
@@ -222,6 +223,7 @@ def test_a_run_is_resumed_bit_for_bit(model, tmp_path):
     np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
 def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model, monkeypatch):
     """At most two factors at first, then four, of which three are there."""

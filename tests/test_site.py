@@ -91,8 +91,16 @@ def small(monkeypatch, tmp_path, quick_page):
     monkeypatch.setattr(bmfjax, "use_compilation_cache", lambda: tmp_path)
 
 
+#: Pages whose programs take more than ten seconds to compile.
+LONG = ("variants", "numpyro", "rank", "coming-from", "ratings", "large")
+
+
+def page_to_run(path):
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.long] * (path.stem in LONG))
+
+
 @pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
-@pytest.mark.parametrize("path", RUN, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", map(page_to_run, RUN))
 def test_the_code_of_a_page_runs(path, small):
     names, told = pages.run(path.read_text(), str(path))
     for block, below, output in told:

@@ -21,6 +21,7 @@ from bmfjax.diagnostics.arviz import _import_arviz, is_legacy
 from bmfjax.posterior import pointwise
 from bmfjax.posterior.pointwise import total_density
 from tests import small_fits
+from tests.shared_fits import shared_fit
 from tests.test_cells import CHAINS, DRAWS, MODELS, fit_of
 
 az = _import_arviz()
@@ -28,13 +29,12 @@ new_arviz = pytest.mark.skipif(is_legacy(), reason="ArviZ 1.x has it")
 SAMPLED = ("ormachine", "relaxed", "nmf", "logistic")
 
 
-@functools.cache
 def fitted(model, rank=small_fits.RANK):
     data = small_fits.real() if model in ("nmf", "pmf") else small_fits.ones()
     options = (
         {"priors": {"row_effects": True, "column_effects": True}} if model == "logistic" else {}
     )
-    return bmfjax.fit(data, rank, model=model, **small_fits.SIZES, **options)
+    return shared_fit(data, rank, model=model, **small_fits.SIZES, **options)
 
 
 @functools.cache

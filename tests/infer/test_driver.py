@@ -67,6 +67,7 @@ def assert_same(a, b):
 # ---- what the draws depend on ------------------------------------------------------------------
 
 
+@pytest.mark.device
 @pytest.mark.parametrize("chunk_size", [1, 7, 64])
 def test_chunk_size_changes_nothing(chunk_size):
     run = start(chunk_size)

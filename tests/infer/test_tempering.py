@@ -120,6 +120,7 @@ def test_the_modes_have_unequal_masses_and_the_plain_kernel_stays_in_one():
         assert_mass_of_the_modes(np.tile(x, (2, 1)), least_ess=0)
 
 
+@pytest.mark.device
 def test_parallel_tempering_finds_the_masses_from_either_mode():
     assert_mass_of_the_modes(draws()["x"])
 

@@ -159,6 +159,7 @@ CASES = [
 ]
 
 
+@pytest.mark.device
 @pytest.mark.parametrize(("side", "missing", "odds", "kind"), CASES)
 @pytest.mark.device
 def test_a_pass_has_the_law_of_its_conditionals(side, missing, odds, kind):

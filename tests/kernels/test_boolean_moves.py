@@ -394,6 +394,7 @@ def chain_scores(name, states):
     return np.array(scores), min(ess_bulk(d) for d in draws)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["learned", "presence"])
 def test_chains_with_all_moves_have_the_posterior(monkeypatch, name):
     """Steps put together of the programs that the moves had above."""
@@ -419,6 +420,7 @@ def test_chains_with_all_moves_have_the_posterior(monkeypatch, name):
     assert np.abs(scores).max() < 4.0
 
 
+@pytest.mark.long
 def test_tempered_chains_have_the_posterior():
     case, num_chains = new_case("learned"), 64
     algorithm = parallel_tempering(

@@ -1,8 +1,7 @@
-"""The deep OrMachine is exact: enumeration, Geweke's test, and the model's own density."""
+"""The deep OrMachine is exact: enumeration, and the model's own density."""
 
 import functools
 import itertools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +10,13 @@ import numpyro.distributions as dist
 import pytest
 import scipy.special
 from jax import lax, random
-from numpyro import handlers
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.kernels.boolean.bits import gibbs
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import pack_last_axis, unpack_last_axis
-from bmfjax.kernels.variants import deep
 from bmfjax.kernels.variants.deep import (
     DeepDensity,
     deep_data,
@@ -34,11 +30,9 @@ from bmfjax.kernels.variants.deep import (
 )
 from bmfjax.models.deep_ormachine import deep_ormachine as deep_model
 from tests.kernels.exactness import (
-    Problem,
     fast_jit,
     model_log_joint,
     moment_scores,
-    simulator,
 )
 
 
@@ -173,6 +167,7 @@ def tiny_moments(power):
     return {n: (p @ x, p @ (x.astype(float) ** 2)) for n, x in statistics(bits).items()}
 
 
+@pytest.mark.long
 def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration():
     density = DeepDensity(TINY.shape, TINY_RANKS, flip_rate=FlipRatePrior(1, A, B))
     algorithm = deep_ormachine(density)
@@ -197,91 +192,10 @@ def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration():
             assert np.nanmax(np.abs(scores)) < 4, (name, power)
 
 
-# ---- Geweke's test -----------------------------------------------------------------------------
-
-DENSITY = DeepDensity((4, 3), (2, 2), flip_rate=FlipRatePrior(1, 2.0, 6.0))
-STATISTICS = ("datum", "missing entry", "log joint", "usage 1", "usage 2", "agreement", "bases",
-              "rate 1", "rate 2", "density")  # fmt: skip
-
-
-@functools.cache
-def simulated_chains():
-    """``run(key, redraw, share) -> (truth, draws)``: `share` of the prior log odds from above."""
-    model = functools.partial(deep_model, ranks=(2, 2), flip_rate=dist.Beta(2.0, 6.0))
-    shape = DENSITY.shape
-    observed = np.ones(shape, bool)
-    observed[[1, 3], [1, 0]] = False
-    template = deep_data(BinaryMatrix(np.where(observed, 0.0, np.nan)))
-
-    def draw_joint(key):
-        trace = handlers.trace(handlers.seed(model, key)).get_trace(shape=shape)
-        sites = {n: s["value"] for n, s in trace.items() if s["type"] == "sample"}
-        values = sites.pop("data")
-        return as_position(DENSITY, sites), values.astype(jnp.result_type(float))
-
-    def simulate(key, position):
-        fixed = handlers.substitute(model, data=as_sites(DENSITY, position))
-        trace = handlers.trace(handlers.seed(fixed, key)).get_trace(shape=shape)
-        return trace["data"]["value"].astype(jnp.result_type(float))
-
-    def data(values):
-        ones = (values == 1) & observed
-
-        def packed(lines, bits):
-            return lines._replace(ones=pack_last_axis(bits).reshape(lines.ones.shape))
-
-        count = jnp.sum(ones).astype(template.num_ones.dtype)
-        return template._replace(
-            by_row=packed(template.by_row, ones),
-            by_column=packed(template.by_column, ones.T),
-            num_ones=count,
-            num_zeros=observed.sum() - count,
-        )
-
-    def statistics_of(position, data):
-        sites = as_sites(DENSITY, position)
-        bits = {n: sites[n].astype(jnp.float32) for n in sizes_of(DENSITY)}
-        above = bits["usage_2"] @ bits["basis_2"].T > 0
-        found = (
-            data.by_row.ones[0, 0, 0] & 1, reconstruction(DENSITY, position)[1, 1],
-            log_joint(DENSITY, position, data), bits["usage_1"].mean(), bits["usage_2"].mean(),
-            ((bits["usage_1"] == 1) == above).mean(),
-            bits["basis_1"].mean() * bits["basis_2"].sum(),
-            position["flip_rate_1"], position["flip_rate_2"],
-            position["usage_density"].mean() + position["basis_density_2"].mean(),
-        )  # fmt: skip
-        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
-
-    def make(density, share):
-        algorithm, right = deep_ormachine(density), deep.log_odds_from_above
-
-        def step(*args):
-            broken = lambda *a: share * right(*a)  # noqa: E731
-            with mock.patch.object(deep, "log_odds_from_above", broken):
-                state, info = algorithm.step(*args)
-            return state, info
-
-        return algorithm._replace(step=step)
-
-    problem = Problem(draw_joint, data, DENSITY, simulate)
-    return simulator(problem, make, statistics_of, num_chains=300, num_draws=40, thin=3)
-
-
-def test_the_joint_distribution_is_that_of_the_model():
-    marginal, successive = simulated_chains()(random.key(0), True, 1.0)
-    assert ess_bulk(successive).min() > 1500
-    assert np.nanmax(np.abs(geweke_scores(marginal, successive))) < 3.7  # of 20
-
-
-def test_the_joint_distribution_shows_bits_that_hear_little_of_the_layer_above():
-    marginal, successive = simulated_chains()(random.key(0), True, 0.25)
-    scores = np.abs(geweke_scores(marginal, successive)[0])
-    assert scores[STATISTICS.index("agreement")] > 6
-
-
 # ---- starts, pictures, checks ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_greedy_start_finds_a_hierarchy():
     """Four blocks of columns, of which rows use two or three; the most probable of some starts."""
     parts = np.kron(np.eye(4), np.ones(3))
@@ -332,7 +246,8 @@ def test_a_layer_that_widens_is_warned_of():
 
 
 def test_numbers_and_layers_out_of_range_are_refused():
+    density = DeepDensity((4, 3), (2, 2))
     with pytest.raises(InputError, match="num_sweeps is 0"):
-        greedy_start(DENSITY, 0)
+        greedy_start(density, 0)
     with pytest.raises(InputError, match="layer is 3; give a whole number from 1 to 2"):
-        fed_forward(DENSITY, {}, 3)
+        fed_forward(density, {}, 3)

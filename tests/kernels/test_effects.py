@@ -1,4 +1,4 @@
-"""The OrMachine with effects is exact: its density, its bits by enumeration, Geweke's test, ranks.
+"""The OrMachine with effects is exact: its density, its bits by enumeration.
 
 And its lists of entries: sums, packed words beyond one, and what is refused.
 """
@@ -16,7 +16,6 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
 from bmfjax.kernels.variants.effect_moves import move_effects, move_levels
 from bmfjax.kernels.variants.effects import (
     EffectsPrior,
@@ -30,7 +29,7 @@ from bmfjax.kernels.variants.effects import (
 )
 from bmfjax.kernels.variants.observed_entries import observed_entries
 from bmfjax.models.ormachine_effects import ormachine_effects as model
-from tests.kernels.exactness import choose, fast_jit
+from tests.kernels.exactness import fast_jit
 
 PRIOR = EffectsPrior((4.0, 3.0), 0.7, 1.5, (2.0, 3.0))
 MODEL_PRIOR = {
@@ -217,128 +216,6 @@ def test_the_dispersion_stays_in_its_range_where_the_bits_contradict_the_data(ef
     scale, accepted = run(random.split(random.key(0), 300))
     assert scale.min() >= 0.0 and scale[-100:].max() < 0.5
     assert len(np.unique(scale)) > 5 and accepted.max() > 0.2
-
-
-# ---- Geweke's test and calibration -------------------------------------------------------------
-
-SCALARS = ("intercept", "dispersion", "row_precision", "column_precision")
-INVARIANT = (*SCALARS, "logit", "missing logit", "log joint", "usage", "basis", "usage density")
-STATISTICS = (*INVARIANT, "row effect", "column effect", "bit", "fit of data", "log precision")
-CHAINS, DRAWS, KEPT, THIN = 300, 24, 15, 3
-
-
-@functools.cache
-def simulated_chains():
-    """``run(key, redraw, power, rate) -> (truth, draws)``: see `tests.kernels.exactness`.
-
-    The faults: the inverse temperature, and a factor on the rate of the dispersion's prior.
-    """
-    template = observed_entries(ROWS, COLUMNS, np.zeros(len(ROWS), int), SHAPE)
-    logits_at = jnp.array([0, 1]), jnp.array([0, 1])  # the second entry is missing
-
-    def with_values(values):
-        full = jnp.zeros(SHAPE).at[ROWS, COLUMNS].set(2.0 * values - 1.0)
-        row, column = template
-        seen_row, seen_column = row.sign != 0, column.sign != 0
-        return template._replace(
-            by_row=row._replace(sign=jnp.where(seen_row, full[row.line[:, None], row.other], 0.0)),
-            by_column=column._replace(
-                sign=jnp.where(seen_column, full[column.other, column.line[:, None]], 0.0)
-            ),
-        )
-
-    def statistics(position, values):
-        logit, missing = entry_logits(position, *logits_at)
-        joint = log_likelihood(position, with_values(values)) + log_prior(position, PRIOR)
-        found = {n: position[n] for n in SCALARS} | {
-            "logit": logit,
-            "missing logit": missing,
-            "log joint": joint,
-            "usage": position["usage"].mean(),
-            "basis": position["basis"].mean(),
-            "usage density": position["usage_density"].sum(),
-            "row effect": position["row_effect"][1],
-            "column effect": position["column_effect"][2],
-            "bit": 1.0 * position["usage"][2, 1],
-            "fit of data": (entry_logits(position, ROWS, COLUMNS) * (2 * values - 1)).sum(),
-            "log precision": jnp.log(position["row_precision"] * position["column_precision"]),
-        }
-        return jnp.stack([found[n] for n in STATISTICS])
-
-    def one(key, start, values, redraw, power, rate):
-        prior = PRIOR._replace(dispersion_rate=rate * PRIOR.dispersion_rate)
-        algorithm = ormachine_effects(RANK, prior=prior)
-
-        def body(carry, key):
-            state, values = carry
-            key_steps, key_data = random.split(key)
-            data = with_values(values)
-
-            def step(state, key):
-                return algorithm.step(key, state, data, power)[0], None
-
-            state, _ = lax.scan(step, state, random.split(key_steps, THIN))
-            logits = entry_logits(state.position, ROWS, COLUMNS)
-            fresh = 1 * (random.uniform(key_data, logits.shape) < jax.nn.sigmoid(logits))
-            values = jnp.where(redraw, fresh, values)
-            return (state, values), statistics(state.position, values)
-
-        state = algorithm.init(None, start, None)
-        return lax.scan(body, (state, values), random.split(key, DRAWS))[1]
-
-    joint = fast_jit(jax.vmap(draw_joint))
-
-    @fast_jit
-    def chains(keys, truth, other, values, *options):
-        def each(key, truth, other, values):
-            start = choose(options[0], truth, other)
-            return statistics(truth, values), one(key, start, values, *options)
-
-        return jax.vmap(each)(keys, truth, other, values)
-
-    def run(key, redraw, power, rate):
-        keys = random.split(key, (3, CHAINS))
-        truth, values = joint(keys[0])
-        other, _ = joint(keys[1])
-        found = chains(keys[2], truth, other, values, redraw, power, rate)
-        return jax.tree.map(np.asarray, found)
-
-    return run
-
-
-def joint_distribution_scores(*faults):
-    marginal, successive = simulated_chains()(random.key(0), True, *faults)
-    return geweke_scores(marginal, successive), ess_bulk(successive).min()
-
-
-def calibration_p_values(*faults):
-    truth, draws = simulated_chains()(random.key(2), False, *faults)
-    size = len(INVARIANT)
-    return rank_uniformity(rank_statistics(draws[:, -KEPT:, :size], truth[:, :size]), KEPT)
-
-
-def test_the_joint_distribution_is_that_of_the_model():
-    scores, size = joint_distribution_scores(1.0, 1.0)
-    assert size > 1000
-    assert np.abs(scores).max() < 3.7  # of 30
-
-
-def test_ranks_of_the_truth_among_the_draws_are_uniform():
-    assert calibration_p_values(1.0, 1.0).min() > 5e-4  # of 10
-
-
-@pytest.mark.parametrize(
-    ("faults", "statistic"),
-    [((2.0, 1.0), "fit of data"), ((1.0, 2.0), "dispersion")],
-    ids=["power of the likelihood", "prior of the dispersion"],
-)
-def test_the_joint_distribution_shows_a_fault(faults, statistic):
-    scores, _ = joint_distribution_scores(*faults)
-    assert abs(scores[0, STATISTICS.index(statistic)]) > 6
-
-
-def test_the_ranks_show_a_fault():
-    assert calibration_p_values(1.0, 3.0)[INVARIANT.index("dispersion")] < 1e-6
 
 
 @pytest.mark.parametrize("rank", [1, 32, 33])

@@ -1,24 +1,18 @@
-"""Factors that move together with their rates: the conditional, and the posterior."""
-
-from unittest import mock
+"""Factors that move together with their rates: the conditional."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 import scipy.sparse as sp
 import scipy.stats
 from jax import lax, random
 
-from bmfjax.diagnostics import ess_bulk, geweke_scores
 from bmfjax.infer.mcmc.relaxed import entry_prior
-from bmfjax.kernels.nonnegative.gibbs import nonnegative_gibbs
 from bmfjax.kernels.relaxed import scales
 from bmfjax.kernels.relaxed.data import matrix_data, sparse_matrix_data
 from bmfjax.kernels.relaxed.density import RelaxedDensity, log_joint
-from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
-from tests.kernels.exactness import fast_jit, new_problem, simulator
+from tests.kernels.exactness import fast_jit
 
 INF = float("inf")
 OBSERVED = np.ones((5, 4), bool)
@@ -105,61 +99,3 @@ def test_a_factor_that_explains_nothing_has_a_rate_of_the_prior():
     )  # fmt: skip
     rates = np.asarray(many(random.split(random.key(2), 500))).ravel()
     assert scipy.stats.kstest(rates, scipy.stats.gamma(1.5, scale=2.0).cdf).pvalue > 1e-3
-
-
-# ---- the posterior -------------------------------------------------------------------------------
-
-
-def statistics(position, data):
-    usage, basis, rate = position["usage"], position["basis"], position["rate"]
-    product = usage @ basis.T
-    return jnp.stack(
-        [
-            usage.sum(), (usage**2).sum(), basis.sum(), (basis[0] * basis[1]).sum(),
-            product[0, 0], (product**2).sum(), jnp.log(position["precision"]),
-            jnp.log(rate).sum(), rate.sum(), jnp.log(usage.sum(0) * rate).sum(),
-            (data.values * product).sum(),
-        ]
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=["box", "nonnegative"])
-def joint_test(request):
-    box = request.param == "box"
-    observed = OBSERVED if box else np.ones_like(OBSERVED)
-    problem = new_problem(
-        observed, rank=2, prior="ard", upper=1.0 if box else INF,
-        precision=dist.Gamma(5.0, 1.0), rate=dist.Gamma(6.0, 3.0),
-    )  # fmt: skip
-
-    def algorithm(density, power):
-        """Right where `power`, of the Jacobian, is 0."""
-        make, right = truncated_gibbs if box else nonnegative_gibbs, scales._log_prior
-        plain = make(density, None)
-
-        def faulty(density, t, *others):
-            return right(density, t, *others) + power * t
-
-        def step(*arguments):
-            with mock.patch.object(scales, "_log_prior", faulty):
-                return plain.step(*arguments)
-
-        return plain._replace(step=step)
-
-    run = simulator(problem, algorithm, statistics, num_chains=300, num_draws=30, thin=2)
-
-    def scores(power):
-        marginal, successive = run(random.key(3), True, jnp.float32(power))
-        return np.abs(geweke_scores(marginal, successive)), ess_bulk(successive).min()
-
-    return scores
-
-
-def test_factors_and_their_rates_have_the_joint_distribution_of_the_model(joint_test):
-    scores, effective = joint_test(0.0)
-    assert effective > 400
-    assert scores.max() < 4.2
-
-
-def test_a_wrong_jacobian_shows(joint_test):
-    assert joint_test(3.0)[0].max() > 6

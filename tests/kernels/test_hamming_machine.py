@@ -1,4 +1,4 @@
-"""The Hamming machine is exact: enumeration of a line, Geweke's test, the model's own density."""
+"""The Hamming machine is exact: enumeration of a line, the model's own density."""
 
 import functools
 import itertools
@@ -13,8 +13,6 @@ from jax import random
 
 from bmfjax.data import InputError
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.bits import update_bits
 from bmfjax.kernels.boolean.density import BitPrior
@@ -28,8 +26,8 @@ from bmfjax.kernels.variants.hamming import (
 )
 from bmfjax.kernels.variants.scores import ScoreWeights, score_basis, score_usage
 from bmfjax.models.hamming_machine import hamming_machine as hamming_model
-from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
-from tests.kernels.exactness import fast_jit, model_log_joint, simulator
+from tests.kernels.boolean_exactness import as_position, as_sites
+from tests.kernels.exactness import fast_jit, model_log_joint
 
 # ---- one line ----------------------------------------------------------------------------------
 
@@ -197,78 +195,6 @@ def test_the_log_joint_is_that_of_the_model(fixed):
     if fixed:
         assert (np.asarray(sites["usage"])[:2, :2] == p[:2, :2]).all()
         assert state.position["dispersion"] == jnp.float32(0.7)
-
-
-# ---- Geweke's test and calibration -------------------------------------------------------------
-
-OBSERVED = np.ones((5, 4), bool)
-OBSERVED[[1, 3, 4], [1, 0, 3]] = False
-STATISTICS = ("score", "missing", "log joint", "dispersion", "usage", "basis", "densities",
-              "errors", "log dispersion", "usage density", "entry of data")  # fmt: skip
-INVARIANT = 8
-CHAINS, DRAWS, KEPT, APART = 300, 31, 15, 2
-
-
-@functools.cache
-def simulated_chains():
-    model = functools.partial(hamming_model, rank=2)
-    density = HammingDensity(OBSERVED.shape, 2)
-    problem = boolean_problem(model, density, OBSERVED, hamming_data)
-    log_likelihood = kernel.log_likelihood(density)
-
-    def statistics(position, data):
-        sites = as_sites(position, OBSERVED.shape)
-        votes = sites["usage"] @ (2 * sites["basis"] - 1).T
-        ones = unpack_last_axis(data.by_row.ones[0], OBSERVED.shape[1])
-        joint = log_likelihood(State(position), data)
-        found = (
-            votes[0, 0], votes[1, 1], joint + kernel.log_prior(density, position, data),
-            position["dispersion"], sites["usage"].sum(), sites["basis"].sum(),
-            position["usage_density"].sum() - position["basis_density"].sum(),
-            ((votes * jnp.where(ones, 1, -1) < 0) & OBSERVED).sum(),
-            jnp.log(position["dispersion"]), position["usage_density"][0], ones[0, 0],
-        )  # fmt: skip
-        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
-
-    def make(density, scale):
-        """With a dispersion that every step stretches: right where the scale is one."""
-        right = hamming_machine(density)
-
-        def step(key, state, data):
-            position = state.position | {"dispersion": scale * state.position["dispersion"]}
-            return right.step(key, State(position), data)
-
-        return right._replace(step=step)
-
-    sizes = {"num_chains": CHAINS, "num_draws": DRAWS, "thin": 2}
-    return simulator(problem, make, statistics, **sizes)
-
-
-def joint_distribution_scores(scale):
-    marginal, successive = simulated_chains()(random.key(0), True, scale)
-    return geweke_scores(marginal, successive), ess_bulk(successive).min()
-
-
-def calibration_p_values(scale):
-    truth, draws = simulated_chains()(random.key(2), False, scale)
-    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
-    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
-
-
-def test_the_joint_distribution_is_that_of_the_model():
-    scores, size = joint_distribution_scores(1.0)
-    assert size > 1000
-    assert np.abs(scores).max() < 3.8  # of 22
-
-
-def test_ranks_of_the_truth_among_the_draws_are_uniform():
-    assert calibration_p_values(1.0).min() > 1e-3  # of 8
-
-
-def test_a_fault_shows():
-    scores, _ = joint_distribution_scores(2.0)
-    assert np.abs(scores).max() > 6.0
-    assert calibration_p_values(3.0).min() < 1e-6
 
 
 # ---- structure ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The one-hot machine is exact: conditionals by enumeration, Geweke's test, the model's density."""
+"""The one-hot machine is exact: conditionals by enumeration, the model's density."""
 
 import functools
 
@@ -12,8 +12,6 @@ import scipy.stats
 from jax import random
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
-from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.density import BitPrior
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
@@ -25,8 +23,8 @@ from bmfjax.kernels.variants.one_hot import (
     one_hot_machine,
 )
 from bmfjax.models.one_hot import one_hot_machine as one_hot_model
-from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
-from tests.kernels.exactness import fast_jit, model_log_joint, simulator
+from tests.kernels.boolean_exactness import as_position, as_sites
+from tests.kernels.exactness import fast_jit, model_log_joint
 
 SHAPE, RANK = (19, 37), 3
 RATES = np.array([0.3, 0.35], np.float32)
@@ -157,83 +155,6 @@ def test_the_log_joint_is_that_of_the_model(case):
     expected = model_log_joint(model, values, sites)
     np.testing.assert_allclose(info.log_joint, expected, rtol=1e-5)
     np.testing.assert_allclose(again, info.log_likelihood, rtol=1e-5)
-
-
-# ---- Geweke's test and calibration -------------------------------------------------------------
-
-OBSERVED = np.ones((5, 4), bool)
-OBSERVED[[1, 3, 4], [1, 0, 3]] = False
-STATISTICS = ("together", "entry", "missing", "log joint", "rate", "largest weight", "basis",
-              "densities", "errors", "log rate", "weight", "cluster", "entry of data")  # fmt: skip
-INVARIANT = 9
-CHAINS, DRAWS, KEPT, APART = 300, 31, 15, 2
-
-
-@functools.cache
-def simulated_chains():
-    flips = FlipRatePrior(1, 1.0, 3.0)
-    model = functools.partial(
-        one_hot_model, rank=2, flip_rate=dist.Beta(1.0, 3.0),
-        cluster_prior=dist.Dirichlet(jnp.array([2.0, 1.0])),
-    )  # fmt: skip
-    density = OneHotDensity(OBSERVED.shape, 2, (2.0, 1.0), flip_rate=flips)
-    problem = boolean_problem(model, density, OBSERVED, one_hot_data)
-    log_likelihood = kernel.log_likelihood(density)
-
-    def statistics(position, data):
-        basis = unpack_last_axis(position["basis"], OBSERVED.shape[1])
-        cluster, rate, w = (position[n] for n in ("cluster", "flip_rate", "weights"))
-        product = basis[cluster]
-        ones = unpack_last_axis(data.packed.by_row.ones[0], OBSERVED.shape[1])
-        joint = log_likelihood(State(position), data)
-        found = (
-            cluster[0] == cluster[1], product[0, 0], product[1, 1],
-            joint + kernel.log_prior(density, position, data), rate, w.max(), basis.sum(),
-            position["basis_density"].sum(), ((product != ones) & OBSERVED).sum(), jnp.log(rate),
-            w[0], cluster[2], ones[0, 0],
-        )  # fmt: skip
-        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
-
-    def make(density, scale):
-        """With a flip rate that shrinks before every step: right where the scale is one."""
-        right = one_hot_machine(density)
-
-        def step(key, state, data):
-            position = state.position | {"flip_rate": scale * state.position["flip_rate"]}
-            return right.step(key, State(position), data)
-
-        return right._replace(step=step)
-
-    sizes = {"num_chains": CHAINS, "num_draws": DRAWS, "thin": 2}
-    return simulator(problem, make, statistics, **sizes)
-
-
-def joint_distribution_scores(scale):
-    marginal, successive = simulated_chains()(random.key(0), True, scale)
-    return geweke_scores(marginal, successive), ess_bulk(successive).min()
-
-
-def calibration_p_values(scale):
-    truth, draws = simulated_chains()(random.key(2), False, scale)
-    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
-    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
-
-
-def test_the_joint_distribution_is_that_of_the_model():
-    scores, size = joint_distribution_scores(1.0)
-    assert size > 1000
-    assert np.abs(scores).max() < 3.8  # of 26
-
-
-def test_ranks_of_the_truth_among_the_draws_are_uniform():
-    """Labels are not exchangeable under this prior; these statistics do not depend on them."""
-    assert calibration_p_values(1.0).min() > 1e-3  # of 9
-
-
-def test_a_fault_shows():
-    scores, _ = joint_distribution_scores(0.5)
-    assert np.abs(scores).max() > 6.0
-    assert calibration_p_values(0.3).min() < 1e-6
 
 
 # ---- structure ---------------------------------------------------------------------------------

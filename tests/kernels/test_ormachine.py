@@ -1,8 +1,7 @@
-"""The OrMachine is exact: enumeration, Geweke's test, calibration, and the model's own density."""
+"""The OrMachine is exact: enumeration, and the model's own density."""
 
 import functools
 import itertools
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ import scipy.stats
 from jax import lax, random
 
 from bmfjax.data.binary import BinaryMatrix
-from bmfjax.diagnostics import ess_bulk, geweke_scores, rank_statistics, rank_uniformity
+from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.base import State
 from bmfjax.kernels.boolean import gibbs as kernel
@@ -31,8 +30,8 @@ from bmfjax.kernels.boolean.flip_rates import ErrorCounts, FlipRatePrior, draw_f
 from bmfjax.kernels.boolean.gibbs import ormachine, start_from
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
 from bmfjax.models.ormachine import ormachine as ormachine_model
-from tests.kernels.boolean_exactness import as_position, as_sites, boolean_problem
-from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores, simulator
+from tests.kernels.boolean_exactness import as_position, as_sites
+from tests.kernels.exactness import fast_jit, model_log_joint, moment_scores
 
 # ---- flip rates --------------------------------------------------------------------------------
 
@@ -256,102 +255,6 @@ def test_the_posterior_of_a_tiny_matrix_is_that_by_enumeration(update, num_rates
             first_alone = name in ("entry", "missing", "trade")  # 0 or 1
             assert size > 600, name
             assert np.abs(scores[:1] if first_alone else scores).max() < 4, name
-
-
-# ---- Geweke's test and calibration -------------------------------------------------------------
-
-OBSERVED = np.ones((5, 4), bool)
-OBSERVED[[1, 3, 4], [1, 0, 3]] = False
-STATISTICS = ("product", "missing", "log joint", "rate", "last rate", "usage", "basis", "densities",
-              "errors", "log rate", "usage density", "entry of data")  # fmt: skip
-INVARIANT = 9  # of the first: not tied to a label and meant for calibration too
-RIGHT, COVERING, PRIOR, RATE = (1.0, 1.0, 1.0), (1.6, 1.0, 1.0), (1.0, 0.3, 1.0), (1.0, 1.0, 0.7)
-CHAINS, DRAWS, KEPT, APART = 300, 31, 15, 2
-
-
-def with_faults(density, update, weight, odds, rate):
-    """The sampler with three faults; right where all are 1."""
-
-    def wrong(key, lines, partner, weights):
-        weights = weights._replace(one=weights.one * weight)
-        return update(key, replace(lines, log_odds=odds * lines.log_odds), partner, weights)
-
-    def shrink(key, position, data, power):
-        return position | {"flip_rate": rate * position["flip_rate"]}, jnp.float32(1.0)
-
-    return ormachine(density, update=wrong, moves=[("shrink", shrink)])
-
-
-@functools.cache
-def simulated_chains(num_rates):
-    """``run(key, redraw, *faults) -> (truth, draws)``, one program for all the tests below."""
-    update = metropolis if num_rates == 1 else joint(2)
-    rate = FlipRatePrior(num_rates, 1.0, 3.0)
-    model = functools.partial(
-        ormachine_model, rank=2, flip_rate=dist.Beta(1.0, 3.0), num_rates=num_rates
-    )
-    problem = boolean_problem(model, BooleanDensity(OBSERVED.shape, 2, flip_rate=rate), OBSERVED)
-    log_likelihood = kernel.log_likelihood(problem.density)
-
-    def statistics(position, data):
-        sites = as_sites(position, OBSERVED.shape)
-        product = sites["usage"] @ sites["basis"].T > 0
-        ones = unpack_last_axis(data.by_row.ones[0], OBSERVED.shape[1])
-        rates = jnp.ravel(position["flip_rate"])
-        joint = log_likelihood(State(position), data)
-        found = (
-            product[0, 0], product[1, 1],
-            joint + kernel.log_prior(problem.density, position, data), rates[0], rates[-1],
-            sites["usage"].sum(), sites["basis"].sum(),
-            position["usage_density"].sum() - position["basis_density"].sum(),
-            ((product != ones) & OBSERVED).sum(), jnp.log(rates[0]), position["usage_density"][0],
-            ones[0, 0],
-        )  # fmt: skip
-        return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
-
-    def make(density, *faults):
-        return with_faults(density, update, *faults)
-
-    return simulator(problem, make, statistics, num_chains=CHAINS, num_draws=DRAWS, thin=2)
-
-
-def joint_distribution_scores(num_rates, faults):
-    marginal, successive = simulated_chains(num_rates)(random.key(0), True, *faults)
-    return geweke_scores(marginal, successive), ess_bulk(successive).min()
-
-
-def calibration_p_values(num_rates, faults):
-    truth, draws = simulated_chains(num_rates)(random.key(2), False, *faults)
-    kept = draws[:, ::-APART, :INVARIANT][:, :KEPT]
-    return rank_uniformity(rank_statistics(kept, truth[:, :INVARIANT]), KEPT)
-
-
-@pytest.mark.parametrize("num_rates", [1, 2])
-@pytest.mark.device
-def test_the_joint_distribution_is_that_of_the_model(num_rates):
-    scores, size = joint_distribution_scores(num_rates, RIGHT)
-    assert size > 1000
-    assert np.abs(scores).max() < 3.8  # of 24
-
-
-def test_ranks_of_the_truth_among_the_draws_are_uniform():
-    assert calibration_p_values(1, RIGHT).min() > 1e-3  # of 9
-
-
-@pytest.mark.parametrize(
-    ("faults", "statistic", "moment", "least"),
-    [(COVERING, "basis", 0, 7.0), (PRIOR, "usage", 1, 5.0)],
-    ids=["weight", "prior"],
-)
-def test_the_joint_distribution_shows_a_fault(faults, statistic, moment, least):
-    """Ones weighed too much, the prior's odds too small."""
-    scores, _ = joint_distribution_scores(1, faults)
-    assert abs(scores[moment, STATISTICS.index(statistic)]) > least
-
-
-def test_the_ranks_show_a_fault():
-    """Rates that shrink before each sweep."""
-    assert calibration_p_values(1, RATE)[STATISTICS.index("errors")] < 1e-6
 
 
 # ---- factors that nothing is known of ----------------------------------------------------------

@@ -72,7 +72,13 @@ def with_values(data, full):
 # ---- density and conditionals ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("link", LINKS)
+#: Those of latent values take as long again each, and have conditionals of their own below.
+EACH = [
+    link if link == "identity" else pytest.param(link, marks=pytest.mark.long) for link in LINKS
+]
+
+
+@pytest.mark.parametrize("link", EACH)
 @pytest.mark.device
 def test_the_log_joint_is_the_models(link):
     """Of the draws of a chain, as their steps report it."""
@@ -354,7 +360,7 @@ def calibrated(link):
     return simulated_chains(link)(random.key(2), False)
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", EACH)
 @pytest.mark.device
 def test_the_joint_distribution_is_that_of_the_model(link):
     scores, size = joint_distribution_scores(link)
@@ -369,7 +375,8 @@ def test_the_joint_distribution_shows_a_fault():
     assert scores[0, STATISTICS.index("column precision")] > 6
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", EACH)
+@pytest.mark.device
 def test_ranks_of_the_truth_among_the_draws_are_uniform(link):
     truth, draws, _ = calibrated(link)
     ranks = rank_statistics(draws[:, -KEPT:, :INVARIANT], truth[:, :INVARIANT])
