@@ -22,6 +22,8 @@ from bmfjax.kernels.boolean.bits import joint, metropolis
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.logistic.density import log_prior as log_prior_of_logits
+from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.nonnegative import basis_change
 from bmfjax.kernels.nonnegative import gibbs as nonnegative
 from bmfjax.kernels.relaxed import scales
@@ -35,6 +37,7 @@ from bmfjax.models.one_hot import one_hot_machine as one_hot_model
 from bmfjax.models.ormachine import ormachine as ormachine_model
 from tests.kernels import test_deep_ormachine as of_layers
 from tests.kernels import test_effects as of_effects
+from tests.kernels import test_logistic_gibbs as of_signs
 from tests.kernels.boolean_exactness import as_sites, boolean_problem, with_values
 from tests.kernels.exactness import Problem, broken, new_problem, simulator
 
@@ -56,6 +59,15 @@ OF_MOVES = cells_but((5, 4), (0, 1), (2, 2), (3, 0))
 
 def numbers(*found):
     return jnp.stack([jnp.asarray(x, jnp.float32) for x in found])
+
+
+def stretched(right, site, scale):
+    """The algorithm with a number that every step stretches first; right where the scale is 1."""
+
+    def step(key, state, data):
+        return right.step(key, State(state.position | {site: scale * state.position[site]}), data)
+
+    return right._replace(step=step)
 
 
 # ---- real factors ------------------------------------------------------------------------------
@@ -157,6 +169,39 @@ def moved(complete):
     return simulator(problem, make, statistics, num_chains=300, num_draws=30, thin=2)
 
 
+def logistic():
+    """The fault: the scale of the bias."""
+    problem = Problem(
+        of_signs.draw_joint,
+        lambda values: (of_signs.signs_of_seen(values), values),
+        of_signs.DENSITY,
+        lambda key, position: 1.0 * random.bernoulli(
+            key, jax.nn.sigmoid(of_signs.log_odds(position))
+        ),
+    )  # fmt: skip
+
+    def statistics(position, data):
+        psi, values = of_signs.log_odds(position), data[1]
+        likelihood = jax.nn.log_sigmoid((2 * values - 1) * psi)
+        return numbers(
+            psi[0, 0], psi[1, 2], psi[2, 1], position["bias"], position["row_effect"][1],
+            position["column_effect"][2], (position["usage"] ** 2).sum(),
+            (position["basis"] ** 2).sum(), (position["column_effect"] ** 2).sum(),
+            (psi * values)[1:].sum(),
+            jnp.where(of_signs.HIDDEN, 0.0, likelihood).sum()
+            + log_prior_of_logits(of_signs.DENSITY, position),
+        )  # fmt: skip
+
+    def make(density, scale):
+        algorithm = stretched(logistic_gibbs(density, of_signs.SHAPE), "bias", scale)
+        return algorithm._replace(
+            init=lambda key, position, data: algorithm.init(key, position, data[0]),
+            step=lambda key, state, data: algorithm.step(key, state, data[0]),
+        )
+
+    return simulator(problem, make, statistics, num_chains=300, num_draws=16, thin=4)
+
+
 # ---- Boolean factors ---------------------------------------------------------------------------
 
 
@@ -196,15 +241,6 @@ def ormachine(num_rates):
         return boolean.ormachine(density, update=wrong, moves=[("shrink", shrink)])
 
     return simulator(problem, make, statistics, num_chains=300, num_draws=31, thin=2)
-
-
-def stretched(right, site, scale):
-    """The algorithm with a number that every step stretches first; right where the scale is 1."""
-
-    def step(key, state, data):
-        return right.step(key, State(state.position | {site: scale * state.position[site]}), data)
-
-    return right._replace(step=step)
 
 
 def one_hot_machine():

@@ -74,6 +74,13 @@ KERNELS = {
     "nonnegative moves, missing": MOVED._replace(
         chains=functools.partial(simulated.moved, complete=False)
     ),
+    "logistic": Kernel(
+        simulated.logistic,
+        ("missing row", "entry", "missing", "bias", "row effect", "column effect", "usage", "basis",
+         "column effects", "fit of data", "log joint"),
+        0, (1.0,), (((0.3,), "bias", 1, 6.0),),
+        key=1, most=3.9, effective=700,
+    ),
     "ormachine": Kernel(
         functools.partial(simulated.ormachine, 1), OF_BITS, 9, (1.0, 1.0, 1.0),
         (((1.6, 1.0, 1.0), "basis", 0, 7.0), ((1.0, 0.3, 1.0), "usage", 1, 5.0)),

@@ -12,8 +12,7 @@ from numpyro import handlers
 from scipy.special import expit
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import ess_bulk, geweke_scores
-from bmfjax.kernels.logistic.density import LogisticDensity, log_prior
+from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.logistic.polya_gamma import LARGE, draw_polya_gamma
 from bmfjax.kernels.logistic.signs import by_block, counts, of_block
@@ -144,9 +143,9 @@ def test_log_odds_of_a_tiny_matrix_are_those_of_quadrature():
     assert np.abs(scores).max() < 4.0  # of 12
 
 
-# ---- the joint distribution --------------------------------------------------------------------
+# ---- the joint distribution: `test_exactness.py` ------------------------------------------------
 
-SHAPE, RANK, CHAINS, DRAWS, THIN = (5, 4), 2, 120, 16, 4
+SHAPE, RANK = (5, 4), 2
 HIDDEN = np.zeros(SHAPE, bool)
 HIDDEN[0] = HIDDEN[2, 1] = HIDDEN[4, 3] = True
 EFFECTS = {"row_effects": True, "column_effects": True}
@@ -154,57 +153,28 @@ DENSITY = LogisticDensity(RANK, scale=0.8, bias_scale=1.5, **EFFECTS)
 MODEL = functools.partial(logistic, rank=RANK, prior_scale=0.8, bias_scale=1.5, **EFFECTS)
 
 
-def statistics(position, values):
-    psi = log_odds(position)
-    likelihood = jnp.where(HIDDEN, 0.0, jax.nn.log_sigmoid((2 * values - 1) * psi)).sum()
-    return jnp.stack([
-        psi[0, 0], psi[1, 2], psi[2, 1], position["bias"], position["row_effect"][1],
-        position["column_effect"][2], (position["usage"] ** 2).sum(),
-        (position["basis"] ** 2).sum(), (position["column_effect"] ** 2).sum(),
-        (psi * values)[1:].sum(), likelihood + log_prior(DENSITY, position),
-    ])  # fmt: skip
+def draw_joint(key):
+    trace = handlers.trace(handlers.seed(MODEL, key)).get_trace(shape=SHAPE)
+    return {n: trace[n]["value"] for n in DENSITY.sites}, trace["data"]["value"] * 1.0
+
+
+def signs_of_seen(values):
+    return signs_of(jnp.where(HIDDEN, jnp.nan, values), 2)
 
 
 @pytest.mark.device
-def test_the_joint_distribution_is_that_of_the_model():
-    """Chains whose data are drawn anew given every draw have draws of the prior (Geweke 2004)."""
+def test_the_log_joint_of_a_step_is_that_of_the_model():
     algorithm = logistic_gibbs(DENSITY, SHAPE)
 
-    def draw_joint(key):
-        trace = handlers.trace(handlers.seed(MODEL, key)).get_trace(shape=SHAPE)
-        return {n: trace[n]["value"] for n in DENSITY.sites}, trace["data"]["value"] * 1.0
+    @fast_jit
+    def step(key):
+        position, values = draw_joint(key)
+        data = signs_of_seen(values)
+        state, info = algorithm.step(key, algorithm.init(key, position, data), data)
+        return state.position, values, info.log_joint
 
-    def blocks(values):
-        return signs_of(jnp.where(HIDDEN, jnp.nan, values), 2)
-
-    def chain(key):
-        start, values = draw_joint(key)
-        state = algorithm.init(key, start, blocks(values))
-
-        def body(carry, key):
-            state, values = carry
-            key_data, key_steps = random.split(key)
-            observed = blocks(values)
-
-            def step(state, key):
-                state, info = algorithm.step(key, state, observed)
-                return state, info.log_joint
-
-            state, joints = lax.scan(step, state, random.split(key_steps, THIN))
-            last = state.position, values, joints[-1]
-            values = 1.0 * random.bernoulli(key_data, jax.nn.sigmoid(log_odds(state.position)))
-            return (state, values), (statistics(state.position, values), last)
-
-        draws, last = lax.scan(body, (state, values), random.split(key, DRAWS))[1]
-        return statistics(start, values), draws, jax.tree.map(lambda x: x[-1], last)
-
-    truth, draws, last = fast_jit(jax.vmap(chain))(random.split(random.key(1), CHAINS))
-    assert ess_bulk(np.asarray(draws)).min() > 300
-    assert np.abs(geweke_scores(np.asarray(truth), np.asarray(draws))).max() < 3.9  # of 22
-    # What the sampler reports is the density of the NumPyro model.
-    position, values, log_joint = jax.tree.map(lambda x: x[0], last)
-    seen = functools.partial(MODEL, observed=~HIDDEN)
-    expected = model_log_joint(seen, values, position)
+    position, values, log_joint = step(random.key(1))
+    expected = model_log_joint(functools.partial(MODEL, observed=~HIDDEN), values, position)
     np.testing.assert_allclose(log_joint, expected, rtol=1e-5)
 
 
