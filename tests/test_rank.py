@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax.cli import main
+from bmfjax.cli import _tell
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.families import ask, sampling
 from bmfjax.families.boolean import without_halves
@@ -292,13 +292,7 @@ def test_a_factor_without_ones_on_one_side_is_emptied():
     assert not np.asarray(left[1][:, :])[..., 1].any()
 
 
-def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
-    np.savetxt(tmp_path / "tiles.csv", three_tiles(), "%d", ",")
-    code = main(
-        ["fit", str(tmp_path / "tiles.csv"), "--rank", "auto", "--max-rank", str(MAX_RANK),
-         "--chains", "2", "--warmup", "150", "--samples", "150", "--quiet",
-         "--output", str(tmp_path / "fit")]
-    )  # fmt: skip
-    assert code == 0
+def test_the_probabilities_are_printed_and_shown(tmp_path, capsys, small_figures):
+    assert _tell(fitted(), tmp_path, "again") == 0
     assert "3 factors" in capsys.readouterr().out
-    assert "Number of factors" in (tmp_path / "fit" / "report.html").read_text()
+    assert "Number of factors" in fitted().report(tmp_path / "report.html").read_text()
