@@ -32,7 +32,6 @@ QUICK = {
 OF_MODEL = {
     "toy": (lambda: DATA, {}),
     "ormachine": (small_fits.ones, QUICK),
-    "ormachine from a start": (small_fits.ones, QUICK | {"init": small_fits.start()}),
     "relaxed": (small_fits.ones, {}),
     "nmf": (small_fits.real, {}),
     "pmf": (small_fits.stars, {}),
@@ -49,7 +48,7 @@ def fitted(model, **more):
     data, options = OF_MODEL[model]
     settings = small_fits.SIZES | {"num_chains": 4} | options | more
     rank = 1 if model == "toy" else small_fits.RANK
-    return bmfjax.fit(data(), rank, model=model.split()[0], **settings)
+    return bmfjax.fit(data(), rank, model=model, **settings)
 
 
 def part(folder, chains, **more):
@@ -88,8 +87,9 @@ def test_merged_chains_are_those_of_one_run(tmp_path):
     assert_same(bmfjax.merge(tmp_path), whole())
 
 
-@pytest.mark.parametrize("model", ["ormachine from a start", "relaxed", "nmf", "pmf"])
+@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
 def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
+    """Those of the Boolean family run from the command line, below."""
     for chain in (1, 2):
         found = fitted(model, num_chains=2, chains=[chain], checkpoint=tmp_path)
         assert found.num_chains == 1 and found.settings["chains"] == [chain]

@@ -70,6 +70,7 @@ def test_chains_start_at_the_flip_rate_of_the_part(known):
     assert position["flip_rate"] == pytest.approx(0.03 if known is None else known)
 
 
+@pytest.mark.long
 def test_a_chain_takes_over_a_factor_of_another():
     truth = np.kron(np.eye(3, dtype=bool), np.ones((12, 8), bool))
     usage, basis = np.repeat(np.eye(3, dtype=bool), 12, 0), np.repeat(np.eye(3, dtype=bool), 8, 0)
