@@ -163,6 +163,7 @@ PICTURES = {
 }
 
 
+@style.default_parameters()
 def main(names) -> None:
     """Draw the pictures that are named, or all."""
     for name in names or PICTURES:

@@ -26,6 +26,7 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import replacing
 from bmfjax.data.io.stored import DamagedFile, reading_stored
+from bmfjax.data.libraries import imported
 from bmfjax.diagnostics.netcdf_form import check_netcdf
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
@@ -518,8 +519,7 @@ def _import_arviz():
     with warnings.catch_warnings():
         # 0.23 announces its refactoring at import; the range of versions we ask for answers it.
         warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
-        import arviz
-    return arviz
+        return imported("arviz")
 
 
 def sampling_wrapper_class() -> type:

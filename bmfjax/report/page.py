@@ -9,6 +9,7 @@ import numpy as np
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
 from bmfjax.report.section import template
+from bmfjax.report.style import default_parameters
 from bmfjax.store import PAGE_MARK, check_page
 from bmfjax.verdict import RHAT_GOOD, rank_text
 
@@ -59,6 +60,7 @@ def write_page(fit, path) -> None:
         draft.write_text(text, encoding="utf-8")
 
 
+@default_parameters()
 def render(fit) -> str:
     """Return the page as text."""
     page = fit.page

@@ -16,6 +16,7 @@ from bmfjax.report.style import (
     INK,
     MISSING,
     axis_label,
+    default_parameters,
     heading,
     new_figure,
     tidy,
@@ -36,6 +37,7 @@ CLOSE = (9.0, 3.0)
 RHAT_USABLE = 1.05
 
 
+@default_parameters()
 def ranks_figure(table, recommended: int) -> Figure:
     """Draw a table of `bmfjax.comparison.RankComparison`, one panel a criterion."""
     panels = [(_scores, 2.4), (_shared, 1.6)]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import io
 import re
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 from scipy.spatial import cKDTree
+
+from bmfjax.data.libraries import imported
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -33,6 +37,18 @@ COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7
 OTHER = "#b4b9c4"
 UNKNOWN = "unknown"
 DASHED = {"linewidth": 1.2, "linestyle": (0, (4, 3))}
+
+
+@contextlib.contextmanager
+def default_parameters() -> Iterator[None]:
+    """Make and draw figures by matplotlib's own parameters, whatever those of the user are.
+
+    Where they ask for LaTeX, names of rows and columns would be its commands.
+    """
+    matplotlib = imported("matplotlib")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
 
 
 @functools.cache
@@ -106,6 +122,7 @@ def rgb(colour: str) -> tuple[float, ...]:
     return tuple(byte / 255 for byte in bytes.fromhex(colour[1:]))
 
 
+@default_parameters()
 def png(figure: Figure, dpi: int = 130) -> bytes:
     """Return a figure as PNG of at most 256 colours, half the size of all colours."""
     with warnings.catch_warnings():
