@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from bmfjax.errors import InputError
+from bmfjax.errors import InputError, printable
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
+#: The exit code where the fit is stored, and something beside it could not be written.
+NOT_ALL_WRITTEN = 3
 #: What JAX calls the devices. A CPU stands beside an accelerator, for what runs on the host.
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
@@ -36,14 +38,19 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its errors hold what was given, such as names of files."""
+
+    def error(self, message):
+        super().error(printable(message))
+
+
 def build_parser(models: bool = True) -> argparse.ArgumentParser:
     """Return the parser with all commands; without `models` `fit` and `rank` lack their options.
 
     To name the models takes seconds of imports, which only these are worth.
     """
-    parser = argparse.ArgumentParser(
-        prog="bmfjax", description="Factorise matrices, with uncertainty."
-    )
+    parser = _Parser(prog="bmfjax", description="Factorise matrices, with uncertainty.")
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_fit(commands, models)
@@ -63,50 +70,72 @@ def build_parser(models: bool = True) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit code: 0, 2 for bad input, 130 when interrupted, 143 when terminated (138 by SIGUSR1,
-    129 by SIGHUP).
+    The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it could not be
+    written, 130 when interrupted, 143 when terminated (138 by SIGUSR1, 129 by SIGHUP).
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         # The tables of the models are with JAX, which takes seconds to load.
         options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
     except KeyboardInterrupt as stop:
-        _say(_stopped(stop, argparse.Namespace()))
+        _say_error(_stopped(stop, argparse.Namespace()))
         return INTERRUPTED
     options.again = _resuming(arguments)
     # XLA's own lines, such as that a program compiles slowly, are for whoever works on XLA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # of characters that the terminal does not have
+            stream.reconfigure(errors="backslashreplace")
     try:
         from bmfjax.infer.interrupt import exit_when_terminated
         from bmfjax.kernels.numerics.compiling import use_compilation_cache
 
-        use_compilation_cache()
         with exit_when_terminated(), _plain_warnings():
+            use_compilation_cache()
             code = options.run(options)
             sys.stdout.flush()  # now, while what it says can be told
             return code
     except (InputError, FloatingPointError) as error:
-        _say(error)
+        _say_error(error)
     except OSError as error:
         # Files that are written are named; what is left is what was printed.
         printed = error.errno == errno.ENOSPC and error.filename is None
         where = " the standard output" if printed else ""
         where = f" {error.filename}" if error.filename else where
-        _say(f"cannot use{where}: {error.strerror or error}")
+        _say_error(f"cannot use{where}: {error.strerror or error}")
         if printed and sys.stdout is sys.__stdout__:
             # Python would try again at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (KeyboardInterrupt, SystemExit) as stop:
         terminated = isinstance(stop, SystemExit)
-        _say(_stopped(stop, options))
+        _say_error(_stopped(stop, options))
         return stop.code if terminated else INTERRUPTED
     return 2
 
 
-def _say(what) -> None:
+def _say(*lines, error: bool = False) -> None:
+    """Print lines: all that a command says goes through here, so that no name steers a terminal."""
+    with _reader():
+        for line in lines:
+            print(printable(str(line)), file=sys.stderr if error else sys.stdout)
+
+
+def _say_error(message) -> None:
     """Print a line to standard error; a terminal that is gone takes none."""
     with contextlib.suppress(OSError):
-        print(f"bmfjax: {what}", file=sys.stderr)
+        _say(f"bmfjax: {message}", error=True)
+
+
+@contextlib.contextmanager
+def _reader():
+    """Print to whoever reads; where nobody does any more, such as after ``| head``, to nobody."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, sys.stdout.fileno())
+        os.close(nobody)
 
 
 def _resuming(arguments) -> str:
@@ -116,7 +145,19 @@ def _resuming(arguments) -> str:
         return len(given) > 3 and any(o.startswith(given) for o in ("--overwrite", "--resume"))
 
     rest = [a for a in arguments if not old(a)]
-    return shlex.join(["bmfjax", *rest[:1], "--resume", *rest[1:]])
+    return _command("bmfjax", *rest[:1], "--resume", *rest[1:])
+
+
+def _command(*words) -> str:
+    """Write a command as a shell takes it, also with names that a terminal cannot show."""
+
+    def quoted(word):
+        if printable(word) == word:
+            return shlex.quote(word)
+        shown = (chr(b) if 32 <= b < 127 else f"\\x{b:02x}" for b in os.fsencode(word))
+        return "$'" + "".join(f"\\{c}" if c in "'\\" else c for c in shown) + "'"
+
+    return " ".join(quoted(str(word)) for word in words)
 
 
 def _stopped(stop, options) -> str:
@@ -160,9 +201,9 @@ def _plain_warnings():
 
         def show(message, category, *place, **more):
             if category is UserWarning:
-                _say(message)
+                _say_error(message)
             else:
-                usual(message, category, *place, **more)
+                usual(printable(str(message)), category, *place, **more)
 
         warnings.showwarning = show
         yield
@@ -357,7 +398,7 @@ def _shared_cores(options, data):
     if jax.default_backend() != "cpu" or len(jax.devices()) < number:
         return None
     if not options.quiet:
-        print(f"{number} cores share the rows of the data; --mesh none turns this off")
+        _say(f"{number} cores share the rows of the data; --mesh none turns this off")
     return jax.sharding.Mesh(np.array(jax.devices()[:number]).reshape(1, -1), ("chains", "rows"))
 
 
@@ -581,7 +622,7 @@ def _fit(options) -> int:
 
     def read():
         data = _read(options, mesh)
-        output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
+        output = _output(options, data)
         if first:
             check_output(output, replace, names, options.data)
         if options.resume and not holds_checkpoint(output / CHECKPOINT):
@@ -618,13 +659,23 @@ def _fit(options) -> int:
             def write():
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
-                    _store(result, output, replace, options.probability)
-                    _write_tables(result, options, output, replace)
-                return result
+                    try:
+                        _tell(result, output)
+                    finally:  # whatever it costs to say what was found
+                        missing = _store(result, output, replace, options.probability)
+                    missing += _write_tables(result, options, output, replace)
+                return result, missing
 
             # The others wait: what ends one process ends all.
-            result = agreed(mesh, lambda: write() if first else None)
-    return _tell(result, output, options.again) if first else 0
+            written = agreed(mesh, lambda: write() if first else None)
+    return _end(*written, output, options.again) if first else 0
+
+
+def _output(options, data) -> Path:
+    """Return the directory of a fit; without one, in the current one, whatever data are called."""
+    if options.output is not None:
+        return options.output
+    return Path("bmfjax-" + re.sub(r"[/\\]", "_", data.name or "fit"))
 
 
 def _asked(options, data, **more):
@@ -673,7 +724,7 @@ def _fit_apart(options) -> int:
             f"--chains is {options.chains}, and --chain names {number} in all; leave --chains out"
         )
     mesh, data = _mesh(options), _read(options)
-    output = options.output or Path(f"bmfjax-{data.name or 'fit'}")
+    output = _output(options, data)
     request = _asked(options, data, num_chains=number, chains=numbers, mesh=mesh)
     chains = request.chains()
     place, resume = place_of(
@@ -687,13 +738,13 @@ def _fit_apart(options) -> int:
         run = stage.run
     which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"
     if run.is_complete:
-        print(f"{which}: {run.num_draws:,} draws; when all are there: bmfjax merge {output}")
+        merge = _command("bmfjax", "merge", output)
+        _say(f"{which}: {run.num_draws:,} draws; when all are there: {merge}")
         return 0
     why = "the time was up (--max-time)" if run.timed_out else "interrupted"
-    print(
-        f"bmfjax: {which}: {why} after {run.num_draws:,} of {run.num_samples:,} draws a chain; "
-        f"to continue: {options.again}",
-        file=sys.stderr,
+    _say_error(
+        f"{which}: {why} after {run.num_draws:,} of {run.num_samples:,} draws a chain; "
+        f"to continue: {options.again}"
     )
     return 0 if run.timed_out else INTERRUPTED
 
@@ -714,18 +765,38 @@ def _check_tables(options, output, replace) -> None:
         check_place(table, replace, options.data)
 
 
-def _write_tables(result, options, output, replace) -> None:
-    """Write the tables that were asked for; one of factors of an older fit goes with it."""
+def _write_tables(result, options, output, replace) -> list:
+    """Write the tables that were asked for; one of factors of an older fit goes with it.
+
+    Return those that could not be written.
+    """
     from bmfjax.predictions import remove_exported, write_table
 
     exported = _exported(options, output)
     if replace:
         remove_exported(output, exported)
+    missing, later = [], f"bmfjax.Fit.load({str(output)!r})"
     if options.tiles is not None:
-        table = result.tiles(_level(options), all=True, members=True)
-        write_table(table, options.tiles, replace)
+        with _costs_itself(
+            options.tiles, f"{later}.tiles(all=True, members=True) has the table", missing
+        ):
+            table = result.tiles(_level(options), all=True, members=True)
+            write_table(table, options.tiles, replace)
     if exported is not None:
-        write_table(result.to_frame(), exported, replace)
+        with _costs_itself(exported, f"{later}.to_frame() has the table", missing):
+            write_table(result.to_frame(), exported, replace)
+    return missing
+
+
+@contextlib.contextmanager
+def _costs_itself(path, later, missing):
+    """Say what could not be written beside a fit, and how to have it later; add it to `missing`."""
+    try:
+        yield
+    except Exception as error:  # of the libraries that draw and write, and of files in the way
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        _say_error(f"{path} was not written ({kind}{error}); the fit is stored, and {later}")
+        missing.append(path)
 
 
 def _level(options) -> float:
@@ -764,23 +835,48 @@ def _check_level(options) -> None:
     check_level(_level(options))
 
 
-def _store(result, output, replace, probability) -> None:
-    """Write the fit and its page; only then is the checkpoint of a complete run deleted."""
-    from bmfjax.report.page import write_page
-    from bmfjax.store import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint, write
+def _store(result, output, replace, probability) -> list:
+    """Write the fit and its page; only then is the checkpoint of a complete run deleted.
+
+    Return what could not be written.
+    """
+    from bmfjax.store import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint
 
     try:
         # Again: files may have come during the sampling.
         check_files(output, replace, (*FILES, PAGE))
-        write(result.record(probability=probability), output)
-        write_page(result, output / PAGE)
+        missing = _write(result, output, probability)
     except InputError as error:
         raise InputError(
             f"{error}; the draws are kept in {output / CHECKPOINT}, and --resume (without "
             "--overwrite) then writes the fit"
         ) from error
+    missing += _write_page(result, output)
     if result.scalars["complete"]:
         remove_checkpoint(output / CHECKPOINT)
+    return missing
+
+
+def _write(result, output, probability) -> list:
+    """Write the fit, and say what of it could not be written; return it."""
+    from bmfjax.store import write
+
+    missing = write(result.record(probability=probability), output)
+    for sentence in missing:
+        _say_error(sentence)
+    return missing
+
+
+def _write_page(result, output) -> list:
+    """Write the page, or say why there is none, and return it."""
+    from bmfjax.report.page import write_page
+    from bmfjax.store import PAGE
+
+    missing = []
+    later = f"{_command('bmfjax', 'report', output)} writes it"
+    with _costs_itself(output / PAGE, later, missing):
+        write_page(result, output / PAGE)
+    return missing
 
 
 def _read(options, mesh=None):
@@ -802,7 +898,7 @@ def _read(options, mesh=None):
             scale=options.scale,
             header=_guessed(options.header),
         )
-        print(f"{options.data}: {_read_as(found, layout)}")
+        _say(f"{options.data}: {_read_as(found, layout)}")
         return found
     for name, given in (("layout", options.layout != "auto"), ("scale", options.scale)):
         if given:
@@ -886,8 +982,8 @@ def _read_as(ratings, layout) -> str:
     return f"{lines}{held}, of {rows} and {columns}"
 
 
-def _tell(result, output, again) -> int:
-    """Print the factors, the verdict and where the files are."""
+def _tell(result, output) -> None:
+    """Print the factors and the verdict."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
     empty = result.scalars.get("factors_empty", 0)
@@ -895,35 +991,41 @@ def _tell(result, output, again) -> int:
     _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
     if not (result.is_signed or result.scalars["converged"]):
         _tell_modes(result.modes)
-    print(result.verdict)
+    _say(result.verdict)
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 
         what = "The posterior has" if result.scalars["converged"] else "These draws have"
         if result.approximation:
             what = "The approximation of the posterior has"
-        print(f"{what} {number_sentence(result)}.")
+        _say(f"{what} {number_sentence(result)}.")
     if result.doubts:
-        print(result.doubts)
+        _say(result.doubts)
     if result.log_evidence is not None:
-        print(result.log_evidence.sentence)
+        _say(result.log_evidence.sentence)
     if sampled := _sampled(result):
-        print(sampled)
-    print(f"Results are in {output}; open {output / 'report.html'}")
+        _say(sampled)
+
+
+def _end(result, missing, output, again) -> int:
+    """Say where the files are, and how far a run went that was stopped; return the exit code."""
+    from bmfjax.store import PAGE
+
+    page = output / PAGE
+    _say(f"Results are in {output}" + ("" if page in missing else f"; open {page}"))
+    code = NOT_ALL_WRITTEN if missing else 0
     if result.scalars["complete"]:
-        return 0
+        return code
     timed_out, planned = result.scalars["timed_out"], result.settings["num_samples"]
     of = "" if planned == "auto" else f" of {planned:,}"
     reached = f"{result.scalars['num_draws']:,}{of} draws a chain"
     if result.approximation:
         reached = f"{result.scalars['steps']:,} steps of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
-    print(
-        f"bmfjax: {why} after {reached}; "
-        f"the results in {output} are from these; to continue: {again}",
-        file=sys.stderr,
+    _say_error(
+        f"{why} after {reached}; the results in {output} are from these; to continue: {again}"
     )
-    return 0 if timed_out else INTERRUPTED
+    return code if timed_out else INTERRUPTED
 
 
 def _sampled(result) -> str:
@@ -946,21 +1048,27 @@ def _tell_modes(modes) -> None:
             modes.table.reset_index(), f"{len(modes)} modes, weights by {modes.weighted_by}"
         )
     if len(modes) > 1 or modes.differences is not None:
-        print(modes.shared)
+        _say(modes.shared)
 
 
 def _print_table(frame, title) -> None:
     import pandas as pd
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    def plain(value, style=""):  # rich would read "[red]" and ":smile:" in a str
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        return Text(printable(text), style=style)
+
+    table = Table(title=plain(title, "table.title"), title_justify="left")
     for column in frame.columns:
         numbers = pd.api.types.is_numeric_dtype(frame[column])
-        table.add_column(str(column), justify="right" if numbers else "left")
+        table.add_column(plain(column), justify="right" if numbers else "left")
     for row in frame.itertuples(index=False):
-        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row))
-    Console().print(table)
+        table.add_row(*map(plain, row))
+    with _reader():
+        Console().print(table)
 
 
 # ---- merge -----------------------------------------------------------------------------------
@@ -992,8 +1100,7 @@ def _add_merge(commands) -> None:
 def _merge(options) -> int:
     from bmfjax.families.apart import check_merge, data_of
     from bmfjax.fitting import merge
-    from bmfjax.report.page import write_page
-    from bmfjax.store import FILES, PAGE, check_files, check_output, hold, write
+    from bmfjax.store import FILES, PAGE, check_files, check_output, hold
 
     _check_level(options)
     output, names = options.output or options.directory, (*FILES, PAGE)
@@ -1005,10 +1112,13 @@ def _merge(options) -> int:
     with hold(output):
         check_files(output, options.overwrite, names)
         _check_tables(options, output, options.overwrite)
-        write(result.record(probability=options.probability), output)
-        write_page(result, output / PAGE)
-        _write_tables(result, options, output, options.overwrite)
-    return _tell(result, output, "")
+        try:
+            _tell(result, output)
+        finally:
+            missing = _write(result, output, options.probability)
+        missing += _write_page(result, output)
+        missing += _write_tables(result, options, output, options.overwrite)
+    return _end(result, missing, output, "")
 
 
 # ---- rank ------------------------------------------------------------------------------------
@@ -1084,10 +1194,10 @@ def _rank(options) -> int:
         without=options.without,
     )
     _print_table(found.printed, f"Ranks of {data.name or options.data}: {options.model} model")
-    print(*found.lines, sep="\n")
+    _say(*found.lines)
     if options.output is not None:
         found.save(options.output, overwrite=options.overwrite)
-        print(f"Table and picture are in {options.output}; look at {options.output / 'ranks.png'}")
+        _say(f"Table and picture are in {options.output}; look at {options.output / 'ranks.png'}")
     return 0
 
 
@@ -1167,7 +1277,7 @@ def _recommend(options) -> int:
         _print_table(table, f"For {', '.join(options.user)}, by {options.by}")
         return 0
     write_table(table, options.output, options.overwrite)
-    print(f"{options.output}: {len(table):,} lines")
+    _say(f"{options.output}: {len(table):,} lines")
     return 0
 
 
@@ -1227,14 +1337,21 @@ def _check_output(options, source) -> None:
 
 
 def _give(table, options, what) -> int:
-    """Write a table to its file, or to the standard output."""
+    """Write a table to its file, or to the standard output: as it is where a program reads it."""
     from bmfjax.predictions import FLOAT_FORMAT, write_table
 
+    if options.output is None and sys.stdout.isatty():
+        text = table.to_csv(index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
+        _say(*text.removesuffix("\n").split("\n"))
+        return 0
     if options.output is None:
-        table.to_csv(sys.stdout, index=False, float_format=FLOAT_FORMAT)
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever a terminal has
+        with _reader():
+            table.to_csv(sys.stdout, index=False, float_format=FLOAT_FORMAT)
         return 0
     write_table(table, options.output, options.overwrite)
-    print(f"{options.output}: {len(table):,} {what}")
+    _say(f"{options.output}: {len(table):,} {what}")
     return 0
 
 
@@ -1273,7 +1390,7 @@ def _compare(options) -> int:
     if options.output is not None:
         write_table(found.table.reset_index(), options.output, options.overwrite)
     _print_table(found.printed.reset_index(), f"Fits of {fits[0].data.name or 'the same data'}")
-    print(*found.lines, sep="\n")
+    _say(*found.lines)
     return 0
 
 
@@ -1351,7 +1468,7 @@ def _generate(options) -> int:
         overwrite=options.overwrite,
     )
     flipped = made.data.count_errors(made.usage, made.basis)
-    print(
+    _say(
         f"{path}: {options.rows} x {options.columns}, rank {options.rank}, "
         f"{made.num_clean_ones} ones in the product, {flipped} entries flipped"
     )
@@ -1373,7 +1490,7 @@ def _report(options) -> int:
     path = options.output or options.directory / PAGE
     if options.directory.is_dir():  # else there is no fit to load, which is said below
         check_page(path, options.overwrite)
-    print(Fit.load(options.directory).report(path, overwrite=options.overwrite))
+    _say(Fit.load(options.directory).report(path, overwrite=options.overwrite))
     return 0
 
 
@@ -1383,9 +1500,9 @@ def _datasets(options) -> int:
     for d in datasets():
         rows, columns = d.shape
         missing = f", {d.num_missing} missing" if d.num_missing else ""
-        print(f"{d.name:<24}{rows} x {columns}, {d.density:.1%} ones{missing}")
-        print(f"{'':<24}{d.title} ({d.licence})")
-    print("\nFit one with: bmfjax fit NAME --rank 4")
+        _say(f"{d.name:<24}{rows} x {columns}, {d.density:.1%} ones{missing}")
+        _say(f"{'':<24}{d.title} ({d.licence})")
+    _say("", "Fit one with: bmfjax fit NAME --rank 4")
     return 0
 
 

@@ -1,4 +1,11 @@
-"""The one exception for bad input."""
+"""The one exception for bad input, and what of a text a terminal may show."""
+
+import unicodedata
+
+#: Categories of characters that steer a terminal or break a line, and characters that turn the
+#: direction of what follows.
+_STEERING = {"Cc", "Cs", "Zl", "Zp"}
+_TURNING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 class InputError(ValueError):
@@ -13,3 +20,18 @@ class InputError(ValueError):
         ...
     bmfjax.errors.InputError: rank is 0; give a number from 1 to 16
     """
+
+
+def printable(text):
+    r"""Return a text as a terminal may show it: characters that would steer it are escaped.
+
+    Examples
+    --------
+    >>> print(printable("red \x1b[31m, and\na line"))
+    red \x1b[31m, and\na line
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        repr(c)[1:-1] if c in _TURNING or unicodedata.category(c) in _STEERING else c for c in text
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -1712,7 +1713,8 @@ class Fit:
     def save(self, directory, *, overwrite: bool = False):
         """Write the fit: data, factors, posterior draws, probabilities, summary.
 
-        Probabilities of all entries are written for binary matrices of up to 10^7 entries.
+        Probabilities of all entries are written for binary matrices of up to 10^7 entries. Where
+        the draws cannot be written as netCDF a warning says so, and they are in `posterior.npz`.
 
         Parameters
         ----------
@@ -1744,7 +1746,9 @@ class Fit:
         True
         """
         with store.opened(directory, overwrite) as folder:
-            store.write(self.record(), folder)
+            missing = store.write(self.record(), folder)
+        for said in missing:
+            warnings.warn(said, stacklevel=2)
         return folder
 
     @staticmethod

@@ -22,6 +22,7 @@ import numpy as np
 from filelock import FileLock, SoftFileLock, Timeout
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.data.blocks import blocks
 from bmfjax.data.io.files import (
     DRAFT,
     OF_FIT,
@@ -39,11 +40,13 @@ from bmfjax.data.io.stored import (
     opened_stored,
     reading_stored,
 )
-from bmfjax.diagnostics.arviz import posterior_attributes, stored_groups, write_netcdf
+from bmfjax.diagnostics.arviz import datasets, posterior_attributes, stored_groups, write_netcdf
 from bmfjax.infer.checkpoint import NEWEST, PREVIOUS
 
 #: What a directory of a fit holds; `probability.npz` only where the record has probabilities.
 FILES = ("data.npz", "factors.npz", "posterior.nc", "probability.npz", "summary.json")
+#: The draws alone, where `posterior.nc` could not be written.
+DRAWS = "posterior.npz"
 PAGE = "report.html"
 CHECKPOINT = "checkpoint"
 LOCK = "bmfjax.lock"
@@ -62,6 +65,8 @@ FACTORS = re.compile(
     rf".+_effect|(row|column)_attributes_.+|{OF_FIT}",
     re.DOTALL,
 )
+#: What is drawn, in `DRAWS`.
+SITE = re.compile(r"\w+")
 
 
 # ---- a fit as a record ----------------------------------------------------------------------
@@ -82,34 +87,85 @@ class Record:
     probability: np.ndarray | None = None
 
 
-def write(record: Record, folder: Path) -> None:
-    """Write all files of a fit over those of an older one, or leave these as they are."""
+def write(record: Record, folder: Path) -> list[str]:
+    """Write all files of a fit over those of an older one, or leave these as they are.
+
+    Return a sentence on every file that could not be written and that the fit does not need: on
+    `posterior.nc`, whose draws are then in a file of NumPy.
+    """
     whole = record.probability is not None
-    names = [name for name in FILES if whole or name != "probability.npz"]
+    names = [name for name in (DRAWS, *FILES) if whole or name != "probability.npz"]
     # It may have gone while the fit was made, which is no reason to lose it.
     with naming(folder), contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True, exist_ok=True)
     # The older fit goes whole, and its summary first: where there is one, files belong together.
-    older = [folder / "summary.json", folder / "probability.npz"]
-    if older[0].exists() and is_of_fit(folder / PAGE):
-        older.append(folder / PAGE)
-    with replacing_all([folder / name for name in names], discard=older) as drafts:
+    older, absent = [folder / "summary.json", folder / "probability.npz"], []
+    if older[0].exists():
+        older += [folder / name for name in (PAGE, DRAWS) if is_of_fit(folder / name)]
+    with replacing_all([folder / name for name in names], older, absent) as drafts:
         draft = dict(zip(names, drafts, strict=True))
         _put(draft["data.npz"], matrix_fields(record.data))
         _put(draft["factors.npz"], record.factors)
-        with naming(draft["posterior.nc"]):
-            write_netcdf(record.posterior, draft["posterior.nc"])
+        failure = _write_draws(record.posterior, draft, folder)
+        absent.append(folder / (DRAWS if failure is None else "posterior.nc"))
         if whole:
             values = {"probability": record.probability.astype(np.float32)}
             _put(draft["probability.npz"], values)
         with naming(draft["summary.json"]):
             text = json.dumps(_plain(record.summary), indent=1, allow_nan=False)
             draft["summary.json"].write_text(text + "\n")
+        older += [path for path in absent if is_of_fit(path)]
+    if failure is None:
+        return []
+    said = " ".join(str(failure).split())[:200]
+    return [
+        f"{absent[0]} was not written ({type(failure).__name__}: {said}); the fit is stored, with "
+        f"its draws in {DRAWS}, and bmfjax.Fit.load({str(folder)!r}).save({str(folder)!r}, "
+        "overwrite=True) writes it"
+    ]
 
 
 def _put(path, arrays):
     with naming(path):
         np.savez_compressed(path, **MARK, **arrays)
+
+
+def _write_draws(posterior, draft, folder) -> Exception | None:
+    """Write the draws as netCDF, or as arrays where that fails; return why it failed."""
+    try:
+        write_netcdf(posterior, draft["posterior.nc"])
+        return None
+    # Whatever HDF5 and its libraries raise, such as where a disk has no locks for them.
+    except Exception as error:
+        if os.path.lexists(folder / DRAWS) and not is_of_fit(folder / DRAWS):
+            raise _in_the_way(folder / DRAWS, "fit") from error
+        with naming(draft[DRAWS]):
+            _write_arrays(posterior["posterior"], draft[DRAWS])
+        return error
+
+
+def _write_arrays(dataset, path) -> None:
+    """Write the variables (chain, draw, ...) of a dataset, some draws at a time."""
+    np.savez(path, **MARK)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name in dataset:
+            variable = dataset[name].variable
+            chains, draws, *inner = variable.shape
+            about = {"shape": variable.shape, "fortran_order": False}
+            about["descr"] = np.lib.format.dtype_to_descr(variable.dtype)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array_header_1_0(file, about)
+                for chain in range(chains):
+                    for some in blocks(draws, math.prod(inner)):
+                        file.write(np.ascontiguousarray(variable[chain, some].values).tobytes())
+
+
+def _read_draws(folder) -> Mapping[str, Any]:
+    """Read what `_write_draws` wrote."""
+    if not is_of_fit(folder / DRAWS):
+        return stored_groups(folder / "posterior.nc")
+    with opened_stored(folder / DRAWS, SITE.fullmatch) as arrays:
+        return datasets({name: arrays[name] for name in arrays if name != OF_FIT})
 
 
 def read(directory: str | os.PathLike) -> Record:
@@ -119,7 +175,7 @@ def read(directory: str | os.PathLike) -> Record:
         summary = _read_summary(folder)
         with opened_stored(folder / "factors.npz", FACTORS.fullmatch) as arrays:
             factors = {name: arrays[name] for name in arrays if name != OF_FIT}
-        data, posterior = read_stored(folder / "data.npz"), stored_groups(folder / "posterior.nc")
+        data, posterior = read_stored(folder / "data.npz"), _read_draws(folder)
         if "agreement" not in factors:
             raise DamagedFile(folder / "factors.npz")
         if not {"usage", "basis"} <= set(posterior.get("posterior", ())):

@@ -23,7 +23,7 @@ import pytest
 
 import bmfjax
 from bmfjax import store
-from bmfjax.cli import _cores_to_share, _tell, build_parser, main
+from bmfjax.cli import _cores_to_share, _end, _tell, build_parser, main
 from bmfjax.infer import ChainRun, progress
 from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
@@ -89,7 +89,8 @@ def test_a_device_that_is_not_there_is_refused(tmp_path, capsys):
 
 def test_what_was_sampled_is_told(fitted, capsys):
     fit = bmfjax.Fit.load(fitted)
-    assert _tell(fit, fitted, "") == 0
+    _tell(fit, fitted)
+    assert _end(fit, [], fitted, "") == 0
     said = capsys.readouterr().out
     assert "\n2 chains of 30 draws after 40 steps of warm-up\n" in said
 
@@ -161,6 +162,7 @@ def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
     new = [*QUICK, "--seed", 5, "--output", out]
     with monkeypatch.context() as patched:
         patched.setattr(store, "write_netcdf", full)
+        patched.setattr(store, "_write_arrays", full)
         assert run("fit", "davis", *new, "--overwrite") == 2
     error = capsys.readouterr().err
     assert f"{out} cannot be written: No space left" in error and "--resume" in error

@@ -394,14 +394,16 @@ def full(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("write_netcdf", "out/posterior.nc"), ("_plain", "out/summary.json")]
+    ("names", "where"),
+    [(("write_netcdf", "_write_arrays"), "out/posterior.npz"), (("_plain",), "out/summary.json")],
 )
 def test_a_failed_write_leaves_the_older_fit_whole(
-    tmp_path, saved, fitted, sampled, monkeypatch, capsys, name, where
+    tmp_path, saved, fitted, sampled, monkeypatch, capsys, names, where
 ):
     out = shutil.copytree(saved, tmp_path / "out")
     before = contents(out)
-    monkeypatch.setattr(store, name, full)
+    for name in names:
+        monkeypatch.setattr(store, name, full)
     with pytest.raises(bmfjax.InputError, match=rf"{where} cannot be written: No space left"):
         fitted.save(out, overwrite=True)
     assert contents(out) == before
@@ -411,6 +413,64 @@ def test_a_failed_write_leaves_the_older_fit_whole(
     after = contents(out)
     assert {name: after[name] for name in before} == before
     assert set(after) == {*before, CHECKPOINT, f"{CHECKPOINT}/state.npz"}
+
+
+def broken(*_, **__):
+    raise RuntimeError("no \x1b[2J here")
+
+
+def test_netcdf_that_fails_costs_only_itself(tmp_path, saved, fitted, monkeypatch):
+    out = shutil.copytree(saved, tmp_path / "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write_netcdf", broken)
+        with pytest.warns(UserWarning, match=r"posterior\.nc was not written .*RuntimeError"):
+            fitted.save(out, overwrite=True)
+    assert {path.name for path in out.iterdir()} == {*FILES, store.DRAWS} - {"posterior.nc"}
+    found = bmfjax.Fit.load(out)
+    np.testing.assert_array_equal(found.usage_draws[:], fitted.usage_draws[:])
+    np.testing.assert_array_equal(found.precision_draws, fitted.precision_draws)
+    assert dict(found.idata["posterior"].sizes) == dict(fitted.idata["posterior"].sizes)
+    found.save(out, overwrite=True)
+    assert {path.name for path in out.iterdir()} == set(FILES)
+
+
+def test_draws_do_not_replace_a_file_of_others(tmp_path, fitted, monkeypatch):
+    monkeypatch.setattr(store, "write_netcdf", broken)
+    (tmp_path / store.DRAWS).write_text("mine")
+    with pytest.raises(bmfjax.InputError, match=r"posterior\.npz is in the way"):
+        fitted.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [store.DRAWS]
+
+
+def test_what_fails_beside_the_fit_costs_only_itself(tmp_path, sampled, monkeypatch, capsys):
+    out, page = tmp_path / "a fit", "bmfjax.report.page.render"
+    with monkeypatch.context() as patched:
+        for name in ("bmfjax.store.write_netcdf", page, "bmfjax.predictions.write_table"):
+            patched.setattr(name, broken)
+        assert run(*FIT, "--output", out, "--export", "csv") == 3
+    told, error = capsys.readouterr()
+    assert bmfjax.Fit.load(out).verdict in told and "open" not in told
+    for name in ("posterior.nc", PAGE, "factors.csv"):
+        assert f"{out / name} was not written (RuntimeError: no \\x1b[2J here)" in error
+    assert f"bmfjax report '{out}' writes it" in error
+    assert CHECKPOINT not in os.listdir(out)
+    assert run("report", out) == 0 and (out / PAGE).exists()
+
+
+def test_the_verdict_is_told_before_anything_is_written(tmp_path, sampled, monkeypatch, capsys):
+    def store_nothing(*_):
+        assert "do not rely on" in capsys.readouterr().out.lower()
+        raise bmfjax.InputError("no room")
+
+    monkeypatch.setattr(cli, "_store", store_nothing)
+    assert run(*FIT, "--output", tmp_path / "out") == 2
+
+
+def test_a_fit_is_stored_where_it_cannot_be_told(tmp_path, sampled, monkeypatch):
+    monkeypatch.setattr(cli, "_print_table", broken)
+    with pytest.raises(RuntimeError):
+        run(*FIT, "--output", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, PAGE}
 
 
 def test_files_are_replaced_together_or_not_at_all(tmp_path):

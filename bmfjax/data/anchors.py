@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_for, read_named_lines
+from bmfjax.data.names import check_stored, names_for, read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
 
@@ -88,6 +88,7 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
     for k, name in enumerate(names):
         if not name.strip():
             raise InputError(f"anchor {k + 1} (counted from 1) has no name; give it one")
+        check_stored(name, "anchor", k + 1)
         if name in names[:k]:
             raise InputError(f"anchors has two factors named {name!r}; give each its own name")
     values = np.stack([column for _, column in columns], axis=1)

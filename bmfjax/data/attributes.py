@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import names_for, read_named_lines
+from bmfjax.data.names import check_stored, names_for, read_named_lines
 
 #: Numbers of a table of attributes at most, and the longest of its shorter sides.
 MAX_NUMBERS, MAX_DIRECTIONS = 200_000_000, 10_000
@@ -131,7 +131,9 @@ def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> Attribu
     # A text with many values is many columns: before they are formed.
     check_size(len(given), len(names_of_fields(fields)), what)
     values = _values(given, fields, what)
-    for name, column in zip(names_of_fields(fields), values.T, strict=True):
+    named = zip(names_of_fields(fields), values.T, strict=True)
+    for position, (name, column) in enumerate(named, start=1):
+        check_stored(name, "attribute", position)
         if column.min() == column.max():
             raise InputError(
                 f"{what}: {name!r} is {column[0]:g} for every {side}, so that it tells nothing; "

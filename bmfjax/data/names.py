@@ -1,5 +1,6 @@
 """Names of rows and columns: checked once, quoted in every message."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pandas as pd
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import check_no_stream
+
+#: What no file keeps: NUL, and halves of characters, as which Python reads bytes that are no UTF-8.
+_NOT_STORED = re.compile("[\0\ud800-\udfff]")
 
 
 def check_names(names, count, side):
@@ -22,10 +26,12 @@ def check_names(names, count, side):
             raise InputError(
                 f"{argument}: {side} {position} has no name; name every {side} or none"
             )
-        first = seen.setdefault(str(name), position)
+        name = str(name)
+        check_stored(name, side, position)
+        first = seen.setdefault(name, position)
         if first != position:
             raise InputError(
-                f"{side} name {str(name)!r} is given twice, to {side}s {first} and {position} "
+                f"{side} name {name!r} is given twice, to {side}s {first} and {position} "
                 f"(counted from 1); make the {side} names distinct"
             )
     return tuple(seen)
@@ -47,7 +53,31 @@ def check_labels(labels, count):
     if labels is None:
         return None
     labels = _listed(labels, count, "row", "row_labels")
-    return tuple("" if _is_missing(label) else str(label) for label in labels)
+    labels = ["" if _is_missing(label) else str(label) for label in labels]
+    for position, label in enumerate(labels, start=1):
+        check_stored(label, "row", position, "label")
+    return tuple(labels)
+
+
+def check_stored(name, side, position, what="name"):
+    """Refuse a name that files cannot keep."""
+    if _NOT_STORED.search(name):
+        held = "a NUL character" if "\0" in name else "half of a character"
+        raise InputError(
+            f"the {what} of {side} {position} (counted from 1) is {name!r}, with {held}, which "
+            "cannot be stored; take it out"
+        )
+
+
+def title_of(name):
+    r"""Return what data are called, such as by their file: what files cannot keep is shown as �.
+
+    Examples
+    --------
+    >>> title_of("caf\udce9")
+    'caf�'
+    """
+    return _NOT_STORED.sub("\ufffd", name) if isinstance(name, str) else name
 
 
 def names_of_index(index):

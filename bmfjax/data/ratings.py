@@ -347,7 +347,7 @@ def _named(side, ids, names, size):
     given = names is not None
     if not given:
         found, positions = pd.factorize(ids)[::-1]
-        names = tuple(map(str, found))
+        names = check_names(map(str, found), len(found), side)
     names = check_names(list(names), len(names), side) if given else names
     if size is not None and size != len(names):
         raise InputError(

@@ -5,6 +5,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
+from bmfjax.data.names import title_of
 
 
 class NamedTable:
@@ -22,7 +23,7 @@ class NamedTable:
             raise TypeError(f"name is a {type(name).__name__}; give a str or None")
         self._row_names, self._column_names = row_names, column_names
         self._row_labels = row_labels
-        self._name = name
+        self._name = title_of(name)
         self._made = {}
 
     def _kept(self, key, make):

@@ -123,11 +123,11 @@ def replacing(path):
 
 
 @contextmanager
-def replacing_all(paths, discard=()):
+def replacing_all(paths, discard=(), absent=()):
     """Do as `written`, and say in one sentence what failed."""
     paths = [Path(path) for path in paths]
     try:
-        with written(paths, discard) as drafts:
+        with written(paths, discard, absent) as drafts:
             yield drafts
     except OSError as err:
         where = paths[0] if len(paths) == 1 else _named(err) or paths[0].parent
@@ -156,17 +156,19 @@ def _named(err):
 
 
 @contextmanager
-def written(paths, discard=()):
+def written(paths, discard=(), absent=()):
     """Yield a draft for each path; all are moved into place, in order, once all are whole.
 
     A write that fails leaves every path as it was. Files in `discard` are gone once all are there.
+    Paths in `absent`, which may be told on the way, need no draft.
     """
     drafts = [_draft(path) for path in paths]
     try:
         yield drafts
-        for draft in drafts:
+        pairs = [pair for pair in zip(drafts, paths, strict=True) if pair[1] not in absent]
+        for draft, _ in pairs:
             flush(draft)
-        _move_all(drafts, paths, discard)
+        _move_all(*zip(*pairs, strict=True), discard)
         for folder in {path.parent for path in paths}:
             flush_names(folder)
     finally:
