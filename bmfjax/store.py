@@ -12,6 +12,7 @@ import math
 import os
 import re
 import socket
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

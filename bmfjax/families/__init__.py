@@ -24,6 +24,7 @@ from bmfjax.families.nonnegative import Nonnegative
 from bmfjax.families.ratings import Factorisation
 from bmfjax.families.relaxed import Relaxed
 from bmfjax.families.variants import Deep, Effects, Hamming, OneHot
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 
 _ALL = (
@@ -63,6 +64,7 @@ def ask(
     mesh=None,
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
+    check_fork()
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
     mesh = None if mesh is None else checked_mesh(mesh)
     asked = {"rank": rank, "sampler": sampler, "sampler_options": sampler_options}

@@ -56,6 +56,7 @@ from bmfjax.families.base import (
 from bmfjax.infer import ChainRun, whole_rows
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.posterior import cells, mixture, scores
@@ -364,6 +365,7 @@ class LogisticFit(LogOddsFit):
         """Return means and variances (start, rows, width) of the vectors of new rows."""
         prior = prior_of(self.rank, self.settings["priors"])
         at, step = self.approximation, max(1, BLOCK // new.num_columns)
+        check_fork()
         solve = jax.jit(usage_given_basis, static_argnames="prior")
         columns = np.arange(new.num_columns)
         shape = (self.num_chains, new.num_rows, prior.width)
@@ -761,6 +763,8 @@ def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:
     known = {n: v for n, v in fit.draws().items() if n not in names}
     shapes = {"usage": (new.num_rows, fit.rank), "row_effect": (new.num_rows,)}
     start = {n: jnp.zeros(shapes[n]) for n in names}
+
+    check_fork()
 
     @jax.jit
     @full_precision

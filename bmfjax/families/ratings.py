@@ -65,6 +65,7 @@ from bmfjax.families.base import (
 )
 from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.ratings import pmf_density
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.attributes import Attributes as Groups
@@ -982,6 +983,8 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
     if density.effects:
         start[f"{side}_effect"] = jnp.zeros(size)
     settle = 0 if link == "identity" else SETTLE
+
+    check_fork()
 
     @jax.jit
     @full_precision

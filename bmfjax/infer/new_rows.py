@@ -27,6 +27,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import gibbs, update_bits
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.variants import deep, effects
 from bmfjax.kernels.variants.hamming import score_weights, with_mask
 from bmfjax.kernels.variants.observed_entries import observed_entries
@@ -264,6 +265,8 @@ def _total_over_draws(key, lines, basis, rates, densities, size, look, rule):
         words = lax.fori_loop(0, SWEEPS, sweep, words)
         return (words, total + look(words, partner, rate)), None
 
+    check_fork()
+
     @jax.jit
     def run(key, lines, basis, rates, densities):
         keys = random.split(key, len(basis))
@@ -295,6 +298,8 @@ def sampled_layers(new: BinaryMatrix, ranks, draws: Mapping, look) -> np.ndarray
 
     def shown(usage, known):
         return look(usage["usage_1"], known["basis_1"], known["flip_rate_1"])
+
+    check_fork()
 
     @jax.jit
     def run(key, kept, data):
@@ -414,6 +419,8 @@ def drawn_with_effects(new: BinaryMatrix, basis_draws, others: Mapping, seed: in
     known = {n: np.asarray(others[n]) for n in names} | {"words": basis_draws.words}
     rank = basis_draws.shape[-1]
     start = {"usage": jnp.zeros((rows, rank), jnp.int32), "row_effect": jnp.zeros(rows)}
+
+    check_fork()
 
     @jax.jit
     def chain(key, known, data):

@@ -36,6 +36,7 @@ from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
     chains_of_device,
@@ -132,6 +133,7 @@ class ChainRun:
         mesh: Mesh | None = None,
         chunk_size: int = 512,
     ):
+        check_fork()
         for name, value, least in (
             ("num_chains", num_chains, 1),
             ("num_warmup", num_warmup, 0),

@@ -32,6 +32,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.infer.new_rows import EDGE, both_rates, covers
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 
 #: States of a row that are summed over, at most, for every draw.
@@ -216,6 +217,7 @@ def by_normals(new: BinaryMatrix, draws: Iterator, chances: bool, seed: int) -> 
     has independent normal coordinates u with these standard deviations, and the log odds
     ``loadings @ u + level``.
     """
+    check_fork()
     for number, draw in enumerate(draws):
         loadings, level, sd = (jnp.asarray(part, jnp.result_type(float)) for part in draw)
         key = random.fold_in(random.key(seed), number)

@@ -23,6 +23,7 @@ from jax import lax
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.errors import InputError
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 
 #: The published factor of the moduli; any number above one does.
@@ -61,6 +62,7 @@ class Matrix(NamedTuple):
 
 def check_key(key) -> None:
     """Refuse what is no random key: a seed alone is none."""
+    check_fork()
     is_array = isinstance(key, jax.Array)
     if is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0:
         return

@@ -77,3 +77,44 @@ def test_the_command_line_keeps_programs_in_the_users_folder(tmp_path):
     )
     assert done.returncode == 0 and done.stderr == ""
     assert list(Path(tmp_path, "bmfjax").glob("xla-*/*-cache"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights of Unix")
+@pytest.mark.parametrize("which", ["bmfjax", "inner"])
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda folder: folder.chmod(0o770), "others may write to"),
+        (lambda folder: folder.chmod(0o702), "others may write to"),
+        (lambda folder: folder.rename(folder.with_name("own")), "is a link"),
+    ],
+    ids=["group", "others", "link"],
+)
+def test_a_folder_of_others_is_not_used(no_cache, monkeypatch, tmp_path, which, make, said):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    old = os.umask(0o002)  # as many systems have it: what is made is the user's own all the same
+    try:
+        inner = bmfjax.use_compilation_cache()
+    finally:
+        os.umask(old)
+    jax.config.update("jax_compilation_cache_dir", None)
+    folder = inner if which == "inner" else inner.parent
+    make(folder)
+    if not folder.exists():
+        folder.symlink_to("own")
+    with pytest.warns(UserWarning, match=f"not kept on disk: .*{said}"):
+        assert bmfjax.use_compilation_cache() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    with pytest.raises(bmfjax.InputError, match=said):
+        bmfjax.use_compilation_cache(tmp_path / "bmfjax")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights of Unix")
+def test_a_folder_of_another_user_is_not_used(no_cache, monkeypatch, tmp_path):
+    folder = tmp_path / "cache"
+    bmfjax.use_compilation_cache(folder)
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(bmfjax.InputError, match="belongs to another user"):
+        bmfjax.use_compilation_cache(folder)

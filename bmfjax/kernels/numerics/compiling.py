@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import os
 import platform
+import stat
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import jaxlib.version
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from bmfjax.errors import InputError
+from bmfjax.kernels.numerics.forks import check_fork
 
 LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
 #: On a CPU half of the compilation are LLVM's later passes, which neither what runs once nor the
@@ -39,7 +42,8 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     Parameters
     ----------
     path : path, optional
-        Folder, which nobody else should be able to write to, since programs are run from it.
+        Folder. Programs are run from it, so it must be the user's own, no link, and not writable by
+        others; so must be the default one.
         Default: ``bmfjax`` in the user's cache folder (``XDG_CACHE_HOME`` or ``~/.cache``;
         ``~/Library/Caches`` on a Mac, ``LOCALAPPDATA`` on Windows), and in it one folder for each
         kind of processor.
@@ -48,12 +52,13 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     -------
     Path or None
         The folder in use. None without a cache: where the default folder cannot be written to, or
-        the environment variable ``BMFJAX_COMPILATION_CACHE`` is 0.
+        others can, of which a warning tells; or the environment variable
+        ``BMFJAX_COMPILATION_CACHE`` is 0.
 
     Raises
     ------
     InputError
-        For a `path` that cannot be written to.
+        For a `path` that cannot be written to, or that others can write to.
 
     Examples
     --------
@@ -67,11 +72,17 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     home = _cache_home()
     if path is None and home is None:
         return None
-    folder = (home / "bmfjax" if path is None else Path(path)) / f"xla-{_processor()}"
+    parent = home / "bmfjax" if path is None else Path(path)
+    folder = parent / f"xla-{_processor()}"
     if not _can_write(folder):
         if path is None:
             return None
         raise InputError(f"compiled programs cannot be kept in {path}; check its permissions")
+    if fault := next(filter(None, map(_fault, (parent, folder))), None):
+        if path is not None:
+            raise InputError(f"compiled programs cannot be kept in {path}: {fault}")
+        warnings.warn(f"compiled programs are not kept on disk: {fault}", stacklevel=2)
+        return None
     jax.config.update("jax_compilation_cache_max_size", MAX_CACHE)
     # Small programs too: a fit has dozens, and to read one takes a tenth of compiling it.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -108,10 +119,26 @@ def _processor() -> str:
 
 def _can_write(folder: Path) -> bool:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        for made in (folder.parent, folder):
+            made.mkdir(mode=0o700, exist_ok=True)
     except OSError:
         return False
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _fault(folder: Path) -> str:
+    """Say who else could put programs into a folder, and the cure; nothing where nobody can."""
+    if not hasattr(os, "geteuid"):  # Windows, whose folders of a user are the user's own
+        return ""
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return f"{folder} is a link, which may lead to a folder of others; put a folder there"
+    if found.st_uid != os.geteuid():
+        return f"{folder} belongs to another user; delete it, or give a folder of yours"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to {folder}; delete it, or take that right away (chmod go-w)"
+    return ""
 
 
 def jit_once(f: Callable) -> Callable:
@@ -126,6 +153,7 @@ def chain_options() -> dict | None:
 
 def _options(*names) -> dict | None:
     """Return our values of options, but for those that the user has set in XLA_FLAGS."""
+    check_fork()
     if jax.default_backend() != "cpu":
         return None
     flags = os.environ.get("XLA_FLAGS", "")
