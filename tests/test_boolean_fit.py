@@ -215,10 +215,11 @@ def test_a_matrix_that_a_device_cannot_hold_is_refused_with_what_fits(monkeypatc
 
 def test_states_that_fill_the_memory_are_refused(monkeypatch):
     """Of 256 states, four temperatures and four chains; the same matrix at rank 2 is no trouble."""
-    monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**28)
+    monkeypatch.setattr("bmfjax.families.check_programs", lambda: None)
+    monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**29)
     data = np.random.default_rng(0).random((5000, 9)) < 0.5
     tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
-    with pytest.raises(InputError, match=r"weights of 256 states a line .* are available"):
+    with pytest.raises(InputError, match=r"weights of 256 states a line .*programs 256 MiB.* are available"):
         ask(data, 8, sampler_options=tempered).chains()
     ask(data, 2, sampler_options=tempered).chains()
 

@@ -139,9 +139,10 @@ def test_more_entries_than_can_be_counted_are_refused():
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
-    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    monkeypatch.setattr("bmfjax.families.check_programs", lambda: None)
+    monkeypatch.setattr(memory, "available_memory", lambda: memory.PROGRAMS)
     with pytest.raises(
-        InputError, match="keeps the matrix dense, which for 40 x 24 needs about 1 "
+        InputError, match="keeps the matrix dense, which for 40 x 24 needs about 256 "
     ):
         ask(product.data, 2, model="relaxed").chains()
 

@@ -10,6 +10,7 @@ from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
 from bmfjax.data.attributes import read_attributes
 from bmfjax.data.io.load import load_share
+from bmfjax.data.memory import check_programs
 from bmfjax.families.base import (
     AUTO,
     MAX_RANK,
@@ -65,6 +66,7 @@ def ask(
 ) -> Request:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     check_fork()
+    check_programs()
     family = FAMILIES[checks.one_of("model", model, FAMILIES)]
     mesh = None if mesh is None else checked_mesh(mesh)
     asked = {"rank": rank, "sampler": sampler, "sampler_options": sampler_options}

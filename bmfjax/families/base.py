@@ -28,7 +28,7 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import Attributes, AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
-from bmfjax.data.memory import require_memory
+from bmfjax.data.memory import PROGRAMS, require_memory
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
 from bmfjax.infer import ChainRun
@@ -613,7 +613,7 @@ def refuse_sparse(source: Any, model: str) -> None:
 def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
     """Refuse a matrix of which a model would need more than the memory that is left."""
     require_memory(
-        bytes_an_entry * data.num_rows * data.num_columns,
+        PROGRAMS + bytes_an_entry * data.num_rows * data.num_columns,
         f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
         "choose fewer rows or columns",
     )
@@ -637,7 +637,7 @@ def numbers_of(
         check_memory(data, bytes_an_entry, why)
         return data.dense()
     require_memory(
-        SPARSE_ENTRY * found.nnz,
+        PROGRAMS + SPARSE_ENTRY * found.nnz,
         f"a fit of {found.nnz:,} nonzero entries",
         "choose fewer rows or columns",
     )

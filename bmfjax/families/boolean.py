@@ -16,7 +16,7 @@ from bmfjax import models, verdict
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import check_bits
 from bmfjax.data.bits import WORD
-from bmfjax.data.memory import require_memory, size_text
+from bmfjax.data.memory import PROGRAMS, require_memory, size_text
 from bmfjax.diagnostics import Alignment, Binarized, agreement
 from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
@@ -675,6 +675,7 @@ def check_need(request: Request, options: Mapping) -> None:
     """Refuse a fit that needs more memory than is left."""
     kept = min(_thinning(request)[1], request.most_samples)
     needed = memory_needed(request.data, int(request.rank), request.num_chains, kept, options)
+    needed |= {"programs": PROGRAMS}
     require_memory(
         sum(needed.values()),
         f"a fit of {request.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
@@ -764,7 +765,7 @@ def _populations(request: Request, arguments) -> Chains:
     model = _model(request, arguments)
     sampler = request.made_by.make(model, **options)
     require_memory(
-        memory_of_particles(data, rank, request.num_chains, sampler.num_particles),
+        PROGRAMS + memory_of_particles(data, rank, request.num_chains, sampler.num_particles),
         f"{request.num_chains} runs of {sampler.num_particles:,} particles of {request.size}",
         "choose fewer particles (num_particles) or chains",
     )

@@ -27,7 +27,7 @@ from scipy.special import expit
 from bmfjax import verdict
 from bmfjax.data import InputError, checks
 from bmfjax.data.blocks import blocks
-from bmfjax.data.memory import require_memory
+from bmfjax.data.memory import PROGRAMS, require_memory
 from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.families import relevance
 from bmfjax.families.base import (
@@ -602,7 +602,7 @@ def all_entries(request: Request) -> jax.Array:
             f"{2**31 - 1:,}; choose sampler='svi'"
         )
     require_memory(
-        BYTES_AN_ENTRY * entries,
+        PROGRAMS + BYTES_AN_ENTRY * entries,
         f"sampler {request.sampler!r}, which looks at all entries of the {request.size} matrix,",
         "choose sampler='svi'",
     )
