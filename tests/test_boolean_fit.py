@@ -219,7 +219,9 @@ def test_states_that_fill_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**29)
     data = np.random.default_rng(0).random((5000, 9)) < 0.5
     tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
-    with pytest.raises(InputError, match=r"weights of 256 states a line .*programs 256 MiB.* are available"):
+    with pytest.raises(
+        InputError, match=r"weights of 256 states a line .*programs 256 MiB.* are available"
+    ):
         ask(data, 8, sampler_options=tempered).chains()
     ask(data, 2, sampler_options=tempered).chains()
 
