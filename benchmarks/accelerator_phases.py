@@ -413,7 +413,7 @@ def largest(found: Found) -> None:
 # ---- tests ----------------------------------------------------------------------------------
 
 #: Processes that run tests, and the seconds after which they are stopped.
-WORKERS, TEST_SECONDS = 8, 115
+WORKERS, TEST_SECONDS = 12, 100
 #: The variable that says which tests a process runs.
 SHARD = "BMFJAX_TEST_SHARD"
 _OUTCOME = re.compile(r"^(\S+::\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)", re.MULTILINE)
@@ -487,9 +487,9 @@ class Phase(NamedTuple):
 PHASES = {
     "device": Phase(device, 40, {}),
     "boolean": Phase(boolean, 80, {}),
-    "tests": Phase(tests, 130, {}),
-    "models": Phase(models, 130, {}),
-    "starts": Phase(starts, 80, {}),
+    "tests": Phase(tests, 115, {}),
+    "models": Phase(models, 110, {}),
+    "starts": Phase(starts, 75, {}),
     "blocks": Phase(blocks, 60, {}),
     "votes": Phase(votes, 40, {}),
     "first answer": Phase(first_answer, 60, {}),
