@@ -109,14 +109,18 @@ def test_moves_leave_the_posterior_invariant(name):
         assert np.abs(found).max() < 4 and (found**2).mean() < 2.5
 
 
+def marginal(position):
+    return log_marginal_of(DENSITY, SIDES, position, DATA)
+
+
 def test_a_factor_that_is_kept_is_kept_as_it_is(monkeypatch):
     """To the last bit, at the ends of the densities too."""
     monkeypatch.setattr(whole_factors.random, "categorical", lambda *_: 0)
-    move = whole_factors.rebirth(DENSITY, SIDES)
+    move, value_of = fast_jit(whole_factors.rebirth(DENSITY, SIDES)), fast_jit(marginal)
     old = {name: leaf[0] for name, leaf in from_prior().items()}
     for chance in (1.0 - 2.0**-24, 0.3, 1e-30):
         old["usage_density"] = jnp.full(RANK, chance, jnp.float32)
-        value = log_marginal_of(DENSITY, SIDES, old, DATA)
+        value = value_of(old)
         new, then, _ = move(random.key(0), old, value, DATA, 1.0)
         jax.tree.map(np.testing.assert_array_equal, (new, then), (old, value))
 
@@ -169,8 +173,9 @@ def test_a_position_that_is_never_proposed_stays():
     """Where the density of the proposal is rounded to zero, to the last bit."""
     old = {name: leaf[0] for name, leaf in from_prior().items()}
     old["usage_density"] = jnp.ones(RANK, jnp.float32)
-    value = log_marginal_of(DENSITY, SIDES, old, DATA)
-    new, then, accepted = jumps.jump(DENSITY, SIDES)(random.key(0), old, value, DATA, 1.0)
+    value = fast_jit(marginal)(old)
+    move = fast_jit(jumps.jump(DENSITY, SIDES))
+    new, then, accepted = move(random.key(0), old, value, DATA, 1.0)
     jax.tree.map(np.testing.assert_array_equal, (new, then, accepted), (old, value, 0.0))
 
 
