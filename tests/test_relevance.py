@@ -54,11 +54,12 @@ def stars():
     return np.digitize(noisy, [-2.0, -0.7, 0.7, 2.0]) + 1.0
 
 
-def noise(kind):
-    r = np.random.default_rng(6)
-    if kind == "bits":
-        return (r.random((40, 30)) < 0.4).astype(float)
-    return 2.0 + 0.3 * r.normal(size=(40, 30))
+def noise(model):
+    """Of the shape of the model's problem, and so with its program."""
+    r, shape = np.random.default_rng(6), PROBLEMS[model]().shape
+    if model == "relaxed":
+        return (r.random(shape) < 0.4).astype(float)
+    return 2.0 + 0.3 * r.normal(size=shape)
 
 
 def transposed(matrices):
@@ -91,7 +92,7 @@ def test_the_number_of_factors_is_found(model):
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
 def test_noise_has_hardly_any_factors(model):
     """Of nonnegative ones one that is the mean, which a matrix of ratings has in its effects."""
-    fit = bmfjax.fit(noise("bits" if model == "relaxed" else ""), "auto", model=model, **SIZE)
+    fit = bmfjax.fit(noise(model), "auto", model=model, **SIZE)
     most = 0 if model == "pmf" else 1
     assert sum(p for n, p in fit.rank_probabilities.items() if n <= most) > 0.5
     assert fit.rank == 1  # a result has a column

@@ -195,10 +195,8 @@ def test_a_million_cases_are_measured():
 def test_one_program_serves_all_steps():
     kernel = IASG(linear, BLOCKS["together"], calibration="top-up", num_approach=0)
     bound = kernel.bind(*regression())
-    state, step = (
-        bound.algorithm.init(random.key(0), None, bound.data),
-        jax.jit(bound.algorithm.step),
-    )
+    init, step = jax.jit(bound.algorithm.init), jax.jit(bound.algorithm.step)
+    state = init(random.key(0), None, bound.data)
     for key in random.split(random.key(1), 3):
         state, _ = step(key, state, bound.data)
     assert step._cache_size() == 1
