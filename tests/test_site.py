@@ -100,7 +100,7 @@ def page_to_run(path):
 
 
 @pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
-@pytest.mark.parametrize("path", map(page_to_run, RUN))
+@pytest.mark.parametrize("path", [page_to_run(path) for path in RUN])
 def test_the_code_of_a_page_runs(path, small):
     names, told = pages.run(path.read_text(), str(path))
     for block, below, output in told:
