@@ -88,7 +88,11 @@ def test_every_kernel_is_here():
 
 
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages only")  # of so few cases
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    # That of layers takes long to compile.
+    [pytest.param(name, marks=[pytest.mark.long] * name.startswith("Deep")) for name in KERNELS],
+)
 def test_arviz_takes_the_run_of_a_kernel(name):
     kernel, *arguments = KERNELS[name]()
     mcmc = MCMC(kernel, num_warmup=0, num_samples=2, progress_bar=False)

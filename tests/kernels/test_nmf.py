@@ -256,6 +256,7 @@ def run_chains(kernel, data, num_samples, num_chains, start=None, seed=0, num_wa
     return run
 
 
+@pytest.mark.long
 def test_walls_do_not_change_the_posterior():
     r = np.random.default_rng(4)
     data = r.exponential(size=(4, 2)) @ r.exponential(size=(2, 3)) + 0.3 * r.normal(size=(4, 3))
@@ -281,6 +282,7 @@ def test_walls_do_not_change_the_posterior():
     assert np.abs(scores).max() < 4
 
 
+@pytest.mark.long
 def test_both_solutions_have_their_share_from_either_start():
     """Without noise the two have equal mass, by symmetry."""
     data, usage = two_solutions(0.0)

@@ -180,6 +180,7 @@ def simulated(link):
     return run
 
 
+@pytest.mark.long
 def test_the_joint_distribution_is_that_of_the_model():
     truth, draws = simulated("ordered")()
     assert ess_bulk(draws).min() > 300

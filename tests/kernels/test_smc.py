@@ -165,6 +165,7 @@ def test_starts_and_temperatures_are_its_own():
 # ---- bits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_bits_have_the_evidence_and_the_posterior_by_enumeration(enumerated):
     """Factors are exchanged between particles too."""
     log_m, log_prior = enumerated
