@@ -17,8 +17,16 @@ STORED = [path.with_suffix(".ipynb") for path in SCRIPTS]
 LARGEST = 400_000  # bytes of a stored notebook
 
 
+#: Notebooks that take less than ten seconds; the others are long.
+SHORT = ("gibbs_for_ratings", "house_votes", "thesis_retold")
+
+
+def script_to_run(path):
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.long] * (path.stem not in SHORT))
+
+
 @pytest.mark.filterwarnings("default")  # as for a reader, to whom a warning is no error
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [script_to_run(path) for path in SCRIPTS])
 def test_notebook_runs(path, tmp_path, monkeypatch):
     """All in this process: another takes seconds to import what it needs."""
     monkeypatch.setenv("BMFJAX_QUICK", "1")

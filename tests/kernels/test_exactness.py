@@ -109,7 +109,7 @@ KERNELS = {
         10, (1.0, 1.0),
         (((2.0, 1.0), "fit of data", 0, 6.0), ((1.0, 2.0), "dispersion", 0, 6.0)),
         (((1.0, 3.0), "dispersion", 1e-6),),
-        apart=1, smallest=5e-4,
+        apart=1, most=3.7, smallest=5e-4,
     ),
     "deep": Kernel(
         simulated.deep_machine,
