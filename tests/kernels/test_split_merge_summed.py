@@ -76,6 +76,7 @@ def functions(position):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beta", [1.0, 0.5])
 def test_a_group_of_more_than_two_is_left_invariant(beta):
     position, log = from_prior()
