@@ -21,7 +21,6 @@ from bmfjax.kernels.boolean import bits as bits_module
 from bmfjax.kernels.boolean import words as packed_lines
 from bmfjax.kernels.boolean.bits import Lines, Weights, gibbs, joint, metropolis, update_bits, weigh
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
-from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget
 from tests.kernels.exactness import fast_jit
 
 SHAPE, RANK, KEYS = (70, 41), 3, 1500
@@ -204,11 +203,11 @@ def test_the_loop_is_unrolled_by_the_words_of_all_lines_and_the_rank(monkeypatch
         asked.append(lines.unroll)
         return metropolis(key, lines, partner, weights)
 
-    def lower(size, rank, budget=ONE_BY_ONE):
+    def lower(size, rank):
         matrix = BinaryMatrix(np.zeros((size, 64), bool))
         words, partner = (jnp.zeros((rank, -(-n // 32)), jnp.uint32) for n in (size, 64))
         weights, odds = Weights(*jnp.ones(2)), jnp.zeros((rank, 1))
-        lines = packed_data(matrix).by_row._replace(budget=budget)
+        lines = packed_data(matrix).by_row
         jax.eval_shape(
             lambda key: update_bits(key, words, partner, lines, size, odds, weights, update),
             random.key(0),
@@ -218,8 +217,6 @@ def test_the_loop_is_unrolled_by_the_words_of_all_lines_and_the_rank(monkeypatch
     monkeypatch.setattr(bits_module, "UNROLLED_WORDS", 200)
     monkeypatch.setattr(bits_module, "UNROLLED_RANK", 5)
     assert [lower(99, 5), lower(100, 5), lower(100, 6)] == [1, 5, 1]
-    monkeypatch.setattr(bits_module, "UNROLLED_AT_ONCE", 400)
-    assert [lower(100, 5, Budget(1)), lower(200, 5, Budget(1))] == [1, 5]
 
 
 # ---- counts that float32 does not hold ---------------------------------------------------------

@@ -59,17 +59,14 @@ from bmfjax.kernels.boolean.words import (
     pack_last_axis,
     unpack_last_axis,
 )
-from bmfjax.kernels.numerics.budget import ONE_BY_ONE
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 
 FULL = np.uint32(0xFFFFFFFF)
 #: Factors of a group at most: more states than their 256 cost more than they help.
 MAX_JOINT = 8
 #: The loop over up to so many factors is unrolled where all lines together have so many words. A
-#: sweep then takes two thirds of the time; compiling takes longer, by 0.1 to 0.2 s a factor. Where
-#: many blocks go at once a factor takes microseconds, and compiling costs more than that up to more
-#: words.
-UNROLLED_RANK, UNROLLED_WORDS, UNROLLED_AT_ONCE = 64, 2**14, 2**20
+#: sweep then takes two thirds of the time; compiling takes longer, by 0.1 to 0.2 s a factor.
+UNROLLED_RANK, UNROLLED_WORDS = 64, 2**14
 
 
 @register_dataclass
@@ -128,8 +125,7 @@ def update_bits(
     blocks, part = -(-size // per_block), along.part()[0]
     numbers = part * here + jnp.arange(here)
     # Of all lines: the program is the same on every mesh.
-    least = UNROLLED_WORDS if lines.budget == ONE_BY_ONE else UNROLLED_AT_ONCE
-    is_large = size * width >= least
+    is_large = size * width >= UNROLLED_WORDS
     unroll = rank if is_large and rank <= UNROLLED_RANK else 1
     exists = numbers[:, None] * per_block + jnp.arange(per_block) < size
 
