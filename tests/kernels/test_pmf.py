@@ -32,9 +32,10 @@ from tests.kernels.exactness import choose, fast_jit
 # Priors of which all moments exist: with the degrees of the paper factors are as wide as Cauchy's.
 RANK, CATEGORIES, SHAPE = 2, 4, (6, 5)
 PRIOR = NormalWishart(2.0, 12.0, 0.1)
+UNIT = 0.7  # of the usage, so that its prior is not that of the basis
 DENSITY = PMFDensity(
     RANK, categories=CATEGORIES, precision_gamma=(6.0, 3.0), effect_gamma=(6.0, 3.0),
-    factors=PRIOR, level=(0.2, 0.8),
+    factors=PRIOR, usage_unit=UNIT, level=(0.2, 0.8),
 )  # fmt: skip
 SEEN = np.random.default_rng(3).random(SHAPE) < 0.7
 SEEN[4] = False  # a row of which nothing is known
@@ -42,7 +43,7 @@ ROWS, COLUMNS = np.nonzero(SEEN)
 
 
 def the_model(link, **options):
-    known = {"link": link, "rank": RANK, "effect_precision": Gamma(6.0, 3.0)}
+    known = {"link": link, "rank": RANK, "effect_precision": Gamma(6.0, 3.0), "usage_unit": UNIT}
     known |= {"strength": 2.0, "degrees": 12.0, "scale": 0.1, "level_mean": 0.2, "level_scale": 0.8}
     known |= {"precision": Gamma(6.0, 3.0)} if link == "identity" else {}
     known |= {"categories": CATEGORIES} if link == "ordered" else {}

@@ -24,6 +24,7 @@ from tests.kernels.test_pmf import (
     RANK,
     SEEN,
     SHAPE,
+    UNIT,
     fits,
     simulate,
     template,
@@ -37,7 +38,7 @@ CHAINS, DRAWS, THIN = 160, 20, 4
 def density_of(link):
     return PMFDensity(
         RANK, link, categories=CATEGORIES, precision_gamma=OTHERS, effect_gamma=OTHERS,
-        relevance=RELEVANCE, level=(0.2, 0.8),
+        relevance=RELEVANCE, usage_unit=UNIT, level=(0.2, 0.8),
     )  # fmt: skip
 
 
@@ -46,7 +47,7 @@ def the_model(link):
     more |= {"categories": CATEGORIES} if link == "ordered" else {}
     return functools.partial(
         pmf, link=link, rank=RANK, effect_precision=Gamma(*OTHERS), relevance=Gamma(*RELEVANCE),
-        level_mean=0.2, level_scale=0.8, **more,
+        usage_unit=UNIT, level_mean=0.2, level_scale=0.8, **more,
     )  # fmt: skip
 
 
