@@ -149,6 +149,16 @@ def test_chains_of_ratings_are_the_same_in_every_unit(what):
             np.testing.assert_allclose(other, first, atol=2e-3 * size, err_msg=f"{name} {unit}")
 
 
+@pytest.mark.parametrize(("value", "apart", "spread"), [(3.3, 0.0, 1.0), (3e-6, 1e-6, 1e-6)])
+def test_ratings_that_are_all_the_same_have_a_unit_of_one(value, apart, spread):
+    """Their mean in float32 is not 3.3, and nothing is divided by the difference."""
+    values = np.full(1000, value) + apart * np.resize([-1.0, 1.0], 1000)
+    data = entry_blocks(*np.divmod(np.arange(1000), 20), values, (50, 20))
+    found = fast_jit(lambda data: pmf_gibbs(PMFDensity(1)).init(random.key(0), None, data))(data)
+    assert float(found.position["precision"]) == pytest.approx(spread**-2, rel=1e-3)
+    assert float(found.position["row_precision"]) == pytest.approx(spread**-2, rel=1e-3)
+
+
 # ---- priors ------------------------------------------------------------------------------------
 
 

@@ -225,8 +225,12 @@ def _level_and_spread(data: EntryBlocks, density: PMFDensity):
         counts = jnp.stack([number - ones, ones]).astype(values.dtype)
         return {"intercept": level_of("probit", counts)}, one
     mean = jnp.sum(values) / number
-    square = jnp.sum(jnp.where(seen, values - mean, 0.0) ** 2)
-    return {"intercept": mean}, jnp.where(square > 0, jnp.sqrt(square / number), one)
+    spread = jnp.sqrt(jnp.sum(jnp.where(seen, values - mean, 0.0) ** 2) / number)
+    # Asked of the values: the mean of numbers that are all the same is not always that number.
+    differ = jnp.max(values, where=seen, initial=-jnp.inf) > jnp.min(
+        values, where=seen, initial=jnp.inf
+    )
+    return {"intercept": mean}, jnp.where(differ, spread, one)
 
 
 def _category_counts(data: EntryBlocks, categories: int):
