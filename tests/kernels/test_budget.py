@@ -23,7 +23,7 @@ from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.logistic.signs import bytes_of_block
 from bmfjax.kernels.numerics import budget as budgets
 from bmfjax.kernels.numerics.budget import ONE_BY_ONE, Budget, device_budget, divided
-from bmfjax.kernels.ratings import entries
+from bmfjax.kernels.ratings import entries, vectors
 from bmfjax.kernels.ratings.density import PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
@@ -114,9 +114,12 @@ def test_vectors_of_ratings_depend_on_it_by_rounding_alone(monkeypatch):
     algorithm = pmf_gibbs(PMFDensity(rank=2))
     state = algorithm.init(random.key(0), None, data)
     step = fast_jit(algorithm.step)
-    sizes = (0, 4000, 2**30)
+    # Of the first and the second all systems do not fit: of columns, there are more of them.
+    needed = [vectors._bytes_of_systems(side, PMFDensity(rank=2)) for side in data[:2]]
+    sizes = (0, 4000, 20_000, 2**30)
+    assert [sum(n <= vectors.SYSTEMS * size for n in needed) for size in sizes] == [0, 1, 2, 2]
     one, *others = (step(random.key(1), state, with_budget(data, size)) for size in sizes)
-    assert step._cache_size() == 3
+    assert step._cache_size() == 4
     close = functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-3)
     for other in others:
         jax.tree.map(close, one, other)

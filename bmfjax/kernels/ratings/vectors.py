@@ -22,6 +22,10 @@ from bmfjax.kernels.ratings.density import (
 )
 from bmfjax.kernels.ratings.entries import MAX_WIDTH, LineBlocks, flat_values
 
+#: The linear systems of all lines are made at once where they, and what is made of them on the way,
+#: take at most so many times the budget: half of a device's memory.
+SYSTEMS, COPIES = 5, 4
+
 
 @full_precision
 def draw_side(key, side, position, data, density: PMFDensity, inverse_temperature=1.0) -> dict:
@@ -57,7 +61,7 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
         of_attributes = _by_block(means @ precision, lists)
     own = _own_blocks(data.along, number)
     blocks = jax.tree.map(lambda part: part[own], (keys, known, of_attributes))
-    if data.budget.bytes and data.along.axis is None:
+    if data.along.axis is None and _bytes_of_systems(lists, density) <= SYSTEMS * data.budget.bytes:
         grams = _grams(side, position, lists, targets, density, data.budget)
         size = 16 * density.width * (density.width + 1) * lists.line[0].shape[1]
         drawn = data.budget.map(lambda at: drawn_given(at[0], *at[1]), (grams, blocks), size)
@@ -75,6 +79,13 @@ def draw_side(key, side, position, data, density: PMFDensity, inverse_temperatur
         vectors = jnp.concatenate([data.known, vectors], axis=1)
     found = {FACTORS[side]: vectors[:, : density.rank]} if density.rank else {}
     return found | ({f"{side}_effect": vectors[:, density.rank]} if density.effects else {})
+
+
+def _bytes_of_systems(lists: LineBlocks, density) -> int:
+    """Return the bytes of the linear systems of all lines of a side, and of copies on the way."""
+    lines = lists.kind.shape[0] * lists.line[0].shape[1]
+    kind = jnp.result_type(float)
+    return COPIES * kind.itemsize * lines * density.width * (density.width + 1)
 
 
 def _own_blocks(along, number: int) -> jax.Array | slice:
