@@ -259,7 +259,6 @@ class ExactLogisticFit(LogOddsFit):
                 found[some] += expit(self._log_odds_at(at, i[some], j))
         return found / math.prod(draws)
 
-    @full_precision
     def _log_odds_at(self, at, i, j) -> np.ndarray:
         """Return the log odds (rows, columns) of a one in some rows and columns, of one draw."""
         found = self.usage_draws[at][i] @ self.basis_draws[at][j].T + self.other_draws["bias"][at]

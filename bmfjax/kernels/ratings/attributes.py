@@ -79,7 +79,6 @@ class Group(NamedTuple):
 Attributes = tuple[Group, ...]
 
 
-@full_precision
 def decomposed(values) -> Group:
     """Return one group from its attributes (lines, attributes), an array.
 
