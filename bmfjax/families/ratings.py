@@ -109,7 +109,8 @@ LINKS = {
 #: The Normal-Wishart prior of the factors, by its names in `priors`.
 WISHART = ("strength", "degrees", "scale")
 #: Prior of the columns' precisions where the number of factors is found, in units of the usage and
-#: the basis. A column that has its mean is a thousandth as large as one that explains all values.
+#: the basis. A column that has its means is a two-thousandth as large as one that explains all of
+#: the values, where the unit of the usage is half their standard deviation.
 RELEVANCE = (0.5, 0.0005)
 #: Priors that models behind a probit, which have a scale of their own, do not have.
 OF_NOISE = ("precision", "precision_gamma", "usage_unit")

@@ -201,10 +201,10 @@ def pmf(
 def pmf_priors_by_scale(mean: float, sd: float) -> dict:
     """Priors of `pmf` for ratings with normal noise, of any unit.
 
-    They are those of ratings that spread by two, in the unit of these ratings, so that a factor on
-    the ratings changes nothing but units: the fits of c y are c times those of y. The standard
-    deviation is taken as it is: rounded to a power of two, priors would be up to 1.4 times as wide
-    or as narrow, depending on the unit.
+    Those of noise, effects and factors are the defaults of `pmf` where ratings spread by two. In
+    other units they are these in that unit, so that a factor on the ratings changes nothing but
+    units: the fits of c y are c times those of y. The standard deviation is taken as it is: rounded
+    to a power of two, priors would be up to 1.4 times as wide or as narrow, depending on the unit.
 
     Parameters
     ----------
