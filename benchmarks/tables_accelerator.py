@@ -90,7 +90,8 @@ def _rest(found: dict):
     for one in found.get("tests", {}).values():
         counts = ", ".join(f"{number(n)} {kind}" for kind, n in one.items() if _is_count(n))
         bad = "; ".join(f"`{test}`" for test in one.get("not passed", ())) or "none"
-        yield f"Tests of the kernels there: {counts or one.get('error')}. Not passed: {bad}."
+        told = counts or one.get("error") or "none ran"
+        yield f"Tests of the kernels there: {told}. Not passed: {bad}."
 
 
 def _is_count(value) -> bool:
