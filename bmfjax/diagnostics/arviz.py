@@ -27,6 +27,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import replacing
 from bmfjax.data.io.stored import DamagedFile, reading_stored
 from bmfjax.data.libraries import imported
+from bmfjax.data.memory import require_memory
 from bmfjax.diagnostics.netcdf_form import check_netcdf
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]
@@ -336,9 +337,11 @@ def stored_groups(path):
     """Do as `read_netcdf`; raise `DamagedFile` where the file is damaged."""
     with reading_stored(path):
         try:
-            check_netcdf(path)
+            size = check_netcdf(path)
         except InputError as error:
             raise DamagedFile(path, f"is damaged: {error}") from error
+        # A file that is whole may be of a larger machine, and one that lies may declare anything.
+        require_memory(size, "what it declares", "use a machine with more memory")
         with h5netcdf.File(path, "r") as file:
             names = list(file.groups)
         return {name: xarray.load_dataset(path, group=name, engine=ENGINE) for name in names}

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.memory import require_memory
 
 #: Attributes of one text each by which a dimension scale is known.
 SCALE_TEXTS = ("CLASS", "NAME")
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-def check_netcdf(path: Path) -> None:
-    """Refuse a file that could make HDF5 crash, or read other files, or fill the memory.
+def check_netcdf(path: Path) -> int:
+    """Refuse a file that could make HDF5 crash, or read other files.
+
+    Returns
+    -------
+    int
+        Bytes that its variables have in memory, as the file declares them.
 
     Raises
     ------
@@ -42,7 +46,7 @@ def check_netcdf(path: Path) -> None:
                 raise InputError(f"its variable {name!r} keeps its values in another file")
             _check_scales(file, name, variable, h5py)
             total += math.prod(variable.shape or ()) * variable.dtype.itemsize
-    require_memory(total, "what the file holds", "use a machine with more memory")
+    return total
 
 
 def _variables(file: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
