@@ -115,9 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(*lines, error: bool = False) -> None:
     """Print lines: all that a command says goes through here, so that no name steers a terminal."""
-    with _reader():
+    stream = sys.stderr if error else sys.stdout
+    with _reader(stream):
         for line in lines:
-            print(printable(str(line)), file=sys.stderr if error else sys.stdout)
+            print(printable(str(line)), file=stream)
 
 
 def _say_error(message) -> None:
@@ -127,14 +128,14 @@ def _say_error(message) -> None:
 
 
 @contextlib.contextmanager
-def _reader():
+def _reader(stream):
     """Print to whoever reads; where nobody does any more, such as after ``| head``, to nobody."""
     try:
         yield
-        sys.stdout.flush()
+        stream.flush()
     except BrokenPipeError:
         nobody = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nobody, sys.stdout.fileno())
+        os.dup2(nobody, stream.fileno())
         os.close(nobody)
 
 
@@ -662,13 +663,14 @@ def _fit(options) -> int:
                     try:
                         _tell(result, output)
                     finally:  # whatever it costs to say what was found
-                        missing = _store(result, output, replace, options.probability)
+                        missing = _store(result, output, options, stage.is_stored)
                     missing += _write_tables(result, options, output, replace)
                 return result, missing
 
             # The others wait: what ends one process ends all.
             written = agreed(mesh, lambda: write() if first else None)
-    return _end(*written, output, options.again) if first else 0
+    again = options.again if stage.is_stored else ""
+    return _end(*written, output, again) if first else 0
 
 
 def _output(options, data) -> Path:
@@ -737,6 +739,11 @@ def _fit_apart(options) -> int:
     ) as stage:  # fmt: skip
         run = stage.run
     which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"
+    if not stage.is_stored:  # which is all that merge has
+        raise InputError(
+            f"{which}: the last checkpoint in {place} was not written, so the draws since the one "
+            f"before are lost; check permissions and disk space; to continue: {options.again}"
+        )
     if run.is_complete:
         merge = _command("bmfjax", "merge", output)
         _say(f"{which}: {run.num_draws:,} draws; when all are there: {merge}")
@@ -768,14 +775,22 @@ def _check_tables(options, output, replace) -> None:
 def _write_tables(result, options, output, replace) -> list:
     """Write the tables that were asked for; one of factors of an older fit goes with it.
 
-    Return those that could not be written.
+    Return those that could not be written, or not be deleted.
     """
+    from bmfjax.data.io.files import reason
     from bmfjax.predictions import remove_exported, write_table
 
-    exported = _exported(options, output)
-    if replace:
-        remove_exported(output, exported)
-    missing, later = [], f"bmfjax.Fit.load({str(output)!r})"
+    exported, missing = _exported(options, output), []
+    try:
+        if replace:
+            remove_exported(output)
+    except OSError as error:
+        _say_error(
+            f"{error.filename} is of an older fit and was not deleted ({reason(error)}); the fit "
+            "is stored, so delete it"
+        )
+        missing.append(Path(error.filename))
+    later = f"bmfjax.Fit.load({str(output)!r})"
     if options.tiles is not None:
         with _costs_itself(
             options.tiles, f"{later}.tiles(all=True, members=True) has the table", missing
@@ -791,11 +806,14 @@ def _write_tables(result, options, output, replace) -> list:
 @contextlib.contextmanager
 def _costs_itself(path, later, missing):
     """Say what could not be written beside a fit, and how to have it later; add it to `missing`."""
+    from bmfjax.data.io.files import reason
+
     try:
         yield
     except Exception as error:  # of the libraries that draw and write, and of files in the way
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        _say_error(f"{path} was not written ({kind}{error}); the fit is stored, and {later}")
+        is_ours = isinstance(error, InputError)
+        said = error if is_ours else f"{type(error).__name__}: {reason(error)}"
+        _say_error(f"{path} was not written ({said}); the fit is stored, and {later}")
         missing.append(path)
 
 
@@ -835,18 +853,23 @@ def _check_level(options) -> None:
     check_level(_level(options))
 
 
-def _store(result, output, replace, probability) -> list:
+def _store(result, output, options, is_kept) -> list:
     """Write the fit and its page; only then is the checkpoint of a complete run deleted.
 
-    Return what could not be written.
+    Return what could not be written. `is_kept` is whether the checkpoint has all draws.
     """
     from bmfjax.store import CHECKPOINT, FILES, PAGE, check_files, remove_checkpoint
 
     try:
         # Again: files may have come during the sampling.
-        check_files(output, replace, (*FILES, PAGE))
-        missing = _write(result, output, probability)
+        check_files(output, options.overwrite or options.resume, (*FILES, PAGE))
+        missing = _write(result, output, options.probability)
     except InputError as error:
+        if not is_kept:
+            raise InputError(
+                f"{error}; nor was the last checkpoint written, so that the draws since the one "
+                "before are lost"
+            ) from error
         raise InputError(
             f"{error}; the draws are kept in {output / CHECKPOINT}, and --resume (without "
             "--overwrite) then writes the fit"
@@ -1008,7 +1031,10 @@ def _tell(result, output) -> None:
 
 
 def _end(result, missing, output, again) -> int:
-    """Say where the files are, and how far a run went that was stopped; return the exit code."""
+    """Say where the files are, and how far a run went that was stopped; return the exit code.
+
+    `again` is the command that continues it, where there is one.
+    """
     from bmfjax.store import PAGE
 
     page = output / PAGE
@@ -1022,9 +1048,8 @@ def _end(result, missing, output, again) -> int:
     if result.approximation:
         reached = f"{result.scalars['steps']:,} steps of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
-    _say_error(
-        f"{why} after {reached}; the results in {output} are from these; to continue: {again}"
-    )
+    more = f"; to continue: {again}" if again else ""
+    _say_error(f"{why} after {reached}; the results in {output} are from these{more}")
     return code if timed_out else INTERRUPTED
 
 
@@ -1067,7 +1092,7 @@ def _print_table(frame, title) -> None:
         table.add_column(plain(column), justify="right" if numbers else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*map(plain, row))
-    with _reader():
+    with _reader(sys.stdout):
         Console().print(table)
 
 
@@ -1347,7 +1372,7 @@ def _give(table, options, what) -> int:
     if options.output is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever a terminal has
-        with _reader():
+        with _reader(sys.stdout):
             table.to_csv(sys.stdout, index=False, float_format=FLOAT_FORMAT)
         return 0
     write_table(table, options.output, options.overwrite)

@@ -185,10 +185,10 @@ def check_export(path: Path, overwrite: bool, tiles) -> None:
         )
 
 
-def remove_exported(folder: Path, but: Path | None) -> None:
+def remove_exported(folder: Path) -> None:
     """Delete the tables of factors of an older fit in its folder."""
     for path in (folder / f"factors{ending}" for ending in ENDINGS):
-        if path != but and _is_table(path, re.compile(interop.HEADER)):
+        if _is_table(path, re.compile(interop.HEADER)):
             path.unlink()
 
 

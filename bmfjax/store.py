@@ -96,14 +96,14 @@ def write(record: Record, folder: Path) -> list[str]:
     """
     whole = record.probability is not None
     names = [name for name in (DRAWS, *FILES) if whole or name != "probability.npz"]
-    # It may have gone while the fit was made, which is no reason to lose it.
-    with naming(folder), contextlib.suppress(FileExistsError):
-        folder.mkdir(parents=True, exist_ok=True)
     # The older fit goes whole, and its summary first: where there is one, files belong together.
     older, absent = [folder / "summary.json", folder / "probability.npz"], []
     if older[0].exists():
         older += [folder / name for name in (PAGE, DRAWS) if is_of_fit(folder / name)]
     with replacing_all([folder / name for name in names], older, absent) as drafts:
+        # The folder may have gone while the fit was made, which is no reason to lose the fit.
+        with naming(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         draft = dict(zip(names, drafts, strict=True))
         _put(draft["data.npz"], matrix_fields(record.data))
         _put(draft["factors.npz"], record.factors)
@@ -118,11 +118,10 @@ def write(record: Record, folder: Path) -> list[str]:
         older += [path for path in absent if is_of_fit(path)]
     if failure is None:
         return []
-    said = " ".join(str(failure).split())[:200]
     return [
-        f"{absent[0]} was not written ({type(failure).__name__}: {said}); the fit is stored, with "
-        f"its draws in {DRAWS}, and bmfjax.Fit.load({str(folder)!r}).save({str(folder)!r}, "
-        "overwrite=True) writes it"
+        f"{absent[0]} was not written ({type(failure).__name__}: {reason(failure)}); the fit is "
+        f"stored, with its draws in {DRAWS}, and bmfjax.Fit.load({str(folder)!r})"
+        f".save({str(folder)!r}, overwrite=True) writes it"
     ]
 
 
@@ -328,8 +327,9 @@ def is_of_fit(path: Path) -> bool:
     if path.suffix == ".nc":
         return posterior_attributes(path) >= POSTERIOR_KEYS
     try:
-        return set(json.loads(path.read_bytes())) >= SUMMARY_KEYS
-    except (ValueError, TypeError, RecursionError):
+        with reading_stored(path):
+            return set(json.loads(path.read_bytes())) >= SUMMARY_KEYS
+    except DamagedFile:
         return False
 
 

@@ -172,6 +172,42 @@ def test_calls_that_fail_from_one_on_end_no_sampling(tmp_path, older, kind):
         shutil.rmtree(folder)
 
 
+def test_a_disk_that_is_full_only_when_it_is_synced_names_the_file(tmp_path):
+    with failing("fsync", lambda n: True) as made, pytest.raises(InputError) as refused:
+        store.write(record(NEWER, 3), tmp_path)
+    assert made and "data.npz cannot be written: Input/output error" in str(refused.value)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_run_says_whether_its_last_checkpoint_was_written(tmp_path, monkeypatch, breaks):
+    def between(run):
+        if breaks and run.steps_done == CHUNKS * STEPS:
+            monkeypatch.setattr(Checkpoint, "_write", full)
+
+    given = {"checkpoint": tmp_path / "held", "progress": False}
+    with contextlib.ExitStack() as held:
+        if breaks:
+            held.enter_context(pytest.warns(UserWarning, match="the one before it stays"))
+        with sampling.sampled(*asked(1, between), **given) as stage:
+            assert stage.is_stored is not breaks
+    with sampling.sampled(*asked(1), progress=False) as stage:
+        assert not stage.is_stored
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("encrypted"), EOFError(), NotImplementedError()])
+def test_whatever_reading_back_raises_costs_the_checkpoint_alone(tmp_path, monkeypatch, error):
+    def damaged(archive):
+        raise error
+
+    monkeypatch.setattr("zipfile.ZipFile.testzip", damaged)
+    with pytest.raises(OSError, match="could not be read back as it was written"):
+        Checkpoint(tmp_path / "held", {}).write(Counted())
+
+
 # ---- a folder that goes, and a process that dies -------------------------------------------------
 
 

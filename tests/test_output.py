@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import socket
+import types
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +63,10 @@ def sampled(monkeypatch, fitted, quick_page):
         calls.append(checkpoint)
         with store.held_checkpoint(checkpoint):
             np.savez(checkpoint / "state.npz", about="{}")
-        yield fitted
+        yield types.SimpleNamespace(fit=fitted, is_stored=True)
 
     monkeypatch.setattr(sampling, "sampled", run_to_the_end)
-    monkeypatch.setattr(sampling, "result_of", lambda stage: stage)
+    monkeypatch.setattr(sampling, "result_of", lambda stage: stage.fit)
     return calls
 
 
@@ -413,6 +414,91 @@ def test_a_failed_write_leaves_the_older_fit_whole(
     after = contents(out)
     assert {name: after[name] for name in before} == before
     assert set(after) == {*before, CHECKPOINT, f"{CHECKPOINT}/state.npz"}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_draws_are_said_to_be_kept_where_they_are(
+    tmp_path, sampled, monkeypatch, capsys, is_stored
+):
+    run_to_the_end = sampling.sampled
+
+    @contextlib.contextmanager
+    def ended(*asked, **options):
+        with run_to_the_end(*asked, **options) as stage:
+            stage.is_stored = is_stored
+            yield stage
+
+    monkeypatch.setattr(sampling, "sampled", ended)
+    monkeypatch.setattr(store, "_plain", full)
+    assert run(*FIT, "--output", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert "summary.json cannot be written: No space left" in error
+    assert ("the draws are kept in" in error) is is_stored
+    assert ("the draws since the one before are lost" in error) is not is_stored
+    # Of chains that run apart the checkpoint is all that there is.
+    stage = types.SimpleNamespace(is_stored=is_stored, run=RUN)
+    monkeypatch.setattr(sampling, "sampled", lambda *_, **__: contextlib.nullcontext(stage))
+    assert run(*FIT, "--output", tmp_path / "out", "--chain", "1/2") == (0 if is_stored else 2)
+    told, error = capsys.readouterr()
+    assert ("when all are there: bmfjax merge" in told) is is_stored
+    assert ("was not written" in error and "--resume" in error) is not is_stored
+
+
+RUN = types.SimpleNamespace(is_complete=True, num_draws=30, num_samples=30, timed_out=False)
+
+
+def test_a_command_that_continues_is_named_where_there_is_one(tmp_path, capsys):
+    result = types.SimpleNamespace(
+        scalars={"complete": False, "timed_out": True, "num_draws": 3},
+        settings={"num_samples": 30},
+        approximation=False,
+    )
+    for again in ("bmfjax fit --resume", ""):
+        assert cli._end(result, [], tmp_path, again) == 0
+        assert ("to continue: bmfjax" in (error := capsys.readouterr().err)) is bool(again)
+        assert "these" in error.splitlines()[-1]
+
+
+def test_an_older_table_that_cannot_be_deleted_or_replaced_is_named(
+    tmp_path, sampled, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    assert run(*FIT, "--output", out, "--export", "csv") == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("bmfjax.predictions.write_table", broken)
+        assert run(*FIT, "--output", out, "--export", "csv", "--overwrite") == 3
+    assert not (out / "factors.csv").exists()  # one of another fit would lie
+    assert run(*FIT, "--output", out, "--export", "csv", "--overwrite") == 0
+    capsys.readouterr()
+    unlink = Path.unlink
+
+    def refused(path, **options):
+        if path.name == "factors.csv":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert run(*FIT, "--output", out, "--overwrite") == 3
+    assert f"{out / 'factors.csv'} is of an older fit and was not deleted" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_fit_that_cannot_be_placed_is_one_sentence(tmp_path, fitted):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(bmfjax.InputError, match=r"file/fit cannot be written: Not a directory"):
+        store.write(fitted.record(), tmp_path / "file" / "fit")
+
+
+def test_a_summary_that_may_not_be_read_is_not_called_foreign(tmp_path, saved, monkeypatch):
+    path = shutil.copytree(saved, tmp_path / "out") / "summary.json"
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(bmfjax.InputError, match=r"summary.json cannot be read: Permission denied"):
+        is_of_fit(path)
 
 
 def broken(*_, **__):

@@ -77,13 +77,15 @@ def matrix_called(name):
     )
 
 
-def test_a_reader_that_goes_ends_nothing(monkeypatch):
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_reader_that_goes_ends_nothing(monkeypatch, name):
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as gone:
-        monkeypatch.setattr(sys, "stdout", gone)
-        cli._say("x" * 100_000)
-        cli._say("and on")
+        monkeypatch.setattr(sys, name, gone)
+        cli._say("x" * 100_000, error=name == "stderr")
+        cli._say("and on", error=name == "stderr")
+        assert os.path.samestat(os.fstat(gone.fileno()), os.stat(os.devnull))
 
 
 def test_a_table_for_a_program_has_names_raw_and_one_for_a_terminal_has_not(monkeypatch, capsys):

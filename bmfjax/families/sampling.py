@@ -93,7 +93,7 @@ def sampled(
             over = False
             while not over:
                 stage, over = _sample(stage, store, clock, progress)
-            yield stage
+            yield stage._replace(is_stored=_is_stored(store))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
         except Terminated as stop:
@@ -115,6 +115,7 @@ class Stage(NamedTuple):
     run: ChainRun
     earlier: tuple[int, ...] = ()  # steps of the stages before; negative where more factors follow
     before: Stage | None = None  # where its draws are known
+    is_stored: bool = False  # once sampling is over: whether the last checkpoint was written
 
     @property
     def is_wider(self) -> bool:
@@ -258,7 +259,7 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
         if stops:
             raise KeyboardInterrupt(_so_far(stage, store))
         more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
-        if store is not None:
+        if _is_stored(store):
             more += ", or continue with resume=True (--resume)"
         why = f"max_time is {clock.max_time}, which was up" if run.timed_out else "the run ended"
         raise InputError(f"{why} {_so_far(stage, store)}: too few for a result; {more}")
@@ -335,6 +336,11 @@ def keep(run, store, earlier=()) -> None:
             "goes on",
             stacklevel=2,
         )
+
+
+def _is_stored(store) -> bool:
+    """Say whether a run can go on from its last checkpoint."""
+    return store is not None and store.steps_done is not None and not store.failed
 
 
 def _so_far(stage, store) -> str:

@@ -125,9 +125,7 @@ def test_an_exported_table_goes_with_its_fit_and_nothing_else_does(fit, tmp_path
         check_export(path, False, None)
     with pytest.raises(InputError, match="give another file to --tiles"):
         check_export(path, True, path)
-    remove_exported(tmp_path, path)
-    assert path.exists()
-    remove_exported(tmp_path, None)
+    remove_exported(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["factors.parquet", "other.csv"]
     path.write_text("mine\n")
     with pytest.raises(InputError, match="move it away"):

@@ -216,13 +216,14 @@ def _draft(path):
 
 
 def reason(err):
-    """Return what the system says of a failed write; HDF5 puts paragraphs around it."""
-    return os.strerror(err.errno) if err.errno else " ".join(str(err).split())[:200]
+    """Return in one line what made a write fail; HDF5, LaTeX and others say it in paragraphs."""
+    number = err.errno if isinstance(err, OSError) else None
+    return os.strerror(number) if number else " ".join(str(err).split())[:200]
 
 
 def flush(path):
     """Wait until a file is on the disk: over a network, only then is it known that it fits."""
-    with open(path, "r+b") as file:
+    with naming(path), open(path, "r+b") as file:
         try:
             os.fsync(file.fileno())
         except OSError as err:

@@ -126,7 +126,7 @@ def _is_whole(archive, size):
 def npz_names(path):
     """Return the names of the arrays in an .npz file; of one that is damaged, at least the first.
 
-    None where it is a link or no such file.
+    The set is empty where the path is a link, or leads to no file.
     """
     path = Path(path)
     if path.is_symlink() or not path.is_file():
