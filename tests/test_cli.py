@@ -165,7 +165,7 @@ def test_a_full_disk_keeps_the_older_fit_and_the_draws_of_the_new(
         patched.setattr(store, "_write_arrays", full)
         assert run("fit", "davis", *new, "--overwrite") == 2
     error = capsys.readouterr().err
-    assert f"{out} cannot be written: No space left" in error and "--resume" in error
+    assert f"{out / store.DRAWS} cannot be written: No space left" in error and "--resume" in error
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
     assert run("fit", "davis", *new, "--resume") == 0
     assert json.loads((out / "summary.json").read_text())["settings"]["seed"] == 5
