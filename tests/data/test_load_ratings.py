@@ -200,6 +200,7 @@ def test_what_may_be_either_is_refused_until_it_is_said(tmp_path, text):
         ("user,Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\n", "line 3: '?' is no number"),
         ("who,Heat 2,7 up,Alien,Jaws\nann,5,4,3,2\nbob,4,2,3\n", "line 3 has 4 cells and line 2"),
         (",1,2,3,4\nann,5,4,3,2\nbob,4,2,?,1\n", "line 3: '?' is no number"),
+        ("Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\n", "line 3: '?' is no number"),
         ("u,f,g,day,comment\nann,7,4,1,good\nbob,8,5,2,bad\n", "line 2: 'good' is no number"),
     ],
 )

@@ -36,7 +36,9 @@ def layout_of(path, header):
     head = [fields for _, fields in itertools.islice(lines, HEAD)]
     if not head or len(separator) > 1:
         return "triples"
-    if len(head[0]) > MOST_FIELDS and head[1:] and not _may_be_table([], head[1:]):
+    # The header of R has a field less than the lines below it.
+    wide = max(map(len, head[:2])) > MOST_FIELDS
+    if wide and head[1:] and not _may_be_table([], head[1:]):
         return _layout_of_wide(head, header)
     if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:]):
         return "triples"  # whatever the first line is
