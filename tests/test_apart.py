@@ -81,10 +81,17 @@ def assert_same(merged, one):
     assert not different
 
 
-def test_merged_chains_are_those_of_one_run(tmp_path):
+def test_merged_chains_are_those_of_one_run(tmp_path, monkeypatch):
     for chains in ([1], [2, 4], [3]):
         part(tmp_path, chains)
     assert_same(bmfjax.merge(tmp_path), whole())
+
+    def no_fit(*_):
+        raise ValueError("all the input array dimensions must match")
+
+    monkeypatch.setattr(apart, "_restore", no_fit)
+    with pytest.raises(InputError, match="chains do not fit together; run the chains again"):
+        bmfjax.merge(tmp_path)
 
 
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])

@@ -172,8 +172,13 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
         request = replace(request, chain_numbers=numbers)
         chains = request.chains()
     run = chains.run(request, resume=True)
-    with reading_stored(top):
-        _restore(run, [found[c] for c in numbers])
+    try:
+        with reading_stored(top):
+            _restore(run, [found[c] for c in numbers])
+    except DamagedFile as error:
+        raise InputError(
+            f"the checkpoints in {top} do not fit together; run the chains again in another folder"
+        ) from error
     return request.family.result(request.of_result, chains, run)
 
 
