@@ -33,6 +33,7 @@ data = np.kron(np.eye(2), np.ones((4, 3)))
 USES = (
     "bmfjax.fit(data, 2)",
     "bmfjax.compare_ranks(data, '1:2')",
+    "bmfjax.merge('nowhere')",
     "ChainRun(None, None, None, num_samples=1)",
     "bmfjax.optimize.elbmf(key, bmfjax.BinaryMatrix(data), 2)",
 )

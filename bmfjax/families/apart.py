@@ -28,6 +28,7 @@ from bmfjax.families import FAMILIES
 from bmfjax.families.base import Chains, Request
 from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint, DamagedCheckpoint, Stored
+from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.models.by_name import from_name, named
 from bmfjax.result import Fit
 from bmfjax.store import MARK, holds_checkpoint, is_in_use, is_of_fit
@@ -156,6 +157,7 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     >>> fit.num_chains, fit.summary()[["rows", "columns"]].to_numpy().tolist()
     (2, [[8, 5], [8, 5]])
     """
+    check_fork()
     top = Path(folder) / CHAINS
     request = _read(top)
     chains = request.chains()
