@@ -19,6 +19,8 @@ from pathlib import Path
 from bmfjax.errors import InputError, printable
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
+#: Exit codes from this one on, as shells have them, are of commands that a signal ended.
+SIGNALLED = 128
 #: The exit code where the fit is stored, and something beside it could not be written.
 NOT_ALL_WRITTEN = 3
 #: What JAX calls the devices. A CPU stands beside an accelerator, for what runs on the host.
@@ -1533,4 +1535,11 @@ def _datasets(options) -> int:
 
 def run() -> None:
     """Entry point of the `bmfjax` command."""
-    sys.exit(main())
+    code = main()
+    if code >= SIGNALLED:
+        # XLA may still compile, and its threads crash in an interpreter that takes itself apart.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -1731,8 +1732,9 @@ class Fit:
         Raises
         ------
         InputError
-            Where the directory holds another fit, a file that no fit wrote is in the way, a run
-            writes to the directory, or it cannot be written to; an older fit then stays as it is.
+            Where the directory has no name or holds another fit, a file that no fit wrote is in the
+            way, a run writes to the directory, or it cannot be written to; an older fit then stays
+            as it is.
 
         Examples
         --------
@@ -1745,6 +1747,8 @@ class Fit:
         >>> bool((again.usage_draws[:] == fit.usage_draws[:]).all())
         True
         """
+        if not os.fspath(directory):
+            raise InputError("directory is empty; give the name of a directory")
         with store.opened(directory, overwrite) as folder:
             missing = store.write(self.record(), folder)
         for said in missing:

@@ -459,3 +459,14 @@ def test_sigterm_before_the_sampling_is_one_line_too(tmp_path, capsys, monkeypat
     monkeypatch.setattr("bmfjax.cli._read", terminated)
     assert run(*given) == 143
     assert capsys.readouterr().err == "bmfjax: terminated before anything was done\n"
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, "finalised"), (2, "finalised"), (143, "")])
+def test_a_command_that_a_signal_ended_leaves_the_interpreter_as_it_is(code, ends):
+    """Threads that compile crash in one that is taken apart."""
+    program = (
+        "import atexit; from bmfjax import cli; atexit.register(print, 'finalised')\n"
+        f"cli.main = lambda: print('told ', end='') or {code}\ncli.run()"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (found.returncode, found.stdout.strip()) == (code, f"told {ends}".strip())

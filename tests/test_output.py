@@ -394,6 +394,11 @@ def full(*_, **__):
     raise OSError(28, "HDF5 says a lot")
 
 
+def test_a_directory_without_a_name_is_refused(fitted):
+    with pytest.raises(bmfjax.InputError, match="directory is empty"):
+        fitted.save("")
+
+
 @pytest.mark.parametrize(
     ("names", "where"),
     [(("write_netcdf", "_write_arrays"), "out/posterior.npz"), (("_plain",), "out/summary.json")],
@@ -535,7 +540,7 @@ def test_what_fails_beside_the_fit_costs_only_itself(tmp_path, sampled, monkeypa
             patched.setattr(name, broken)
         assert run(*FIT, "--output", out, "--export", "csv") == 3
     told, error = capsys.readouterr()
-    assert bmfjax.Fit.load(out).verdict in told and "open" not in told
+    assert bmfjax.Fit.load(out).verdict in told and "; open " not in told
     for name in ("posterior.nc", PAGE, "factors.csv"):
         assert f"{out / name} was not written (RuntimeError: no \\x1b[2J here)" in error
     assert f"bmfjax report '{out}' writes it" in error

@@ -293,6 +293,6 @@ def test_a_factor_without_ones_on_one_side_is_emptied():
 
 
 def test_the_probabilities_are_printed_and_shown(tmp_path, capsys, small_figures):
-    assert _tell(fitted(), tmp_path, "again") == 0
+    _tell(fitted(), tmp_path)
     assert "3 factors" in capsys.readouterr().out
     assert "Number of factors" in fitted().report(tmp_path / "report.html").read_text()

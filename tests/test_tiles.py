@@ -270,6 +270,7 @@ def test_where_no_tile_is_kept_there_are_no_lines():
     for members in (False, True):
         none, every = fit.tiles(members=members), fit.tiles(all=True, members=members)
         assert not len(none) and len(every) and none.columns.tolist() == every.columns.tolist()
+        assert "all=True has every factor" in repr(none) and "all=True" not in repr(every)
 
 
 def test_a_tile_of_one_chain_says_so():

@@ -46,6 +46,8 @@ class WholeTable(pd.DataFrame):
     """A table that is printed with all of its columns, however narrow the terminal is."""
 
     def __repr__(self) -> str:
+        if self.empty:
+            return "No lines: where no tile is kept, all=True has every factor."
         options = {n: pd.get_option(f"display.{n}") for n in ("max_rows", "min_rows")}
         cut = options["max_rows"] is not None and len(self) > options["max_rows"]
         return self.to_string(**options, show_dimensions=cut)
