@@ -282,7 +282,7 @@ def _categories(column: pd.Series, what: str) -> tuple[str, ...] | None:
 
 
 def _check_distinct(fields, what) -> None:
-    names = pd.Index([name for name, _ in fields])
+    names = pd.Index([name for name, _ in fields], dtype=object)
     if names.has_duplicates:
         again = names[names.duplicated()][0]
         raise InputError(f"{what} has two attributes named {again!r}; give each its own name")

@@ -67,7 +67,8 @@ def saved_cells(path, values, obs, var, form=sp.csr_matrix):
     pytest.importorskip("zarr")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the version of the format that is to come
-        anndata.AnnData(form(values.astype(np.float32)), obs, var).write_zarr(path)
+        with anndata.settings.override(zarr_write_format=2):
+            anndata.AnnData(form(values.astype(np.float32)), obs, var).write_zarr(path)
 
 
 KINDS = [

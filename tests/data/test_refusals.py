@@ -103,7 +103,7 @@ def test_what_is_no_binary_matrix_is_refused(arguments, message):
         [1],
         {1},
         1 + 0j,
-        np.timedelta64(1),
+        np.timedelta64(1, "s"),
     ],
 )
 @pytest.mark.parametrize("form", [np.asarray, pd.DataFrame])

@@ -17,8 +17,10 @@ from tests.data.test_load import saved_array, saved_cells
 zarr = pytest.importorskip("zarr")
 
 ONES = (np.arange(84).reshape(12, 7) % 3 == 0).astype(np.float32)
-ROWS = pd.DataFrame({"kind": list("ab" * 6)}, index=[f"cell {i}" for i in range(12)])
-COLUMNS = pd.DataFrame(index=[f"gene {j}" for j in range(7)])
+#: Names as objects, of which all versions of AnnData make plain arrays.
+CELLS = pd.Index([f"cell {i}" for i in range(12)], dtype=object)
+ROWS = pd.DataFrame({"kind": np.array(list("ab" * 6), object)}, index=CELLS)
+COLUMNS = pd.DataFrame(index=pd.Index([f"gene {j}" for j in range(7)], dtype=object))
 
 
 @pytest.fixture

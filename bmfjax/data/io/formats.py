@@ -47,7 +47,7 @@ from bmfjax.data.io.rows import (
 )
 from bmfjax.data.io.tables import read_real_table, read_table
 from bmfjax.data.io.triples import read_table_of_ratings, read_triples
-from bmfjax.data.io.zarr_groups import SIDES, read_real_zarr, read_zarr
+from bmfjax.data.io.zarr_groups import OF_LINES, SIDES, read_real_zarr, read_zarr
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.real import RealMatrix
@@ -322,12 +322,23 @@ def _check_sides(file, dataset, shape):
     """Refuse tables of rows and of columns that do not fit X, or that lack chunks."""
     for axis, side in enumerate(SIDES):
         table = file.get(side, {})
-        parts = {side: table} if isinstance(table, dataset) else {
-            f"{side}/{name}": part for name, part in table.items() if isinstance(part, dataset)
-        }  # fmt: skip
-        for name, part in parts.items():
+        for name, part in _columns(side, table, dataset):
             check_length(name, part.shape, shape, axis)
             require_chunks(name, *chunk_counts(part))
+
+
+def _columns(side, table, dataset):
+    """Yield the arrays of a table with an entry for each of its lines, by their names."""
+    if isinstance(table, dataset):
+        yield side, table
+        return
+    for name, column in table.items():
+        if isinstance(column, dataset):
+            yield f"{side}/{name}", column
+            continue
+        for part in OF_LINES:
+            if isinstance(column.get(part), dataset):
+                yield f"{side}/{name}/{part}", column[part]
 
 
 def _check_others(file, dataset, without):

@@ -29,6 +29,8 @@ from bmfjax.data.memory import require_memory
 
 #: The tables that AnnData has of the rows and of the columns of X.
 SIDES = ("obs", "var")
+#: What a column that is a group has for each line: texts and numbers with a mask, or categories.
+OF_LINES = ("values", "mask", "codes")
 
 
 def read_zarr(path, *, binarize, label_column, share_of=None):
@@ -115,7 +117,7 @@ def _frame(group, shape, axis) -> pd.DataFrame:
         from anndata.io import read_elem
     except ImportError as err:
         raise needs_package("anndata", "zarr") from err
-    for _, array in group.arrays():
+    for array in _columns(group):
         check_length(array.path, array.shape, shape, axis)
     arrays = list(_arrays(group))
     for array in arrays:
@@ -127,6 +129,13 @@ def _frame(group, shape, axis) -> pd.DataFrame:
         for array in _values(group[index]):
             require_chunks(array.path, *chunk_counts(array))
     return read_elem(group)
+
+
+def _columns(group):
+    """Yield the arrays of a table with an entry for each of its lines."""
+    yield from (array for _, array in group.arrays())
+    for _, column in group.groups():
+        yield from (column[name] for name in OF_LINES if name in column)
 
 
 def _arrays(item):
