@@ -54,7 +54,7 @@ def stored_steps(folder: Path) -> tuple[int, bool]:
 
 
 def killed(output: Path, samples: int, wait: float) -> dict | None:
-    """Run until the kill; None where the fit ended before it."""
+    """Run until the kill; None where the command ended before it."""
     before, _ = stored_steps(output / "checkpoint")
     began, process = time.time(), begin(output, samples)
     try:
@@ -64,14 +64,17 @@ def killed(output: Path, samples: int, wait: float) -> dict | None:
         process.communicate()
         at = time.time()
         steps, damaged = stored_steps(output / "checkpoint")
+        # Beside what a stored fit is shown by, such as its page, a kill costs nothing.
+        stored = not steps and (output / "summary.json").is_file()
         state = output / "checkpoint" / "state.npz"
         written = state.stat().st_mtime if state.is_file() else began
         return {
             "after_seconds": at - began,
             "seconds_since_checkpoint": at - max(written, began),
             "steps_before": before,
-            "steps_after": steps,
+            "steps_after": before if stored else steps,
             "damaged": damaged,
+            "stored": stored,
         }
     if process.returncode:
         raise SystemExit(said.decode())
@@ -108,8 +111,8 @@ def main() -> None:
             folder, runs, ended = Path(place) / f"killed-{runs}", runs + 1, False
             while not ended and len(kills) < options.kills:
                 found = killed(folder, options.samples, rng.uniform(SOONEST, LATEST))
-                ended = found is None
-                kills += [] if ended else [found]
+                ended = found is None or found["stored"]
+                kills += [] if found is None else [found]
                 print(len(kills), found, flush=True)
             if not ended:
                 begin(folder, options.samples).communicate()
