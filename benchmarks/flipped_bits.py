@@ -24,6 +24,7 @@ from record import write_record
 
 import bmfjax
 from bmfjax import store
+from bmfjax.data.io.npz import read_stored
 from bmfjax.families import sampling
 from bmfjax.infer.checkpoint import Checkpoint, Stored
 
@@ -72,17 +73,22 @@ def outcomes(
     return counts, wrong
 
 
-def fit_reader(folder: Path) -> Callable[[], str]:
-    """Return what reads a stored fit, and says whether it is that which is there now."""
-    whole = store.read(folder)
+def data_reader(path: Path) -> Callable[[], str]:
+    """Return what reads the data of a fit, and says whether they are those which are there now."""
+    whole = read_stored(path)
 
     def read():
-        found = store.read(folder)
-        same = found.data.fingerprint() == whole.data.fingerprint()
-        same = same and _texts(found.data) == _texts(whole.data)
-        return SAME if same and _same(found.factors, whole.factors) else OTHER
+        found = read_stored(path)
+        same = found.fingerprint() == whole.fingerprint() and _texts(found) == _texts(whole)
+        return SAME if same else OTHER
 
     return read
+
+
+def factors_reader(path: Path) -> Callable[[], str]:
+    """The same of the arrays of a fit that are not draws."""
+    whole = store.stored_factors(path)
+    return lambda: SAME if _same(store.stored_factors(path), whole) else OTHER
 
 
 def checkpoint_reader(folder: Path, identity: dict) -> Callable[[], str]:
@@ -149,9 +155,10 @@ def main() -> None:
     rng, files = np.random.default_rng(options.seed), {}
     with tempfile.TemporaryDirectory() as place:
         fit, checkpoint, identity = stored(Path(place))
-        of_fit, of_checkpoint = fit_reader(fit), checkpoint_reader(checkpoint, identity)
+        of_checkpoint = checkpoint_reader(checkpoint, identity)
         parts = sorted(checkpoint.glob("part-*.npz"))
-        readers = {fit / "data.npz": of_fit, fit / "factors.npz": of_fit}
+        data, factors = fit / "data.npz", fit / "factors.npz"
+        readers = {data: data_reader(data), factors: factors_reader(factors)}
         readers |= dict.fromkeys(
             [checkpoint / "state.npz", checkpoint / "previous.npz", parts[-1]], of_checkpoint
         )

@@ -172,15 +172,20 @@ def read(directory: str | os.PathLike) -> Record:
     """Read what `write` wrote; refuse a directory without a fit, and files that are damaged."""
     folder = Path(directory)
     with refusing_damaged(folder):
-        summary = _read_summary(folder)
-        with opened_stored(folder / "factors.npz", FACTORS.fullmatch) as arrays:
-            factors = {name: arrays[name] for name in arrays if name != OF_FIT}
+        summary, factors = _read_summary(folder), stored_factors(folder / "factors.npz")
         data, posterior = read_stored(folder / "data.npz"), _read_draws(folder)
-        if "agreement" not in factors:
-            raise DamagedFile(folder / "factors.npz")
         if not {"usage", "basis"} <= set(posterior.get("posterior", ())):
             raise DamagedFile(folder / "posterior.nc")
         return Record(data, summary, factors, posterior)
+
+
+def stored_factors(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a fit that are not draws, by name."""
+    with opened_stored(path, FACTORS.fullmatch) as arrays:
+        factors = {name: arrays[name] for name in arrays if name != OF_FIT}
+    if "agreement" not in factors:
+        raise DamagedFile(path)
+    return factors
 
 
 @contextlib.contextmanager
