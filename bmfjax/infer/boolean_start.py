@@ -174,7 +174,7 @@ def _exchanged(key, data, usage, basis, known, num_sweeps, anchors=None):
         return usage, basis
     density = BooleanDensity(data.shape, usage.shape[2], flip_rate=FlipRatePrior(num_rates=2))
     move = rebirth(density, candidates=vectors)
-    moves = [(f"rebirth_{n}", move) for n in range(REBIRTHS)]
+    moves = [("rebirth", move)] * REBIRTHS
     return _swept(key, data, usage, basis, num_sweeps, density.flip_rate, moves, anchors)
 
 

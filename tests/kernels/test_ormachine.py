@@ -415,6 +415,32 @@ def test_one_compilation_serves_a_run(compilations):
     assert trace["errors"].dtype == np.int32 and np.isfinite(trace["log_joint"]).all()
 
 
+def test_a_move_named_again_is_one_loop_with_the_draws_of_single_moves():
+    """Each with random numbers of its own; the acceptance told is the mean."""
+    traced = []
+
+    def move(key, position, data, power):
+        traced.append(key)
+        kept = random.uniform(key)
+        return position | {"flip_rate": kept * position["flip_rate"]}, kept
+
+    def same(*given):
+        return move(*given)
+
+    def moved(*moves):
+        traced.clear()
+        start = {"flip_rate": jnp.float32(1.0)}
+        return *kernel._moved(random.key(1), moves, start, None, 1.0), len(traced)
+
+    found, accepted, times = moved(*[("a", move)] * 3, ("b", move))
+    single, alone, _ = moved(("a", move), ("c", same), ("d", move), ("b", move))
+    assert times == 2 and len(set(map(float, alone.values()))) == 4
+    assert found["flip_rate"] == pytest.approx(float(single["flip_rate"]), rel=1e-6)
+    expected = np.mean([alone[name] for name in "acd"])
+    told = [float(accepted[name]) for name in "ab"]
+    assert told == pytest.approx([float(expected), float(alone["b"])], rel=1e-6)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("update", [metropolis, gibbs, joint(2)], ids=["flips", "gibbs", "joint"])
 def test_the_sampler_stays_in_float32(case, update):

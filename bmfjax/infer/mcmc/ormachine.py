@@ -238,10 +238,11 @@ class OrMachineGibbs(AlgorithmKernel):
             if self._solutions is None:
                 return algorithm
             return with_solutions(algorithm, _solutions_of_model(self._solutions, density))
-        moves = [
-            (name, MOVES[name](density, **(self._block if name == "collapsed" else {})))
+        built = {
+            name: MOVES[name](density, **(self._block if name == "collapsed" else {}))
             for name in self._moves
-        ]
+        }
+        moves = [(name, built[name]) for name in self._moves]
         options |= {
             "refresh": prior_refresh(density),
             "likelihood_of_info": lambda info: info.log_likelihood,

@@ -29,12 +29,13 @@ What it leaves invariant
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.boolean import flip_rates
@@ -93,7 +94,8 @@ def ormachine(
         ``initial(key, data) -> position``; default a draw from the prior.
     moves : sequence of (str, callable)
         Names and global moves, made before every sweep, each
-        ``move(key, position, data, inverse_temperature) -> (position, acceptance)``.
+        ``move(key, position, data, inverse_temperature) -> (position, acceptance)``. One that is
+        named several times in a row is made as often.
 
     Returns
     -------
@@ -119,12 +121,9 @@ def ormachine(
 
     def step(key, state, data, inverse_temperature=1.0):
         key_moves, key_sweep = random.split(key)
-        position, accepted = dict(state.position), {}
-        for i, (name, move) in enumerate(moves):
-            key_move = random.fold_in(key_moves, i)
-            # Moves look at all of the matrix: on a mesh every device makes the same ones.
-            whole = data if data.whole is None else data.whole
-            position, accepted[name] = move(key_move, position, whole, inverse_temperature)
+        # Moves look at all of the matrix: on a mesh every device makes the same ones.
+        whole = data if data.whole is None else data.whole
+        position, accepted = _moved(key_moves, moves, state.position, whole, inverse_temperature)
         position, counts, errors = sweep(
             key_sweep, density, position, data, inverse_temperature, update
         )
@@ -132,6 +131,27 @@ def ormachine(
         return State(position), info
 
     return Algorithm(init_from(initial), step, observed_state)
+
+
+def _moved(key, moves, position, data, inverse_temperature):
+    """Make the moves: the position, and the mean acceptance probability of each name."""
+    position, accepted, first = dict(position), {}, 0
+    # A move that is made again and again is a loop: it is compiled once.
+    for (name, move), same in itertools.groupby(moves):
+        number = len(list(same))
+
+        def again(i, carry, move=move):
+            position, total = carry
+            new, probability = move(random.fold_in(key, i), position, data, inverse_temperature)
+            return dict(new), total + probability
+
+        start = position, jnp.zeros((), jnp.result_type(float))
+        if number == 1:
+            position, total = again(first, start)
+        else:
+            position, total = lax.fori_loop(first, first + number, again, start)
+        accepted[name], first = total / number, first + number
+    return position, accepted
 
 
 def state_info(density: BooleanDensity) -> Callable:

@@ -124,6 +124,10 @@ class Own:
         #: Numbers of the states in which a factor is absent: (size, states / 2).
         absent = np.stack([np.flatnonzero(~s) for s in states.T])
         self.absent = jnp.asarray(absent)[chosen]
+        # Of every state, where it is among those without the factor and those with it.
+        there = absent + 2 ** np.arange(self.size)[:, None]
+        places = np.argsort(np.concatenate([absent, there], axis=1), axis=1)
+        self.places = jnp.asarray(places)[chosen]
         kind = group.gains.dtype
         others = jnp.asarray(states, kind)[self.absent]
         open_ = product(others, group.vectors.astype(kind)) < 0.5
@@ -151,9 +155,7 @@ class Own:
         halves = jnp.concatenate(
             [self.kept + log_sigmoid(-odds), self.kept + log_sigmoid(odds) + gain]
         )
-        there = jnp.left_shift(1, self.chosen)
-        numbers = jnp.concatenate([self.absent, self.absent + there])
-        return halves[jnp.argsort(numbers)]
+        return halves[self.places]
 
     def log_prior(self, vector, chance):
         """Return the log prior of vector, its density integrated out, and density."""
