@@ -4,8 +4,8 @@ A posterior of relaxed factors says which product is likely, not which Boolean f
 entry of a tile whose row and column each belong to it for 0.6 has a product of 0.36. So the
 relaxed means give the starts only, and the factors are then improved under the Boolean model
 that the data are read with: entries flip with a rate for zeros and one for ones,
-:math:`\varepsilon_0` and :math:`\varepsilon_1`, and the members of each factor have a density of
-their own,
+:math:`\varepsilon_0` and :math:`\varepsilon_1`, or with one for both, and the members of each
+factor have a density of their own,
 
 .. math::
 
@@ -14,8 +14,8 @@ their own,
 
 the rates and densities integrated over Jeffreys priors; B is the Beta function and the dots are the
 same for the basis. The members' densities are what keeps a row out of a small tile that it matches
-by chance. The likelihood is that of Rukat, Holmes, Titsias and Yau (2017) with two flip rates in
-the place of one. The maximum is searched for from every start: one column after the other is set
+by chance. With one rate the likelihood is that of Rukat, Holmes, Titsias and Yau (2017). The
+maximum is searched for from every start: one column after the other is set
 to the values that are best given the rates and densities of the sweep, which need not be best once
 these have followed, so that the best factors visited are kept; factors that are not missed are then
 emptied. The best end of all starts is returned. It is a local optimum at most.
@@ -48,7 +48,7 @@ class MostProbable(NamedTuple):
 
 
 def most_probable_factors(
-    starts, ones, observed=None, *, max_sweeps=30, known=None
+    starts, ones, observed=None, *, max_sweeps=30, known=None, num_rates=2
 ) -> MostProbable:
     """Find the most probable Boolean factors from some starts.
 
@@ -65,6 +65,8 @@ def most_probable_factors(
     known : array, (columns, number), float, optional
         The basis of the first factors, 0 or 1, which stays so, whatever the starts have; NaN is not
         known.
+    num_rates : {1, 2}
+        Rates of flips: one for all entries, or one for zeros and one for ones.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def most_probable_factors(
         raise InputError("no start is given; give at least one pair of Boolean factors")
     ones = np.asarray(ones, bool)
     observed = np.ones(ones.shape, bool) if observed is None else np.asarray(observed, bool)
-    data = _packed(ones, observed)
+    data = _packed(ones, observed, num_rates)
     best = None
     for usage, basis in starts:
         usage, basis = np.array(usage), np.array(basis)
@@ -102,9 +104,9 @@ def most_probable_factors(
     return best
 
 
-def log_posterior(usage, basis, ones, observed) -> float:
+def log_posterior(usage, basis, ones, observed, num_rates: int = 2) -> float:
     """Return the log posterior of Boolean factors, flip rates and densities integrated out."""
-    return _log_posterior(usage, basis, _packed(np.asarray(ones, bool), observed))
+    return _log_posterior(usage, basis, _packed(np.asarray(ones, bool), observed, num_rates))
 
 
 class _Known(NamedTuple):
@@ -127,25 +129,34 @@ class _Known(NamedTuple):
 
 
 class _Packed(NamedTuple):
-    """Observed ones and zeros as words: a line holds a row, or a column."""
+    """Observed ones and zeros as words, a line holds a row or a column; and how many rates flip."""
 
     rows: tuple[np.ndarray, np.ndarray]
     columns: tuple[np.ndarray, np.ndarray]
+    num_rates: int
 
 
-def _packed(ones, observed) -> _Packed:
+def _packed(ones, observed, num_rates: int) -> _Packed:
     each = ones & observed, ~ones & observed
     return _Packed(
-        tuple(map(pack_on_host, each)), tuple(pack_on_host(e, transposed=True) for e in each)
+        tuple(map(pack_on_host, each)),
+        tuple(pack_on_host(e, transposed=True) for e in each),
+        num_rates,
     )
 
 
 def _log_posterior(usage, basis, data) -> float:
-    value = sum(betaln(wrong + HALF, right + HALF) for wrong, right in _counts(usage, basis, data))
+    value = sum(betaln(wrong + HALF, right + HALF) for wrong, right in _flips(usage, basis, data))
     for factor in (usage, basis):
         members = factor.sum(0)
         value += betaln(members + HALF, len(factor) - members + HALF).sum()
     return float(value)
+
+
+def _flips(usage, basis, data) -> list[tuple[int, int]]:
+    """Count (flipped, kept) entries for each rate."""
+    counts = _counts(usage, basis, data)
+    return [tuple(map(sum, zip(*counts, strict=True)))] if data.num_rates == 1 else [*counts]
 
 
 def _counts(usage, basis, data):
@@ -161,32 +172,45 @@ def _climb(usage, basis, data, max_sweeps, known: _Known) -> MostProbable:
     """Improve one start in place; return the best factors visited."""
     known.restore(basis)
     best = usage.copy(), basis.copy(), _log_posterior(usage, basis, data)
+    for _ in range(usage.shape[1] + 1):
+        best = _swept(*best, data, max_sweeps, known)
+        fewer = _without_idle_factors(*best, data, known)
+        if fewer is None:
+            break
+        best = fewer  # what it covered alone may now belong to others
+    return MostProbable(*best)
+
+
+def _swept(usage, basis, score, data, max_sweeps, known):
+    """Sweep until nothing changes; return the best factors visited and their log posterior."""
+    best, usage, basis = (usage, basis, score), usage.copy(), basis.copy()
     for _ in range(max_sweeps):
         if not _sweep(usage, basis, data, _log_odds(usage, basis, data), known):
             break
         score = _log_posterior(usage, basis, data)
         if score > best[2]:
             best = usage.copy(), basis.copy(), score
-    return MostProbable(*_without_idle_factors(*best, data, known))
+    return best
 
 
 def _without_idle_factors(usage, basis, score, data, known):
-    """Empty every factor without which the rest is as probable, the smallest first."""
-    for k in np.argsort(usage.sum(0) * basis.sum(0), kind="stable"):
+    """Empty every factor without which the rest is as probable, the smallest first; None: none."""
+    size, emptied = usage.sum(0) * basis.sum(0), False
+    for k in np.argsort(size, kind="stable"):
         fewer = usage.copy(), basis.copy()
         fewer[0][:, k], fewer[1][:, k] = False, False
         known.restore(fewer[1], k)
         without = _log_posterior(*fewer, data)
         if without >= score - 1e-9:
+            emptied |= bool(size[k])
             (usage, basis), score = fewer, without
-    return usage, basis, score
+    return (usage, basis, score) if emptied else None
 
 
 def _log_odds(usage, basis, data) -> tuple[float, float]:
     """Return the log likelihood ratio of a one, at a one and at a zero, given this product."""
-    (flips_0, kept_0), (flips_1, kept_1) = _counts(usage, basis, data)
-    rate_0 = (flips_0 + HALF) / (flips_0 + kept_0 + 1.0)
-    rate_1 = (flips_1 + HALF) / (flips_1 + kept_1 + 1.0)
+    rates = [(wrong + HALF) / (wrong + right + 1.0) for wrong, right in _flips(usage, basis, data)]
+    rate_0, rate_1 = rates[0], rates[-1]
     return float(np.log((1.0 - rate_1) / rate_0)), float(np.log(rate_1 / (1.0 - rate_0)))
 
 

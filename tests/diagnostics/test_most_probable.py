@@ -12,7 +12,8 @@ from bmfjax.diagnostics import boolean_product, most_probable_factors
 from bmfjax.diagnostics.most_probable import log_posterior
 
 
-def test_log_posterior_is_the_joint_with_rates_and_densities_integrated_out():
+@pytest.mark.parametrize("num_rates", [1, 2])
+def test_log_posterior_is_the_joint_with_rates_and_densities_integrated_out(num_rates):
     """Against quadrature of the Bernoulli likelihoods over Jeffreys priors."""
     r = np.random.default_rng(0)
     usage, basis = r.random((5, 2)) < 0.5, r.random((4, 2)) < 0.5
@@ -24,32 +25,34 @@ def test_log_posterior_is_the_joint_with_rates_and_densities_integrated_out():
         return logsumexp(wrong * np.log(p) + right * np.log1p(-p)) - np.log(len(p))
 
     product = boolean_product(usage, basis)
-    expected = 0.0
-    for value in (False, True):
-        here = observed & (product == value)
-        wrong = int((ones != value)[here].sum())
-        expected += evidence(wrong, int(here.sum()) - wrong)
+    expected, wrong = 0.0, ones != product
+    for where in [product, ~product] if num_rates == 2 else [np.ones_like(product)]:
+        here = observed & where
+        flipped = int(wrong[here].sum())
+        expected += evidence(flipped, int(here.sum()) - flipped)
     for factor in (usage, basis):
         for members in factor.sum(0):
             expected += evidence(members, len(factor) - members)
-    # The Beta functions are not divided by that of the prior, 2 + 2 rank of them.
-    constant = 6 * betaln(0.5, 0.5)
-    assert np.isclose(log_posterior(usage, basis, ones, observed) - constant, expected, atol=1e-3)
+    # The Beta functions are not divided by that of the prior, one of each rate and factor's side.
+    constant = (num_rates + 4) * betaln(0.5, 0.5)
+    found = log_posterior(usage, basis, ones, observed, num_rates)
+    assert np.isclose(found - constant, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("num_rates", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_end_cannot_be_improved_by_flipping_a_bit(seed):
+def test_the_end_cannot_be_improved_by_flipping_a_bit(seed, num_rates):
     made = bmfjax.generate_tiles(48, 40, 3, noise=(0.03, 0.1), seed=seed)
     r = np.random.default_rng(seed)
     start = [f ^ (r.random(f.shape) < 0.08) for f in (made.usage > 0, made.basis > 0)]
     ones, observed = made.data.dense() > 0.5, np.ones(made.clean.shape, bool)
-    found = most_probable_factors([start], ones)
-    assert found.log_posterior > log_posterior(*start, ones, observed)
+    found = most_probable_factors([start], ones, num_rates=num_rates)
+    assert found.log_posterior > log_posterior(*start, ones, observed, num_rates)
     for i, factor in enumerate((found.usage, found.basis)):
         for line, k in np.ndindex(*factor.shape):
             flipped = [found.usage.copy(), found.basis.copy()]
             flipped[i][line, k] ^= True
-            assert log_posterior(*flipped, ones, observed) <= found.log_posterior + 1e-9
+            assert log_posterior(*flipped, ones, observed, num_rates) <= found.log_posterior + 1e-9
 
 
 def test_of_two_equal_factors_one_is_emptied():
