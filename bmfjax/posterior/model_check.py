@@ -1,0 +1,348 @@
+r"""Does the model fit the data at all? Chains that agree on a wrong model are no answer.
+
+Three questions, each about observed entries:
+
+* **What is explained.** The log predictive density of entries, each left out, beside that of a
+  model without factors. Of zeros and ones, and of stars, it is the share of the deviance that the
+  columns alone leave,
+
+  .. math::
+
+     1 - \frac{\sum_{ij} \log p(x_{ij} \mid x_{-ij})}{\sum_{ij} \log p_0(x_{ij} \mid x_{-ij})},
+
+  with :math:`p_0` the shares of values in the rest of a column (McFadden 1974). Of numbers, whose
+  densities have a unit, it is :math:`1 - \exp(-2 g)`, with g the gain an entry over normal effects
+  of rows and columns: of normal errors the share of the variance (Magee 1990, "R^2 measures based
+  on Wald and likelihood ratio joint significance tests", The American Statistician 44).
+* **Are probabilities calibrated?** Entries are sorted into bins by the probability of a one that
+  they are given when left out, and the share of ones of each bin is set beside it.
+* **Do replicates look like the data?** Sums of rows, sums of columns and what pairs of columns have
+  in common are compared with those of data that the draws make (Gelman, Meng, Stern 1996,
+  "Posterior predictive assessment of model fitness via realized discrepancies", Statistica Sinica
+  6). The statistic is the largest distance from the mean of replicates, in their standard
+  deviations, so that one probability stands for all rows, columns or pairs, and the worst is named.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.data import InputError, Ratings, RealMatrix, checks
+from bmfjax.data.blocks import blocks, spaced
+from bmfjax.posterior.pointwise import some_draws
+from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
+
+#: Bins of predictive probabilities, and draws of the calibration error by chance.
+BINS, DRAWN = 10, 1000
+#: Replicates, and the entries of each: rows are drawn at random up to this many.
+REPLICATES, MOST_REPLICATED = 100, 200_000
+#: Columns whose pairs are compared, those with the most to say.
+MOST_PAIRED = 150
+#: Probability of a statistic below which the model is said not to have it.
+UNLIKELY = 0.02
+#: What log densities are of.
+BINARY, STARS = "probabilities of ones and zeros", "probabilities of stars"
+#: Of a line of one entry, whose effect is that entry.
+MOST_LEVERAGE = 0.9
+#: Prior entries of a column, spread over its values: Jeffreys' for two.
+PRIOR = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class ModelCheck:
+    """What `Fit.check` found.
+
+    Attributes
+    ----------
+    explained : float
+        Share of what the baseline leaves, from entries left out: 1 is all, 0 nothing; below 0 the
+        baseline predicts better.
+    explained_error : float
+        Its standard error, from the entries.
+    baseline : str
+        The model without factors.
+    log_score, baseline_score : float
+        Mean log predictive densities of an entry, in nats.
+    num_entries : int
+        Entries that were scored.
+    calibration : pandas.DataFrame or None
+        Of zeros and ones, a row for each bin: `predicted` and `observed` share of ones, and
+        `entries`.
+    calibration_error : float
+        Mean distance of the two over entries; NaN of other data.
+    error_by_chance : float
+        What it would stay below in 95 % of cases if the probabilities were true.
+    statistics : pandas.DataFrame
+        A row for `row sums`, `column sums` and `pairs of columns`: `p_value`, the share of
+        replicates as far off; and of the `worst`: `observed`, `expected` and `sd`.
+    """
+
+    explained: float
+    explained_error: float
+    baseline: str
+    log_score: float
+    baseline_score: float
+    num_entries: int
+    calibration: pd.DataFrame | None
+    calibration_error: float
+    error_by_chance: float
+    statistics: pd.DataFrame
+
+    @property
+    def explains(self) -> bool:
+        """Whether more is explained than by chance: two standard errors above nothing."""
+        return self.explained > 2.0 * self.explained_error
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the calibration error is one that true probabilities have; else False."""
+        return not self.calibration_error > self.error_by_chance
+
+    @property
+    def misfits(self) -> tuple[str, ...]:
+        """Statistics that replicates do not have, by name."""
+        return tuple(self.statistics.index[self.statistics["p_value"] < UNLIKELY])
+
+    def __str__(self) -> str:
+        share = f"{self.explained:.0%} ± {self.explained_error:.0%}"
+        first = f"explains {share} of what {self.baseline} leave"
+        if not self.explains:
+            first = f"does not explain the data: {share} of what {self.baseline} leave"
+        parts = [first]
+        if not math.isnan(self.calibration_error):
+            told = "calibrated" if self.is_calibrated else "not calibrated"
+            parts.append(
+                f"probabilities are {told} (error {self.calibration_error:.3f}, by chance up to "
+                f"{self.error_by_chance:.3f})"
+            )
+        parts += [
+            f"{name} of its replicates are not those of the data ({self._worst(name)})"
+            for name in self.misfits
+        ]
+        return f"The model {'; '.join(parts)}."
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _worst(self, name) -> str:
+        of = self.statistics.loc[name]
+        return f"{of['worst']}: {of['observed']:.4g} for {of['expected']:.4g} ± {of['sd']:.2g}"
+
+
+def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
+    """Check whether the model of a fit explains its data; see `Fit.check`."""
+    checks.whole("max_entries", max_entries, 2)
+    cells = observed_sample(fit.data, max_entries, seed)
+    if len(cells[0]) < 2:
+        raise InputError("the data have fewer than two observed entries; there is nothing to check")
+    scores = scored_together(fit, cells).log_score
+    plain, baseline = _baseline(fit, cells)
+    explained, error = _explained(scores, plain, fit.scored in (BINARY, STARS))
+    table, wrong, by_chance = None, math.nan, math.nan
+    if fit.scored == BINARY:
+        one = np.where(cells[2] > 0.5, np.exp(scores), -np.expm1(scores))
+        table, wrong, by_chance = calibration(one, cells[2] > 0.5, seed)
+    return ModelCheck(
+        explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
+        table, wrong, by_chance, _statistics(fit, seed),
+    )  # fmt: skip
+
+
+# ---- what is explained ---------------------------------------------------------------------------
+
+
+def _explained(scores, plain, is_discrete: bool) -> tuple[float, float]:
+    """Return the share that is explained, and its standard error by the delta method."""
+    number = len(scores)
+    if is_discrete:
+        share = 1.0 - scores.mean() / plain.mean()
+        error = np.std(scores - (1.0 - share) * plain, ddof=1) / abs(plain.mean())
+        return float(share), float(error / math.sqrt(number))
+    gain = scores - plain
+    left = math.exp(-2.0 * gain.mean())
+    return 1.0 - left, float(2.0 * left * gain.std(ddof=1) / math.sqrt(number))
+
+
+def _baseline(fit, cells) -> tuple[np.ndarray, str]:
+    """Return the log densities of cells, each left out, without factors; and what that is."""
+    i, j, values = cells
+    rows, columns, all_values = _observed(fit.data)
+    if fit.scored in (BINARY, STARS):
+        return shares_left_out(columns, all_values, j, values), "independent columns"
+    return effects_left_out(rows, columns, all_values, fit.data.shape, i, j, values), (
+        "effects of rows and columns"
+    )
+
+
+def _observed(data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, columns and values of observed entries: all, or as many as are looked at."""
+    return observed_sample(data, 10 * MOST_REPLICATED, 0)
+
+
+def shares_left_out(columns, values, j, left_out) -> np.ndarray:
+    """Return the log shares of values among the other entries of their columns, (cell,).
+
+    `columns` and `values` (entry,) hold the cells j, `left_out` (cell,) as well.
+    """
+    kinds, at = np.unique(values, return_inverse=True)
+    width = int(max(columns.max(), j.max())) + 1
+    counts = np.zeros((width, len(kinds)))
+    np.add.at(counts, (columns, at), 1.0)
+    # Of a large matrix the columns are known from entries drawn at random: not all cells are in.
+    own = np.maximum(counts[j, np.searchsorted(kinds, left_out)] - 1.0, 0.0)
+    rest = np.maximum(counts[j].sum(1) - 1.0, 0.0)
+    return np.log((own + PRIOR / len(kinds)) / (rest + PRIOR))
+
+
+def effects_left_out(rows, columns, values, shape, i, j, left_out) -> np.ndarray:
+    """Return normal log densities (cell,) of cells under effects of rows and columns, left out."""
+    effects, weights = [np.zeros(n) for n in shape], []
+    mean = values.mean()
+    lines = (rows, columns)
+    for axis, at in enumerate(lines):
+        weights.append(np.maximum(np.bincount(at, minlength=shape[axis]), 1.0))
+    for _ in range(20):
+        for axis, at in enumerate(lines):
+            other = effects[1 - axis][lines[1 - axis]]
+            total = np.bincount(at, values - mean - other, minlength=shape[axis])
+            effects[axis] = total / weights[axis]
+    residual = left_out - mean - effects[0][i] - effects[1][j]
+    # What an entry weighs in its own fit; a line of one entry says nothing without it.
+    leverage = 1.0 / weights[0][i] + 1.0 / weights[1][j] - 1.0 / len(values)
+    leverage = np.minimum(leverage, MOST_LEVERAGE)
+    residual = residual / (1.0 - leverage)
+    variance = max(float(np.mean(residual**2)), np.finfo(np.float32).tiny)
+    return -0.5 * (residual**2 / variance + math.log(2.0 * math.pi * variance))
+
+
+# ---- calibration ---------------------------------------------------------------------------------
+
+
+def calibration(one, is_one, seed: int = 0) -> tuple[pd.DataFrame, float, float]:
+    """Set probabilities of ones (cell,) beside what was observed (cell,) bool.
+
+    Return the table of bins, the mean distance, and its 95 % quantile where probabilities are true.
+    """
+    bins = np.clip((BINS * one).astype(int), 0, BINS - 1)
+    number, predicted, seen = (
+        np.bincount(bins, weights, minlength=BINS) for weights in (None, one, is_one.astype(float))
+    )
+    used = number > 0
+    frame = pd.DataFrame(
+        {
+            "predicted": predicted[used] / number[used],
+            "observed": seen[used] / number[used],
+            "entries": number[used].astype(int),
+        },
+        index=pd.Index(np.flatnonzero(used) / BINS, name="from"),
+    )
+    rng, total = np.random.default_rng(seed), len(one)
+    drawn = np.empty(DRAWN)
+    for some in blocks(DRAWN, total):
+        ones = rng.random((some.stop - some.start, total)) < one
+        sums = np.stack([np.bincount(bins, row, minlength=BINS) for row in ones])
+        drawn[some] = np.abs(sums - predicted).sum(1) / total
+    return frame, float(np.abs(seen - predicted).sum() / total), float(np.quantile(drawn, 0.95))
+
+
+# ---- replicates ----------------------------------------------------------------------------------
+
+
+def _statistics(fit, seed: int) -> pd.DataFrame:
+    """Compare sums of rows and columns and pairs of columns with those of replicates."""
+    rows, columns, cells = _replicated_cells(fit.data, seed)
+    i, j, values = cells
+    chains, draws = fit.usage_draws.shape[:2]
+    few = some_draws(fit, spaced(draws, max(2, REPLICATES // chains)))
+    number = few.usage_draws.shape[0] * few.usage_draws.shape[1]
+    made = np.empty((number, len(i)), np.float32)
+    for some in blocks(len(i), 4 * number):
+        made[:, some] = few.replicates(i[some], j[some], seed)
+    shape, at = (len(rows), len(columns)), (np.searchsorted(rows, i), np.searchsorted(columns, j))
+    names = [np.asarray(fit.data.row_names)[rows], np.asarray(fit.data.column_names)[columns]]
+    found = {"row sums": [], "column sums": [], "pairs of columns": []}
+    paired = _paired(at[1], values, shape[1])
+    for one in (values, *made):
+        dense = np.zeros(shape, np.float32)
+        dense[at] = one
+        found["row sums"].append(dense.sum(1, dtype=float))
+        found["column sums"].append(dense.sum(0, dtype=float))
+        both = dense[:, paired].T @ dense[:, paired]
+        found["pairs of columns"].append(both[np.triu_indices(len(paired), 1)].astype(float))
+    pairs = np.stack(np.triu_indices(len(paired), 1), 1)
+    labels = {
+        "row sums": names[0],
+        "column sums": names[1],
+        "pairs of columns": [" and ".join(map(str, names[1][paired[p]])) for p in pairs],
+    }
+    table = {name: worst_of(np.stack(each), labels[name]) for name, each in found.items()
+             if len(labels[name])}  # fmt: skip
+    frame = pd.DataFrame(table.values(), index=pd.Index(table, name="statistic"))
+    return frame
+
+
+def _replicated_cells(data, seed: int):
+    """Return rows and columns (sorted), and the observed cells of these that are replicated."""
+    rng = np.random.default_rng(seed)
+    per_row = max(1, (data.num_rows * data.num_columns - data.num_missing) // data.num_rows)
+    most = max(2, MOST_REPLICATED // per_row)
+    if isinstance(data, Ratings):
+        rows = np.arange(data.num_rows)
+        if most < len(rows):
+            rows = np.sort(rng.choice(len(rows), most, replace=False))
+        inside = np.isin(data.rows, rows)
+        cells = data.rows[inside], data.columns[inside], np.asarray(data.values[inside], float)
+        return rows, np.unique(cells[1]), cells
+    rows = np.arange(data.num_rows)
+    if most < len(rows):
+        rows = np.sort(rng.choice(len(rows), most, replace=False))
+    columns = np.arange(data.num_columns)
+    found = data.part(rows, columns)
+    values = found if isinstance(data, RealMatrix) else np.where(found[1], np.nan, found[0])
+    i, j = np.nonzero(~np.isnan(values))
+    return rows, columns, (rows[i], j, values[i, j].astype(float))
+
+
+def _paired(j, values, width: int) -> np.ndarray:
+    """Return the columns whose pairs are compared: those that vary most."""
+    number = np.maximum(np.bincount(j, minlength=width), 1)
+    mean = np.bincount(j, values, minlength=width) / number
+    spread = np.bincount(j, values**2, minlength=width) - number * mean**2
+    return np.sort(np.argsort(-spread, kind="stable")[:MOST_PAIRED])
+
+
+def worst_of(sums, labels) -> dict:
+    """Find which of some sums is farthest from those of replicates.
+
+    `sums` (1 + replicate, sum) has the observed ones first. A replicate is measured against the
+    others, as the observed are, so that the share of replicates as far off is a probability.
+    """
+    count = len(sums) - 1
+    made = sums[1:]
+    mean, square = made.mean(0), (made**2).mean(0)
+
+    def distance(one, mean, square, number):
+        variance = np.maximum(square - mean**2, 0.0) * number / (number - 1)
+        # A sum that never varies in replicates is off where it differs at all, by half a unit.
+        least = np.maximum(1e-12 * np.abs(mean), 0.5 / number)
+        return np.abs(one - mean) / np.sqrt(variance + least)
+
+    observed = distance(sums[0], mean, square, count)
+    without = count - 1
+    far = [
+        distance(one, (count * mean - one) / without, (count * square - one**2) / without, without)
+        .max()
+        for one in made
+    ]  # fmt: skip
+    at = int(observed.argmax())
+    return {
+        "p_value": float((1 + np.sum(np.array(far) >= observed[at])) / (1 + count)),
+        "worst": str(labels[at]),
+        "observed": float(sums[0][at]),
+        "expected": float(mean[at]),
+        "sd": float(math.sqrt(max(square[at] - mean[at] ** 2, 0.0))),
+    }

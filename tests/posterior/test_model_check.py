@@ -1,0 +1,178 @@
+"""Whether a model fits: against brute force, and by chance where it is true."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bmfjax.data import BinaryMatrix, RealMatrix
+from bmfjax.posterior.model_check import (
+    UNLIKELY,
+    calibration,
+    effects_left_out,
+    model_check,
+    shares_left_out,
+    worst_of,
+)
+
+
+@dataclass(frozen=True)
+class Bernoulli:
+    """A fit that gives every entry a probability that its draws agree on."""
+
+    data: BinaryMatrix
+    chance: np.ndarray
+    usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 60, 1, 1)))
+    basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 60, 1, 1)))
+    other_draws: dict = field(default_factory=dict)
+    scored: ClassVar[str] = "probabilities of ones and zeros"
+    has_bounded_scores: ClassVar[bool] = True
+
+    @property
+    def number(self):
+        return self.usage_draws.shape[0] * self.usage_draws.shape[1]
+
+    def log_density(self, i, j, values):
+        one = self.chance[i, j]
+        return np.tile(np.log(np.where(values > 0.5, one, 1 - one)), (self.number, 1))
+
+    def replicates(self, i, j, seed):
+        rng = np.random.default_rng([seed, int(i[0]), int(j[0])])
+        return (rng.random((self.number, len(i))) < self.chance[i, j]).astype(float)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A fit whose draws agree on a product, and on normal noise of 0.5."""
+
+    data: RealMatrix
+    product: np.ndarray
+    usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
+    basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
+    other_draws: dict = field(default_factory=dict)
+    scored: ClassVar[str] = "densities of numbers"
+    has_bounded_scores: ClassVar[bool] = False
+
+    def log_density(self, i, j, values):
+        return np.tile(scipy.stats.norm.logpdf(values, self.product[i, j], 0.5), (60, 1))
+
+    def replicates(self, i, j, seed):
+        noise = np.random.default_rng([seed, int(i[0])]).normal(0, 0.5, (60, len(i)))
+        return self.product[i, j] + noise
+
+
+def chances(seed=0, shape=(60, 12)):
+    rng = np.random.default_rng(seed)
+    effects = rng.normal(0, 1.5, (shape[0], 1)) * rng.normal(0, 1, (1, shape[1]))
+    return 1 / (1 + np.exp(-effects - rng.normal(0, 1, (1, shape[1]))))
+
+
+def drawn(chance, seed, missing=0.1):
+    rng = np.random.default_rng(seed)
+    ones = (rng.random(chance.shape) < chance).astype(float)
+    ones[rng.random(chance.shape) < missing] = np.nan
+    return BinaryMatrix(ones)
+
+
+# ---- what is explained -------------------------------------------------------------------------
+
+
+def test_shares_of_columns_leave_the_entry_itself_out():
+    columns, values = np.array([0, 0, 0, 1, 1]), np.array([1.0, 0.0, 1.0, 1.0, 1.0])
+    found = np.exp(shares_left_out(columns, values, columns, values))
+    # Two values share one prior entry: (others alike + 1/2) / (others + 1).
+    np.testing.assert_allclose(found, [1.5 / 3, 0.5 / 3, 1.5 / 3, 1.5 / 2, 1.5 / 2])
+
+
+def test_effects_of_rows_and_columns_leave_the_entry_itself_out():
+    """In a complete table an entry's residual is that of a fit without it."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 2, (8, 1)) + rng.normal(0, 3, (1, 6)) + rng.normal(0, 1, (8, 6))
+    values, (i, j) = values.ravel(), np.divmod(np.arange(48), 6)
+    found = effects_left_out(i, j, values, (8, 6), i, j, values)
+    design = np.hstack([np.eye(8)[i], np.eye(6)[j]])
+    residual = np.empty(48)
+    for cell in range(48):
+        others = np.arange(48) != cell
+        fitted = np.linalg.lstsq(design[others], values[others], rcond=None)[0]
+        residual[cell] = values[cell] - design[cell] @ fitted
+    expected = scipy.stats.norm.logpdf(residual, scale=np.sqrt(np.mean(residual**2)))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_share_that_is_explained_is_that_of_the_deviance():
+    chance = chances()
+    data = drawn(chance, 1)
+    found = model_check(Bernoulli(data, chance))
+    i, j = np.nonzero(data.observed())
+    values = data.dense()[i, j]
+    own = np.log(np.where(values > 0.5, chance[i, j], 1 - chance[i, j]))
+    plain = shares_left_out(j, values, j, values)
+    assert found.explained == pytest.approx(1 - own.sum() / plain.sum(), rel=1e-6)
+    assert found.explains and found.num_entries == len(i)
+    rng = np.random.default_rng(0)
+    again = [rng.integers(0, len(i), len(i)) for _ in range(2000)]
+    shares = [1 - own[some].sum() / plain[some].sum() for some in again]
+    assert found.explained_error == pytest.approx(np.std(shares), rel=0.1)
+
+
+def test_a_model_of_columns_alone_explains_nothing_and_a_wrong_one_less():
+    busy = 1 / (1 + np.exp(-np.random.default_rng(0).normal(0, 1.5, (60, 1)) - np.zeros(12)))
+    data = drawn(busy, 2)
+    means = np.broadcast_to(np.nanmean(data.dense(), axis=0), data.shape)
+    plain = model_check(Bernoulli(data, means))
+    assert abs(plain.explained) < 0.05
+    # What no column knows is in the sums of rows.
+    assert "row sums" in plain.misfits and "column sums" not in plain.misfits
+    wrong = model_check(Bernoulli(data, np.full(data.shape, 0.9)))
+    assert not wrong.explains and wrong.explained < 0 and not wrong.is_calibrated
+    assert str(wrong).startswith("The model does not explain the data: -")
+    assert "column sums" in wrong.misfits
+
+
+def test_numbers_are_compared_with_effects_of_rows_and_columns():
+    """Of normal errors the share is that of the variance."""
+    rng = np.random.default_rng(3)
+    product = rng.normal(0, 1, (70, 2)) @ rng.normal(0, 1, (2, 30))
+    values = product + rng.normal(0, 0.5, product.shape)
+    found = model_check(Normal(RealMatrix(values), product))
+    rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    of_effects = rest.var() / (1 - 1 / 70 - 1 / 30 + 1 / 2100) ** 2
+    assert found.explained == pytest.approx(1 - 0.25 / of_effects, abs=0.01)
+    assert np.isnan(found.calibration_error) and found.is_calibrated and not found.misfits
+
+
+# ---- by chance ---------------------------------------------------------------------------------
+
+
+def test_the_true_model_is_refused_as_rarely_as_it_says():
+    chance, calm, misfits = chances(), 0, np.zeros(3)
+    for seed in range(60):
+        found = model_check(Bernoulli(drawn(chance, seed), chance), seed=seed)
+        calm += found.is_calibrated
+        misfits += found.statistics["p_value"].to_numpy() < UNLIKELY
+    assert scipy.stats.binomtest(60 - calm, 60, 0.05, alternative="greater").pvalue > 1e-3
+    for number in misfits.astype(int):
+        assert scipy.stats.binomtest(number, 60, UNLIKELY, alternative="greater").pvalue > 1e-3
+
+
+def test_the_worst_sum_is_named_and_its_probability_is_a_rank():
+    rng, names = np.random.default_rng(0), list("abcdefg")
+    values = [worst_of(rng.poisson(5.0, (40, 7)), names)["p_value"] for _ in range(400)]
+    spread = values - rng.uniform(0, 1, 400) / 40
+    assert scipy.stats.kstest(spread, "uniform").pvalue > 1e-3
+    sums = rng.poisson(5.0, (40, 7))
+    sums[0, 4] = 25
+    found = worst_of(sums, names)
+    assert found["worst"] == "e" and found["observed"] == 25 and found["p_value"] == 1 / 40
+    assert found["expected"] == pytest.approx(sums[1:, 4].mean())
+
+
+def test_bins_hold_what_was_predicted_and_seen():
+    one = np.array([0.05, 0.05, 0.55, 0.55, 0.95])
+    table, wrong, by_chance = calibration(one, np.array([False, True, True, False, True]))
+    assert table.index.tolist() == [0.0, 0.5, 0.9]
+    np.testing.assert_allclose(table["observed"], [0.5, 0.5, 1.0])
+    assert wrong == pytest.approx((0.9 + 0.1 + 0.05) / 5) and 0.05 < by_chance < 1
