@@ -17,6 +17,8 @@ if _OWN_CACHE:
 os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["BMFJAX_TEST_CACHE"]
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+# Where in the source an operation stands is written into each program; nothing here reads it.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # JAX writes an entry in place, so one process may read what another has half written. It then
 # compiles for itself and warns; here, and in pytest's filters, where warnings are errors, that is
 # no failure.
@@ -29,6 +31,7 @@ os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARN
 # from release to release: ask a process of its own.
 _QUICK_COMPILER = (
     "--xla_backend_optimization_level=0",
+    "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 )
 
@@ -40,7 +43,7 @@ def _known(flags):
 
 
 if "XLA_FLAGS" not in os.environ:
-    candidates = (_QUICK_COMPILER, _QUICK_COMPILER[:1])
+    candidates = (_QUICK_COMPILER, _QUICK_COMPILER[:2], _QUICK_COMPILER[:1])
     os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
 
 import pytest  # noqa: E402
@@ -62,6 +65,28 @@ def _count_found(event, **_):
 
 monitoring.register_event_duration_secs_listener(_count_program)
 monitoring.register_event_listener(_count_found)
+
+
+#: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found,
+#: and, together, those of layers and of moves, of which tests see all parts.
+_LONG_EXAMPLES = (
+    "bmfjax.comparison.fits.compare",
+    "bmfjax.comparison.ranks.compare_ranks",
+    "bmfjax.families.apart.merge",
+    "bmfjax.infer.mcmc.variants.DeepOrMachineGibbs",
+    "bmfjax.kernels.boolean.moves.birth.birth_move",
+    "bmfjax.kernels.boolean.moves.rebirth.rebirth",
+    "bmfjax.kernels.boolean.moves.split_merge.split_merge",
+    "bmfjax.kernels.boolean.moves.split_merge_summed.split_merge_summed",
+    "bmfjax.kernels.variants.deep.deep_ormachine",
+    "bmfjax.result.Fit.rank_probabilities",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.name in _LONG_EXAMPLES:
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish(session):

@@ -94,7 +94,9 @@ def test_merged_chains_are_those_of_one_run(tmp_path, monkeypatch):
         bmfjax.merge(tmp_path)
 
 
-@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
+@pytest.mark.parametrize(
+    "model", ["relaxed", *(pytest.param(m, marks=pytest.mark.long) for m in ("nmf", "pmf"))]
+)
 def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
     """Those of the Boolean family run from the command line, below."""
     for chain in (1, 2):
@@ -307,7 +309,7 @@ def test_start_and_known_factors_come_back(tmp_path):
 # ---- the command line --------------------------------------------------------------------------
 
 
-def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys):
+def test_the_command_line_runs_chains_and_merges_them(tmp_path, capsys, quick_page):
     data = bmfjax.save(tmp_path / "table.npz", bmfjax.BinaryMatrix(small_fits.ones()))
     sizes = ["--warmup", "40", "--samples", "30", "--quiet"]
     sizes += ["--option", "update=gibbs", "--option", "moves=[]"]

@@ -17,8 +17,8 @@ STORED = [path.with_suffix(".ipynb") for path in SCRIPTS]
 LARGEST = 400_000  # bytes of a stored notebook
 
 
-#: Notebooks that take less than ten seconds; the others are long.
-SHORT = ("gibbs_for_ratings", "house_votes", "thesis_retold")
+#: The notebook that takes the least; the others are long.
+SHORT = ("gibbs_for_ratings",)
 
 
 def script_to_run(path):

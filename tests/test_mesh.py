@@ -49,30 +49,36 @@ def found(tmp_path_factory):
     return json.loads((folder / "found.json").read_text()) | of_real[0] | of_real[1]
 
 
+@pytest.mark.long
 def test_draws_do_not_depend_on_the_mesh_nor_on_a_resume_on_another(found):
     assert found["start"] and found["same"]
     assert found["steps"] == 16 and found["changes"] > 10
 
 
+@pytest.mark.long
 def test_a_device_has_its_own_rows_alone(found):
     assert found["rows_of_a_device"] == [[4, 15, 2], [4, 15, 2]]
 
 
+@pytest.mark.long
 def test_processes_that_read_their_own_rows_draw_what_one_does_with_all(found):
     """Starts apart; and a checkpoint of theirs is of the same data as that of one process."""
     assert found["held_0"] == [True, 60] and found["held_1"] == [True, 67]
     assert found["shared"] == [True, True] and found["whole"]
 
 
+@pytest.mark.long
 def test_what_one_process_refuses_all_refuse(found):
     assert found["refused_0"] == found["refused_1"] == "process 1 has no file"
 
 
+@pytest.mark.long
 def test_ratings_do_not_depend_on_the_mesh(found):
     """But for rounding, on any mesh and without one."""
     assert max(found["ratings_apart"]) < 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampler", ["gibbs", "minibatch", "nonnegative", "svi", "iasg", "thesis", "sparse"]
 )
@@ -81,6 +87,7 @@ def test_draws_of_real_factors_do_not_depend_on_the_mesh(found, sampler):
     assert found[sampler] < 1e-4
 
 
+@pytest.mark.long
 def test_chains_that_a_mesh_does_not_divide_are_refused(found):
     assert found["refusal"] == (
         "3 chains run, and mesh has 2 devices along 'chains'; give a number of chains that these "
@@ -89,7 +96,7 @@ def test_chains_that_a_mesh_does_not_divide_are_refused(found):
 
 
 def test_a_fit_on_a_mesh_of_one_has_the_draws_of_a_fit_without():
-    options = {"sampler_options": {"update": "joint"}, **small_fits.SIZES}
+    options = {"sampler_options": {"update": "joint", "moves": []}, **small_fits.SIZES}
     fits = [bmfjax.fit(small_fits.ones(), 2, mesh=m, **options) for m in (None, mesh_of())]
     for name in fits[0].trace:
         np.testing.assert_array_equal(*(fit.trace[name] for fit in fits))

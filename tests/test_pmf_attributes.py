@@ -272,6 +272,7 @@ def test_new_lines_are_refused_in_one_sentence(fitted):
         fit.given_new(np.ones((ROWS, 1)), "columns", attributes=[[1.0]])
 
 
+@pytest.mark.long
 def test_chains_apart_have_the_draws_of_one_run(tmp_path):
     data, table = warm()
     options = KNOWN | {"num_warmup": 10, "num_samples": 20, "row_attributes": table}
@@ -289,7 +290,9 @@ def test_chains_apart_have_the_draws_of_one_run(tmp_path):
     )
 
 
-@pytest.mark.parametrize("model", ["probit", "ordered-probit"])
+@pytest.mark.parametrize(
+    "model", ["probit", pytest.param("ordered-probit", marks=pytest.mark.long)]
+)
 def test_attributes_tell_marks_of_rows_without_any(model):
     """Whether a fit is above 3, or on which of five steps it is."""
     data, table = warm()

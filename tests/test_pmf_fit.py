@@ -131,7 +131,9 @@ def test_known_factors_stay_and_others_are_orthogonal_to_them(rank):
         np.testing.assert_allclose(*far, rtol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["probit", "ordered-probit"])
+@pytest.mark.parametrize(
+    "model", ["probit", pytest.param("ordered-probit", marks=pytest.mark.long)]
+)
 def test_ones_and_stars_are_predicted(model):
     fit, (data, i, j, values, _) = fitted(model), problem(model)
     mean = fit.predict_cells(i, j)

@@ -81,6 +81,7 @@ def test_figures_of_a_number_of_factors():
     assert apart["rhat_rank"] == np.inf
 
 
+@pytest.mark.long
 def test_noise_has_no_factors():
     noise = (np.random.default_rng(0).random((30, 24)) < 0.3).astype(float)
     fit = bmfjax.fit(noise, "auto", progress=False, **SIZES)

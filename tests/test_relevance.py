@@ -76,7 +76,14 @@ def fitted(model):
     return bmfjax.fit(PROBLEMS[model](), "auto", model=model, **SIZE)
 
 
-@pytest.mark.parametrize("model", PROBLEMS)
+#: The links of ratings differ from `pmf` in what they observe, not in how factors are counted.
+LINKS = ("probit", "ordered-probit")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=[pytest.mark.long] * (model in LINKS)) for model in PROBLEMS],
+)
 def test_the_number_of_factors_is_found(model):
     fit = fitted(model)
     found = fit.rank_probabilities
@@ -89,7 +96,9 @@ def test_the_number_of_factors_is_found(model):
     assert fit.settings["finds_rank"] and fit.settings["rank"] == MAX_RANK
 
 
-@pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
+@pytest.mark.parametrize(
+    "model", ["relaxed", *(pytest.param(m, marks=pytest.mark.long) for m in ("nmf", "pmf"))]
+)
 def test_noise_has_hardly_any_factors(model):
     """Of nonnegative ones one that is the mean, which a matrix of ratings has in its effects."""
     fit = bmfjax.fit(noise(model), "auto", model=model, **SIZE)

@@ -29,12 +29,16 @@ new_arviz = pytest.mark.skipif(is_legacy(), reason="ArviZ 1.x has it")
 SAMPLED = ("ormachine", "relaxed", "nmf", "logistic")
 
 
+#: All that there is of densities, and a program that is quick to compile.
+OPTIONS = {
+    "logistic": {"priors": {"row_effects": True, "column_effects": True}},
+    "ormachine": {"sampler_options": {"update": "gibbs", "moves": []}},
+}
+
+
 def fitted(model, rank=small_fits.RANK):
     data = small_fits.real() if model in ("nmf", "pmf") else small_fits.ones()
-    options = (
-        {"priors": {"row_effects": True, "column_effects": True}} if model == "logistic" else {}
-    )
-    return shared_fit(data, rank, model=model, **small_fits.SIZES, **options)
+    return shared_fit(data, rank, model=model, **small_fits.SIZES, **OPTIONS.get(model, {}))
 
 
 @functools.cache

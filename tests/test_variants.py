@@ -34,7 +34,11 @@ VARIANTS = {
     "one-hot": ({}, functools.partial(models.one_hot_machine, rank=2)),
     "hamming": ({}, functools.partial(models.hamming_machine, rank=2)),
 }
-EVERY = pytest.mark.parametrize("model", VARIANTS)
+#: Programs that take long to compile.
+LONG = ("deep-ormachine", "ormachine-effects")
+EVERY = pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=[pytest.mark.long] * (m in LONG)) for m in VARIANTS]
+)
 
 
 @functools.cache
@@ -203,6 +207,8 @@ def test_a_layer_is_the_product_of_the_bases_below_it():
     moved = fit.in_order("basis_2", bases[1], order)
     np.testing.assert_array_equal(moved, bases[1][:, :, order])
     np.testing.assert_array_equal(fit.in_order("usage_2", bases[1], order), bases[1])
+    with pytest.raises(InputError, match="the number of the layer is 4"):
+        fit.layer(4)
 
 
 def test_a_start_is_where_chains_begin():
@@ -261,15 +267,21 @@ def test_what_a_fit_does_not_have_is_refused():
     ):
         with pytest.raises(InputError, match=words):
             refused(fitted("hamming"))
-    with pytest.raises(InputError, match="the number of the layer is 3"):
-        fitted("deep-ormachine").layer(3)
-    of_usage = ("one-hot", "weights"), ("deep-ormachine", "usage"), ("hamming", "usage")
-    for model, prior in of_usage:
-        fit = fitted(model)
-        known = {n: v for n, v in fit.other_draws.items() if not n.startswith(prior + "_de")}
-        known.pop("weights", None)
-        with pytest.raises(InputError, match="nothing of new rows; fit with"):
-            variants.dataclasses.replace(fit, other_draws=known).transform(X)
+
+
+@pytest.mark.parametrize(
+    ("model", "prior"),
+    [
+        ("one-hot", "weights"),
+        ("hamming", "usage_density"),
+        pytest.param("deep-ormachine", "usage_density", marks=pytest.mark.long),
+    ],
+)
+def test_new_rows_need_what_was_learned_of_rows(model, prior):
+    fit = fitted(model)
+    known = {n: v for n, v in fit.other_draws.items() if not n.startswith(prior)}
+    with pytest.raises(InputError, match="nothing of new rows; fit with"):
+        variants.dataclasses.replace(fit, other_draws=known).transform(X)
 
 
 def test_weights_of_a_dirichlet_prior_are_learned():

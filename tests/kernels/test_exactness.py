@@ -41,6 +41,7 @@ class Kernel(NamedTuple):
     marks: tuple = ()
 
 
+LONG = (pytest.mark.long,)
 OF_PRODUCTS = ("usage", "squared usage", "basis", "first items", "entry", "squares",
                "log precision", "fit of data")  # fmt: skip
 OF_BITS = ("product", "missing", "log joint", "rate", "last rate", "usage", "basis", "densities",
@@ -72,7 +73,7 @@ KERNELS = {
     ),
     "nonnegative moves": MOVED,
     "nonnegative moves, missing": MOVED._replace(
-        chains=functools.partial(simulated.moved, complete=False)
+        chains=functools.partial(simulated.moved, complete=False), marks=LONG
     ),
     "logistic": Kernel(
         simulated.logistic,
@@ -87,7 +88,7 @@ KERNELS = {
         (((1.0, 1.0, 0.7), "errors", 1e-6),),
     ),
     "ormachine, two rates": Kernel(
-        functools.partial(simulated.ormachine, 2), OF_BITS, 0, (1.0, 1.0, 1.0)
+        functools.partial(simulated.ormachine, 2), OF_BITS, 0, (1.0, 1.0, 1.0), marks=LONG
     ),
     "one-hot": Kernel(
         simulated.one_hot_machine,
@@ -109,14 +110,14 @@ KERNELS = {
         10, (1.0, 1.0),
         (((2.0, 1.0), "fit of data", 0, 6.0), ((1.0, 2.0), "dispersion", 0, 6.0)),
         (((1.0, 3.0), "dispersion", 1e-6),),
-        apart=1, most=3.7, smallest=5e-4,
+        apart=1, most=3.7, smallest=5e-4, marks=LONG,
     ),
     "deep": Kernel(
         simulated.deep_machine,
         ("datum", "missing", "log joint", "usage 1", "usage 2", "agreement", "bases", "rate 1",
          "rate 2", "density"),
         0, (1.0,), (((0.25,), "agreement", 0, 6.0),),
-        most=3.7, effective=1500, marks=(pytest.mark.long,),
+        most=3.7, effective=1500, marks=LONG,
     ),
 }  # fmt: skip
 
