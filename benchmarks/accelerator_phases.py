@@ -347,7 +347,7 @@ def first_answer(found: Found) -> None:
             "seconds": round(time.perf_counter() - began, 1),
             "importing_seconds": round(importing, 1),
             "compile_seconds": round(sum(compiled), 1),
-            "verdict": answer.verdict.split(";")[0],
+            "verdict": str(answer.verdict).split(";")[0],
         }
 
     found.add("votes, rank 4", fit)

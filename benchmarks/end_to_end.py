@@ -105,9 +105,9 @@ def found_in(output: Path, usage, basis) -> dict:
     )  # fmt: skip
     return {
         "wrong": wrong / (ROWS * COLUMNS),
-        "draws": int(fit.scalars["num_draws"]),
-        "rhat": float(fit.scalars["rhat"]),
-        "verdict": fit.verdict,
+        "draws": int(fit.figures.num_draws),
+        "rhat": float(fit.figures.rhat),
+        "verdict": str(fit.verdict),
     }
 
 

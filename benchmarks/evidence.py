@@ -36,8 +36,8 @@ def one_rank(rank: int, options) -> dict:
         "standard_error": round(found.error, 3),
         "of_runs": found.runs.round(2).tolist(),
         "errors_of_runs": found.run_errors.round(2).tolist(),
-        "temperatures": fit.scalars["temperatures"],
-        "rhat": round(float(fit.scalars["rhat"]), 3),
+        "temperatures": fit.figures.temperatures,
+        "rhat": round(float(fit.figures.rhat), 3),
         "seconds": round(time.perf_counter() - began, 1),
         "cpu_seconds": round(time.process_time() - work, 1),
     }

@@ -158,9 +158,9 @@ def run_case(options) -> dict:
             for clock in ("wall", "cpu")
         },
         "compilations": watch.compilations,
-        "draws": int(fit.scalars["num_draws"]),
-        "rhat": round(float(fit.scalars["rhat"]), 3),
-        "verdict": fit.scalars["verdict"].split(",")[0].split(":")[0],
+        "draws": int(fit.figures.num_draws),
+        "rhat": round(float(fit.figures.rhat), 3),
+        "verdict": fit.verdict.opening.split(",")[0],
         **error,
     }
 

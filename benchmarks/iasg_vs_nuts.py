@@ -86,8 +86,8 @@ def main() -> None:
         "rank": 4,
         "iasg": {
             "window": fit.settings["window"],
-            "clamped": round(float(fit.scalars["clamped"]), 3),
-            "seconds": round(float(fit.scalars["seconds"]), 1),
+            "clamped": round(float(fit.figures.clamped), 3),
+            "seconds": round(float(fit.figures.seconds), 1),
             "precision_mean": round(float(fit.precision_draws.mean()), 3),
             "precision_sd": round(float(fit.precision_draws.std()), 3),
         },

@@ -77,8 +77,8 @@ def fitted(
     return {
         "sampler": fit.sampler,
         "density": round(float(training.mean()), 4),
-        "steps": fit.scalars["steps"],
-        "settled": fit.scalars["settled"],
+        "steps": fit.figures.steps,
+        "settled": fit.figures.settled,
         "processor seconds": round(seconds[0], 1),
         "seconds": round(seconds[1], 1),
         "bound": round(exact_bound(fit), 1),

@@ -107,8 +107,10 @@ def on_a_shipped_matrix(options) -> dict:
     }
     approximate, exact = (entries(fits[n]) for n in ("batch", "gibbs"))
     found = {"name": options.shipped, "rank": options.rank}
-    found |= {f"{n}_seconds": round(fit.scalars["seconds"], 1) for n, fit in fits.items()}
-    found |= {n: fits["gibbs"].scalars[n] for n in ("rhat_product", "rhat_log_joint", "verdict")}
+    found |= {f"{n}_seconds": round(fit.figures.seconds, 1) for n, fit in fits.items()}
+    found |= {
+        n: fits["gibbs"].summary().attrs[n] for n in ("rhat_product", "rhat_log_joint", "verdict")
+    }
     for name, a, b in zip(("log_odds", "probability"), approximate, exact, strict=True):
         away = abs(a.mean(0) - b.mean(0)) / b.std(0)
         found[name] = {

@@ -84,7 +84,7 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
         "rhat_entries_99": np.quantile(rhat, 0.99, method="higher"),
         "share_constant": 1.0 - share,
         "ess_log_joint": ess_bulk(joint),
-        "factors_agreeing": fit.scalars["factors_agreeing"],
+        "factors_agreeing": fit.figures.factors_agreeing,
         "log_score": log_score(ours, truth),
         "log_score_nmf": log_score(nmf_probability(filled, hidden, missing, rank, seed), truth),
         "log_score_columns": log_score(column_probability(filled, hidden, missing), truth),

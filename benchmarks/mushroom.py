@@ -47,8 +47,8 @@ def one_fit(data, prior: str, options, init=None):
         "log_joint": [round(float(v), 1) for v in joint.mean(1)],
         "rhat_log_joint": round(float(split_rhat(joint)), 3),
         "ess_log_joint": round(float(ess_bulk(joint)), 1),
-        "factors_agreeing": fit.scalars["factors_agreeing"],
-        "verdict": fit.verdict,
+        "factors_agreeing": fit.figures.factors_agreeing,
+        "verdict": str(fit.verdict),
         "seconds": round(time.perf_counter() - began[0], 1),
         "cpu_seconds": round(time.process_time() - began[1], 1),
     }

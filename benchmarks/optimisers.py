@@ -123,8 +123,8 @@ def _posterior(run, found: dict, made, model: str, seed: int, seconds: float) ->
     (fit,) = fits
     found[NAMES[model]] |= {
         "rank_probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
-        "rhat": round(float(fit.scalars["rhat"]), 4),
-        "verdict": fit.verdict,
+        "rhat": round(float(fit.figures.rhat), 4),
+        "verdict": str(fit.verdict),
     }
     print(fit.verdict, flush=True)
     kept = fit.tiles(fdr=0.05).index.to_numpy() - 1

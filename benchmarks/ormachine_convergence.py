@@ -62,8 +62,8 @@ def one_case(data, rank: int, options, seed: int) -> dict:
     began, cpu = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(data, rank, seed=seed, progress=False, **options)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    joint = fit.trace["log_joint"][:, fit.scalars["num_warmup"] :]
-    dispersion = fit.trace["dispersion"][:, fit.scalars["num_warmup"] :]
+    joint = fit.trace["log_joint"][:, fit.figures.num_warmup :]
+    dispersion = fit.trace["dispersion"][:, fit.figures.num_warmup :]
     entries, share = products.uncertain_entries(fit.usage_draws, fit.basis_draws, NUM_ENTRIES)
     rhat = np.sort(split_rhat(entries))
     rhat = rhat[~np.isnan(rhat)]
@@ -72,8 +72,8 @@ def one_case(data, rank: int, options, seed: int) -> dict:
         "sampler": fit.sampler,
         "settings": {n: str(v) for n, v in fit.settings.get("sampler_options", {}).items()},
         "chains": int(joint.shape[0]),
-        "warm_up": int(fit.scalars["num_warmup"]),
-        "draws": int(fit.scalars["num_draws"]),
+        "warm_up": int(fit.figures.num_warmup),
+        "draws": int(fit.figures.num_draws),
         "rhat_log_joint": float(split_rhat(joint)),
         "rhat_dispersion": float(split_rhat(dispersion)),
         "rhat_entries_median": float(np.median(rhat)) if len(rhat) else None,
@@ -86,11 +86,11 @@ def one_case(data, rank: int, options, seed: int) -> dict:
         "ess_dispersion": float(ess_bulk(dispersion)),
         "log_joint": [float(v) for v in joint.mean(1)],
         "dispersion": [float(v) for v in dispersion.mean(1)],
-        "errors": int(fit.scalars["errors"]),
-        "factors_agreeing": float(fit.scalars["factors_agreeing"]),
-        "verdict": fit.verdict,
+        "errors": int(fit.figures.errors),
+        "factors_agreeing": float(fit.figures.factors_agreeing),
+        "verdict": str(fit.verdict),
         "scalars": {
-            n: v for n, v in fit.scalars.items() if isinstance(v, int | float | bool | str)
+            n: v for n, v in fit.figures.known().items() if isinstance(v, int | float | bool | str)
         },
         "seconds": seconds,
         "cpu_seconds": cpu,

@@ -102,7 +102,7 @@ def one_data_set(ones, label, options) -> dict:
     classes, counts = np.unique(label, return_counts=True)
     share = counts / len(label)
     present = (fit.usage > 0.5).T
-    scalars = [(n, float(fit.scalars[n])) for n in SCALARS]
+    scalars = [(n, float(fit.figures.get(n))) for n in SCALARS]
     information = [mutual_info_score(label, bits) / np.log(2) for bits in present]
     return {
         "shape": ones.shape,

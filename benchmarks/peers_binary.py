@@ -87,7 +87,7 @@ def _of_fit(asked: Problem, seed: int, model: str, rank=None, **options):
     fit = bmfjax.fit(
         asked.train, rank or asked.rank, model=model, seed=seed, progress=False, **options
     )
-    return fit, {"rank": rank or asked.rank, "verdict": fit.verdict} | options
+    return fit, {"rank": rank or asked.rank, "verdict": str(fit.verdict)} | options
 
 
 @METHODS.add("bmfjax ormachine", "bmfjax.fitting")

@@ -81,10 +81,10 @@ def told_of(fit, began: float) -> dict:
     names = ("rank", "rank_probability", "rhat_rank", "rhat", "num_draws")
     return {
         "probabilities": {str(n): round(p, 4) for n, p in fit.rank_probabilities.items()},
-        **{n: fit.scalars[n] for n in names},
+        **{n: fit.figures.get(n) for n in names},
         "most": int(fit.settings["rank"]),
         "seconds": round(time.perf_counter() - began, 1),
-        "verdict": fit.verdict,
+        "verdict": str(fit.verdict),
     }
 
 

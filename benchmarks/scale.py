@@ -70,7 +70,7 @@ def one_size(name: str, seed: int) -> dict:
         "seconds": seconds,
         "wrong": wrong_entries(made, fit) / (rows * columns),
         "flip_rate": float(np.mean(fit.draws()["flip_rate"])),
-        "verdict": fit.verdict,
+        "verdict": str(fit.verdict),
     }
 
 

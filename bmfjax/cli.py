@@ -877,7 +877,7 @@ def _store(result, output, options, is_kept) -> list:
             "--overwrite) then writes the fit"
         ) from error
     missing += _write_page(result, output)
-    if result.scalars["complete"]:
+    if result.figures.complete:
         remove_checkpoint(output / CHECKPOINT)
     return missing
 
@@ -1011,16 +1011,16 @@ def _tell(result, output) -> None:
     """Print the factors and the verdict."""
     table = result.summary().reset_index()
     what = result.data.name or output.name
-    empty = result.scalars.get("factors_empty", 0)
+    empty = result.figures.factors_empty or 0
     without = f", {empty} without a tile when rounded" * (empty > 0)
     _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
-    if not (result.is_signed or result.scalars["converged"]):
+    if not (result.is_signed or result.figures.converged):
         _tell_modes(result.modes)
-    _say(result.verdict)
+    _say(str(result.verdict))
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 
-        what = "The posterior has" if result.scalars["converged"] else "These draws have"
+        what = "The posterior has" if result.figures.converged else "These draws have"
         if result.approximation:
             what = "The approximation of the posterior has"
         _say(f"{what} {number_sentence(result)}.")
@@ -1042,13 +1042,13 @@ def _end(result, missing, output, again) -> int:
     page = output / PAGE
     _say(f"Results are in {output}" + ("" if page in missing else f"; open {page}"))
     code = NOT_ALL_WRITTEN if missing else 0
-    if result.scalars["complete"]:
+    if result.figures.complete:
         return code
-    timed_out, planned = result.scalars["timed_out"], result.settings["num_samples"]
+    timed_out, planned = result.figures.timed_out, result.settings["num_samples"]
     of = "" if planned == "auto" else f" of {planned:,}"
-    reached = f"{result.scalars['num_draws']:,}{of} draws a chain"
+    reached = f"{result.figures.num_draws:,}{of} draws a chain"
     if result.approximation:
-        reached = f"{result.scalars['steps']:,} steps of optimisation"
+        reached = f"{result.figures.steps:,} steps of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
     more = f"; to continue: {again}" if again else ""
     _say_error(f"{why} after {reached}; the results in {output} are from these{more}")
@@ -1059,11 +1059,11 @@ def _sampled(result) -> str:
     """Say how many chains and draws there are, given or chosen; nothing of what draws no chains."""
     if result.approximation or result.sampler == "smc":
         return ""
-    chains, scalars = result.num_chains, result.scalars
-    kept = scalars["thinning"]
+    chains, figures = result.num_chains, result.figures
+    kept = figures.thinning
     return (
-        f"{chains} chain{'s' * (chains > 1)} of {scalars['num_draws']:,} draws after "
-        f"{scalars['num_warmup']:,} steps of warm-up"
+        f"{chains} chain{'s' * (chains > 1)} of {figures.num_draws:,} draws after "
+        f"{figures.num_warmup:,} steps of warm-up"
         f"{f'; one draw in {kept:,} was kept' * (kept > 1)}"
     )
 

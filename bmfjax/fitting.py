@@ -237,7 +237,7 @@ def fit(
 
     A complete run keeps up to 250 evenly spaced draws of each chain (500 of Boolean factors), fewer
     if they are large. Until then draws are kept at smaller intervals, so that a run that was
-    stopped early has enough of them; ``scalars["thinning"]`` is the interval that was used.
+    stopped early has enough of them; ``figures.thinning`` is the interval that was used.
 
     Examples
     --------

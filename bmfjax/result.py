@@ -38,7 +38,7 @@ from bmfjax.posterior.pointwise import total_density
 from bmfjax.posterior.selection import MAX_ENTRIES, informed, is_all, positions, selected
 from bmfjax.report import interop, write_report
 from bmfjax.report.section import Page
-from bmfjax.verdict import Mixing, mixing, spread
+from bmfjax.verdict import Figures, Mixing, Verdict, mixing, spread
 
 FACTORS = ("usage", "basis")
 #: Traces that say nothing where steps are left out.
@@ -98,18 +98,9 @@ class Fit:
         (start, step of optimisation).
     agreement : (rank,) float
         Smallest cosine similarity of a factor's tile between two chains.
-    scalars : dict
-        Fit-level figures: R-hat, effective sample sizes, seconds; `coverage_largest` and
-        `coverage_mean`, angles in degrees between the factors of two draws (see
-        `bmfjax.verdict.spread`); from IASG `window`, the least number of iterates that a
-        draw averages; from "minibatch" `noise_share`, the noise of its gradients as a share of what
-        it makes up for; of the Boolean and relaxed models `errors`, observed
-        entries that the Boolean product gets wrong, and `expected_errors`, entries of
-        the noise-free matrix that it is expected to get wrong, and `factors_empty`, factors without
-        a tile when rounded; from parallel tempering
-        `round_trips` of all chains; of a fit with ``rank="auto"`` the most probable `rank`, its
-        `rank_probability`, `rank_mean`, `rhat_rank` and `ess_rank`; and of sampler "smc" the
-        figures of `log_evidence`.
+    verdict : bmfjax.verdict.Verdict
+        Whether this run can be trusted, why, and what to try next: `status`, `reasons`, `remedy`
+        and more; its `str` is one sentence.
     binary : Binarized or None
         The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
         real numbers of either sign.
@@ -143,7 +134,7 @@ class Fit:
     basis_draws: np.ndarray
     trace: Mapping[str, np.ndarray]
     agreement: np.ndarray
-    scalars: Mapping[str, Any]
+    verdict: Verdict
     binary: Binarized | None
     versions: Mapping[str, str] = field(default_factory=dict)
     other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -210,6 +201,11 @@ class Fit:
         return np.take_along_axis(values, order.reshape(shape), axis)
 
     @property
+    def figures(self) -> Figures:
+        """R-hat, effective draws, seconds and other figures, which the verdict rests on."""
+        return self.verdict.figures
+
+    @property
     def precision_draws(self) -> np.ndarray | None:
         """Draws of the noise precision, (chain, draw), where it was learned."""
         return self.other_draws.get("precision")
@@ -230,7 +226,7 @@ class Fit:
             return self.other_draws["rank"]
         if "rank" not in self.trace:
             return None
-        return self.trace["rank"][:, int(self.scalars["num_warmup"]) :]
+        return self.trace["rank"][:, int(self.figures.num_warmup) :]
 
     @property
     def rank_probabilities(self) -> dict[int, float] | None:
@@ -280,12 +276,12 @@ class Fit:
             `value`, `error`, and of every run `runs` and `run_errors`. Of sampler "smc"; None of
             the others, which do not estimate it.
         """
-        if "log_evidence" not in self.scalars:
+        if self.figures.log_evidence is None:
             return None
-        of_runs = (np.asarray(self.scalars[f"log_evidence_{n}"], float) for n in EVIDENCE_OF_RUNS)
-        return LogEvidence(
-            self.scalars["log_evidence"], self.scalars["log_evidence_error"], *of_runs
+        of_runs = (
+            np.asarray(getattr(self.figures, f"log_evidence_{n}"), float) for n in EVIDENCE_OF_RUNS
         )
+        return LogEvidence(self.figures.log_evidence, self.figures.log_evidence_error, *of_runs)
 
     @property
     def is_real(self) -> bool:
@@ -1033,7 +1029,7 @@ class Fit:
         """
         if self.is_signed:
             raise InputError(f"model {self.model!r} has no modes: {self._no_modes}")
-        return modes_of(self, verdict.RHAT_USABLE, self.scalars.get("remedy", ""))
+        return modes_of(self, verdict.RHAT_USABLE, self.verdict.remedy)
 
     _no_modes: ClassVar[str] = (
         "the data determine only the product of its factors; see verdict, agreement and spread"
@@ -1066,7 +1062,7 @@ class Fit:
         >>> fit = bmfjax.fit(
         ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
         ... )
-        >>> fit.restricted(0).verdict.startswith("One mode")
+        >>> str(fit.restricted(0).verdict).startswith("One mode")
         True
         """
         modes = self.modes
@@ -1104,39 +1100,45 @@ class Fit:
     def _judged_alone(self, what: str) -> Fit:
         """Return a fit of one mode with its own figures, and `what` it is before its verdict."""
         whole = ("log_evidence", "round_trips")
-        scalars = {n: v for n, v in self.scalars.items() if not n.startswith(whole)}
-        scalars |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
-        scalars |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
-        scalars |= verdict.of_chains(
-            self.mixing, self.num_chains, self.scalars["errors"], self.agreement, self.trace,
-            exact=self.scalars["exact"],
+        known = {n: v for n, v in self.figures.known().items() if not n.startswith(whole)}
+        known |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
+        known |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
+        judged = verdict.of_chains(
+            self.mixing, self.num_chains, self.figures.errors, self.agreement, self.trace,
+            exact=self.figures.exact,
             empty=self._empty,
             # The limit itself is not kept with the fit; whether it was reached is.
-            residual_floor=np.inf if self.scalars["noise_free"] else 0.0,
-            shared_starts=self.scalars.get("shared_starts", False),
-            given_start=self.scalars.get("given_start", False),
+            residual_floor=np.inf if self.figures.noise_free else 0.0,
+            shared_starts=bool(self.figures.shared_starts),
+            given_start=bool(self.figures.given_start),
             # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
             tried=verdict.Tried(
-                draws=int(self.scalars["num_draws"]),
+                draws=int(self.figures.num_draws),
                 rank=1 if "rank" in self.trace else self.rank,
-                remedy=self.scalars.get("remedy", ""),
+                remedy=self.verdict.remedy,
             ),
         )  # fmt: skip
-        if "rank_bounded" in scalars:
+        figures = Figures(**(known | judged.figures.known()))
+        judged = dataclasses.replace(judged, scope=what, figures=figures)
+        if self.figures.rank_bounded is not None:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
-            cramped = self.scalars.get("rank_cramped", False)
-            scalars |= verdict.of_bound(
-                self.rank_draws, bound, most, scalars["verdict"], cramped=cramped
-            )
-        scalars["verdict"] = f"{what}. {scalars['verdict']}"
-        return dataclasses.replace(self, scalars=scalars)
+            cramped = bool(self.figures.rank_cramped)
+            judged = verdict.with_bound(judged, self.rank_draws, bound, most, cramped=cramped)
+        return self._judged(judged)
+
+    def _judged(self, judged: Verdict) -> Fit:
+        """Return the fit with another verdict, and what was computed from its draws."""
+        found = dataclasses.replace(self, verdict=judged)
+        computed = vars(self).keys() - {one.name for one in fields(self)} - {"_summary"}
+        vars(found).update({name: vars(self)[name] for name in computed})
+        return found
 
     @property
     def _kept_steps(self) -> np.ndarray:
         """Steps of the trace after which draws were kept, (draw,) int."""
-        every = max(1, int(self.scalars["thinning"]))
+        every = max(1, int(self.figures.thinning))
         kept = self.usage_draws.shape[1]
-        return int(self.scalars["num_warmup"]) + every * np.arange(1, kept + 1) - 1
+        return int(self.figures.num_warmup) + every * np.arange(1, kept + 1) - 1
 
     def kept_trace(self, name: str) -> np.ndarray:
         """Return the trace of a scalar at the kept draws, (chain, draw)."""
@@ -1375,8 +1377,13 @@ class Fit:
     def _summary(self) -> pd.DataFrame:
         """The table of `summary`; computed once."""
         frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
-        frame.attrs = {k: v for k, v in self.scalars.items() if np.ndim(v) == 0}
+        frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
+
+    def _scalars(self) -> dict[str, Any]:
+        """Return the figures as plain values, with the words of the verdict."""
+        words = {"remedy": self.verdict.remedy, "verdict": str(self.verdict)}
+        return self.figures.known() | words
 
     def _table(self) -> list[dict]:
         """Return a line for each factor, of real numbers."""
@@ -1395,11 +1402,6 @@ class Fit:
                 }
             )
         return table
-
-    @property
-    def verdict(self) -> str:
-        """One sentence: whether this run can be trusted, and why."""
-        return str(self.scalars["verdict"])
 
     def __repr__(self) -> str:
         rows, columns = self.data.shape
@@ -1653,17 +1655,17 @@ class Fit:
             attrs={
                 "model": self.model,
                 "sampler": self.sampler,
-                "verdict": self.verdict,
+                "verdict": str(self.verdict),
                 **self._standard_attributes,
                 # How many iterates a draw averages, of a sampler that does.
-                **({"window": self.scalars["window"]} if "window" in self.scalars else {}),
+                **({} if self.figures.window is None else {"window": self.figures.window}),
             },
         )
 
     @property
     def _standard_attributes(self) -> dict[str, Any]:
         """Attributes of a posterior that ArviZ has names for."""
-        seconds = self.scalars.get("seconds")
+        seconds = self.figures.seconds
         version = self.versions.get("bmfjax")
         return standard_attributes("bmfjax", version, seconds)
 
@@ -1824,7 +1826,8 @@ class Fit:
     def _texts(self) -> dict[str, Any]:
         """Return the texts and numbers of a record."""
         return {
-            "verdict": self.verdict,
+            "verdict": str(self.verdict),
+            "judged": self.verdict.stored(),
             "model": self.model,
             "sampler": self.sampler,
             "data": {
@@ -1836,7 +1839,7 @@ class Fit:
                 "fingerprint": self.data.fingerprint(),
             },
             "settings": self.settings,
-            "scalars": self.scalars,
+            "scalars": self._scalars(),
             "factors": self._summary.reset_index().to_dict("records"),
             "versions": self.versions,
         }
@@ -1876,7 +1879,8 @@ class Fit:
                 for side in ("row", "column")
                 if f"{side}_attributes_centre" in arrays
             },
-            **{n: summary[n] for n in ("model", "sampler", "settings", "scalars", "versions")},
+            verdict=Verdict.of_stored(summary),
+            **{n: summary[n] for n in ("model", "sampler", "settings", "versions")},
         )
 
     @staticmethod

@@ -183,5 +183,5 @@ noisy = np.random.default_rng(0).normal(line.exact, 0.02)
 size = {"num_chains": 2, "num_warmup": 50, "num_samples": 50} if quick else {}
 fit = bmfjax.fit(noisy, rank=6, model="nmf", progress=False, **size)
 print(fit.verdict)
-print(f"solutions up to {fit.scalars['coverage_largest']:.0f} degrees apart")
+print(f"solutions up to {fit.figures.coverage_largest:.0f} degrees apart")
 fit.summary()

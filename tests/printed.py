@@ -19,7 +19,7 @@ SURE = (".shape", ".num_missing", ".tolist()", "again.verdict == fit.verdict", "
 JUDGED = (
     ".verdict", ".modes", ".tiles(", ".rank_probabilities", "compare(", "print(ranks)", "votes[fit",
 )  # fmt: skip
-_SAYING = ("verdict.py", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py")
+_SAYING = ("verdict", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py")
 
 _NUMBER = re.compile(
     r"(?<![A-Za-z_])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\b(?:nan|inf|True|False|None)\b"

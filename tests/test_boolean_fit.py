@@ -51,7 +51,7 @@ def test_recovers_the_product_and_the_flip_rates(product, fitted):
     assert rates.shape == (2, 80, 2)
     low, high = np.quantile(rates, [0.001, 0.999], axis=(0, 1))
     assert (low < 0.1).all() and (high > 0.1).all()
-    assert fitted.scalars["exact"] and fitted.scalars["converged"]
+    assert fitted.figures.exact and fitted.figures.converged
     assert fitted.settings["sampler_options"]["update"] == "collapsed"
 
 
@@ -117,7 +117,7 @@ def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
     options = SIZES | {"num_samples": 600, "num_warmup": 10, "init": start()}
     options["sampler_options"] = {"update": "gibbs", "moves": []}  # quick to compile
     whole = bmfjax.fit(ones(), RANK, **options)
-    assert whole.scalars["thinning"] > 1
+    assert whole.figures.thinning > 1
     path = tmp_path / "checkpoint"
     with pytest.raises(InputError, match=r"warm-up, kept in .* too few for a result"):
         bmfjax.fit(ones(), RANK, max_time=1e-3, checkpoint=path, **options)
@@ -128,7 +128,7 @@ def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
             bmfjax.fit(data, RANK, checkpoint=path, **options)
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
     resumed = bmfjax.fit(ones(), RANK, checkpoint=path, resume=True, **options)
-    assert resumed.scalars["complete"]
+    assert resumed.figures.complete
     np.testing.assert_array_equal(resumed.usage_draws.words, whole.usage_draws.words)
 
 
@@ -166,8 +166,8 @@ def test_the_published_rule_is_not_called_exact(product):
     init = {"usage": made.usage, "basis": made.basis}
     options = {"dispersion": "mle", "moves": ()}
     found = bmfjax.fit(values, 3, init=init, sampler_options=options, **FEW)
-    assert not found.scalars["exact"]
-    assert "started from the solution that was given" in found.verdict
+    assert not found.figures.exact
+    assert "started from the solution that was given" in str(found.verdict)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import covered, quantiles_of_bits
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.selection import positions
+from bmfjax.verdict import Figures, Status, Verdict
 
 ROWS, COLUMNS, RANK, CHAINS, DRAWS = 40, 37, 3, 2, 25
 NAMES = tuple(f"user {i}" for i in range(ROWS))
-SCALARS = {"verdict": "Put together.", "num_warmup": 0, "thinning": 1, "expected_errors": 0.0}
+FIGURES = Figures(num_warmup=0, thinning=1, expected_errors=0.0)
+VERDICT = Verdict(Status.UNCHECKED, "Put together", figures=FIGURES)
 MODELS = tuple(FAMILIES)
 BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit.of_model(m).is_boolean)
 OF_ONES = (*BOOLEAN, "relaxed", "logistic", "probit")
@@ -78,7 +80,7 @@ def fit_of(model, data=None, **sizes):
         binary = Binarized(*(np.asarray(f).mean((0, 1)) >= 0.5 for f in (usage, basis)), 0.0)
     return bmfjax.Fit.of_model(model)(
         data_of(model) if data is None else data, model, "gibbs", settings, usage, basis,
-        trace={}, agreement=np.ones(usage.shape[-1]), scalars=SCALARS, binary=binary,
+        trace={}, agreement=np.ones(usage.shape[-1]), verdict=VERDICT, binary=binary,
         other_draws=other, approximation=approximation,
     )  # fmt: skip
 

@@ -275,11 +275,11 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_
     arguments = [*LONG[:-1], 20_000, "--max-time", 20]
     assert run("fit", "davis", *arguments, "--output", out) == 0
     found = bmfjax.Fit.load(out)
-    drawn = found.scalars["num_draws"]
+    drawn = found.figures.num_draws
     said = f"the time was up (--max-time) after {drawn:,} of 20,000 draws a chain"
     assert said in capsys.readouterr().err
     assert 4 <= drawn < 20_000 and found.usage_draws.shape[1] >= min(drawn, 125)
-    assert not found.scalars["complete"] and found.scalars["timed_out"]
+    assert not found.figures.complete and found.figures.timed_out
 
 
 def test_help_names_every_command(capsys):
@@ -395,9 +395,9 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     assert "bmfjax: interrupted after" in error and f"results in {folder}" in error
     assert not (folder / LOCK).exists() and not (folder / "checkpoint" / LOCK).exists()
     partial = bmfjax.Fit.load(folder)
-    drawn = partial.scalars["num_draws"]
+    drawn = partial.figures.num_draws
     assert f"{drawn:,} of 600 draws a chain" in error
-    assert 4 <= drawn < 600 and partial.scalars["complete"] is False
+    assert 4 <= drawn < 600 and partial.figures.complete is False
     assert partial.usage_draws.shape[1] >= min(drawn, 125)
     trace = unbroken.trace["log_joint"][:, : 50 + drawn]
     np.testing.assert_array_equal(partial.trace["log_joint"], trace)
@@ -407,7 +407,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     assert "belongs to another fit: data is" in capsys.readouterr().err
     assert run(*given, "--resume") == 0
     found = bmfjax.Fit.load(folder)
-    assert found.scalars["thinning"] == unbroken.scalars["thinning"] > 1
+    assert found.figures.thinning == unbroken.figures.thinning > 1
     np.testing.assert_array_equal(found.usage_draws, unbroken.usage_draws)
     np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
 

@@ -12,13 +12,13 @@ from bmfjax.cli import main
 from bmfjax.diagnostics import Binarized
 from bmfjax.posterior.packed import PackedDraws
 from tests.test_cells import fit_of
-from tests.test_modes import COLUMNS, DRAWS, ONE, ROWS, SCALARS, USAGE, fit_in, product
+from tests.test_modes import COLUMNS, DRAWS, ONE, ROWS, USAGE, VERDICT, fit_in, product
 
 RNG = np.random.default_rng(1)
 DATA = bmfjax.BinaryMatrix(product(USAGE, ONE) ^ (RNG.random((ROWS, COLUMNS)) < 0.05), name="made")
 
 
-def of_rank(rank, seed=0, **scalars):
+def of_rank(rank, seed=0, **figures):
     """Draws of the first factors of the truth, all chains agreeing."""
     usage, basis = (f[..., :rank] for f in truth(seed))
     return dataclasses.replace(
@@ -31,7 +31,7 @@ def of_rank(rank, seed=0, **scalars):
         agreement=np.ones(rank),
         trace={"log_joint": np.zeros((2, 2 * DRAWS + 5))},
         other_draws={"flip_rate": np.full((2, DRAWS), {1: 0.3, 2: 0.2, 3: 0.06}[rank])},
-        scalars=SCALARS | {"converged": True, "rhat": 1.0} | scalars,
+        verdict=VERDICT.changed(**({"converged": True, "rhat": 1.0} | figures)),
     )
 
 
@@ -149,7 +149,11 @@ def test_the_command_line_says_the_same(tmp_path, capsys):
     assert main(["compare", *folders, "--output", str(table)]) == 0
     out = capsys.readouterr().out
     same = compare(fits, names=folders)
-    assert same.sentence in " ".join(out.split()) and "log_score" in out and fits[1].verdict in out
+    assert (
+        same.sentence in " ".join(out.split())
+        and "log_score" in out
+        and str(fits[1].verdict) in out
+    )
     written = pd.read_csv(table)
     np.testing.assert_allclose(written["log_score"], same.table["log_score"], rtol=1e-5)
     assert main(["compare", *folders, "--output", str(table)]) == 2

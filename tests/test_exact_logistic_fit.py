@@ -46,9 +46,9 @@ def test_entries_are_those_of_the_draws(fitted):
 
 
 def test_the_verdict_is_of_a_sampler(fitted):
-    assert fitted.scalars["exact"] and "mean-field" not in fitted.verdict
-    assert "of the log odds have an R-hat" in fitted.verdict
-    assert fitted.scalars["rhat"] >= fitted.scalars["rhat_log_joint"] > 0.9
+    assert fitted.figures.exact and "mean-field" not in str(fitted.verdict)
+    assert "of the log odds have an R-hat" in str(fitted.verdict)
+    assert fitted.figures.rhat >= fitted.figures.rhat_log_joint > 0.9
 
 
 def test_the_density_of_a_turned_draw_is_what_the_sampler_reports(fitted):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import verdict
 from bmfjax.cli import build_parser, main
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask
 from bmfjax.families.tiles import TileFit
 from bmfjax.infer import ChainRun
 from bmfjax.posterior import products
+from bmfjax.verdict import entries, judging
 from tests.test_cells import COLUMN, ROW, data_of, fit_of
 
 OF_BITS = ("ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming")
@@ -122,8 +122,9 @@ def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatc
 
     counted(products, "exceedance")  # the probability of every entry
     counted(TileFit, "_table")  # the summary
-    counted(verdict, "split_rhat")
-    counted(verdict, "coverage")  # the spread of the solutions
+    for module in (entries, judging):
+        counted(module, "split_rhat")
+    counted(entries, "coverage")  # the spread of the solutions
     few = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
     assert main(["fit", "davis", *few, "--output", str(tmp_path)]) == 0
     # R-hat: of the entries, the log joint density and the dispersion.

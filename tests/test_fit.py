@@ -17,6 +17,7 @@ from bmfjax.families.base import is_exact
 from bmfjax.infer import ChainRun
 from bmfjax.infer.interrupt import Terminated
 from bmfjax.posterior.selection import informed
+from bmfjax.verdict.judging import _noise_of_batches
 from tests.small_fits import SIZES, ones
 
 QUICK = {
@@ -165,8 +166,8 @@ def test_rows_and_columns_without_information_are_kept_and_reported(masked):
     draws = found.usage_draws[:, :, 3]
     assert np.abs(draws.mean((1, 2)) - 0.5).max() < 5 * np.sqrt(1 / 12 / 300)
     assert np.abs(draws.std((1, 2)) - np.sqrt(1 / 12)).max() < 0.05
-    assert found.scalars["rows_without_information"] == 1
-    assert found.scalars["columns_without_information"] == 1
+    assert found.figures.rows_without_information == 1
+    assert found.figures.columns_without_information == 1
 
 
 def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
@@ -184,12 +185,12 @@ def test_minibatches_say_how_exact_they_are(product, fitted):
     assert is_exact(request, request.chains())
     options = {"batch_size": 12, "num_steps": 12}
     fit = bmfjax.fit(product.data, 3, seed=1, sampler_options=options, **QUICK | asked)
-    share = fit.scalars["noise_share"]
-    assert not fit.scalars["exact"] and 0.0 < share < 1.0
-    assert f"have {share:.0%} of the noise that the sampler can make up for" in fit.verdict
+    share = fit.figures.noise_share
+    assert not fit.figures.exact and 0.0 < share < 1.0
+    assert f"have {share:.0%} of the noise that the sampler can make up for" in str(fit.verdict)
     assert np.abs(fit.predict() - fitted.predict()).max() < 0.15
     assert fit.precision_draws.mean() == pytest.approx(fitted.precision_draws.mean(), rel=0.1)
-    assert "have 1.7 times the noise" in verdict._from_minibatches(1.7, "")
+    assert "have 1.7 times the noise" in _noise_of_batches(verdict.Figures(noise_share=1.7))
 
 
 def test_thesis_sampler_fixes_the_precision_at_one():
@@ -252,9 +253,9 @@ PLANNED = QUICK | {"num_warmup": 20, "num_samples": 3000}
 def test_a_run_that_is_stopped_early_keeps_its_draws(product, signal_after):
     signal_after(signal.SIGINT, 100)
     found = bmfjax.fit(product.data, rank=2, **PLANNED)
-    assert (found.settings["thinning"], found.scalars["thinning"]) == (12, 1)
-    assert found.usage_draws.shape[1] == found.scalars["num_draws"] == 100
-    assert not found.scalars["complete"] and not found.scalars["timed_out"]
+    assert (found.settings["thinning"], found.figures.thinning) == (12, 1)
+    assert found.usage_draws.shape[1] == found.figures.num_draws == 100
+    assert not found.figures.complete and not found.figures.timed_out
     lp = found.idata["sample_stats"]["lp"].values
     np.testing.assert_array_equal(lp, found.trace["log_joint"][:, 20:])
 
@@ -274,7 +275,7 @@ def test_sigterm_leaves_a_checkpoint_and_no_result(product, signal_after, tmp_pa
     finally:
         signal.signal(signal.SIGTERM, before)
     assert seen == [signal.SIGTERM]
-    assert (found.scalars["num_draws"], found.scalars["thinning"]) == (500, 3)
+    assert (found.figures.num_draws, found.figures.thinning) == (500, 3)
     assert found.usage_draws.shape[1] == 500 // 3
 
 
@@ -288,13 +289,13 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     lines, options = informed(product.data), {"exact": True, "residual_floor": 2.0}
     entries = verdict.mixing(lines, usage, basis)
     apart = verdict.of_chains(entries, 2, 0, np.ones(3), trace, **options)
-    assert apart["rhat_product"] > 1.5
-    assert not apart["converged"]
-    assert apart["verdict"].startswith("Do not rely on this run")
+    assert apart.figures.rhat_product > 1.5
+    assert not apart.figures.converged
+    assert str(apart).startswith("Do not rely on this run")
     first = {n: t[:1] for n, t in trace.items()}
     entries = verdict.mixing(lines, usage[:1], basis[:1])
     alone = verdict.of_chains(entries, 1, 0, np.full(3, np.nan), first, **options)
-    assert alone["verdict"].startswith("Not checked: one chain")
+    assert str(alone).startswith("Not checked: one chain")
 
     # The same factors in every chain, with little noise of their own: now it can be relied on.
     jitter = rng.normal(0, 0.02, (2, 500, 40, 3)), rng.normal(0, 0.02, (2, 500, 24, 3))
@@ -302,21 +303,21 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     trace = {"log_joint": rng.normal(size=(2, 500)), "residual": np.full((2, 500), 100.0)}
     entries = verdict.mixing(lines, *together)
     agree = verdict.of_chains(entries, 2, 0, np.ones(3), trace, **options)
-    assert agree["converged"]
-    assert agree["verdict"].startswith(("Reliable", "Usable"))
-    assert "without noise" not in agree["verdict"]
+    assert agree.figures.converged
+    assert str(agree).startswith(("Reliable", "Usable"))
+    assert "without noise" not in str(agree)
     for windows, text in (
         ({"usage": 8, "basis": 8}, "; a draw averages 8 iterates."),
         ({"usage": 9, "basis": 1}, "a draw averages iterates, 9 of the usage and 1 of the basis, "),
     ):
         averaged = verdict.of_chains(entries, 2, 0, np.ones(3), trace, windows=windows, **options)
-        assert averaged["window"] == min(windows.values()) and text in averaged["verdict"]
-        assert ("use sampler='gibbs'" in averaged["verdict"]) == (averaged["window"] < 8)
+        assert averaged.figures.window == min(windows.values()) and text in str(averaged)
+        assert ("use sampler='gibbs'" in str(averaged)) == (averaged.figures.window < 8)
     # One scalar of the whole that has not mixed is enough to doubt it.
     stuck = {**trace, "precision": np.repeat([[1.0], [2.0]], 500, 1) + rng.normal(0, 0.1, (2, 500))}
     doubted = verdict.of_chains(entries, 2, 0, np.ones(3), stuck, **options)
-    assert "the noise precision has" in doubted["verdict"]
-    assert not doubted["converged"]
+    assert "the noise precision has" in str(doubted)
+    assert not doubted.figures.converged
 
 
 def test_data_without_noise_give_a_bounded_precision_and_say_so():
@@ -369,10 +370,12 @@ def test_learned_rates_are_drawn_and_stored(product):
     with pytest.warns(UserWarning, match="averages only"):
         iasg = bmfjax.fit(ones(), 2, model="relaxed", priors="ard", sampler="iasg", **SIZES)
     assert np.isfinite(iasg.trace["log_joint"]).all()
-    window = iasg.scalars["window"]
+    window = iasg.figures.window
     assert window < 8 and iasg.idata["posterior"].attrs["window"] == window
-    assert f"averages {window} iterate" in iasg.verdict and "use sampler='gibbs'" in iasg.verdict
-    assert "window" not in found.scalars and "averages" not in found.verdict
+    assert f"averages {window} iterate" in str(iasg.verdict) and "use sampler='gibbs'" in str(
+        iasg.verdict
+    )
+    assert found.figures.window is None and "averages" not in str(found.verdict)
 
 
 def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
@@ -423,7 +426,7 @@ def test_arviz_container_has_names_and_statistics(fitted):
     assert list(posterior["basis"]["columns"].values) == list(fitted.data.column_names)
     lp = fitted.idata["sample_stats"]["lp"].values
     assert lp.shape == fitted.precision_draws.shape
-    warmup, every = fitted.scalars["num_warmup"], fitted.scalars["thinning"]
+    warmup, every = fitted.figures.num_warmup, fitted.figures.thinning
     np.testing.assert_array_equal(lp, fitted.trace["log_joint"][:, warmup + every - 1 :: every])
 
 

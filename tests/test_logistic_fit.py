@@ -1,6 +1,8 @@
 """`bmfjax.fit` with the logistic model: probabilities, log odds, starts, and the refusals."""
 
 import contextlib
+import dataclasses
+import math
 import types
 
 import numpy as np
@@ -19,7 +21,8 @@ from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_fit
 from bmfjax.variational.chains import posterior_of
 from bmfjax.variational.posterior import Gaussian
 from bmfjax.variational.settling import WINDOW, has_settled, no_values, with_value
-from bmfjax.verdict import mixing_of_starts, of_starts, sentence_of_starts
+from bmfjax.verdict import Figures, mixing_of_starts, of_starts
+from bmfjax.verdict.judging import said_of_starts
 
 QUICK = {"num_chains": 2, "num_warmup": 120, "num_samples": 200, "progress": False}
 EFFECTS = {"row_effects": True, "column_effects": True}
@@ -57,7 +60,7 @@ def test_hidden_entries_are_foretold_nearly_as_well_as_by_the_truth(made, fitted
     best = prediction_scores(ones[hidden], truth[hidden])
     assert found["auc"] > best["auc"] - 0.05
     assert found["log_loss"] < best["log_loss"] + 0.08
-    assert fitted.sampler == "batch" and fitted.scalars["converged"]
+    assert fitted.sampler == "batch" and fitted.figures.converged
 
 
 def test_probabilities_and_log_odds_are_those_of_the_draws(fitted):
@@ -149,7 +152,7 @@ def test_entries_drawn_reach_the_bound_of_all_entries(made):
     bound, probability = {}, {}
     for sampler in ("svi", "batch"):
         fit = bmfjax.fit(made[0], 1, sampler=sampler, **options)
-        bound[sampler], probability[sampler] = fit.scalars["elbo"], fit.probability()
+        bound[sampler], probability[sampler] = fit.figures.elbo, fit.probability()
     assert bound["svi"] == pytest.approx(bound["batch"], rel=0.02)
     assert abs(probability["svi"] - probability["batch"]).mean() < 0.07
 
@@ -168,9 +171,9 @@ def test_steps_draw_entries_for_every_line(made):
 
 def test_optimisation_ends_when_the_bound_has_settled(made, fitted):
     """Early, and hundreds of rounds more would raise the bound by less than a thousandth."""
-    steps = fitted.scalars["steps"]
-    assert fitted.scalars["settled"] and fitted.scalars["complete"]
-    assert 2 * WINDOW <= steps < QUICK["num_warmup"] == fitted.scalars["num_warmup"]
+    steps = fitted.figures.steps
+    assert fitted.figures.settled and fitted.figures.complete
+    assert 2 * WINDOW <= steps < QUICK["num_warmup"] == fitted.figures.num_warmup
     assert fitted.trace["elbo"].shape == (2, steps)
     at = {n: a[0] for n, a in fitted.approximation.items()}
     start = LogisticPosterior(
@@ -188,8 +191,10 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
 ):
     whole, options = short, SHORT
     assert whole.sampler == ask(made[0], 2, model="logistic").sampler == "batch"
-    assert whole.scalars["steps"] == 6 and whole.scalars["complete"]
-    assert "had not settled after 6 steps" in whole.verdict and "num_warmup" in whole.verdict
+    assert whole.figures.steps == 6 and whole.figures.complete
+    assert "had not settled after 6 steps" in str(whole.verdict) and "num_warmup" in str(
+        whole.verdict
+    )
     with monkeypatch.context() as patch:
         if way == "Ctrl-C":
             pressed = contextlib.nullcontext(
@@ -200,9 +205,9 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
         # one step to four, by the time that the first one took.
         limit, most = (1e-9, 5) if way == "max_time" else (None, 1)
         part = bmfjax.fit(made[0], 2, max_time=limit, checkpoint=tmp_path, **options)
-    reached = part.scalars["steps"]
-    assert 1 <= reached <= most and not part.scalars["complete"]
-    assert "had not settled after" in part.verdict and "resume it from" in part.verdict
+    reached = part.figures.steps
+    assert 1 <= reached <= most and not part.figures.complete
+    assert "had not settled after" in str(part.verdict) and "resume it from" in str(part.verdict)
     assert part.usage_draws.shape == (2, 10, 90, 2)
     assert f"stopped after step {reached} of" in part.report(tmp_path / "page.html").read_text()
     again = bmfjax.fit(made[0], 2, checkpoint=tmp_path, resume=True, **options)
@@ -224,18 +229,18 @@ def test_few_draws_do_not_make_starts_differ(made, tmp_path, small_figures):
     start = {"usage": np.full((90, 1), 0.3), "basis": np.full((40, 1), 0.2)}
     options = QUICK | {"model": "logistic", "num_chains": 1, "num_samples": 4, "init": start}
     one = bmfjax.fit(made[0], 1, sampler="batch", **options)
-    assert np.isnan(one.scalars["rhat_product"]) and one.verdict.startswith("Not checked")
+    assert np.isnan(one.figures.rhat_product) and str(one.verdict).startswith("Not checked")
     twice = {n: np.concatenate([a, a]) for n, a in one.approximation.items()}
     elbo = np.concatenate([one.trace["elbo"]] * 2)
     steps = np.full(2, elbo.shape[1])
     entries = mixing_of_starts(one.data, twice)
     settled = np.ones(1), elbo, steps, np.full(2, True), 120
-    figures = of_starts(entries, *settled, sampled=False)
-    assert figures["rhat_product_worst"] == 1.0 and figures["converged"]
+    judged = of_starts(entries, *settled, sampled=False)
+    assert judged.figures.rhat_product_worst == 1.0 and judged.figures.converged
     # The bound of sampled entries settles because their steps shrink.
-    figures = of_starts(entries, *settled, sampled=True)
-    assert figures["settled"] and not figures["converged"]
-    assert "below what sampler='batch' reaches" in figures["verdict"]
+    judged = of_starts(entries, *settled, sampled=True)
+    assert judged.figures.settled and not judged.figures.converged
+    assert "below what sampler='batch' reaches" in str(judged)
     assert "Lower bound" in one.report(tmp_path / "one.html").read_text()
 
 
@@ -306,18 +311,21 @@ def test_zeros_that_biased_draws_would_miss_are_told_of():
 
 
 def test_the_verdict_says_what_is_wrong():
-    good = {"elbo_rise": 0.0, "steps": 70, "settled": True, "complete": True, "converged": True}
-    good |= {"factors_agreeing": 1.0, "rhat_product": 1.01, "sampled": False}
-    assert sentence_of_starts(good, 4, 3).startswith("Usable, as an approximation: 3 of 3 factors")
-    rising = sentence_of_starts(good | {"elbo_rise": 0.02, "settled": False}, 4, 3)
+    good = Figures(
+        elbo_rise=0.0, steps=70, settled=True, complete=True, converged=True, factors_agreeing=1.0,
+        rhat_product=1.01, sampled=False,
+    )  # fmt: skip
+
+    def said(starts=4, **changes):
+        return str(said_of_starts(dataclasses.replace(good, **changes), starts, 3))
+
+    assert said().startswith("Usable, as an approximation: 3 of 3 factors")
+    rising = said(elbo_rise=0.02, settled=False)
     assert "not settled after 70 steps" in rising and "+2.00%" in rising
-    assert sentence_of_starts(good, 1, 3).startswith("Not checked: one start")
-    apart = good | {"converged": False, "rhat_product": 3.0, "factors_agreeing": 1 / 3}
-    turned = sentence_of_starts(good | {"factors_agreeing": 1 / 3}, 4, 3)
-    assert turned.startswith(
+    assert said(1, factors_agreeing=math.nan).startswith("Not checked: one start")
+    assert said(factors_agreeing=1 / 3).startswith(
         "Use the probabilities, but not the factors, as an approximation: 1 of"
     )
-    differ = sentence_of_starts(good | {"converged": False}, 4, 3)
-    assert "on standard deviations: the starts differ by more" in differ
-    two = sentence_of_starts(apart, 2, 3)
+    assert "on standard deviations: the starts differ by more" in said(converged=False)
+    two = said(2, converged=False, rhat_product=3.0, factors_agreeing=1 / 3)
     assert "different solutions; 1 of 3 factors were found by both starts" in two

@@ -41,19 +41,19 @@ def small(sampler):
 def test_every_start_finds_the_number_of_factors():
     fit = fitted(3)
     assert fit.rank_draws.shape == (4, 40) and (fit.rank_draws == 3).all()
-    assert fit.rank_probabilities == {3: 1.0} and fit.rank == fit.scalars["rank"] == 3
-    assert fit.scalars["settled"] and fit.scalars["rank_agreeing"] == 1.0
+    assert fit.rank_probabilities == {3: 1.0} and fit.rank == fit.figures.rank == 3
+    assert fit.figures.settled and fit.figures.rank_agreeing == 1.0
     assert fit.settings["rank"] == 8 and fit.settings["priors"]["relevance"] == [0.5, 0.0005]
-    assert "3 is the most probable number of factors in 4 of 4 starts" in fit.verdict
-    assert "that of a variational approximation, which is too narrow" in fit.verdict
+    assert "3 is the most probable number of factors in 4 of 4 starts" in str(fit.verdict)
+    assert "that of a variational approximation, which is too narrow" in str(fit.verdict)
 
 
 def test_entries_drawn_and_all_entries_tell_the_same():
     """The number, and log odds, within what sampled entries are still on their way."""
     for sampler in ("batch", "svi"):
         fit = small(sampler)
-        assert fit.scalars["settled"] and fit.rank_probabilities == {2: 1.0} and fit.rank == 2
-        assert "2 is the most probable number of factors in 1 of 1 start," in fit.verdict
+        assert fit.figures.settled and fit.rank_probabilities == {2: 1.0} and fit.rank == 2
+        assert "2 is the most probable number of factors in 1 of 1 start," in str(fit.verdict)
     odds = [small(sampler).predict().ravel() for sampler in ("batch", "svi")]
     assert np.corrcoef(*odds)[0, 1] > 0.97
     assert abs(expit(odds[0]) - expit(odds[1])).mean() < 0.04
@@ -62,7 +62,7 @@ def test_entries_drawn_and_all_entries_tell_the_same():
 def test_noise_has_no_factor():
     fit = fitted(0)
     assert fit.rank_probabilities == {0: 1.0} and fit.rank == 1  # a result has a column
-    assert fit.scalars["converged"] and "no factor stands out of the noise" in fit.verdict
+    assert fit.figures.converged and "no factor stands out of the noise" in str(fit.verdict)
 
 
 def test_what_is_left_are_the_factors_that_are_used():
@@ -116,13 +116,14 @@ def test_starts_that_disagree_on_the_number_are_told_of():
     entries = Mixing(np.ones(5), None)
     ranks = np.repeat([[3], [3], [2], [3]], 20, axis=1)
     given = entries, np.ones(3), elbo, steps, np.full(4, True), 1000
-    figures = of_starts(*given, sampled=False, ranks=ranks)
-    assert figures["rank"] == 3 and figures["rank_agreeing"] == 0.75 and not figures["converged"]
-    assert figures["rank_probability"] == 0.75
-    assert "do not rely on the number of factors" in figures["verdict"]
-    assert "3 is the most probable number of factors in 3 of 4 starts" in figures["verdict"]
-    assert of_starts(*given, sampled=False, ranks=ranks[:2])["converged"] is True
-    assert of_starts(*given, sampled=False)["converged"] is True
+    judged = of_starts(*given, sampled=False, ranks=ranks)
+    figures = judged.figures
+    assert figures.rank == 3 and figures.rank_agreeing == 0.75 and not figures.converged
+    assert figures.rank_probability == 0.75
+    assert "do not rely on the number of factors" in str(judged)
+    assert "3 is the most probable number of factors in 3 of 4 starts" in str(judged)
+    assert of_starts(*given, sampled=False, ranks=ranks[:2]).figures.converged is True
+    assert of_starts(*given, sampled=False).figures.converged is True
 
 
 def test_the_command_line_finds_the_number(tmp_path, capsys, small_figures):

@@ -14,6 +14,7 @@ from bmfjax.posterior.modes import SAME, entry_rhat, mode_labels
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.report import checks
+from bmfjax.verdict import Figures, Status, Verdict
 from tests.test_cells import data_of, fit_of
 
 ROWS, COLUMNS, RANK, DRAWS = 60, 30, 3, 60
@@ -22,11 +23,11 @@ USAGE = RNG.random((ROWS, RANK)) < 0.4
 #: Two solutions that differ in their last factor.
 ONE = RNG.random((COLUMNS, RANK)) < 0.4
 OTHER = np.concatenate([ONE[:, :2], RNG.random((COLUMNS, 1)) < 0.4], 1)
-SCALARS = {
-    "verdict": "Put together.", "remedy": "try more", "num_warmup": 5, "thinning": 2,
-    "num_draws": 2 * DRAWS, "errors": 0, "exact": True, "noise_free": False, "complete": True,
-    "factors_agreeing": 2 / 3, "converged": False, "rhat": 2.0,
-}  # fmt: skip
+FIGURES = Figures(
+    num_warmup=5, thinning=2, num_draws=2 * DRAWS, errors=0, exact=True, noise_free=False,
+    complete=True, factors_agreeing=2 / 3, converged=False, rhat=2.0,
+)  # fmt: skip
+VERDICT = Verdict(Status.UNRELIABLE, "Put together", remedy="try more", figures=FIGURES)
 
 
 def product(usage, basis):
@@ -45,7 +46,7 @@ def draws_of(sequence, seed=0, noise=0.02):
     return tuple(np.stack([f[c][..., o] for c, o in enumerate(orders)]) for f in (usage, basis))
 
 
-def fit_in(sequence, truth=ONE, **scalars):
+def fit_in(sequence, truth=ONE, remedy="try more", **figures):
     """A Boolean fit of data of one solution, whose draws are in those of `sequence`."""
     rng, sequence = np.random.default_rng(1), np.asarray(sequence)
     usage, basis = map(PackedDraws.pack, draws_of(sequence))
@@ -59,7 +60,7 @@ def fit_in(sequence, truth=ONE, **scalars):
         other_draws={"flip_rate": np.full(sequence.shape, 0.06)},
         trace={"log_joint": -500 - 20 * steps + rng.normal(size=steps.shape)},
         agreement=np.array([1.0, 1.0, 0.2]),
-        scalars=SCALARS | scalars,
+        verdict=dataclasses.replace(VERDICT.changed(**figures), remedy=remedy),
     )
 
 
@@ -180,7 +181,9 @@ def test_a_large_matrix_is_sampled_where_it_is_observed(monkeypatch):
 def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
     alone = apart.restricted(0)
     assert alone.usage_draws.shape == (3, DRAWS, ROWS, RANK)
-    assert alone.verdict.startswith("One mode of 2 alone, of weight 1.00 (stacking, approximate). ")
+    assert str(alone.verdict).startswith(
+        "One mode of 2 alone, of weight 1.00 (stacking, approximate). "
+    )
     assert alone.trace["log_joint"].shape == (3, DRAWS)
     replicas = np.zeros((4, apart.trace["log_joint"].shape[1], 2), int)
     tempered = dataclasses.replace(apart, trace={**apart.trace, "replica": replicas})
@@ -189,10 +192,10 @@ def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
     assert (alone.agreement > SAME).all() and len(alone.modes) == 1
     np.testing.assert_allclose(alone.usage, apart.modes[0].usage, atol=1e-12)
     np.testing.assert_allclose(alone.basis, apart.modes[0].basis, atol=1e-12)
-    assert alone.scalars["errors"] == alone.data.count_errors(*alone.binarize())
+    assert alone.figures.errors == alone.data.count_errors(*alone.binarize())
     assert alone.idata["sample_stats"]["lp"].shape == (3, DRAWS)
     other = apart.restricted(1)
-    assert other.num_chains == 1 and other.verdict.endswith("Next, try more.")
+    assert other.num_chains == 1 and str(other.verdict).endswith("Next, try more.")
     with pytest.raises(InputError, match=r"give one from 0 to 1, of fit\.modes"):
         apart.restricted(2)
     with pytest.raises(InputError, match="give a whole number"):
@@ -218,20 +221,20 @@ def test_restricted_fits_of_nonnegative_factors_stay_of_their_kind():
         data=bmfjax.RealMatrix(USAGE @ ONE.T.astype(float) + rng.normal(0, 0.3, (ROWS, COLUMNS))),
         usage_draws=usage, basis_draws=basis,
         other_draws={"precision": rng.gamma(400, 10 / 400, APART.shape)},
-        trace={"log_joint": rng.normal(size=(4, 2 * DRAWS + 5))}, scalars=SCALARS,
+        trace={"log_joint": rng.normal(size=(4, 2 * DRAWS + 5))}, verdict=VERDICT,
     )  # fmt: skip
     assert fit.modes.weights[0] > 0.95 and fit.modes.doubtful < 0.05
     assert fit.modes[0].figures["precision"] == pytest.approx(10, rel=0.1)
     alone = fit.restricted(0)
     np.testing.assert_allclose(alone.basis, fit.modes[0].basis)
-    assert type(alone) is type(fit) and "One mode of 2" in alone.verdict
+    assert type(alone) is type(fit) and "One mode of 2" in str(alone.verdict)
 
 
 def test_the_page_shows_modes_where_chains_disagree(apart):
     shown = checks.modes(apart)
     assert shown.heading == "Modes" and "<td>1, 3, 4</td>" in shown.html
     assert "no posterior probabilities" in shown.html and "common to all modes" in shown.html
-    agreeing = dataclasses.replace(apart, scalars=apart.scalars | {"converged": True})
+    agreeing = dataclasses.replace(apart, verdict=apart.verdict.changed(converged=True))
     assert checks.modes(agreeing) is None
     assert checks.modes(fit_in(np.zeros((1, DRAWS)))) is None  # nothing to compare
 
@@ -239,14 +242,14 @@ def test_the_page_shows_modes_where_chains_disagree(apart):
 # ---- one mode, whose chains do not agree ---------------------------------------------------------
 
 
-def stuck_fit(**scalars):
+def stuck_fit(**figures):
     """Four chains without noise in one mode, of which one or two differ in three of its bits."""
     usage, basis = (np.tile(f, (4, DRAWS, 1, 1)) for f in (USAGE, ONE))
     usage[0, :, 7, [0, 2]] ^= True
     basis[:2, :, 3, 1] ^= True
     # Chains differ here, too, but each changes.
     usage[:, ::3, 20, 1] ^= np.array([True, False, False, False])[:, None]
-    fit = fit_in(np.zeros((4, DRAWS)), **scalars)
+    fit = fit_in(np.zeros((4, DRAWS)), **figures)
     return dataclasses.replace(
         fit, usage_draws=PackedDraws.pack(usage), basis_draws=PackedDraws.pack(basis)
     )

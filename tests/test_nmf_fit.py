@@ -39,11 +39,11 @@ def test_it_predicts_what_was_hidden_and_learns_the_noise(fit):
     assert ((low <= exact) & (exact <= high))[hidden].mean() > 0.7
     assert abs((fit.precision_draws**-0.5).mean() - 0.2) < 0.03
     assert (np.asarray(fit.usage_draws) >= 0).all() and (np.asarray(fit.basis_draws) >= 0).all()
-    assert fit.scalars["exact"] and "coverage_largest" in fit.summary().attrs
+    assert fit.figures.exact and "coverage_largest" in fit.summary().attrs
 
 
 def test_its_factors_are_those_of_the_data(fit):
-    assert fit.scalars["factors_agreeing"] == 1.0
+    assert fit.figures.factors_agreeing == 1.0
     sizes = fit.summary()["size"].to_numpy()
     assert (np.diff(sizes) <= 0).all()
 
@@ -108,7 +108,7 @@ def test_solutions_that_share_the_basis_are_seen():
         sampler_options={"moves": ("lines",)}, priors={"precision": 1e6},
         num_chains=2, num_warmup=50, num_samples=100, progress=False,
     )  # fmt: skip
-    assert found.scalars["coverage_largest"] > 40
+    assert found.figures.coverage_largest > 40
 
 
 def test_one_missing_cell_of_a_sparse_matrix_is_no_obstacle():
@@ -123,7 +123,7 @@ def test_noise_that_cannot_be_resolved_is_said():
     r = np.random.default_rng(0)
     exact = r.exponential(size=(12, 1)) @ r.exponential(size=(1, 10))
     found = bmfjax.fit(exact, 1, model="nmf", sampler_options={"moves": ()}, **SIZE)
-    assert found.scalars["noise_free"] and "almost without noise" in found.verdict
+    assert found.figures.noise_free and "almost without noise" in str(found.verdict)
 
 
 def test_a_start_and_walls_are_taken():
@@ -137,7 +137,7 @@ def test_a_start_and_walls_are_taken():
     )  # fmt: skip
     assert found.trace["replica"].shape == (2, 13, 3)
     assert found.settings["init"].startswith("given") and found.precision_draws is None
-    assert "started from the solution that was given" in found.verdict
+    assert "started from the solution that was given" in str(found.verdict)
 
 
 VARIED = 1.0 + np.eye(4)

@@ -25,6 +25,7 @@ from bmfjax.store import (
     is_of_fit,
     remove_checkpoint,
 )
+from bmfjax.verdict import Figures
 
 FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30"]
 
@@ -454,7 +455,7 @@ RUN = types.SimpleNamespace(is_complete=True, num_draws=30, num_samples=30, time
 
 def test_a_command_that_continues_is_named_where_there_is_one(tmp_path, capsys):
     result = types.SimpleNamespace(
-        scalars={"complete": False, "timed_out": True, "num_draws": 3},
+        figures=Figures(complete=False, timed_out=True, num_draws=3),
         settings={"num_samples": 30},
         approximation=False,
     )
@@ -540,7 +541,7 @@ def test_what_fails_beside_the_fit_costs_only_itself(tmp_path, sampled, monkeypa
             patched.setattr(name, broken)
         assert run(*FIT, "--output", out, "--export", "csv") == 3
     told, error = capsys.readouterr()
-    assert bmfjax.Fit.load(out).verdict in told and "; open " not in told
+    assert str(bmfjax.Fit.load(out).verdict) in told and "; open " not in told
     for name in ("posterior.nc", PAGE, "factors.csv"):
         assert f"{out / name} was not written (RuntimeError: no \\x1b[2J here)" in error
     assert f"bmfjax report '{out}' writes it" in error

@@ -64,7 +64,7 @@ def test_hidden_ratings_are_predicted_with_right_intervals():
     low, high = fit.predict_cells(i, j, "interval", 0.9)
     assert 0.82 < np.mean((low < fits[i, j]) & (fits[i, j] < high)) < 0.97
     assert fit.other_draws["precision"].mean() ** -0.5 == pytest.approx(NOISE, rel=0.1)
-    assert fit.scalars["converged"] and fit.verdict.startswith(("Reliable", "Usable"))
+    assert fit.figures.converged and str(fit.verdict).startswith(("Reliable", "Usable"))
 
 
 def test_a_grid_of_cells_is_the_same_cells_and_names_are_looked_up():
@@ -205,14 +205,14 @@ def test_figures_of_new_lines_are_their_own():
     values = np.full((3, COLUMNS), np.nan)
     values[0, :20], values[2, 5:9] = 1.0, 0.0
     found = fit.given_new(bmfjax.BinaryMatrix(values), sweeps=2)
-    assert found.scalars["rows_without_information"] == 1
+    assert found.figures.rows_without_information == 1
     # Columns were learned in the fit, also those of which the new rows have nothing.
-    assert found.scalars["columns_without_information"] == 0
-    assert fit.scalars["rows_without_information"] == 0
-    assert found.scalars["num_draws"] == fit.scalars["num_draws"]
-    assert found.scalars["rhat_product"] != fit.scalars["rhat_product"]
-    assert fit.scalars["exact"] and not found.scalars["exact"]
-    assert "new lines" in found.verdict or not found.scalars["converged"]
+    assert found.figures.columns_without_information == 0
+    assert fit.figures.rows_without_information == 0
+    assert found.figures.num_draws == fit.figures.num_draws
+    assert found.figures.rhat_product != fit.figures.rhat_product
+    assert fit.figures.exact and not found.figures.exact
+    assert "new lines" in str(found.verdict) or not found.figures.converged
 
 
 @pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
@@ -381,14 +381,14 @@ def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
     cuts[..., 3] = cuts[..., 2] + 0.25
     trace = {"log_joint": rng.normal(size=(2, 100))}
     judged = verdict.of_ratings(fit.mixing, 2, fit.agreement, trace, cuts)
-    assert not judged["converged"] and "cut points" in judged["verdict"]
+    assert not judged.figures.converged and "cut points" in str(judged)
 
 
 def test_cut_points_count_in_the_verdict():
     fit = fitted("ordered-probit")
-    assert fit.scalars["rhat"] >= fit.scalars["rhat_cutpoints"]
-    if fit.scalars["rhat_cutpoints"] > 1.01:
-        assert "cut points" in fit.verdict
+    assert fit.figures.rhat >= fit.figures.rhat_cutpoints
+    if fit.figures.rhat_cutpoints > 1.01:
+        assert "cut points" in str(fit.verdict)
 
 
 def test_cells_that_are_not_stored_are_no_ratings():

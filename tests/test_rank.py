@@ -16,7 +16,7 @@ from bmfjax.families.boolean import without_halves
 from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
-from bmfjax.verdict import of_bound, of_rank, word_of
+from bmfjax.verdict import Figures, Status, Verdict, of_rank, with_bound
 from tests.shared_fits import shared_fit
 from tests.toy import Toy, interrupted
 from tests.toy import fitted as fitted_toy
@@ -43,9 +43,9 @@ def fitted():
 def test_the_number_of_factors_is_found():
     fit = fitted()
     found = fit.rank_probabilities
-    assert max(found, key=found.get) == fit.scalars["rank"] == 3
+    assert max(found, key=found.get) == fit.figures.rank == 3
     assert sum(found.values()) == pytest.approx(1.0)
-    assert fit.scalars["rank_probability"] == max(found.values()) > 0.5
+    assert fit.figures.rank_probability == max(found.values()) > 0.5
     assert fit.summary()["rows"].tolist()[:3] == [12, 12, 12]
     assert np.abs(fit.summary()["columns"].to_numpy()[:3] - 10).max() <= 1
 
@@ -60,7 +60,7 @@ def test_the_result_has_the_factors_that_are_used():
     assert (density[~empty] > 0).all() and (density[empty] == 0).any() == empty.any()
     # The number of factors in the draws that are kept is the one that was traced, but for those
     # that the result has not.
-    kept = fit.trace["rank"][:, fit.scalars["num_warmup"] :]
+    kept = fit.trace["rank"][:, fit.figures.num_warmup :]
     assert (used.sum(-1) <= kept).all()
     assert (used.sum(-1) == np.minimum(kept, fit.rank)).mean() > 0.9
 
@@ -172,9 +172,9 @@ def test_more_factors_follow_where_all_that_were_allowed_are_there(few_looks, mo
     """From two to four, of which three are there."""
     monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
     fit = bmfjax.fit(three_tiles(0.01), "auto", progress=False, **BIRTHS)
-    assert fit.rank == fit.scalars["rank"] == 3 and fit.settings["rank"] == 4
-    assert fit.scalars["rank_at_bound"] < 0.05 and "There may be more" not in fit.verdict
-    assert fit.scalars["earlier_steps"] >= 250
+    assert fit.rank == fit.figures.rank == 3 and fit.settings["rank"] == 4
+    assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
+    assert fit.figures.earlier_steps >= 250
 
 
 @pytest.mark.long
@@ -187,9 +187,11 @@ def test_that_all_factors_that_were_allowed_are_there_is_said():
         stage.run.cramped = True
         cramped = sampling.result_of(stage)
     assert told.settings["rank"] == 2
-    assert "There may be more: all that were allowed are there with probability" in told.verdict
-    assert told.verdict.endswith("allow more, max_rank=4 (--max-rank 4).")
-    assert cramped.scalars["rank_cramped"] and "give it more time" in cramped.verdict
+    assert "There may be more: all that were allowed are there with probability" in str(
+        told.verdict
+    )
+    assert str(told.verdict).endswith("allow more, max_rank=4 (--max-rank 4).")
+    assert cramped.figures.rank_cramped and "give it more time" in str(cramped.verdict)
 
 
 #: Of factors that may be there, three are: at first two may.
@@ -273,13 +275,17 @@ def test_what_was_found_stays_where_there_is_no_room_for_more(few_looks, monkeyp
 
 def test_no_more_than_the_smaller_side_is_advised():
     drawn = np.full((2, 50), 9)
-    found = of_bound(drawn, 9, 12, "Reliable: all is well.")
-    assert found["verdict"].startswith("Usable for at most 9 factors: all is well. There may be")
-    assert "max_rank=12 (" in found["verdict"] and word_of(found["verdict"]) == "usable"
-    cramped = of_bound(drawn, 9, 12, "Reliable: all is well.", cramped=True)
-    assert "more time" in cramped["verdict"] and "max_rank" not in cramped["verdict"]
-    assert of_bound(drawn, 9, 9, "Reliable.")["verdict"] == "Reliable."
-    advised = of_bound(drawn, 9, 12, "Do not rely on this run. Next, give it more time.")["verdict"]
+    good = Figures(rhat=1.0, factors_agreeing=1.0, exact=True, converged=True)
+    well = Verdict(Status.RELIABLE, "Reliable", ("all is well",), figures=good)
+    found = with_bound(well, drawn, 9, 12)
+    assert str(found).startswith("Usable for at most 9 factors: all is well. There may be")
+    assert "max_rank=12 (" in str(found) and found.status == Status.USABLE
+    cramped = str(with_bound(well, drawn, 9, 12, cramped=True))
+    assert "more time" in cramped and "max_rank" not in cramped
+    assert with_bound(well, drawn, 9, 9) == well
+    bad = dataclasses.replace(good, converged=False)
+    bad = Verdict(Status.UNRELIABLE, "Do not", remedy="give it more time", figures=bad)
+    advised = str(with_bound(bad, drawn, 9, 12))
     assert advised.count("Next,") == 1
     assert advised.endswith("; to look for them, allow more, max_rank=12 (--max-rank 12).")
 

@@ -22,6 +22,7 @@ from bmfjax.infer import new_rows
 from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.verdict import Figures, Status, Verdict
 from tests import small_fits
 from tests.test_cells import MODELS, data_of, fit_of
 
@@ -410,14 +411,15 @@ def no_sampling(monkeypatch):
             request.model, request.data, rows=rows, columns=columns, rank=int(request.rank)
         )
         figures = {"factors_agreeing": 1.0, "rhat": 1.0, "complete": True, "timed_out": False}
-        figures |= {"seconds": 1.0, "verdict": "Reliable: so it is."}
+        figures |= {"seconds": 1.0, "exact": True, "converged": True}
         if request.sampler == "smc":
             figures |= {"log_evidence": -float(request.rank), "log_evidence_error": 0.1}
             figures |= {"log_evidence_runs": [0.0], "log_evidence_run_errors": [0.1]}
         others = dict(fit.other_draws)
         if request.model == "ormachine":
             others["usage_density"] = np.full((*fit.usage_draws.shape[:2], fit.rank), 0.5)
-        return dataclasses.replace(fit, scalars=fit.scalars | figures, other_draws=others)
+        judged = Verdict(Status.RELIABLE, "Reliable", figures=Figures(**figures))
+        return dataclasses.replace(fit, verdict=judged, other_draws=others)
 
     monkeypatch.setattr(ranks, "finish", finish)
     return asked
@@ -480,7 +482,7 @@ def test_ctrl_c_ends_the_whole_comparison(no_sampling, monkeypatch):
 
     def interrupted(*given, **options):
         fit = whole(*given, **options)
-        return dataclasses.replace(fit, scalars=fit.scalars | {"complete": False})
+        return dataclasses.replace(fit, verdict=fit.verdict.changed(complete=False))
 
     monkeypatch.setattr(ranks, "finish", interrupted)
     with pytest.raises(KeyboardInterrupt, match="at rank 2"):

@@ -87,10 +87,10 @@ LINKS = ("probit", "ordered-probit")
 def test_the_number_of_factors_is_found(model):
     fit = fitted(model)
     found = fit.rank_probabilities
-    assert max(found, key=found.get) == fit.scalars["rank"] == fit.rank == 3
+    assert max(found, key=found.get) == fit.figures.rank == fit.rank == 3
     assert sum(found.values()) == pytest.approx(1.0)
     # The same in every draw, or with an R-hat.
-    assert len(found) == 1 or fit.scalars["rhat_rank"] < 1.1
+    assert len(found) == 1 or fit.figures.rhat_rank < 1.1
     assert fit.trace["rank"].shape == fit.trace["log_joint"].shape
     assert fit.agreement.shape == (3,) and fit.agreement.min() > 0.6
     assert fit.settings["finds_rank"] and fit.settings["rank"] == MAX_RANK
@@ -130,8 +130,8 @@ def test_what_is_kept_is_what_was_counted():
     """The rule that counts at every step, and that of the draws that are kept, are one."""
     fit = fitted("nmf")
     used = (fit.usage_draws != 0).any(2)
-    kept = fit.trace["rank"][:, int(fit.scalars["num_warmup"]) :]
-    kept = kept[:, int(fit.scalars["thinning"]) - 1 :: int(fit.scalars["thinning"])]
+    kept = fit.trace["rank"][:, int(fit.figures.num_warmup) :]
+    kept = kept[:, int(fit.figures.thinning) - 1 :: int(fit.figures.thinning)]
     np.testing.assert_array_equal(used.sum(-1), np.minimum(kept, fit.rank))
     assert fit.rate_draws.shape == used.shape and (fit.rate_draws < 20).all()
     product = fit.usage_draws.mean((0, 1)) @ fit.basis_draws.mean((0, 1)).T
@@ -147,8 +147,8 @@ def test_the_verdict_speaks_of_the_number_of_factors():
         verdict.of_chains(entries, 2, np.nan, np.ones(2), trace, exact=True),
         verdict.of_ratings(entries, 2, np.ones(2), trace),
     ):
-        assert "number of factors has an R-hat of" in judged["verdict"]
-        assert judged["verdict"].startswith("Do not rely") and judged["rhat_rank"] > 1.2
+        assert "number of factors has an R-hat of" in str(judged)
+        assert str(judged).startswith("Do not rely") and judged.figures.rhat_rank > 1.2
 
 
 def test_what_a_draw_does_not_use_goes_to_the_factor_it_is_like():
@@ -240,9 +240,9 @@ def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model,
     monkeypatch.setattr("bmfjax.families.MAX_RANK", 2)
     monkeypatch.setattr("bmfjax.families.base.LOOKS", (250, 500))
     fit = bmfjax.fit(PROBLEMS[model](), "auto", model=model, num_chains=2, progress=False)
-    assert fit.rank == fit.scalars["rank"] == 3 and fit.settings["rank"] == 4
-    assert fit.scalars["earlier_steps"] >= 250 and fit.scalars["complete"]
-    assert fit.scalars["rank_at_bound"] < 0.05 and "There may be more" not in fit.verdict
+    assert fit.rank == fit.figures.rank == 3 and fit.settings["rank"] == 4
+    assert fit.figures.earlier_steps >= 250 and fit.figures.complete
+    assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
 
 
 def test_the_command_line_prints_the_probabilities(tmp_path, capsys):

@@ -28,7 +28,7 @@ def test_a_fit_has_particles_as_draws_and_the_evidence(fit):
     found = fit.log_evidence
     assert found.runs.shape == found.run_errors.shape == (2,)
     assert found[:2] == pytest.approx(combined_evidence(found.runs, found.run_errors)[:2])
-    assert fit.scalars["complete"] and fit.scalars["temperatures"] > 3
+    assert fit.figures.complete and fit.figures.temperatures > 3
     chance = fit.probability()
     assert chance[:5, :4].min() > 0.7 and chance[5:].max() < 0.3
 

@@ -130,8 +130,8 @@ def test_a_run_that_is_done_has_converged(seed, fall, shift, level, empties):
         agreement(*(kept[n].mean(1) for n in ("usage", "basis"))),
         {"log_joint": trace[:, 20 + seen.discarded :]}, exact=True, empty=empties,
     )  # fmt: skip
-    assert seen.done is verdict.suffices(judged, 4)
-    assert judged["converged"] or not seen.done
+    assert seen.done is verdict.suffices(judged.figures, 4)
+    assert judged.figures.converged or not seen.done
     if level == fall == shift == 0.0:  # of a factor of noise
         assert seen.done is bool(empties is not None and empties.all())
 
@@ -332,12 +332,12 @@ def test_every_sampler_ends_by_itself(model, monkeypatch):
     data = np.kron(np.eye(2), np.ones((6, 4))) + 0.01 * np.arange(8)
     options = {"num_chains": 2, "max_time": 60, "progress": False}
     found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
-    assert found.scalars["complete"] and found.settings["num_samples"] == "auto"
-    assert found.scalars["num_draws"] <= LOOKS[6]
-    assert found.verdict.startswith("Reliable")
-    last = looks[-1].figures
+    assert found.figures.complete and found.settings["num_samples"] == "auto"
+    assert found.figures.num_draws <= LOOKS[6]
+    assert str(found.verdict).startswith("Reliable")
+    last = looks[-1].figures.known()
     assert [looked.done for looked in looks] == [False] * (len(looks) - 1) + [True]
     for name in [n for n in last if n.startswith(("rhat", "ess", "factors"))]:
-        np.testing.assert_array_equal(last[name], found.scalars[name], err_msg=name)
+        np.testing.assert_array_equal(last[name], getattr(found.figures, name), err_msg=name)
     lp = found.idata["sample_stats"]["lp"].values
     assert lp.shape[1] == found.usage_draws.shape[1]

@@ -352,7 +352,7 @@ def test_a_container_says_what_made_it():
     attrs = posterior_dataset(fit.idata).attrs
     assert attrs["inference_library"] == "bmfjax"
     assert attrs["inference_library_version"] == fit.versions["bmfjax"]
-    assert attrs["sampling_time"] == fit.scalars["seconds"] > 0
+    assert attrs["sampling_time"] == fit.figures.seconds > 0
     assert attrs["created_at"].startswith("20") and attrs["created_at"].endswith("+00:00")
 
 

@@ -116,7 +116,7 @@ def test_aligned_draws_are_the_draws_by_other_names(model):
         sites = as_sites(model, {n: jnp.asarray(np.asarray(v)[at]) for n, v in moved.items()})
         sites = {n: v.astype(int) if v.dtype.kind in "bu" else v for n, v in sites.items()}
         np.testing.assert_allclose(joint(sites), fit.kept_trace("log_joint")[at], rtol=1e-4)
-    assert fit.scalars["exact"] and np.isfinite(fit.log_prior()).all()
+    assert fit.figures.exact and np.isfinite(fit.log_prior()).all()
 
 
 @EVERY
@@ -226,7 +226,7 @@ def test_a_start_is_where_chains_begin():
         assert chains.settings["init"].startswith("given")
     # And the verdict says so, since R-hat does not show other solutions then.
     fit = bmfjax.fit(X, 2, model="hamming", seed=1, init=request.init, **QUICK)
-    assert "started from the solution that was given" in fit.verdict
+    assert "started from the solution that was given" in str(fit.verdict)
     assert "started from" not in fitted("hamming").verdict
 
 

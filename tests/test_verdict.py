@@ -1,5 +1,7 @@
 """How far apart the draws of a fit are, what to try next, and the sentence that says so."""
 
+import dataclasses
+import json
 import re
 import types
 
@@ -18,8 +20,11 @@ from bmfjax.verdict import (
     MAX_LINES,
     RHAT_GOOD,
     RHAT_USABLE,
+    Figures,
     Mixing,
+    Status,
     Tried,
+    Verdict,
     agrees,
     factors_differ,
     farther_spread,
@@ -28,10 +33,11 @@ from bmfjax.verdict import (
     of_chains,
     of_ratings,
     of_starts,
-    remedy_of_chains,
     spread,
+    status_of,
     suffices,
 )
+from bmfjax.verdict.judging import remedy_of_chains
 from tests import small_fits
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
@@ -76,8 +82,8 @@ def test_of_two_factor_matrices_the_one_whose_draws_are_farther_apart_speaks():
 
 # ---- what to try next ----------------------------------------------------------------------------
 
-APART = {"converged": False, "factors_agreeing": 0.5, "rhat": 2.3, "ess_product": 9.0}
-SLOW = {"converged": False, "factors_agreeing": 1.0, "rhat": 1.04, "ess_product": 60.0}
+APART = Figures(converged=False, factors_agreeing=0.5, rhat=2.3, ess_product=9.0)
+SLOW = Figures(converged=False, factors_agreeing=1.0, rhat=1.04, ess_product=60.0)
 FLAT = np.random.default_rng(0).normal(size=(4, 100))
 #: Chains that come together, and chains that stay apart.
 FALLING = FLAT + np.array([0, 3, 6, 9])[:, None] * np.exp(-np.arange(100) / 15)
@@ -112,7 +118,7 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=False, large=True, stopped=True), FALLING, "--resume --max-time"),
         (SLOW, Tried(ladder=False, large=True, draws=300), FLAT, "--samples 2000"),
         (APART, Tried(particles=512), STUCK, "--option num_particles=2048"),
-        (SLOW | {"converged": True}, Tried(), FLAT, ""),
+        (dataclasses.replace(SLOW, converged=True), Tried(), FLAT, ""),
     ],
 )
 def test_the_remedy_depends_on_what_is_wrong_and_what_was_tried(figures, tried, log_joint, words):
@@ -152,26 +158,26 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     entries, trace = Mixing(np.full(5, 1.8), np.full(5, 20.0), 0.1), {"log_joint": STUCK}
     agreeing = np.array([1.0, 1.0, 0.3])
     found = of_chains(entries, 4, 3, agreeing, trace, exact=True, tried=Tried(ladder=False))
-    assert found["verdict"] == (
+    assert str(found) == (
         f"Do not rely on this run, because only 2 of 3 factors were found by all 4 chains and the "
-        f"log joint density has an R-hat of {found['rhat_log_joint']:.2f}; fit.modes and the "
-        f"report show the modes. Next, {found['remedy']}."
+        f"log joint density has an R-hat of {found.figures.rhat_log_joint:.2f}; fit.modes and the "
+        f"report show the modes. Next, {found.remedy}."
     )
     alone = of_chains(entries, 1, 3, agreeing, {"log_joint": FLAT[:1]}, exact=True)
-    assert alone["verdict"].endswith("Next, fit with num_chains=4 (--chains 4).")
+    assert str(alone).endswith("Next, fit with num_chains=4 (--chains 4).")
     few = of_ratings(entries, 4, agreeing, trace, tried=Tried(draws=1000))
-    assert few["verdict"].endswith("Next, take more draws, num_samples=10000 (--samples 10000).")
+    assert str(few).endswith("Next, take more draws, num_samples=10000 (--samples 10000).")
     good = Mixing(np.ones(5), np.full(5, 900.0), 0.1)
     found = of_chains(good, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
-    assert found["converged"] and found["remedy"] == "" and "Next" not in found["verdict"]
+    assert found.figures.converged and found.remedy == "" and "Next" not in str(found)
 
 
 def test_chains_that_are_stuck_with_the_same_factors_are_said_to_be():
     stuck = Mixing(np.full(9, np.inf), np.full(9, 900.0))
     found = of_chains(stuck, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
-    assert not found["converged"]
-    assert "the reconstruction has an infinite R-hat (chains are stuck)" in found["verdict"]
-    assert "; fit.modes and the report show where they differ. Next, " in found["verdict"]
+    assert not found.figures.converged
+    assert "the reconstruction has an infinite R-hat (chains are stuck)" in str(found)
+    assert "; fit.modes and the report show where they differ. Next, " in str(found)
 
 
 def test_chains_that_shared_their_starts_are_said_to_have():
@@ -179,7 +185,7 @@ def test_chains_that_shared_their_starts_are_said_to_have():
     for number, shared in ((4, True), (4, False), (1, True)):
         trace = {"log_joint": FLAT[:number]}
         found = of_chains(good, number, 3, np.ones(3), trace, exact=True, shared_starts=shared)
-        assert found["shared_starts"] == (said in found["verdict"]) == (shared and number > 1)
+        assert found.figures.shared_starts == (said in str(found)) == (shared and number > 1)
 
 
 #: Four chains that mix at once, and four that agree but wander: few effective draws, R-hat near 1.
@@ -211,13 +217,13 @@ def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
     counts = family == "boolean" or name in ("precision", "rank")
     counts = counts or (family, name) == ("logistic", "log_joint")
     found = judged(family, **{name: SLOW_TRACE})
-    assert found["rhat"] <= 1.01
-    assert found["converged"] is suffices(found, 4) is not counts
+    assert found.figures.rhat <= 1.01
+    assert found.figures.converged is suffices(found.figures, 4) is not counts
     if counts:
-        what, number = fewest_draws(found)
+        what, number = fewest_draws(found.figures)
         assert what == words and number < 200
-        assert words in found["verdict"] and f"{number:.0f} effective draws" in found["verdict"]
-        assert found["remedy"].startswith("take more draws")
+        assert words in str(found) and f"{number:.0f} effective draws" in str(found)
+        assert found.remedy.startswith("take more draws")
 
 
 @settings(deadline=None)
@@ -239,15 +245,17 @@ def test_draws_that_suffice_have_converged(rhat, draws, agreeing, empty, chains,
     ratings = of_ratings(entries, chains, agreeing if chains > 1 else alone, trace, exact=exact)
     for found in (boolean, ratings):
         most = RHAT_GOOD if exact else RHAT_USABLE
-        assert suffices(found, chains) is agrees(found, chains, most)
-        assert found["converged"] is (chains > 1 and agrees(found, chains))
-        assert found["converged"] or chains == 1 or not suffices(found, chains)
-        assert found["verdict"].startswith("Do not rely") is (chains > 1 and not found["converged"])
+        assert suffices(found.figures, chains) is agrees(found.figures, chains, most)
+        assert found.figures.converged is (chains > 1 and agrees(found.figures, chains))
+        assert found.figures.converged or chains == 1 or not suffices(found.figures, chains)
+        assert found.status == status_of(found.figures)
+        doubted = chains > 1 and not found.figures.converged
+        assert str(found).startswith("Do not rely") is doubted is (found.status == "unreliable")
     # The factors of ratings say nothing against predictions.
     full = np.ones(2, bool) if empty is None else ~np.array(empty)
     apart = chains > 1 and bool((agreeing < 0.8)[full].any())
-    assert factors_differ(boolean) is apart and not factors_differ(ratings)
-    assert not (apart and suffices(boolean, chains))
+    assert factors_differ(boolean.figures) is apart and not factors_differ(ratings.figures)
+    assert not (apart and suffices(boolean.figures, chains))
 
 
 @pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
@@ -255,18 +263,30 @@ def test_what_never_moves_needs_no_effective_draws(family):
     """A run whose log joint, rates and entries are the same in every draw ends."""
     still = np.zeros((4, 400))
     found = judged(family, log_joint=still, precision=still, rank=still)
-    assert np.isnan(found["ess_log_joint"]) and found["converged"] and suffices(found, 4)
+    assert (
+        np.isnan(found.figures.ess_log_joint)
+        and found.figures.converged
+        and suffices(found.figures, 4)
+    )
     apart = still + np.arange(4)[:, None]
     for name in ("precision", "rank"):
         found = judged(family, **{name: apart})
-        assert found["rhat"] == np.inf and not found["converged"] and not suffices(found, 4)
+        assert (
+            found.figures.rhat == np.inf
+            and not found.figures.converged
+            and not suffices(found.figures, 4)
+        )
 
 
 def test_entries_that_never_move_do_not_hide_those_that_do():
     half = Mixing(np.array([np.nan, 1.0]), np.array([np.nan, 20.0]))
     for judge, errors in ((of_chains, (3,)), (of_ratings, ())):
         found = judge(half, 4, *errors, np.ones(2), {"log_joint": QUICK}, exact=True)
-        assert found["ess_product"] == 20.0 and not found["converged"] and not suffices(found, 4)
+        assert (
+            found.figures.ess_product == 20.0
+            and not found.figures.converged
+            and not suffices(found.figures, 4)
+        )
 
 
 def test_factors_that_are_empty_when_rounded_are_not_found():
@@ -286,29 +306,29 @@ def test_factors_that_are_empty_when_rounded_are_not_found():
         ([1.0, 1.0, 1.0], [0, 0, 0], "3 of 3 factors were found by all 4 chains"),
     ):  # fmt: skip
         judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))
-        assert words in judged["verdict"]
+        assert words in str(judged)
         full = [a for a, e in zip(agreeing, empty, strict=True) if not e]
         share = np.mean(np.array(full) == 1.0) if full else 1.0
-        assert judged["factors_agreeing"] == share
-        assert judged["converged"] is suffices(judged, 4) is bool(share == 1.0)
-        assert judged["factors_empty"] == sum(empty)
-        assert judged["factors_found"] == sum(a == 1.0 for a in full)
+        assert judged.figures.factors_agreeing == share
+        assert judged.figures.converged is suffices(judged.figures, 4) is bool(share == 1.0)
+        assert judged.figures.factors_empty == sum(empty)
+        assert judged.figures.factors_found == sum(a == 1.0 for a in full)
     alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
                       empty=np.array([0, 1]))  # fmt: skip
-    assert alone["factors_empty"] == 1 and "factors_found" not in alone
+    assert alone.figures.factors_empty == 1 and alone.figures.factors_found is None
 
 
 @pytest.mark.parametrize("family", ["boolean", "ratings"])
 def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
     found = judged(family, rank=rank)
-    assert found["converged"] and found["rank"] == 4
+    assert found.figures.converged and found.figures.rank == 4
     said = f"the number of factors is 4 with probability {np.mean(rank == 4):.2f} (R-hat 1.0"
-    assert said in found["verdict"]
-    assert f"{found['ess_rank']:.0f} effective draws)" in found["verdict"]
-    same = judged(family, rank=np.full((4, 400), 3))["verdict"]
+    assert said in str(found)
+    assert f"{found.figures.ess_rank:.0f} effective draws)" in str(found)
+    same = str(judged(family, rank=np.full((4, 400), 3)))
     assert "is 3 with probability 1.00 (the same in every draw)" in same
-    assert "number of factors is" not in judged(family)["verdict"]
+    assert "number of factors is" not in str(judged(family))
 
 
 def test_chains_that_started_from_a_given_solution_are_said_to_have():
@@ -327,9 +347,9 @@ def test_chains_that_started_from_a_given_solution_are_said_to_have():
             ),
         ):  # fmt: skip
             told = was_given and number > 1
-            assert found["given_start"] == (said in found["verdict"]) == told
+            assert found.figures.given_start == (said in str(found)) == told
             if number > 1:
-                assert found["converged"]
+                assert found.figures.converged
 
 
 def test_a_family_tells_its_verdict_of_a_given_start():
@@ -337,8 +357,8 @@ def test_a_family_tells_its_verdict_of_a_given_start():
     init = {name: bits.astype(float) for name, bits in small_fits.start().items()}
     more = {"model": "logistic", "sampler": "gibbs", "init": init} | small_fits.SIZES
     fit = bmfjax.fit(small_fits.ones(), small_fits.RANK, **more)
-    assert fit.scalars["given_start"]
-    assert "started from the solution that was given" in fit.verdict
+    assert fit.figures.given_start
+    assert "started from the solution that was given" in str(fit.verdict)
 
 
 def test_many_chains_have_a_nested_rhat():
@@ -354,7 +374,60 @@ def test_many_chains_have_a_nested_rhat():
             entries = mixing(lines, moved, basis)
             errors = (0,) * (judge is of_chains)
             figures.append(
-                judge(entries, 16, *errors, np.ones(2), trace, exact=True)["rhat_nested"]
+                judge(entries, 16, *errors, np.ones(2), trace, exact=True).figures.rhat_nested
             )
     assert max(figures[:2]) < 1.3 and min(figures[2:]) > 1.5
     assert mixing(lines, usage[:15], basis[:15]).nested is None
+
+
+# ---- the record ----------------------------------------------------------------------------------
+
+GOOD_FIGURES = Figures(
+    rhat=1.0, factors_agreeing=1.0, exact=True, converged=True, clamped=float("nan")
+)
+GOOD_STARTS = Figures(rhat=1.0, factors_agreeing=1.0, exact=False, converged=True, settled=True)
+
+
+@pytest.mark.parametrize(
+    ("figures", "changes", "status"),
+    [
+        (GOOD_FIGURES, {}, "reliable"),
+        (GOOD_FIGURES, {"rhat": 1.03}, "usable"),
+        (GOOD_FIGURES, {"rank_bounded": True}, "usable"),
+        (GOOD_FIGURES, {"exact": False}, "usable"),
+        (GOOD_FIGURES, {"exact": False, "noise_share": 0.9}, "usable"),
+        (GOOD_FIGURES, {"exact": False, "noise_share": 1.1}, "in part"),
+        (GOOD_FIGURES, {"exact": False, "clamped": 0.3}, "in part"),
+        (GOOD_FIGURES, {"converged": False}, "unreliable"),
+        (GOOD_FIGURES, {"factors_agreeing": np.nan, "converged": False}, "unchecked"),
+        (GOOD_STARTS, {}, "usable"),
+        (GOOD_STARTS, {"factors_agreeing": 0.5}, "in part"),
+        (GOOD_STARTS, {"factors_agreeing": 0.5, "rank": 0}, "usable"),
+        (GOOD_STARTS, {"converged": False}, "in part"),
+        (GOOD_STARTS, {"factors_agreeing": np.nan}, "unchecked"),
+        (GOOD_STARTS, {"factors_agreeing": np.nan, "settled": False}, "unreliable"),
+    ],
+)
+def test_the_status_follows_from_the_figures_alone(figures, changes, status):
+    assert status_of(dataclasses.replace(figures, **changes)) == status
+
+
+def test_a_stored_verdict_is_the_same_again():
+    """Whatever JSON can hold of it; an older summary has the sentence alone, and the figures."""
+    figures = Figures(
+        rhat=2.0, converged=False, factors_agreeing=0.5, exact=True, layers_agreeing=(0.5, 1.0)
+    )
+    verdict = Verdict(
+        Status.UNRELIABLE, "Do not rely on this run, because", ("one", "two"), ("three",),
+        "take more draws", "One mode of 2 alone", "There may be more.", figures,
+    )  # fmt: skip
+    said = "One mode of 2 alone. Do not rely on this run, because one and two; three. Next, take "
+    assert str(verdict) == said + "more draws. There may be more."
+    scalars = figures.known() | {"remedy": verdict.remedy, "gone": 1}
+    summary = {"verdict": str(verdict), "judged": verdict.stored(), "scalars": scalars}
+    again = Verdict.of_stored(json.loads(json.dumps(summary)))
+    assert again == verdict and again.figures == figures
+    del summary["judged"]
+    older = Verdict.of_stored(json.loads(json.dumps(summary)))
+    assert str(older) == str(verdict) and older.figures == figures
+    assert (older.status, older.remedy) == (verdict.status, verdict.remedy)

@@ -197,9 +197,9 @@ def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
             "doubtful": doubtful,
             **_evidence(fits),
             "shared": [fits[0].rank, *(int(shared.get(name, 0)) for name in names[1:])],
-            "rhat": [float(fit.scalars.get("rhat", np.nan)) for fit in fits],
-            "converged": [bool(fit.scalars.get("converged", False)) for fit in fits],
-            "verdict": [fit.verdict for fit in fits],
+            "rhat": [fit.figures.get("rhat") for fit in fits],
+            "converged": [bool(fit.figures.converged) for fit in fits],
+            "verdict": [str(fit.verdict) for fit in fits],
         }
     )
     return table.set_index("fit")
@@ -208,9 +208,9 @@ def _table(fits, names, scores, observed, doubtful, factors) -> pd.DataFrame:
 def _evidence(fits) -> dict:
     """Return log evidence and its standard deviation where some fit has it."""
     columns = ("log_evidence", "log_evidence_error")
-    if not any(columns[0] in fit.scalars for fit in fits):
+    if not any(getattr(fit.figures, columns[0]) is not None for fit in fits):
         return {}
-    return {name: [float(fit.scalars.get(name, np.nan)) for fit in fits] for name in columns}
+    return {name: [float(fit.figures.get(name)) for fit in fits] for name in columns}
 
 
 def _factors(fits, names) -> pd.DataFrame:

@@ -32,7 +32,7 @@ from bmfjax.posterior.scores import observed_sample, scored_together
 from bmfjax.report.ranks import ranks_figure
 from bmfjax.report.style import png
 from bmfjax.result import Fit
-from bmfjax.verdict import word_of
+from bmfjax.verdict import Status
 
 #: What may be left out, because it takes fits of its own.
 OPTIONAL = {"evidence": "P(rank)", "entries": "hidden entries", "blocks": "bi-cross-validation"}
@@ -431,8 +431,8 @@ def _one_rank(request: Request, plan: _Plan, max_time, show) -> _Found:
         chains = _with_draws(own.chains(), own) if patient else own.chains()
         fit = finish(own, chains, max_time=seconds, progress=False, patient=patient)
         _stop_if_interrupted(fit, request)
-        budget.spend(min(seconds, fit.scalars["seconds"]))
-        spent.append(fit.scalars["seconds"])
+        budget.spend(min(seconds, fit.figures.seconds))
+        spent.append(fit.figures.seconds)
         return fit
 
     spent: list[float] = []
@@ -468,13 +468,13 @@ def _with_draws(chains: Chains, request: Request) -> Chains:
 
 def _stop_if_interrupted(fit: Fit, request: Request) -> None:
     """Raise KeyboardInterrupt where Ctrl-C ended a fit, which makes a result of its draws."""
-    if not (fit.scalars["complete"] or fit.scalars["timed_out"]):
+    if not (fit.figures.complete or fit.figures.timed_out):
         raise KeyboardInterrupt(f"at rank {request.rank}; nothing was written")
 
 
 def _row_of(fit: Fit, scored) -> dict:
     """Return what the fit to all data says of itself."""
-    agreeing = fit.scalars.get("factors_agreeing", math.nan)
+    agreeing, found = fit.figures.get("factors_agreeing"), fit.figures.factors_found
     bits = math.nan
     if isinstance(fit.data, BinaryMatrix) and not fit.is_real:
         bits = code_length(fit.data, fit.usage_binary, fit.basis_binary)
@@ -482,11 +482,9 @@ def _row_of(fit: Fit, scored) -> dict:
         "doubtful": int(scored.doubtful.sum()),
         "scored": len(scored.doubtful),
         "code_length": bits,
-        "shared": math.nan
-        if agreeing is None
-        else fit.scalars.get("factors_found", round(agreeing * fit.rank, 6)),
-        "rhat": float(fit.scalars.get("rhat", math.nan)),
-        "verdict": word_of(fit.verdict),
+        "shared": round(agreeing * fit.rank, 6) if found is None else found,
+        "rhat": float(fit.figures.get("rhat")),
+        "verdict": str(fit.verdict.status),
     }
 
 
@@ -583,7 +581,7 @@ def _beware(table, rank) -> list[str]:
     notes = []
     if rank == table.index[-1]:
         notes.append(f"Rank {rank} is the highest that was compared; try higher ones.")
-    if table.loc[rank, "verdict"] in ("unreliable", "unchecked"):
+    if table.loc[rank, "verdict"] in (Status.UNRELIABLE, Status.UNCHECKED):
         notes.append(
             f"Chains at rank {rank} are {table.loc[rank, 'verdict']}; fit it with more time before "
             "you rely on its factors."

@@ -37,7 +37,7 @@ from bmfjax.infer.mcmc.truncated import sparse_numbers
 from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
-from bmfjax.verdict import Mixing, Tried
+from bmfjax.verdict import Figures, Mixing, Status, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
 FACTORS = ("usage", "basis")
@@ -502,11 +502,11 @@ class Family:
         """Check what the model alone can check, and build its chains."""
         raise NotImplementedError
 
-    def figures(
+    def judged(
         self, request: Request, chains: Chains, entries: Mixing, seen: KeptDraws,
         agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
-    ) -> dict:  # fmt: skip
-        """Return figures of the verdict of draws.
+    ) -> Verdict:  # fmt: skip
+        """Judge draws of a run that goes on.
 
         `agreement` and `empty` are those of `ordered` and of `empty`; as long as they are not
         known, nothing is held against the factors.
@@ -842,24 +842,24 @@ def make_fit(
     draws: Mapping,
     trace: Mapping,
     agreement: np.ndarray,
-    judge: Callable[[Fit], Mapping],
+    judge: Callable[[Fit], Verdict],
     binary: Binarized | None = None,
     approximation: Mapping | None = None,
     attributes: Mapping[str, Attributes] | None = None,
 ) -> Fit:
     """Return the fit of draws whose factors are in their final order.
 
-    `judge` returns the figures and the verdict of the fit, which has all but these.
+    `judge` returns the verdict of the fit, which has all but this.
     """
-    scalars = {
-        "num_warmup": run.warmup_steps,
-        "num_draws": run.num_draws,
-        "earlier_steps": run.earlier_steps,
-        "thinning": run.intervals().get("usage", chains.settings["thinning"]),
-        "complete": run.is_complete,
-        "timed_out": run.timed_out,
-        "seconds": run.seconds,
-    }
+    figures = Figures(
+        num_warmup=run.warmup_steps,
+        num_draws=run.num_draws,
+        earlier_steps=run.earlier_steps,
+        thinning=run.intervals().get("usage", chains.settings["thinning"]),
+        complete=run.is_complete,
+        timed_out=run.timed_out,
+        seconds=run.seconds,
+    )
     fit = kind(
         data=request.data,
         model=request.model,
@@ -870,20 +870,20 @@ def make_fit(
         other_draws={n: v for n, v in draws.items() if n not in FACTORS},
         trace=trace,
         agreement=agreement,
-        scalars=scalars,
+        verdict=Verdict(Status.UNCHECKED, "Not checked", figures=figures),
         binary=binary,
         versions=versions_in_use(),
         approximation=approximation or {},
         anchors=request.anchors,
         attributes=attributes or {},
     )
-    scalars |= data_figures(fit) | dict(judge(fit))
+    judged = judge(fit)
+    known = figures.known() | data_figures(fit) | judged.figures.known()
+    judged = judged.changed(**known)
     if request.finds_rank:
         bound, most = int(request.rank), min(request.data.shape)
-        scalars |= verdict.of_bound(
-            fit.rank_draws, bound, most, scalars["verdict"], cramped=run.cramped
-        )
-    return fit
+        judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)
+    return fit._judged(judged)
 
 
 def data_figures(fit: Fit) -> dict:

@@ -511,7 +511,7 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def figures(self, request, chains, entries, seen, agreement=None, empty=None):
+    def judged(self, request, chains, entries, seen, agreement=None, empty=None):
         return _judged(entries, request.num_chains, alike(request, agreement), seen.trace)
 
     def ordered(self, request, chains, seen):
@@ -538,12 +538,12 @@ class Logistic(Family):
         agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
 
         def judge(fit):
-            shown = {"num_warmup": run.num_steps, "num_draws": drawn["bias"].shape[1]}
-            return shown | verdict.of_starts(
+            judged = verdict.of_starts(
                 fit.mixing, agreeing, elbo, steps, settled, run.num_steps,
                 sampled=request.sampler == "svi", ranks=drawn.get("rank"),
                 given_start=request.init is not None,
             )  # fmt: skip
+            return judged.changed(num_warmup=run.num_steps, num_draws=drawn["bias"].shape[1])
 
         return make_fit(
             LogisticFit, request, chains, run,
@@ -745,7 +745,7 @@ def _without_factors(density: LogisticDensity, data) -> dict:
     return found | {n: np.zeros(m, np.float32) for n, m in sizes.items() if n in density.sites}
 
 
-def _judged(entries, chains: int, agreeing, trace, **more) -> dict:
+def _judged(entries, chains: int, agreeing, trace, **more) -> verdict.Verdict:
     """Judge chains by their log odds and by the log joint density, which has no wandering parts."""
     return verdict.of_ratings(
         entries, chains, agreeing, trace, what="log odds", joint_counts=True, **more

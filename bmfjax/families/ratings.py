@@ -332,9 +332,8 @@ class RatingsFit(NumbersFit):
         # What a fitted line is like is known from the fit, also where no new line observes it.
         lines = informed(self.data) | {side: informed(new)[side]}
         mixing = verdict.mixing(lines, *found.product_draws(*map(np.arange, new.shape)))
-        found = dataclasses.replace(found, scalars=_figures_of_new(self, found, side, mixing))
         vars(found)["mixing"] = mixing
-        return found
+        return found._judged(_verdict_of_new(self, found, side, mixing))
 
 
 @dataclass(frozen=True, repr=False)
@@ -588,7 +587,7 @@ class Factorisation(Family):
             arguments={"sides": sides},
         )
 
-    def figures(self, request, chains, entries, seen, agreement=None, empty=None):
+    def judged(self, request, chains, entries, seen, agreement=None, empty=None):
         return verdict.of_ratings(
             entries, request.num_chains, alike(request, agreement), seen.trace,
             seen.sites.get("cutpoints"),
@@ -1011,19 +1010,18 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
     return {n: np.stack([f[n] for f in found]) for n in start}
 
 
-def _figures_of_new(fit, found, side, mixing) -> dict:
-    """Figures of the new lines; what is said of the run itself stays."""
+def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
+    """Judge the new lines; what is said of the run itself stays."""
     other = f"{'columns' if side == 'rows' else 'rows'}_without_information"
-    after = {n: t[:, fit.scalars["num_warmup"] :] for n, t in fit.trace.items()}
-    return {
-        **fit.scalars,
-        **data_figures(found),
-        # The lines of the other side were learned in the fit, whatever the new ones have of them.
-        other: fit.scalars[other],
-        **verdict.of_ratings(
-            mixing, found.num_chains, found.agreement, after,
-            found.other_draws.get("cutpoints"),
-            exact=found.link == "identity",
-            tried=verdict.Tried(draws=int(fit.scalars["num_draws"])),
-        ),
-    }  # fmt: skip
+    after = {n: t[:, fit.figures.num_warmup :] for n, t in fit.trace.items()}
+    judged = verdict.of_ratings(
+        mixing, found.num_chains, found.agreement, after,
+        found.other_draws.get("cutpoints"),
+        exact=found.link == "identity",
+        tried=verdict.Tried(draws=int(fit.figures.num_draws)),
+    )  # fmt: skip
+    # The lines of the other side were learned in the fit, whatever the new ones have of them.
+    learned = {other: getattr(fit.figures, other)}
+    return judged.changed(
+        **(fit.figures.known() | data_figures(found) | learned | judged.figures.known())
+    )

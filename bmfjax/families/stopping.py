@@ -8,7 +8,6 @@ rule of the verdict. Looks depend on the draws alone, and so does where the run 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ class Look(NamedTuple):
     """What the draws of a run look like."""
 
     discarded: int  # kept draws of a chain that should count as warm-up
-    figures: Mapping  # of the verdict
+    figures: verdict.Figures
     done: bool  # whether the draws after them suffice
 
 
@@ -51,7 +50,7 @@ class Watch:
         run, chains = self._run, self._chains
         draws, rhat = chains.patience
         looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
-        return chains.next_stage is not None and looks and self.look().figures["rhat"] > rhat
+        return chains.next_stage is not None and looks and self.look().figures.rhat > rhat
 
     @property
     def is_full(self) -> bool:
@@ -83,7 +82,7 @@ class Watch:
         """What the last look found, in a few words."""
         if self.last is None:
             return ""
-        return f"R-hat {self.last.figures['rhat']:.2f} at the last look"
+        return f"R-hat {self.last.figures.rhat:.2f} at the last look"
 
 
 def look(request: Request, chains: Chains, run: ChainRun) -> Look:
@@ -101,13 +100,13 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
     shares = SHARES if request.num_warmup == AUTO else SHARES[:1]
     candidates = [d for s in shares if (d := int(s * number)) == 0 or number - d >= LEAST_KEPT]
     # Scalars first: they cost little, and most looks end there.
-    scalars = {
-        d: family.figures(request, chains, verdict.UNSEEN, after(d))
+    early = {
+        d: family.judged(request, chains, verdict.UNSEEN, after(d)).figures
         for d in dict.fromkeys(candidates)
     }
-    hopeful = [d for d, found in scalars.items() if verdict.suffices(found, request.num_chains)]
+    hopeful = [d for d, found in early.items() if verdict.suffices(found, request.num_chains)]
     seen = {}
-    for discarded in hopeful or [min(scalars, key=lambda d: scalars[d]["rhat"])]:
+    for discarded in hopeful or [min(early, key=lambda d: early[d].rhat)]:
         for judged in (_by_few_entries, _by_all):
             seen[discarded] = judged(request, chains, after(discarded))
             done = verdict.suffices(seen[discarded], request.num_chains)
@@ -115,23 +114,23 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
                 break
         if done:
             return Look(discarded, seen[discarded], True)
-    best = min(seen, key=lambda d: seen[d]["rhat"])
+    best = min(seen, key=lambda d: seen[d].rhat)
     return Look(best, seen[best], False)
 
 
-def _by_few_entries(request: Request, chains: Chains, seen: KeptDraws) -> Mapping:
+def _by_few_entries(request: Request, chains: Chains, seen: KeptDraws) -> verdict.Figures:
     """Return figures of draws whose factors are in no order."""
     entries = request.family.mixing(request, seen.sites, FEW_ENTRIES)
-    return request.family.figures(request, chains, entries, seen)
+    return request.family.judged(request, chains, entries, seen).figures
 
 
-def _by_all(request: Request, chains: Chains, seen: KeptDraws) -> Mapping:
+def _by_all(request: Request, chains: Chains, seen: KeptDraws) -> verdict.Figures:
     """Return the figures that the verdict would have of these draws."""
     family, found = request.family, request.family.ordered(request, chains, seen)
     entries = family.mixing(request, found.sites, verdict.NUM_ENTRIES)
-    figures = family.figures(request, chains, entries, seen, found.agreement)
+    figures = family.judged(request, chains, entries, seen, found.agreement).figures
     if not verdict.factors_differ(figures):
         return figures
     # Only now: it takes a search, and where all agree it says nothing.
     empty = family.empty(request, found, seen)
-    return family.figures(request, chains, entries, seen, found.agreement, empty)
+    return family.judged(request, chains, entries, seen, found.agreement, empty).figures

@@ -154,7 +154,7 @@ class TileFit(Fit):
             "errors": self.data.count_errors(binary.usage, binary.basis),
             "expected_errors": binary.expected_loss,
         }
-        found = dataclasses.replace(self, binary=binary, scalars=self.scalars | figures)
+        found = dataclasses.replace(self, binary=binary, verdict=self.verdict.changed(**figures))
         return super(TileFit, found)._judged_alone(what)
 
     def _table(self) -> list[dict]:
@@ -268,7 +268,7 @@ def tile_fit(
 
     `binary` holds Boolean factors in the order of `aligned` where they are known already; `draws`
     are of other sites, those with a number a factor in that order as well; `figures` are further
-    scalars of the fit.
+    figures of the fit.
     """
     probability = None
     if binary is None:
@@ -284,14 +284,15 @@ def tile_fit(
     errors = request.data.count_errors(binary.usage, binary.basis)
 
     def judge(fit):
-        return {"expected_errors": binary.expected_loss} | verdict.of_chains(
+        judged = verdict.of_chains(
             fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(request, chains), empty=size == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
             given_start=request.init is not None,
             windows=chains.arguments.get("windows", {}),
             residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
-        ) | dict(figures)  # fmt: skip
+        )  # fmt: skip
+        return judged.changed(expected_errors=binary.expected_loss, **figures)
 
     fit = make_fit(
         kind, request, chains, run,

@@ -977,7 +977,7 @@ class Deep(Variant):
         rest = {n: v for n, v in drawn.items() if n not in packed}
         moved, figures = super().aligned_sites(request, rest, aligned, pivot)
         drawn, rows = drawn | moved, request.data.num_rows
-        order, ranks = aligned.permutation, self.ranks(request)
+        order, ranks, shares = aligned.permutation, self.ranks(request), []
         for n in range(2, len(ranks) + 1):
             # Factors of the layer below, which this one joins, have their order by now.
             basis = _unpacked(drawn[f"basis_{n}"], ranks[n - 2])
@@ -990,8 +990,8 @@ class Deep(Variant):
                     drawn[name] = np.take_along_axis(drawn[name], order, -1)
             agreeing = agreement(found.usage.mean(1), found.basis.mean(1))
             number = float("nan") if request.num_chains == 1 else share_agreeing(agreeing)
-            figures[f"factors_agreeing_{n}"] = float(number)
-        return drawn, figures
+            shares.append(float(number))
+        return drawn, figures | {"layers_agreeing": tuple(shares)}
 
 
 class Hamming(Variant):

@@ -468,7 +468,7 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
         for m in range(len(weights))
     )
     common = agreement(*clean) >= SAME if len(weights) > 1 else np.ones(fit.rank, bool)
-    apart = len(labels) > 1 and fit.scalars.get("rhat", 1.0) > good_rhat
+    apart = len(labels) > 1 and fit.figures.get("rhat") > good_rhat
     where = differences_of(fit, good_rhat) if apart and len(weights) == 1 else None
     return Modes(modes, rule, common, labels, permutation, doubtful, remedy, where)
 
@@ -498,7 +498,7 @@ def _weights(fit, labels, good_rhat) -> tuple[np.ndarray, str, float]:
         return np.ones(1), ALONE, 0.0
     inside = np.stack([labels == m for m in range(number)], -1)
     share = inside.mean(1)
-    runs = fit.scalars.get("log_evidence_runs")
+    runs = fit.figures.log_evidence_runs
     if runs is not None and len(runs) == len(labels) and np.isfinite(runs).all():
         return softmax(np.asarray(runs, float)) @ share, EVIDENCE, 0.0
     # One that no chain leaves has an infinite R-hat.

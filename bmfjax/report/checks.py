@@ -188,7 +188,7 @@ def agreement(
 
 def modes(fit) -> Section | None:
     """Show the modes that chains are in where they disagree; of one mode, where they differ."""
-    if fit.scalars["converged"]:
+    if fit.figures.converged:
         return None
     found = fit.modes
     if len(found) == 1:

@@ -12,6 +12,7 @@ from bmfjax.infer import communication_barrier, round_trips
 from bmfjax.posterior.cells import noise_sd
 from bmfjax.report.section import Fact, digits
 from bmfjax.variational.settling import WINDOW
+from bmfjax.verdict import number_agreeing
 
 # ---- data ----------------------------------------------------------------------------------
 
@@ -67,19 +68,19 @@ def draws(fit) -> Iterator[Fact]:
         return
     yield Fact(
         "Draws",
-        f"{fit.num_chains} x {int(fit.scalars['num_draws']):,}",
-        f"chains x draws after {int(fit.scalars['num_warmup']):,} warm-up steps{_earlier(fit)}; "
+        f"{fit.num_chains} x {int(fit.figures.num_draws):,}",
+        f"chains x draws after {int(fit.figures.num_warmup):,} warm-up steps{_earlier(fit)}; "
         f"{kept} a chain are kept",
     )
 
 
 def _particles(fit, kept) -> Iterator[Fact]:
-    scalars, found = fit.scalars, fit.log_evidence
+    figures, found = fit.figures, fit.log_evidence
     yield Fact(
         "Particles",
-        f"{fit.num_chains} x {int(scalars['num_draws']):,}",
+        f"{fit.num_chains} x {int(figures.num_draws):,}",
         f"independent runs (chains, below) x particles, from the prior through "
-        f"{int(scalars['temperatures'])} temperatures; {kept} a run are kept",
+        f"{int(figures.temperatures)} temperatures; {kept} a run are kept",
     )
     runs = ", ".join(f"{value:,.1f}" for value in found.runs)
     yield Fact(
@@ -91,7 +92,7 @@ def _particles(fit, kept) -> Iterator[Fact]:
 
 def _earlier(fit) -> str:
     """Say what ran before chains that jump, have several temperatures, or more factors."""
-    steps = int(fit.scalars.get("earlier_steps", 0))
+    steps = fit.figures.earlier_steps or 0
     before = "chains that did not agree, or that were allowed too few factors"
     if fit.rank_draws is None:
         before = "chains that did not agree"
@@ -103,15 +104,15 @@ def starts(fit) -> Iterator[Fact]:
     yield Fact(
         "Starts",
         f"{fit.num_chains}",
-        f"the longest took {int(fit.scalars['steps']):,} steps of optimisation (at most "
-        f"{int(fit.scalars['num_warmup']):,}); {fit.usage_draws.shape[1]:,} draws of each result "
+        f"the longest took {int(fit.figures.steps):,} steps of optimisation (at most "
+        f"{int(fit.figures.num_warmup):,}); {fit.usage_draws.shape[1]:,} draws of each result "
         "are kept",
     )
 
 
 def seconds(fit, *, of: str = "sampling") -> Iterator[Fact]:
     """How long it took."""
-    value = float(fit.scalars["seconds"])
+    value = float(fit.figures.seconds)
     text = f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
     yield Fact("Time", text, f"{of} and compilation")
 
@@ -120,7 +121,7 @@ def replicas(fit) -> Iterator[Fact]:
     """How well replicas at several temperatures exchange their states."""
     if "replica" not in fit.trace:
         return
-    first, number = int(fit.scalars["num_warmup"]), fit.trace["replica"].shape[2]
+    first, number = int(fit.figures.num_warmup), fit.trace["replica"].shape[2]
     found = communication_barrier(fit.trace["swap_probability"][:, first:])
     steps, least = fit.trace["replica"].shape[1] - first, 1.0 - np.nanmax(found.rejection)
     trips = round_trips(fit.trace["replica"][:, first:]).sum()
@@ -136,7 +137,7 @@ def replicas(fit) -> Iterator[Fact]:
 
 def clamped(fit) -> Iterator[Fact]:
     """Share of coordinates at a bound, of an approximate sampler."""
-    share = fit.scalars["clamped"]
+    share = fit.figures.clamped
     if not math.isnan(share):
         note = "of the coordinates were held at 0 or 1 in a step, on average"
         yield Fact("Clamped", f"{share:.0%}", note)
@@ -144,20 +145,20 @@ def clamped(fit) -> Iterator[Fact]:
 
 def gradient_noise(fit) -> Iterator[Fact]:
     """Noise of the gradients of a sampler from minibatches that makes up for it."""
-    share = fit.scalars.get("noise_share")
+    share = fit.figures.noise_share
     if share:
         yield Fact("Gradient noise", f"{share:.0%}", "of what the sampler can make up for")
 
 
 def bound(fit) -> Iterator[Fact]:
     """The lower bound on the log probability of the data, and whether it still changes."""
-    scalars = fit.scalars
-    below = scalars["elbo_spread"]
+    figures = fit.figures
+    below = figures.elbo_spread
     below = "" if math.isnan(below) else f"; the worst start is {below:,.0f} below"
-    yield Fact("Lower bound", f"{scalars['elbo']:,.0f}", f"of the best start{below}")
+    yield Fact("Lower bound", f"{figures.elbo:,.0f}", f"of the best start{below}")
     yield Fact(
         "Change",
-        f"{scalars['elbo_rise']:+.2%}",
+        f"{figures.elbo_rise:+.2%}",
         f"of the bound, from the mean of {WINDOW} steps to the mean of the last {WINDOW}, in the "
         "start that changed most",
     )
@@ -168,39 +169,39 @@ def bound(fit) -> Iterator[Fact]:
 
 def mixing(fit, *, of: str) -> Iterator[Fact]:
     """R-hat and effective draws of what the reconstruction is called."""
-    scalars = fit.scalars
+    figures = fit.figures
     yield Fact(
         "R-hat",
-        _number(scalars["rhat_product"]),
-        f"99 % of the {of} have at most this; worst {_number(scalars['rhat_product_worst'])}; log "
-        f"joint density {_number(scalars['rhat_log_joint'])}",
+        _number(figures.rhat_product),
+        f"99 % of the {of} have at most this; worst {_number(figures.rhat_product_worst)}; log "
+        f"joint density {_number(figures.rhat_log_joint)}",
     )
     yield Fact(
         "Effective draws",
-        _number(scalars["ess_product"], 0),
+        _number(figures.ess_product, 0),
         f"99 % of the {of} have at least as many; log joint density "
-        f"{_number(scalars['ess_log_joint'], 0)}",
+        f"{_number(figures.ess_log_joint, 0)}",
     )
 
 
 def rhat_of_starts(fit) -> Iterator[Fact]:
     """R-hat of the log odds across the starts of a variational fit."""
-    worst = _number(fit.scalars["rhat_product_worst"])
+    worst = _number(fit.figures.rhat_product_worst)
     note = f"across starts; 99 % of the log odds have at most this; worst {worst}"
-    yield Fact("R-hat", _number(fit.scalars["rhat_product"]), note)
+    yield Fact("R-hat", _number(fit.figures.rhat_product), note)
 
 
 def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     """How many factors all chains found, and how far apart the draws are."""
-    agreeing, text = fit.scalars["factors_agreeing"], "not checked"
+    agreeing, text = fit.figures.factors_agreeing, "not checked"
     if not math.isnan(agreeing):
-        agreeing = fit.scalars.get("factors_found", round(agreeing * fit.rank))
+        agreeing = number_agreeing(fit.figures, fit.rank)
         text = f"{agreeing} of {fit.rank}"
     note = f"tiles at least 0.8 alike in every two {runs}"
-    if empty := fit.scalars.get("factors_empty", 0):
+    if empty := fit.figures.factors_empty:
         note += f"; {empty} {'is' if empty == 1 else 'are'} empty when rounded, so not found"
     yield Fact(f"Factors found by all {runs}", text, note)
-    largest, mean = fit.scalars["coverage_largest"], fit.scalars["coverage_mean"]
+    largest, mean = fit.figures.coverage_largest, fit.figures.coverage_mean
     note = f"largest angle between matched factors of two draws; {_number(mean, 0)}° on average"
     yield Fact("Solutions apart", "none" if math.isnan(largest) else f"{largest:.0f}°", note)
 
@@ -210,15 +211,15 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
 
 def errors(fit) -> Iterator[Fact]:
     """What the Boolean product of the factors gets wrong."""
-    scalars, observed = fit.scalars, fit.data.num_ones + fit.data.num_zeros
+    figures, observed = fit.figures, fit.data.num_ones + fit.data.num_zeros
     yield Fact(
         "Wrong entries",
-        f"{int(scalars['errors']):,} ({scalars['errors'] / observed:.1%})",
+        f"{int(figures.errors):,} ({figures.errors / observed:.1%})",
         "observed entries that the Boolean product of the factors gets wrong",
     )
     yield Fact(
         "Expected wrong entries",
-        f"{scalars['expected_errors']:,.0f}",
+        f"{figures.expected_errors:,.0f}",
         "of the Boolean product against the noise-free matrix, by the posterior",
     )
 
@@ -226,7 +227,7 @@ def errors(fit) -> Iterator[Fact]:
 def uncertain(fit) -> Iterator[Fact]:
     """Share of entries that the posterior leaves open."""
     note = "of the entries of the product have a probability between 0.05 and 0.95"
-    yield Fact("Uncertain entries", f"{fit.scalars['entries_uncertain']:.1%}", note)
+    yield Fact("Uncertain entries", f"{fit.figures.entries_uncertain:.1%}", note)
 
 
 def flip_rates(fit) -> Iterator[Fact]:
@@ -265,8 +266,8 @@ def weights(fit) -> Iterator[Fact]:
 
 def layers(fit) -> Iterator[Fact]:
     """The layers above the first, and whether all chains found their factors."""
-    for number, rank in enumerate(fit.ranks[1:], 2):
-        share = fit.scalars.get(f"factors_agreeing_{number}", math.nan)
+    shares = fit.figures.layers_agreeing or ()
+    for number, (rank, share) in enumerate(zip(fit.ranks[1:], shares, strict=True), 2):
         text = "not checked" if math.isnan(share) else f"{round(share * rank)} of {rank}"
         note = "factors of that layer that every two chains found, at least 0.8 alike"
         yield Fact(f"Layer {number}, found by all chains", text, note)
@@ -296,11 +297,11 @@ def cut_points(fit) -> Iterator[Fact]:
     """Where the stars part, and whether the chains agree on it."""
     means = fit.other_draws["cutpoints"].mean((0, 1))
     yield Fact("Cut points", ", ".join(f"{c:.2f}" for c in means), "between the stars, means")
-    trace = fit.trace["cut_acceptance"][:, int(fit.scalars["num_warmup"]) :]
+    trace = fit.trace["cut_acceptance"][:, int(fit.figures.num_warmup) :]
     yield Fact(
         "R-hat of cut points",
-        _number(fit.scalars["rhat_cutpoints"]),
-        f"the worst, their distances included; at least {_number(fit.scalars['ess_cutpoints'], 0)} "
+        _number(fit.figures.rhat_cutpoints),
+        f"the worst, their distances included; at least {_number(fit.figures.ess_cutpoints, 0)} "
         f"effective draws; {trace.mean():.0%} of their steps were accepted",
     )
 
@@ -316,7 +317,7 @@ def effects(fit, *, note: str) -> Iterator[Fact]:
 
 def stopped_optimising(fit) -> str:
     """Say after how many steps an optimisation was stopped."""
-    return f"The run was stopped after step {fit.scalars['steps']:,} of its optimisation."
+    return f"The run was stopped after step {fit.figures.steps:,} of its optimisation."
 
 
 def _count(lines, what: str) -> str:

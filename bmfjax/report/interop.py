@@ -142,11 +142,11 @@ def _new_anndata(data) -> anndata.AnnData:
 
 def _about(fit) -> dict:
     """Return what is told of a fit as a whole, as AnnData can write it to a file."""
-    scalars = {n: float(v) for n, v in fit.scalars.items() if isinstance(v, int | float)}
+    scalars = {n: float(v) for n, v in fit.figures.known().items() if isinstance(v, int | float)}
     return {
         "model": fit.model,
         "sampler": fit.sampler,
-        "verdict": fit.verdict,
+        "verdict": str(fit.verdict),
         "factor_names": np.asarray(fit.factor_names, object),
         "scalars": scalars,
         "settings": json.dumps(fit.settings, default=str),
@@ -164,7 +164,7 @@ def notebook_html(fit) -> str:
     title = f"{fit.model} by {fit.sampler}{name}: {rows:,} x {columns:,}, rank {fit.rank}"
     table = fit.summary()
     more = f"<p>{len(table) - SHOWN} more factors: see <code>summary()</code>.</p>"
-    said = "".join(f"<p>{html.escape(text)}</p>" for text in (fit.verdict, fit.doubts) if text)
+    said = "".join(f"<p>{html.escape(text)}</p>" for text in (str(fit.verdict), fit.doubts) if text)
     return (
         f"<div><p><b>{html.escape(title)}</b></p>{said}"
         f"{table.head(SHOWN).to_html(float_format=lambda v: f'{v:.3g}', border=0)}"

@@ -38,13 +38,13 @@ def number_of_factors(fit) -> Iterator[Fact]:
     """The most probable number of factors."""
     if fit.rank_probabilities is None:
         return
-    scalars = fit.scalars
+    figures = fit.figures
     mixed = "it is the same in every draw"
-    if not np.isnan(scalars["rhat_rank"]):
-        mixed = f"R-hat {scalars['rhat_rank']:.2f}"
+    if not np.isnan(figures.rhat_rank):
+        mixed = f"R-hat {figures.rhat_rank:.2f}"
     yield Fact(
         "Number of factors",
-        f"{scalars['rank']}",
+        f"{figures.rank}",
         f"{number_sentence(fit)}; beforehand "
         f"{fit.ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
     )
@@ -65,7 +65,7 @@ def number_section(fit) -> Section | None:
 
 def _empty_text(fit) -> str:
     """Say that some of the factors shown are empty, though most draws use them."""
-    empty = fit.scalars.get("factors_empty", 0)
+    empty = fit.figures.factors_empty or 0
     if not empty:
         return ""
     one = empty == 1

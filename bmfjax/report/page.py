@@ -11,7 +11,7 @@ from bmfjax.data.io.files import replacing
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
 from bmfjax.store import PAGE_MARK, check_page
-from bmfjax.verdict import RHAT_GOOD, rank_text
+from bmfjax.verdict import Status, rank_text
 
 #: Title of a page whose data have no name.
 NAMELESS = {BinaryMatrix: "binary matrix", RealMatrix: "matrix", Ratings: "ratings"}
@@ -69,9 +69,9 @@ def render(fit) -> str:
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
-        factors=rank_text(fit.scalars, fit.rank),
+        factors=rank_text(fit.figures, fit.rank),
         shade=_shade(fit),
-        stopped="" if fit.scalars["complete"] else page.stopped(fit),
+        stopped="" if fit.figures.complete else page.stopped(fit),
         facts=[fact for tell in page.facts for fact in tell(fit)],
         sections=[section for section in sections if section is not None],
         words=page.words,
@@ -82,12 +82,12 @@ def render(fit) -> str:
 
 def _shade(fit) -> str:
     """Green for exact draws of chains that agree; amber at best for an approximate sampler."""
-    scalars = fit.scalars
-    if scalars["converged"]:
-        good = scalars["exact"] and scalars["rhat"] <= RHAT_GOOD and not scalars["noise_free"]
-        good = good and not scalars.get("rank_bounded", False)
-        return "green" if good else "amber"
-    return "grey" if fit.num_chains == 1 else "red"
+    status = fit.verdict.status
+    if status == Status.UNCHECKED:
+        return "grey"
+    if not fit.figures.converged:
+        return "red"
+    return "green" if status == Status.RELIABLE and not fit.figures.noise_free else "amber"
 
 
 def _flat(settings) -> list[tuple[str, str]]:

@@ -120,14 +120,14 @@ def traces(
 
 def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
     """Draw the log joint density, learned precision and other traces of every chain."""
-    warmup = int(fit.scalars["num_warmup"])
+    warmup = int(fit.figures.num_warmup)
     curves = [
         (text, name, *_thinned(fit.trace[name]))
         for name, text in TRACES.items()
         if name in fit.trace
     ]
     if fit.precision_draws is not None and "precision" not in fit.trace:
-        every = max(1, int(fit.scalars["thinning"]))
+        every = max(1, int(fit.figures.thinning))
         steps = warmup + every * np.arange(1, fit.precision_draws.shape[1] + 1)
         curves.append(("Noise precision (kept draws)", "precision", steps, fit.precision_draws))
     figure = new_figure(10, 0.7 + 1.85 * len(curves))

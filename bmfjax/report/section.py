@@ -51,7 +51,7 @@ def _stopped_sampling(fit) -> str:
     planned = fit.settings["num_samples"]
     of = "" if planned == "auto" else f" of {int(planned):,}"
     return (
-        f"The run was stopped after {int(fit.scalars['num_draws']):,}{of} draws a chain; this page "
+        f"The run was stopped after {int(fit.figures.num_draws):,}{of} draws a chain; this page "
         "shows what was drawn."
     )
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bmfjax.report import facts
+from bmfjax.verdict import Figures
 
 
 def test_round_trips_after_the_warmup_beside_those_expected():
@@ -12,7 +13,7 @@ def test_round_trips_after_the_warmup_beside_those_expected():
     swap = np.tile([[1.0], [np.nan]], (20, 1))
     replica = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
     trace = {"swap_probability": swap[None], "replica": np.tile(replica, (10, 1))[None]}
-    fit = SimpleNamespace(trace=trace, scalars={"num_warmup": 20})
+    fit = SimpleNamespace(trace=trace, figures=Figures(num_warmup=20))
     (fact,) = facts.replicas(fit)
     assert (fact.name, fact.value) == ("Replicas", "2")
     assert "at least 1.00; 8 round trips, where these rates allow about 10;" in fact.note

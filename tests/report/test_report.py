@@ -15,7 +15,7 @@ import bmfjax
 from bmfjax.families import FAMILIES
 from bmfjax.report import factors, overview, page, plots, write_report
 from bmfjax.report.style import label_colours, plain, png
-from bmfjax.verdict import of_rank
+from bmfjax.verdict import Status, of_rank, status_of
 
 AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
 
@@ -43,7 +43,7 @@ def text(fit):
 
 
 def test_the_page_starts_with_the_verdict(fit, text):
-    assert fit.verdict in html.unescape(text)
+    assert str(fit.verdict) in html.unescape(text)
     assert text.index('class="verdict') < text.index("<img")
     assert text.count("<h1>") == 1
 
@@ -139,7 +139,7 @@ def test_facts_are_those_of_the_fit(fit):
     assert told["Size"] == "12 x 8"
     assert told["Without information"] == "1 row, 0 columns"
     assert told["Missing"].startswith("9 ")
-    assert told["Wrong entries"].startswith(f"{fit.scalars['errors']} ")
+    assert told["Wrong entries"].startswith(f"{fit.figures.errors} ")
 
 
 def test_writing(fit, tmp_path, small_figures):
@@ -194,13 +194,14 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
     ],
 )
 def test_the_verdict_is_green_only_for_exact_draws_that_agree(fit, changes, shade):
-    changed = dataclasses.replace(fit, scalars={**fit.scalars, **changes})
+    judged = fit.verdict.changed(**changes)
+    judged = dataclasses.replace(judged, status=status_of(judged.figures))
+    changed = dataclasses.replace(fit, verdict=judged)
     assert page._shade(changed) == shade
 
 
 def test_a_stopped_run_says_so(fit, small_figures):
-    scalars = {**fit.scalars, "complete": False, "num_draws": 17}
-    stopped = dataclasses.replace(fit, scalars=scalars)
+    stopped = dataclasses.replace(fit, verdict=fit.verdict.changed(complete=False, num_draws=17))
     assert "after 17 of 40 draws" in page.render(stopped)
 
 
@@ -215,9 +216,13 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
         other_draws={},
         trace={n: t[:1] for n, t in fit.trace.items()},
         agreement=np.full(2, np.nan),
-        scalars={**fit.scalars, "factors_agreeing": np.nan, "rhat_product": np.nan,
-                 "converged": False, "num_warmup": 0},
-    )  # fmt: skip
+        verdict=dataclasses.replace(
+            fit.verdict.changed(
+                factors_agreeing=np.nan, rhat_product=np.nan, converged=False, num_warmup=0
+            ),
+            status=Status.UNCHECKED,
+        ),
+    )
     few = dataclasses.replace(
         one, usage_draws=one.usage_draws[:, :3], basis_draws=one.basis_draws[:, :3]
     )
@@ -242,11 +247,13 @@ def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, small_fi
         trace=fit.trace | {"rank": np.full_like(fit.trace["log_joint"], 2, dtype=int)},
     )
     judged = empty.restricted(0)
-    assert judged.scalars["factors_empty"] == 0  # rounded anew
+    assert judged.figures.factors_empty == 0  # rounded anew
     empty = dataclasses.replace(
-        empty, scalars=empty.scalars | of_rank(np.full((2, 40), 2))
-        | {"factors_empty": 1, "factors_found": 1, "factors_agreeing": 1.0},
-    )  # fmt: skip
+        empty,
+        verdict=empty.verdict.changed(
+            **of_rank(np.full((2, 40), 2)), factors_empty=1, factors_found=1, factors_agreeing=1.0
+        ),
+    )
     shown = html.unescape(page.render(empty))
     assert "</i> in 2 factors, 1 of them empty when rounded</h1>" in shown.replace("<i>blocks", "")
     assert "<dd>1 of 2<small>tiles at least 0.8 alike in every two chains; 1 is empty" in shown

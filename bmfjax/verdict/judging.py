@@ -1,27 +1,13 @@
-"""Whether to trust a fit: R-hat, effective draws, the spread of the solutions, and one sentence.
+"""Whether to trust a fit: what its chains, or starts, say, and what to do next.
 
 `of_chains` judges the Boolean, relaxed and nonnegative models, `of_ratings` the matrix
-factorisations, `of_starts` the variational fits of the logistic model. Each returns a dict of
-
-* `rhat_product`, `ess_product`: 99 % of up to 1,000 entries of the reconstruction are at least as
-  good; `rhat_product_worst`: the worst entry;
-* `rhat_log_joint`, `rhat_precision`, `rhat_dispersion`, `rhat_cutpoints`, and the same with `ess_`
-  for effective draws: of what the model samples besides;
-* `rhat_rank`, `ess_rank`: of the number of factors, where it is found; `rhat_layers`: the worst of
-  the dispersions of layers above the first;
-* `rhat_nested`: 99 % of these entries have at most this nested R-hat
-  (`bmfjax.diagnostics.nested_rhat`), of at least 16 chains, each a group of its own;
-* `factors_agreeing`: the share of the factors with a tile in which all chains agree, NaN for one
-  chain; `factors_found` are so many, and `factors_empty` have no tile when rounded and do not
-  count;
-* `rhat`: the worst of those that count; `exact`, `converged`, and the sentence `verdict`.
-
-What a model does not have is NaN or absent. `spread` measures how far apart the solutions are
-that the draws hold.
+factorisations, `of_starts` the variational fits of the logistic model; `with_bound` says where more
+factors may be there. Each returns a `Verdict`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,164 +15,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmfjax.data.blocks import spaced
-from bmfjax.diagnostics import (
-    Coverage,
-    coverage,
-    ess_bulk,
-    nested_rhat,
-    pairwise_distances,
-    share_agreeing,
-    split_rhat,
-)
+from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
-from bmfjax.posterior import products
-from bmfjax.posterior.mixture import sampled_rhat
-from bmfjax.posterior.packed import subset
 from bmfjax.variational.settling import WINDOW
+from bmfjax.verdict.entries import Mixing
+from bmfjax.verdict.record import (
+    ESS_PER_CHAIN,
+    NAN,
+    RHAT_GOOD,
+    RHAT_USABLE,
+    Figures,
+    Status,
+    Verdict,
+    agrees,
+    factors_differ,
+    fewest_draws,
+    has_wrong_spread,
+    status_of,
+)
 
-#: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
-RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
-ESS_PER_CHAIN = 50
 #: From this probability of the most factors that were allowed, there may be more.
 AT_BOUND = 0.05
-#: Above this share of coordinates at a bound the spread of IASG says little.
-MANY_CLAMPED = 0.2
-NUM_ENTRIES = 1000
-#: Chains from which on the nested R-hat is reported.
-MANY_CHAINS = 16
-#: Draws of all chains together that `spread` compares, and columns of the matrix that it looks at.
-NUM_DRAWS, MAX_LINES = 100, 500
-
-_NAN = float("nan")
 _NO_WINDOWS = MappingProxyType({})
 
 
-# ---- entries of the reconstruction ---------------------------------------------------------------
-
-
-class Mixing(NamedTuple):
-    """How some entries of the reconstruction mixed."""
-
-    rhat: np.ndarray  # (entry,), NaN where nothing moved
-    ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
-    uncertain: float = _NAN  # share of Boolean entries that are neither surely a one nor a zero
-    nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
-
-
-#: Entries of which nothing is known, and nothing held against the draws.
-UNSEEN = Mixing(np.ones(1), np.full(1, 1e9))
-
-
-def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
-    """Return R-hat and effective draws of up to `number` entries of products of draws.
-
-    Of Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
-    a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
-    without information follow the prior alone, which IASG does not sample.
-    """
-    share = _NAN
-    if usage.dtype == bool:
-        entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
-    else:
-        entries = products.sampled_entries(usage, basis, number, **lines)
-    return mixing_of_entries(entries, share)
-
-
-def mixing_of_entries(entries, uncertain: float = _NAN) -> Mixing:
-    """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction."""
-    # Chains of a fit have starts of their own, so that each is a group.
-    nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
-    return Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
-
-
-#: What the first word of a verdict comes to.
-WORDS = {
-    "Reliable": "reliable",
-    "Usable": "usable",
-    "Use": "in part",
-    "Not": "unchecked",
-    "Do": "unreliable",
-}
-
-
-def word_of(sentence: str) -> str:
-    """Return a verdict in a word.
-
-    >>> word_of("Do not rely on this run, because ...")
-    'unreliable'
-    """
-    first = sentence.replace(":", " ").replace(",", " ").split()
-    return WORDS.get(first[0] if first else "", "unknown")
-
-
-#: Effective draws, by what they are of.
-_EFFECTIVE = {
-    "the reconstruction": "ess_product",
-    "the log joint density": "ess_log_joint",
-    "the noise precision": "ess_precision",
-    "the dispersion": "ess_dispersion",
-    "the cut points": "ess_cutpoints",
-    "the number of factors": "ess_rank",
-}
-
-
-def fewest_draws(figures: Mapping) -> tuple[str, float]:
-    """Return what has the fewest effective draws of all that counts, and how many it has.
-
-    What never moved, or is not there, has none to count; infinity if that is everything.
-
-    Examples
-    --------
-    >>> fewest_draws({"ess_product": float("nan"), "ess_log_joint": 5.0, "ess_rank": 6.0})
-    ('the log joint density', 5.0)
-    """
-    known = {what: figures.get(name, _NAN) for what, name in _EFFECTIVE.items()}
-    if not figures.get("log_joint_counts", True):
-        del known["the log joint density"]
-    known = {what: math.inf if np.isnan(number) else number for what, number in known.items()}
-    return min(known.items(), key=lambda pair: pair[1])
-
-
-def factors_differ(figures: Mapping) -> bool:
-    """Whether chains disagree about a factor, where that counts; one chain compares nothing."""
-    return bool(figures.get("agreement_counts", True) and figures["factors_agreeing"] < 1.0)
-
-
-def agrees(figures: Mapping, chains: int, most: float = RHAT_USABLE) -> bool:
-    """Whether draws with these figures agree, at an R-hat of at most `most`.
-
-    This is the rule that judges a run, and that ends it. Besides R-hat it asks for effective draws
-    of all that counts, and for the same factors in all chains.
-
-    Examples
-    --------
-    >>> good = {"rhat": 1.009, "factors_agreeing": 1.0, "ess_product": 900.0}
-    >>> agrees(good, 4), agrees(good, 4, 1.005), agrees(good | {"factors_agreeing": 0.5}, 4)
-    (True, False, False)
-    """
-    enough = fewest_draws(figures)[1] >= ESS_PER_CHAIN * chains
-    return bool(figures["rhat"] <= most and enough and not factors_differ(figures))
-
-
-def suffices(figures: Mapping, chains: int) -> bool:
-    """Whether draws with these figures need no more beside them.
-
-    They agree at the R-hat that "Reliable" asks for, or "Usable" where the sampler is not exact.
-
-    Examples
-    --------
-    >>> good = {"rhat": 1.009, "exact": True, "factors_agreeing": 1.0, "ess_product": 900.0}
-    >>> suffices(good, 4), suffices(good | {"ess_log_joint": 5.0}, 4)
-    (True, False)
-    """
-    return agrees(figures, chains, RHAT_GOOD if figures["exact"] else RHAT_USABLE)
-
-
-def mixing_of_starts(data, approximation) -> Mixing:
-    """Return R-hat of the log odds of up to 1,000 entries, of normals and not of draws."""
-    return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
+# ---- the number of factors -----------------------------------------------------------------------
 
 
 def of_rank(drawn) -> dict:
@@ -201,37 +55,40 @@ def of_rank(drawn) -> dict:
     }
 
 
-def of_bound(drawn, bound: int, most: int, sentence: str, *, cramped: bool = False) -> dict:
-    """Say in the verdict where the factors that were allowed may be too few.
+def with_bound(judged: Verdict, drawn, bound: int, most: int, *, cramped: bool = False) -> Verdict:
+    """Say in a verdict where the factors that were allowed may be too few.
 
     `drawn` are draws of the number of factors, `bound` is the most that were allowed, `most` the
-    most that a matrix of this shape can have, and `sentence` the verdict so far. A fit that is
-    `cramped` had no time to start anew with more.
+    most that a matrix of this shape can have. A fit that is `cramped` had no time to start anew
+    with more.
 
     Examples
     --------
-    >>> of_bound(np.array([[3, 3, 4, 3]]), 8, 20, "Reliable.")["verdict"]
-    'Reliable.'
-    >>> of_bound(np.array([[4, 4, 4, 4]]), 4, 6, "Reliable: they agree.")["verdict"].split(".")[0]
+    >>> good = Figures(rhat=1.0, factors_agreeing=1.0, exact=True, converged=True)
+    >>> judged = Verdict(status_of(good), "Reliable", ("they agree",), figures=good)
+    >>> str(with_bound(judged, np.array([[3, 3, 4, 3]]), 8, 20))
+    'Reliable: they agree.'
+    >>> str(with_bound(judged, np.array([[4, 4, 4, 4]]), 4, 6)).split(".")[0]
     'Usable for at most 4 factors: they agree'
     """
     share = float(np.mean(drawn == bound))
     bounded = share >= AT_BOUND and bound < most
-    if bounded:
-        more = min(2 * bound, most)
-        allow = f"allow more, max_rank={more} (--max-rank {more})"
-        if cramped:
-            allow = "give it more time, max_time=SECONDS (--max-time SECONDS), to start with more"
-        # After advice that comes first this is a second piece.
-        lead = "; to look for them, " if "Next, " in sentence else ". Next, "
-        sentence = (
-            f"{sentence.replace('Reliable', f'Usable for at most {bound} factors', 1)} There may "
-            f"be more: all that were allowed are there with probability {share:.2f}{lead}{allow}."
-        )
-    return {
-        "rank_at_bound": share, "rank_bounded": bounded, "rank_cramped": cramped,
-        "verdict": sentence,
-    }  # fmt: skip
+    found = judged.changed(rank_at_bound=share, rank_bounded=bounded, rank_cramped=cramped)
+    if not bounded:
+        return found
+    more = min(2 * bound, most)
+    allow = f"allow more, max_rank={more} (--max-rank {more})"
+    if cramped:
+        allow = "give it more time, max_time=SECONDS (--max-time SECONDS), to start with more"
+    # After advice that comes first this is a second piece.
+    lead = "; to look for them, " if judged.remedy else ". Next, "
+    number = (
+        f"There may be more: all that were allowed are there with probability {share:.2f}{lead}"
+        f"{allow}."
+    )
+    if judged.status == Status.RELIABLE:
+        found = dataclasses.replace(found, opening=f"Usable for at most {bound} factors")
+    return dataclasses.replace(found, status=status_of(found.figures), number=number)
 
 
 def _mode(drawn) -> int:
@@ -271,7 +128,7 @@ def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
     empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
     given_start: bool = False, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
-) -> dict:  # fmt: skip
+) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
     `errors` counts the observed entries that the Boolean product gets wrong, `agreeing` (rank,) is
@@ -287,8 +144,7 @@ def of_chains(
     `given_start` all started from the solution that a user gave.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
-    `clamped` is the mean share of coordinates at a bound. `remedy` is what to try next where the
-    chains do not agree, given what was `tried`, and empty where they do.
+    `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
     """
     figures = {
         "exact": exact,
@@ -318,10 +174,9 @@ def of_chains(
         figures["rhat_layers"] = max(worst)
     if "replica" in trace:
         figures["round_trips"] = int(round_trips(trace["replica"]).sum())
-    figures["rhat"] = _worst(figures, _MIXING.values())
-    figures["converged"] = bool(chains > 1 and agrees(figures, chains))
-    figures["remedy"] = remedy_of_chains(figures, chains, trace["log_joint"], tried)
-    return figures | {"verdict": _sentence_of_chains(figures, chains, len(agreeing), windows)}
+    found = _with_worst(figures, _MIXING.values(), chains)
+    remedy = remedy_of_chains(found, chains, trace["log_joint"], tried)
+    return _said_of_chains(found, chains, len(agreeing), windows, remedy)
 
 
 _MIXING = {
@@ -334,76 +189,79 @@ _MIXING = {
 }
 
 
-def _sentence_of_chains(figures, chains, rank, windows) -> str:
-    limits = _limits(figures, windows)
+def _said_of_chains(figures, chains, rank, windows, remedy) -> Verdict:
+    status, limits = status_of(figures), _limits(figures, windows)
     if chains == 1:
-        return f"{_NOT_CHECKED}{limits and '; '}{limits}. Next, {figures['remedy']}."
-    if not figures["converged"]:
-        modes = ""
+        return Verdict(status, *_NOT_CHECKED, limits, remedy, figures=figures)
+    if not figures.converged:
+        modes = []
         if factors_differ(figures):
-            modes = "; fit.modes and the report show the modes"
-        elif figures["rhat"] > RHAT_USABLE:
-            modes = "; fit.modes and the report show where they differ"
-        why = f"{_reasons(figures, chains, rank)}{limits and '; '}{limits}{modes}"
-        return f"Do not rely on this run, because {why}. Next, {figures['remedy']}."
+            modes = ["fit.modes and the report show the modes"]
+        elif figures.rhat > RHAT_USABLE:
+            modes = ["fit.modes and the report show where they differ"]
+        return Verdict(
+            status, "Do not rely on this run, because", _reasons(figures, chains, rank),
+            (*limits, *modes), remedy, figures=figures,
+        )  # fmt: skip
     mixed = f"{_found(figures, rank, _everyone(chains))}, and {_entries_text(figures)}"
-    mixed = "; ".join(filter(None, [mixed, _number_found(figures), limits]))
-    if figures["exact"]:
-        return _exact(figures, mixed)
-    if "noise_share" in figures:
-        return _from_minibatches(figures["noise_share"], mixed)
-    if figures["clamped"] > MANY_CLAMPED:
-        return (
-            "Use the factors, but do not rely on standard deviations and probabilities: this "
-            f"sampler's spread is not the posterior's; {mixed}."
-        )
-    return (
-        f"Usable, as an approximation: {mixed}, and the standard deviations of this sampler are "
-        "approximate."
-    )
+    notes = (mixed, *_number_found(figures), *limits)
+    if figures.exact:
+        return Verdict(status, *_exact(status), notes, figures=figures)
+    opening, reasons = "Usable, as an approximation", ()
+    if has_wrong_spread(figures):
+        opening = "Use the factors, but do not rely on standard deviations and probabilities"
+        reasons = (_noise_of_batches(figures) or "this sampler's spread is not the posterior's",)
+    elif figures.noise_share is not None:
+        notes = (f"{'; '.join(notes)}. {_noise_of_batches(figures)}",)
+    else:
+        said = "the standard deviations of this sampler are approximate"
+        notes = (f"{'; '.join(notes)}, and {said}",)
+    return Verdict(status, opening, reasons, notes, figures=figures)
 
 
-def _from_minibatches(share, mixed) -> str:
+def _noise_of_batches(figures) -> str:
     """Say how far a sampler is from exact that makes up for the noise of its gradients."""
+    share = figures.noise_share
+    if share is None:
+        return ""
     if share > 1.0:
         return (
-            "Use the factors, but do not rely on standard deviations and probabilities: gradients "
-            f"from minibatches have {share:.1f} times the noise that the sampler can make up for "
-            f"(larger batches have less: batch_size, --batch-size); {mixed}."
+            f"gradients from minibatches have {share:.1f} times the noise that the sampler can "
+            "make up for (larger batches have less: batch_size, --batch-size)"
         )
     return (
-        f"Usable, as an approximation: {mixed}. Gradients from minibatches have {share:.0%} of the "
-        "noise that the sampler can make up for; but for the shape of that noise it is exact."
+        f"Gradients from minibatches have {share:.0%} of the noise that the sampler can make up "
+        "for; but for the shape of that noise it is exact"
     )
 
 
 def _entries_text(figures) -> str:
     """Say how the entries of the reconstruction mixed."""
-    if np.isnan(figures["rhat_product"]):
+    if np.isnan(figures.rhat_product):
         return "no entry of the reconstruction is uncertain"
-    which = "reconstructed" if np.isnan(figures["entries_uncertain"]) else "uncertain"
+    which = "reconstructed" if np.isnan(figures.entries_uncertain) else "uncertain"
     return f"99 % of the {which} entries have {_mixing(figures)}"
 
 
-def _limits(figures, windows) -> str:
+def _limits(figures, windows) -> tuple[str, ...]:
     """Say what qualifies the result whatever the chains do."""
     limits = [_averaged(windows)] if windows else []
-    if not np.isnan(figures["clamped"]):
-        share = 100 * figures["clamped"]
+    if not np.isnan(figures.clamped):
+        share = 100 * figures.clamped
         limits.append(f"{share:.0f} % of the coordinates were held at a bound of [0, 1]")
-    if figures["noise_free"]:
+    if figures.noise_free:
         limits.append(
             "the factors reproduce the data almost without noise, so that the noise precision is "
             "bounded by its prior, or by the arithmetic, alone"
         )
-    if figures["shared_starts"]:
+    if figures.shared_starts:
         limits.append(
             "the chains shared the factors they had found before they started, so that R-hat does "
             "not show modes which they left"
         )
-    if figures["given_start"]:
+    if figures.given_start:
         limits.append(_given("chains", "R-hat does not show other modes"))
-    return "; ".join(limits)
+    return tuple(limits)
 
 
 def _given(what: str, hidden: str) -> str:
@@ -425,12 +283,12 @@ def _averaged(windows) -> str:
     )
 
 
-def _reasons(figures, chains, rank) -> str:
+def _reasons(figures, chains, rank) -> tuple[str, ...]:
     """Say what keeps the run from having converged: factors, the worst R-hat, or few draws."""
     reasons = []
     if factors_differ(figures):
         reasons.append(f"only {_found(figures, rank, _everyone(chains))}")
-    known = {what: figures[name] for what, name in _MIXING.items() if name in figures}
+    known = {what: figures.get(name) for what, name in _MIXING.items()}
     worst = max(known, key=lambda what: np.nan_to_num(known[what]))
     if known[worst] > RHAT_USABLE:
         stuck = np.isinf(known[worst])
@@ -439,15 +297,15 @@ def _reasons(figures, chains, rank) -> str:
     if not reasons:
         what, number = fewest_draws(figures)
         reasons = [f"{number:.0f} effective draws of {what} are fewer than {ESS_PER_CHAIN} a chain"]
-    return " and ".join(reasons)
+    return tuple(reasons)
 
 
 # ---- what to try next ----------------------------------------------------------------------------
 
 
-def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> str:
+def remedy_of_chains(figures: Figures, chains: int, log_joint, tried: Tried) -> str:
     """Say what to try next, in Python and on the command line; empty where nothing is wrong."""
-    if figures["converged"]:
+    if figures.converged:
         return ""
     if tried.remedy:
         return tried.remedy
@@ -459,7 +317,7 @@ def remedy_of_chains(figures: Mapping, chains: int, log_joint, tried: Tried) -> 
             f"take more particles, sampler_options={{'num_particles': {more}}} (--option "
             f"num_particles={more})"
         )
-    apart = factors_differ(figures) or figures["rhat"] > RHAT_SLOW
+    apart = factors_differ(figures) or figures.rhat > RHAT_SLOW
     if tried.stopped and (not apart or _comes_together(log_joint)):
         return _RESUME
     if not apart:
@@ -523,7 +381,7 @@ def of_ratings(
     entries: Mixing, chains: int, agreeing, trace, cutpoints=None, *, exact: bool = True,
     what: str = "fits", joint_counts: bool = False, given_start: bool = False,
     tried: Tried = UNKNOWN,
-) -> dict:  # fmt: skip
+) -> Verdict:  # fmt: skip
     """Judge a matrix factorisation by entries of `what` it reconstructs.
 
     `cutpoints` (chain, draw, categories - 1), of "ordered-probit", count with their distances.
@@ -550,10 +408,9 @@ def of_ratings(
         figures |= of_rank(trace["rank"])
     doubts = ["rhat_product", "rhat_precision", "rhat_cutpoints", "rhat_rank"]
     doubts += ["rhat_log_joint"] * joint_counts
-    figures["rhat"] = _worst(figures, doubts)
-    figures["converged"] = bool(chains > 1 and agrees(figures, chains))
-    figures["remedy"] = _remedy_of_ratings(figures, chains, tried)
-    return figures | {"verdict": _sentence_of_ratings(figures, chains, len(agreeing), what)}
+    found = _with_worst(figures, doubts, chains)
+    remedy = _remedy_of_ratings(found, chains, tried)
+    return _said_of_ratings(found, chains, len(agreeing), what, remedy)
 
 
 def _of_cutpoints(cutpoints) -> dict:
@@ -573,49 +430,55 @@ def _remedy_of_ratings(figures, chains, tried) -> str:
     """Say what to try next: chains of a matrix factorisation are slow rather than apart."""
     if chains == 1:
         return _FOUR_CHAINS
-    if figures["converged"]:
+    if figures.converged:
         return ""
     return _RESUME if tried.stopped else _more_draws(figures, chains, tried)
 
 
-def _sentence_of_ratings(figures, chains, rank, what) -> str:
+def _said_of_ratings(figures, chains, rank, what, remedy) -> Verdict:
+    status = status_of(figures)
     if chains == 1:
-        return f"{_NOT_CHECKED}. Next, {figures['remedy']}."
-    mixed = f"99 % of the {what} have {_mixing(figures)}"
-    if figures["rhat"] == figures["rhat_log_joint"] > RHAT_GOOD:
-        mixed += f"; the log joint density has an R-hat of {figures['rhat_log_joint']:.2f}"
-    if figures["rhat_precision"] > RHAT_GOOD:
-        mixed += f"; the noise has an R-hat of {figures['rhat_precision']:.2f}"
-    if figures["converged"] and (number := _number_found(figures)):
-        mixed += f"; {number}"
-    elif figures.get("rhat_rank", 0.0) > RHAT_GOOD:
-        mixed += f"; the number of factors has an R-hat of {figures['rhat_rank']:.2f}"
-    few = figures.get("ess_cutpoints", math.inf) < ESS_PER_CHAIN * chains
-    if few or figures.get("rhat_cutpoints", 0.0) > RHAT_GOOD:
-        mixed += (
-            "; the cut points and their distances have an R-hat of "
-            f"{figures['rhat_cutpoints']:.2f} with at least {figures['ess_cutpoints']:.0f} "
+        return Verdict(status, *_NOT_CHECKED, remedy=remedy, figures=figures)
+    mixed = [f"99 % of the {what} have {_mixing(figures)}", *_more_mixing(figures, chains)]
+    found = round(figures.factors_agreeing * rank)
+    if found < rank:
+        mixed.append(
+            f"the factors behind them are less sure, {found} of {rank} found by {_everyone(chains)}"
+        )
+    if figures.given_start:
+        mixed.append(_given("chains", "R-hat does not show other modes"))
+    if not figures.converged:
+        opening = "Do not rely on this run yet"
+        return Verdict(status, opening, tuple(mixed), (), remedy, figures=figures)
+    opening, reasons = _exact(status)
+    if not figures.exact:
+        reasons = (
+            "chains that agree, and new lines drawn from nearly what each draw says of them",
+        )
+    return Verdict(status, opening, reasons, tuple(mixed), figures=figures)
+
+
+def _more_mixing(figures, chains) -> list[str]:
+    """Say how the rest mixed that counts: what is above the limits, and the number of factors."""
+    mixed, least = [], ESS_PER_CHAIN * chains
+    if figures.rhat == figures.rhat_log_joint > RHAT_GOOD:
+        mixed.append(f"the log joint density has an R-hat of {figures.rhat_log_joint:.2f}")
+    if figures.rhat_precision > RHAT_GOOD:
+        mixed.append(f"the noise has an R-hat of {figures.rhat_precision:.2f}")
+    if figures.converged:
+        mixed += _number_found(figures)
+    elif figures.get("rhat_rank") > RHAT_GOOD:
+        mixed.append(f"the number of factors has an R-hat of {figures.rhat_rank:.2f}")
+    if figures.get("ess_cutpoints") < least or figures.get("rhat_cutpoints") > RHAT_GOOD:
+        mixed.append(
+            "the cut points and their distances have an R-hat of "
+            f"{figures.rhat_cutpoints:.2f} with at least {figures.ess_cutpoints:.0f} "
             "effective draws"
         )
     what, number = fewest_draws(figures)
-    if number < ESS_PER_CHAIN * chains and what not in ("the reconstruction", "the cut points"):
-        mixed += f"; {what} has {number:.0f} effective draws, fewer than {ESS_PER_CHAIN} a chain"
-    found = round(figures["factors_agreeing"] * rank)
-    if found < rank:
-        mixed += (
-            f"; the factors behind them are less sure, {found} of {rank} found by "
-            f"{_everyone(chains)}"
-        )
-    if figures["given_start"]:
-        mixed += f"; {_given('chains', 'R-hat does not show other modes')}"
-    if not figures["converged"]:
-        return f"Do not rely on this run yet: {mixed}. Next, {figures['remedy']}."
-    if not figures["exact"]:
-        return (
-            "Usable: chains that agree, and new lines drawn from nearly what each draw says of "
-            f"them; {mixed}."
-        )
-    return _exact(figures, mixed)
+    if number < least and what not in ("the reconstruction", "the cut points"):
+        mixed.append(f"{what} has {number:.0f} effective draws, fewer than {ESS_PER_CHAIN} a chain")
+    return mixed
 
 
 # ---- variational fits ----------------------------------------------------------------------------
@@ -624,7 +487,7 @@ def _sentence_of_ratings(figures, chains, rank, what) -> str:
 def of_starts(
     entries: Mixing, agreeing, elbo, steps, settled, num_steps: int, *, sampled: bool, ranks=None,
     given_start: bool = False,
-) -> dict:  # fmt: skip
+) -> Verdict:  # fmt: skip
     """Judge a variational fit of the logistic model by its starts.
 
     `elbo` (start, step) is the bound after every step, `steps` and `settled` (start,) say how many
@@ -645,7 +508,7 @@ def of_starts(
     figures = {
         "exact": False,
         "elbo": float(last.max()),
-        "elbo_spread": float(np.ptp(last)) if starts > 1 else _NAN,
+        "elbo_spread": float(np.ptp(last)) if starts > 1 else NAN,
         "elbo_rise": float(changes[np.argmax(np.abs(changes))]),
         "steps": most,
         "settled": everywhere,
@@ -655,18 +518,18 @@ def of_starts(
         "factors_agreeing": _agreeing(agreeing, starts),
         "given_start": bool(given_start and starts > 1),
     }
-    figures["rhat"] = figures["rhat_product"]
-    # NaN, of one start, is not small.
     if ranks is not None:
         figures |= of_rank(ranks)
         figures["rank_agreeing"] = float(np.mean([_mode(r) == figures["rank"] for r in ranks]))
-    figures["converged"] = bool(
+    converged = (
         everywhere
         and not sampled
-        and figures["rhat"] <= RHAT_USABLE
+        # NaN, of one start, is not small.
+        and figures["rhat_product"] <= RHAT_USABLE
         and figures.get("rank_agreeing", 1.0) == 1.0
     )
-    return figures | {"verdict": sentence_of_starts(figures, starts, len(agreeing))}
+    found = Figures(**figures, rhat=figures["rhat_product"], converged=bool(converged))
+    return said_of_starts(found, starts, len(agreeing))
 
 
 def _change(elbo) -> float:
@@ -678,80 +541,89 @@ def _change(elbo) -> float:
     return float((elbo[-size:].mean() - elbo[-2 * size : -size].mean()) / abs(elbo[-1]))
 
 
-def sentence_of_starts(figures: Mapping, starts: int, rank: int) -> str:
-    """Return the sentence at the top of the report of a variational fit."""
-    if not figures["settled"]:
+def said_of_starts(figures: Figures, starts: int, rank: int) -> Verdict:
+    """Return what these figures of `starts` say of a fit of `rank` factors."""
+    status = status_of(figures)
+    if not figures.settled:
         remedy = "take more steps (num_warmup, --warmup)"
-        if not figures["complete"]:
+        if not figures.complete:
             remedy = "give it more time, or resume it from its checkpoint (resume=True, --resume)"
-        steps = f"{figures['steps']:,} step{'s' * (figures['steps'] > 1)}"
-        return (
-            f"Do not rely on this fit, because the bound had not settled after {steps} of "
-            f"optimisation (it last changed by {figures['elbo_rise']:+.2%}); {remedy}."
+        steps = f"{figures.steps:,} step{'s' * (figures.steps > 1)}"
+        why = (
+            f"the bound had not settled after {steps} of optimisation (it last changed by "
+            f"{figures.elbo_rise:+.2%})"
         )
+        opening = "Do not rely on this fit, because"
+        return Verdict(status, opening, (why,), remedy=remedy, figures=figures)
     too_small = "standard deviations of a mean-field approximation are too small as a rule"
+    number = _number(figures, starts)
     if starts == 1:
-        return (
-            f"Not checked: one start cannot show whether another finds the same; and {too_small}"
-            f"{_number(figures, starts)}. Next, {_FOUR_CHAINS}."
-        )
-    none = figures.get("rank") == 0
-    all_found = none or round(figures["factors_agreeing"] * rank) == rank
+        why = "one start cannot show whether another finds the same"
+        notes = (f"and {too_small}", *number)
+        return Verdict(status, "Not checked", (why,), notes, _FOUR_CHAINS, figures=figures)
+    none = figures.rank == 0
+    all_found = none or round(figures.factors_agreeing * rank) == rank
     found = _found(figures, rank, _everyone(starts, "starts"))
     mixed = (
         f"{'no factor stands out of the noise' if none else found}, and 99 % of the log odds have "
-        f"an R-hat across starts of at most {figures['rhat_product']:.2f}{_number(figures, starts)}"
+        f"an R-hat across starts of at most {figures.rhat_product:.2f}",
+        *number,
     )
-    if figures.get("given_start"):
-        mixed += f"; {_given('starts', 'their agreement does not show other solutions')}"
-    if figures["converged"]:
+    if figures.given_start:
+        mixed += (_given("starts", "their agreement does not show other solutions"),)
+    if figures.converged:
         what = "Usable" if all_found else "Use the probabilities, but not the factors"
-        return (
-            f"{what}, as an approximation: {mixed}; {too_small}, and only entries hidden from it "
-            "show how well it predicts."
+        notes = (
+            *mixed,
+            f"{too_small}, and only entries hidden from it show how well it predicts",
         )
-    doubtful = "standard deviations: the starts differ by more than they spread"
-    if figures["sampled"]:
-        doubtful = (
-            "factors or standard deviations: steps from sampled entries shrink, and their bound "
-            "may have settled below what sampler='batch' reaches"
+        return Verdict(status, f"{what}, as an approximation", (), notes, figures=figures)
+    doubtful, why = "standard deviations", "the starts differ by more than they spread"
+    if figures.sampled:
+        doubtful = "factors or standard deviations"
+        why = (
+            "steps from sampled entries shrink, and their bound may have settled below what "
+            "sampler='batch' reaches"
         )
     if not all_found:
-        doubtful = "factors or standard deviations: the starts reached different solutions"
-    if figures.get("rank_agreeing", 1.0) < 1.0:
-        doubtful = "the number of factors, the factors or standard deviations: the starts disagree"
-    return (
-        "Use the probabilities, which average over the starts, but do not rely on "
-        f"{doubtful}; {mixed}."
-    )
+        doubtful, why = "factors or standard deviations", "the starts reached different solutions"
+    if figures.rank_agreeing is not None and figures.rank_agreeing < 1.0:
+        doubtful, why = "the number of factors, the factors or standard deviations", _STARTS_DIFFER
+    opening = f"Use the probabilities, which average over the starts, but do not rely on {doubtful}"
+    return Verdict(status, opening, (why,), mixed, figures=figures)
 
 
-def _number(figures, starts) -> str:
+_STARTS_DIFFER = "the starts disagree"
+
+
+def _number(figures, starts) -> tuple[str, ...]:
     """Say what the starts tell of the number of factors, where it is found."""
-    if "rank_agreeing" not in figures:
-        return ""
-    agreeing = round(figures["rank_agreeing"] * starts)
+    if figures.rank_agreeing is None:
+        return ()
+    agreeing = round(figures.rank_agreeing * starts)
     return (
-        f"; {figures['rank']} is the most probable number of factors in {agreeing} of {starts} "
+        f"{figures.rank} is the most probable number of factors in {agreeing} of {starts} "
         f"start{'s' * (starts > 1)}, and P(rank) is that of a variational approximation, which is "
         "too narrow and counts too few factors in small data, of which model 'probit' finds the "
-        "number by an exact sampler"
+        "number by an exact sampler",
     )
 
 
 # ---- what they share -----------------------------------------------------------------------------
 
-_NOT_CHECKED = "Not checked: one chain cannot show whether another start finds the same"
+#: Opening and reasons of one chain.
+_NOT_CHECKED = "Not checked", ("one chain cannot show whether another start finds the same",)
 
 
-def _exact(figures, mixed) -> str:
-    word = "Reliable" if figures["rhat"] <= RHAT_GOOD else "Usable"
-    return f"{word}: an exact sampler, and chains that agree; {mixed}."
+def _exact(status) -> tuple[str, tuple[str, ...]]:
+    """Return opening and reasons of exact draws that agree."""
+    opening = "Reliable" if status == Status.RELIABLE else "Usable"
+    return opening, ("an exact sampler, and chains that agree",)
 
 
 def _found(figures, rank, everyone) -> str:
     """Say how many factors `everyone` found; one that is empty when rounded is not found."""
-    number, empty = _number_agreeing(figures, rank), figures.get("factors_empty", 0)
+    number, empty = number_agreeing(figures, rank), figures.factors_empty or 0
     if not empty:
         return f"{number} of {rank} factors were found by {everyone}"
     if empty == rank:
@@ -760,20 +632,21 @@ def _found(figures, rank, everyone) -> str:
     return f"{number} of {rank - empty} factors with a tile were found by {everyone} ({more})"
 
 
-def _number_agreeing(figures, rank) -> int:
+def number_agreeing(figures: Figures, rank: int) -> int:
     """Return how many factors with a tile were found, of a fit whose factors are rounded or not."""
-    return figures.get("factors_found", round(figures["factors_agreeing"] * rank))
+    found = figures.factors_found
+    return round(figures.factors_agreeing * rank) if found is None else found
 
 
-def rank_text(figures: Mapping, rank: int) -> str:
+def rank_text(figures: Figures, rank: int) -> str:
     """Say how many factors a fit has, and how many of them are empty when rounded.
 
     Examples
     --------
-    >>> rank_text({}, 1), rank_text({"factors_empty": 1}, 4)
+    >>> rank_text(Figures(), 1), rank_text(Figures(factors_empty=1), 4)
     ('1 factor', '4 factors, 1 of them empty when rounded')
     """
-    empty = figures.get("factors_empty", 0)
+    empty = figures.factors_empty or 0
     return _factors(rank) + f", {empty} of them empty when rounded" * (empty > 0)
 
 
@@ -785,16 +658,16 @@ def _are(number) -> str:
     return "is" if number == 1 else "are"
 
 
-def _number_found(figures) -> str:
-    """Say how probable the number of factors is, where chains find it; empty where they do not."""
-    if "rank_probability" not in figures:
-        return ""
+def _number_found(figures) -> tuple[str, ...]:
+    """Say how probable the number of factors is, where chains find it; else nothing."""
+    if figures.rank_probability is None:
+        return ()
     mixed = "the same in every draw"
-    if not np.isnan(figures["rhat_rank"]):
-        mixed = f"R-hat {figures['rhat_rank']:.2f}, {figures['ess_rank']:.0f} effective draws"
+    if not np.isnan(figures.rhat_rank):
+        mixed = f"R-hat {figures.rhat_rank:.2f}, {figures.ess_rank:.0f} effective draws"
     return (
-        f"the number of factors is {figures['rank']} with probability "
-        f"{figures['rank_probability']:.2f} ({mixed})"
+        f"the number of factors is {figures.rank} with probability "
+        f"{figures.rank_probability:.2f} ({mixed})",
     )
 
 
@@ -804,15 +677,15 @@ def _everyone(number, what="chains") -> str:
 
 def _mixing(figures) -> str:
     return (
-        f"an R-hat of at most {figures['rhat_product']:.2f} (the worst "
-        f"{figures['rhat_product_worst']:.2f}) with at least {figures['ess_product']:.0f} "
+        f"an R-hat of at most {figures.rhat_product:.2f} (the worst "
+        f"{figures.rhat_product_worst:.2f}) with at least {figures.ess_product:.0f} "
         "effective draws"
     )
 
 
 def _agreeing(agreeing, chains) -> float:
     """Share of the factors that all chains found; NaN for one chain."""
-    return float(share_agreeing(agreeing)) if chains > 1 else _NAN
+    return float(share_agreeing(agreeing)) if chains > 1 else NAN
 
 
 def _of_factors(agreeing, empty, chains) -> dict:
@@ -831,7 +704,7 @@ def _of_factors(agreeing, empty, chains) -> dict:
 
 
 def _of(trace, name, statistic) -> float:
-    return float(statistic(trace[name])) if name in trace else _NAN
+    return float(statistic(trace[name])) if name in trace else NAN
 
 
 def _of_scalar(trace, name) -> dict:
@@ -842,10 +715,15 @@ def _of_scalar(trace, name) -> dict:
     }
 
 
-def _worst(figures, names) -> float:
-    """Return the largest R-hat: what never moved, or is not there, is no reason against a run."""
-    known = [figures.get(name, _NAN) for name in names]
-    return float(max(1.0 if np.isnan(rhat) else rhat for rhat in known))
+def _with_worst(figures: dict, names, chains: int) -> Figures:
+    """Return figures with the worst R-hat of those with these `names`, and whether chains agree.
+
+    What never moved, or is not there, is no reason against a run.
+    """
+    rhats = [figures.get(name, NAN) for name in names]
+    worst = float(max(1.0 if np.isnan(rhat) else rhat for rhat in rhats))
+    found = Figures(**figures, rhat=worst)
+    return dataclasses.replace(found, converged=bool(chains > 1 and agrees(found, chains)))
 
 
 def _quantiles(rhat) -> dict:
@@ -855,7 +733,7 @@ def _quantiles(rhat) -> dict:
 def _quantile(values, q: float) -> float:
     """Quantile over the values that are there; NaN where none is."""
     moving = values[~np.isnan(values)]
-    return float(np.quantile(moving, q)) if len(moving) else _NAN
+    return float(np.quantile(moving, q)) if len(moving) else NAN
 
 
 def _of_many(entries: Mixing) -> dict:
@@ -870,28 +748,4 @@ def _moving_quantile(values, q: float) -> float:
     values = np.asarray(values, float)
     moving = values[~np.isnan(values)]
     method = "higher" if q > 0.5 else "lower"
-    return float(np.quantile(moving, q, method=method)) if len(moving) else _NAN
-
-
-# ---- how far apart the solutions are -------------------------------------------------------------
-
-
-def spread(draws, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:
-    """Cover draws of a factor matrix by the largest angle between matched factors, in degrees.
-
-    Of `draws` (chain, draw, lines, rank), packed or not, up to `num_draws` are compared, as many
-    of each chain, by up to 500 lines. `signed` is False for real factors whose signs mean nothing.
-    """
-    chains, kept, lines, rank = draws.shape
-    chosen = spaced(kept, max(1, num_draws // chains))
-    some = np.asarray(subset(draws, chosen, spaced(lines, MAX_LINES)), float)
-    some = some.reshape(-1, some.shape[2], rank)
-    return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
-
-
-def farther_spread(usage, basis) -> Coverage:
-    """Return `spread` of the factor matrix whose draws are farther apart.
-
-    Nonnegative solutions may share one of the two.
-    """
-    return max(spread(usage), spread(basis), key=lambda found: found.largest)
+    return float(np.quantile(moving, q, method=method)) if len(moving) else NAN

@@ -1,0 +1,89 @@
+"""What a verdict looks at: entries of the reconstruction, and how far apart the solutions are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from bmfjax.data.blocks import spaced
+from bmfjax.diagnostics import (
+    Coverage,
+    coverage,
+    ess_bulk,
+    nested_rhat,
+    pairwise_distances,
+    split_rhat,
+)
+from bmfjax.posterior import products
+from bmfjax.posterior.mixture import sampled_rhat
+from bmfjax.posterior.packed import subset
+from bmfjax.verdict.record import NAN
+
+NUM_ENTRIES = 1000
+#: Chains from which on the nested R-hat is reported.
+MANY_CHAINS = 16
+#: Draws of all chains together that `spread` compares, and columns of the matrix that it looks at.
+NUM_DRAWS, MAX_LINES = 100, 500
+
+
+class Mixing(NamedTuple):
+    """How some entries of the reconstruction mixed."""
+
+    rhat: np.ndarray  # (entry,), NaN where nothing moved
+    ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
+    uncertain: float = NAN  # share of Boolean entries that are neither surely a one nor a zero
+    nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
+
+
+#: Entries of which nothing is known, and nothing held against the draws.
+UNSEEN = Mixing(np.ones(1), np.full(1, 1e9))
+
+
+def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
+    """Return R-hat and effective draws of up to `number` entries of products of draws.
+
+    Of Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
+    a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
+    without information follow the prior alone, which IASG does not sample.
+    """
+    share = NAN
+    if usage.dtype == bool:
+        entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
+    else:
+        entries = products.sampled_entries(usage, basis, number, **lines)
+    return mixing_of_entries(entries, share)
+
+
+def mixing_of_entries(entries, uncertain: float = NAN) -> Mixing:
+    """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction."""
+    # Chains of a fit have starts of their own, so that each is a group.
+    nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
+    return Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
+
+
+def mixing_of_starts(data, approximation) -> Mixing:
+    """Return R-hat of the log odds of up to 1,000 entries, of normals and not of draws."""
+    return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
+
+
+def spread(draws, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:
+    """Cover draws of a factor matrix by the largest angle between matched factors, in degrees.
+
+    Of `draws` (chain, draw, lines, rank), packed or not, up to `num_draws` are compared, as many
+    of each chain, by up to 500 lines. `signed` is False for real factors whose signs mean nothing.
+    """
+    chains, kept, lines, rank = draws.shape
+    chosen = spaced(kept, max(1, num_draws // chains))
+    some = np.asarray(subset(draws, chosen, spaced(lines, MAX_LINES)), float)
+    some = some.reshape(-1, some.shape[2], rank)
+    return coverage(pairwise_distances(some, metric="angle" if signed else "line"))
+
+
+def farther_spread(usage, basis) -> Coverage:
+    """Return `spread` of the factor matrix whose draws are farther apart.
+
+    Nonnegative solutions may share one of the two.
+    """
+    return max(spread(usage), spread(basis), key=lambda found: found.largest)
