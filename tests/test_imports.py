@@ -45,6 +45,7 @@ KERNELS = (
     {"tempering"},
     {"boolean", "relaxed", "ratings"},
     {"nonnegative", "sgmcmc", "variants"},
+    {"features"},
     {"__init__"},
 )
 #: Libraries that are imported where they are needed: plots, and extras that need not be there.

@@ -2,6 +2,7 @@
 
 from bmfjax.models.bits import resolve_bits_prior
 from bmfjax.models.deep_ormachine import deep_ormachine
+from bmfjax.models.features import features
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.hamming_machine import hamming_machine
 from bmfjax.models.logistic import logistic
@@ -18,6 +19,7 @@ __all__ = [
     "OrderedNormal",
     "TruncatedBeta",
     "deep_ormachine",
+    "features",
     "hamming_machine",
     "logistic",
     "nmf",

@@ -22,6 +22,9 @@ from bmfjax.kernels.boolean.bits import joint, metropolis
 from bmfjax.kernels.boolean.density import BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import unpack_last_axis
+from bmfjax.kernels.features.density import log_odds as log_odds_of_features
+from bmfjax.kernels.features.density import log_prior as log_prior_of_features
+from bmfjax.kernels.features.gibbs import features_gibbs
 from bmfjax.kernels.logistic.density import log_prior as log_prior_of_logits
 from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.nonnegative import basis_change
@@ -37,6 +40,7 @@ from bmfjax.models.one_hot import one_hot_machine as one_hot_model
 from bmfjax.models.ormachine import ormachine as ormachine_model
 from tests.kernels import test_deep_ormachine as of_layers
 from tests.kernels import test_effects as of_effects
+from tests.kernels import test_features_gibbs as of_features
 from tests.kernels import test_logistic_gibbs as of_signs
 from tests.kernels.boolean_exactness import as_sites, boolean_problem, with_values
 from tests.kernels.exactness import Problem, broken, new_problem, simulator
@@ -200,6 +204,52 @@ def logistic():
         )
 
     return simulator(problem, make, statistics, num_chains=300, num_draws=16, thin=4)
+
+
+def features(weights):
+    """Faults: the power of the likelihood, and the precision of weights that each sweep starts at.
+
+    Features that may be absent with signed weights, and positive weights without.
+    """
+    density = of_features.density_of(weights)
+    problem = Problem(
+        functools.partial(of_features.draw_joint, density),
+        lambda values: (of_features.data_of(values, of_features.HIDDEN), values),
+        density,
+        lambda key, position: 1.0 * random.bernoulli(
+            key, jax.nn.sigmoid(log_odds_of_features(position).T)
+        ),
+    )  # fmt: skip
+
+    def statistics(position, data):
+        psi, values = log_odds_of_features(position).T, data[1]
+        likelihood = jax.nn.log_sigmoid((2 * values - 1) * psi)
+        there = position.get("presence", jnp.ones(density.rank)) > 0
+        number = there.sum() if "presence" in position else position["usage"][:, 0].sum()
+        return numbers(
+            psi[0, 0], psi[1, 2], psi[2, 1], position["column_mean"], position["column_precision"],
+            position["row_scale"], position["row_effect"][1], number,
+            (position["basis"] != 0).sum(), (position["basis"] ** 2).sum(),
+            jnp.where(of_features.HIDDEN, 0.0, likelihood).sum()
+            + log_prior_of_features(density, position),
+            position["usage"].sum(), position["usage"][3, 1], position["column_effect"][2],
+            (position["usage_density"] * there).sum(), (position["basis_density"] * there).sum(),
+            (position["factor_precision"] * there).sum(), (position["row_effect"] ** 2).sum(),
+            jnp.abs(position["basis"]).max(), (psi * values)[1:].sum(),
+        )  # fmt: skip
+
+    def make(density, power, scale):
+        algorithm = features_gibbs(density, of_features.SHAPE, rebirths=2)
+
+        def step(key, state, data):
+            changed = {"factor_precision": scale * state.position["factor_precision"]}
+            return algorithm.step(key, State(state.position | changed), data[0], power)
+
+        return algorithm._replace(
+            init=lambda key, position, data: algorithm.init(key, position, data[0]), step=step
+        )
+
+    return simulator(problem, make, statistics, num_chains=300, num_draws=31, thin=3)
 
 
 # ---- Boolean factors ---------------------------------------------------------------------------

@@ -57,6 +57,17 @@ SCALED = Kernel(
     (*OF_PRODUCTS, "log rates", "rates", "totals"), 0, (0.0,), (((3.0,), None, None, 6.0),),
     key=3, most=4.2, effective=400,
 )  # fmt: skip
+FEATURES = Kernel(
+    functools.partial(simulated.features, "signed"),
+    ("missing row", "entry", "missing", "column mean", "column precision", "row scale",
+     "row effect", "number", "concerned", "squared weights", "log joint", "usage", "member",
+     "intercept", "usage density", "basis density", "precisions", "squared row effects",
+     "largest weight", "fit of data"),
+    11, (1.0, 1.0),
+    (((2.0, 1.0), None, None, 9.0), ((1.0, 0.1), "log joint", 0, 9.0)),
+    (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "number", 1e-6)),
+    key=4, most=3.9, effective=700,
+)  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
         simulated.relaxed,
@@ -81,6 +92,10 @@ KERNELS = {
          "column effects", "fit of data", "log joint"),
         0, (1.0,), (((0.3,), "bias", 1, 6.0),),
         key=1, most=3.9, effective=700,
+    ),
+    "features": FEATURES,
+    "features, positive": FEATURES._replace(
+        chains=functools.partial(simulated.features, "positive"), ranked=0, of_joint=(), of_ranks=()
     ),
     "ormachine": Kernel(
         functools.partial(simulated.ormachine, 1), OF_BITS, 9, (1.0, 1.0, 1.0),

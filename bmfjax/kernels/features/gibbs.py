@@ -1,0 +1,186 @@
+r"""An exact sampler of binary latent features.
+
+What it leaves invariant
+------------------------
+The posterior of `bmfjax.kernels.features.density`. A sweep draws in turn
+
+* Polya-Gamma variables of all cells (`bmfjax.kernels.logistic.polya_gamma`), and given them which
+  columns a feature concerns, weights, intercepts and row effects (`weights`);
+* which side of a feature is the one that has it (`weights.turn`), where weights are signed;
+* the bits of all rows from the likelihood itself (`memberships`);
+* `rebirths` features anew, or away (`rebirth`);
+* densities, precisions and means.
+
+Cost
+----
+Of a sweep: a Polya-Gamma draw and :math:`(r + 1)(r + 2) / 2` products a cell, and for each block of
+four features 16 states of a row. All arrays are dense, and a few of the size of the matrix exist at
+once.
+
+Missing entries
+---------------
+They have no Polya-Gamma variable, and no factor of the likelihood.
+
+Temperatures
+------------
+With an `inverse_temperature` other than 1 the normal likelihood of the weights is raised to that
+power given Polya-Gamma variables of the likelihood itself. No known density is then left invariant:
+it is for annealed starts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import random
+
+from bmfjax.data.checks import whole
+from bmfjax.kernels.base import Algorithm, State, init_from
+from bmfjax.kernels.features.density import (
+    FeatureData,
+    FeatureDensity,
+    check_density,
+    log_likelihood,
+    log_odds,
+    log_prior,
+    present,
+)
+from bmfjax.kernels.features.memberships import block_size, draw_memberships
+from bmfjax.kernels.features.rebirth import reborn
+from bmfjax.kernels.features.weights import (
+    column_systems,
+    draw_columns,
+    draw_rows,
+    draw_scales,
+    turn,
+)
+from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
+from bmfjax.kernels.numerics.beta import draw_beta
+from bmfjax.kernels.numerics.precision import full_precision
+
+#: Chance of a membership at the start, and scale of the weights.
+SHARE, SPREAD = 0.3, 0.5
+#: Densities are kept this far from 0 and 1, where float32 has no logarithm.
+LEAST = 1e-7
+
+
+class FeatureInfo(NamedTuple):
+    """Statistics of one sweep, of what it has drawn: () each."""
+
+    log_joint: jax.Array
+    log_likelihood: jax.Array
+    reborn: jax.Array  # features that were born again or died, () float
+
+
+def features_gibbs(
+    density: FeatureDensity, shape: tuple[int, int], *, rebirths: int = 1, known: int = 0
+) -> Algorithm:
+    """Build the sampler of a density, for a matrix of this shape.
+
+    The data are a `FeatureData`, of which the first `known` features have known bits or weights. It
+    observes the sites of the density and `FeatureInfo`.
+
+    Examples
+    --------
+    >>> signs = jnp.where(jnp.eye(4) == 1, 1, -1).astype(jnp.int8)
+    >>> algorithm = features_gibbs(FeatureDensity(rank=1), (4, 4))
+    >>> init, step = jax.jit(algorithm.init), jax.jit(algorithm.step)
+    >>> data = FeatureData(signs)
+    >>> state, info = step(random.key(1), init(random.key(0), None, data), data)
+    >>> state.position["usage"].shape, bool(info.log_likelihood < 0)
+    ((4, 1), True)
+    """
+    check_density(density)
+    whole("rebirths", rebirths, 0)
+    size = block_size(shape, density.rank)
+    rebirths = rebirths if known < density.rank else 0
+
+    def initial(key, data):
+        return _random_position(key, shape, data, density)
+
+    # Some accelerators round the factors of a float32 product to 10 bits.
+    @full_precision
+    def step(key, state, data, inverse_temperature=1.0):
+        keys, power = random.split(key, 8), inverse_temperature
+        position, seen = state.position, data.signs != 0
+        psi = log_odds(position)
+        omega = jnp.where(seen, draw_polya_gamma(keys[0], psi), 0.0) * power
+        half = 0.5 * power * data.signs.astype(psi.dtype)
+        systems = column_systems(position, omega, half)
+        position = position | draw_columns(keys[1], position, systems, data, density)
+        if density.row_effects:
+            psi = log_odds(position)
+            position |= draw_rows(keys[2], position, psi, omega, half, density)
+        position |= draw_scales(keys[3], position, density)
+        if density.is_signed:
+            position |= turn(keys[4], position, data, density)
+        psi = log_odds(position)
+        usage, psi = draw_memberships(keys[5], psi, position, data, density, power, size)
+        position["usage"] = usage
+        count = jnp.zeros((), psi.dtype)
+        for key in random.split(keys[6], rebirths):
+            position, psi, changed = reborn(key, position, psi, data, density, power, known)
+            count += changed
+        position |= _draw_densities(keys[7], position, density)
+        likelihood = log_likelihood(data.signs, psi)
+        joint = likelihood + log_prior(density, position)
+        return State(position), FeatureInfo(joint, likelihood, count)
+
+    def observe(state, info):
+        return {**state.position, **info._asdict()}
+
+    return Algorithm(init_from(initial), step, observe)
+
+
+def _draw_densities(key, position, density: FeatureDensity) -> dict:
+    """Draw the densities of rows and columns, and the share of features that are there."""
+    key_bits, key_share = random.split(key)
+    there = present(density, position)
+    bits = position["usage"], position["basis"] != 0
+    ones = jnp.stack([x.sum(0, dtype=position["usage"].dtype) for x in bits])
+    sizes = jnp.asarray([[len(x)] for x in bits], ones.dtype)
+    # Of a feature that is not there nothing is known.
+    ones, rest = (jnp.where(there, x, 0.0) for x in (ones, sizes - ones))
+    drawn = jnp.clip(draw_beta(key_bits, 1.0 + ones, 1.0 + rest), LEAST, 1.0 - LEAST)
+    found = {"usage_density": drawn[0], "basis_density": drawn[1]}
+    if density.presence is not None:
+        (a, b), number = density.presence, there.sum(dtype=ones.dtype)
+        share = draw_beta(key_share, (a + number)[None], (b + density.rank - number)[None])[0]
+        found["presence_share"] = jnp.clip(share, LEAST, 1.0 - LEAST)
+    return found
+
+
+def _random_position(key, shape, data: FeatureData, density: FeatureDensity) -> dict:
+    """Return a start: memberships and weights at random, intercepts of the columns' shares."""
+    (rows, columns), rank, kind = shape, density.rank, jnp.result_type(float)
+    key_usage, key_basis = random.split(key)
+    usage = random.bernoulli(key_usage, SHARE, (rows, rank)).astype(kind)
+    basis = SPREAD * random.normal(key_basis, (columns, rank), kind)
+    basis = basis if density.is_signed else jnp.abs(basis)
+    if data.known_usage is not None:
+        usage = jnp.where(jnp.isnan(data.known_usage), usage, data.known_usage)
+    if data.known_basis is not None:
+        basis = jnp.where(jnp.isnan(data.known_basis), basis, data.known_basis)
+    ones, seen = (jnp.sum(x, 1) for x in (data.signs > 0, data.signs != 0))
+    effect = jnp.log((ones + 0.5) / (seen - ones + 0.5)).astype(kind)
+    shape, rate = density.slab
+    position = {
+        "usage": usage,
+        "basis": basis,
+        "column_effect": effect,
+        "usage_density": jnp.full(rank, SHARE, kind),
+        "basis_density": jnp.full(rank, 0.5, kind),
+        "factor_precision": jnp.full(rank, shape / rate, kind),
+        "column_mean": effect.mean(),
+        "column_precision": jnp.asarray(1.0 / (0.5 + effect.var()), kind),
+    }
+    if density.row_effects:
+        position |= {
+            "row_effect": jnp.zeros(rows, kind),
+            "row_scale": jnp.asarray(0.5 * density.row_scale, kind),
+        }
+    if density.presence is not None:
+        position |= {"presence": jnp.ones(rank, kind), "presence_share": jnp.asarray(0.5, kind)}
+    return position

@@ -1,0 +1,98 @@
+r"""Bits of all rows, in blocks of a few features, from the Bernoulli likelihood itself.
+
+Given weights and effects the rows are independent. Of a block of b features the :math:`2^b` states
+of a row are enumerated, and one is drawn. Its log likelihood is
+:math:`-\sum_d \log(1 + e^{-s_{nd} \psi_{nd}})`. With :math:`\psi` the sum of a part that the block
+leaves alone and one that the state fixes for every column, the exponential is a product of two that
+are known beforehand, and one logarithm serves two columns. A factor is cut at :math:`2^{60}`: an
+observed cell against which a state has odds of a trillion million and more is as improbable in it
+as one with these odds.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax, random
+
+from bmfjax.kernels.features.density import FeatureData, FeatureDensity, present
+
+#: Bits of a block, and entries times states of a row up to which all bits are drawn at once.
+BLOCK, FEW_STATES, MOST_BITS = 4, 2**21, 8
+#: Log odds beyond any, and where exponents and factors are cut.
+SURE, STEEP, MOST = 1e9, 80.0, 2.0**60
+
+
+def block_size(shape: tuple[int, int], rank: int) -> int:
+    """Return the number of bits of a row that are drawn at once."""
+    if rank <= MOST_BITS and shape[0] * shape[1] * 2**rank <= FEW_STATES:
+        return rank
+    return min(BLOCK, rank)
+
+
+def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDensity, power, size):
+    """Draw the bits of all rows, in random blocks of so many; return them and the log odds."""
+    rank = density.rank
+    odds = jnp.log(position["usage_density"]) - jnp.log1p(-position["usage_density"])
+    odds = jnp.where(present(density, position), odds, -SURE)[:, None]
+    odds = jnp.broadcast_to(odds, (rank, len(position["usage"])))
+    if data.known_usage is not None:
+        known = data.known_usage.T
+        odds = jnp.where(jnp.isnan(known), odds, jnp.where(known > 0.5, SURE, -SURE))
+    beyond = -rank % size
+    odds = jnp.pad(odds, ((0, beyond), (0, 0)), constant_values=-SURE)
+    basis = jnp.pad(position["basis"], ((0, 0), (0, beyond)))
+    usage = jnp.pad(position["usage"], ((0, 0), (0, beyond))).T
+    key_order, key_blocks = random.split(key)
+    order = random.permutation(key_order, rank + beyond).reshape(-1, size)
+
+    def block(carry, at):
+        psi, usage = carry
+        key, chosen = at
+        weights, bits = basis[:, chosen], usage[chosen]
+        rest = psi - weights @ bits
+        drawn = _draw_states(key, rest, weights, odds[chosen], data.signs, power)
+        return (rest + weights @ drawn, usage.at[chosen].set(drawn)), None
+
+    keys = random.split(key_blocks, len(order))
+    (psi, usage), _ = lax.scan(block, (psi, usage), (keys, order))
+    return usage[:rank].T, psi
+
+
+def _draw_states(key, rest, weights, odds, signs, power):
+    """Draw the bits (bits, rows) of a block, with `rest` the log odds without it."""
+    size, kind = weights.shape[1], rest.dtype
+    likelihood = state_likelihood(rest, signs)
+    # A bit that is known adds nothing: beside such odds the likelihood would be rounded away.
+    sure = (odds > 0.5 * SURE).astype(kind)
+
+    def state(carry, number):
+        best, chosen = carry
+        bits = ((number >> jnp.arange(size)) & 1).astype(kind)
+        value = power * likelihood(weights @ bits) + jnp.sum((bits[:, None] - sure) * odds, 0)
+        value += random.gumbel(random.fold_in(key, number), best.shape, kind)
+        better = value > best
+        return (jnp.where(better, value, best), jnp.where(better, number, chosen)), None
+
+    rows = rest.shape[1]
+    start = jnp.full(rows, -jnp.inf, kind), jnp.zeros(rows, jnp.int32)
+    (_, chosen), _ = lax.scan(state, start, jnp.arange(2**size))
+    return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind)
+
+
+def state_likelihood(rest, signs):
+    """Return the function that gives the log likelihoods of rows (rows,) of what a state adds.
+
+    That is (columns,), added to the log odds `rest` (columns, rows).
+    """
+    odd = len(signs) % 2
+    signs, rest = (jnp.pad(x, ((0, odd), (0, 0))) for x in (signs, rest))
+    half = len(signs) // 2
+    factor = jnp.where(signs == 0, 0.0, jnp.exp(jnp.clip(-signs * rest, -STEEP, STEEP)))
+    is_one = signs > 0
+
+    def likelihood(added):
+        raised = jnp.exp(jnp.clip(jnp.pad(added, (0, odd)), -STEEP, STEEP))[:, None]
+        own = jnp.minimum(factor * jnp.where(is_one, 1.0 / raised, raised), MOST) + 1.0
+        return -jnp.sum(jnp.log(own[:half] * own[half:]), 0)
+
+    return likelihood

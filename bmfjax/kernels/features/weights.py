@@ -1,0 +1,212 @@
+r"""Weights and effects given Polya-Gamma variables, of which the likelihood is normal.
+
+Of column d, with :math:`\omega_{nd}` the variables, :math:`\kappa = s / 2`, regressors
+:math:`x_n = (z_n, 1)` and coefficients :math:`c_d = (w_d, a_d)`, it is that of a normal with
+precision :math:`G_d = \sum_n \omega_{nd} x_n x_n^\top` and shift
+:math:`h_d = \sum_n (\kappa_{nd} - \omega_{nd} e_n) x_n`. The intercept is summed out first. Then
+whether feature k concerns the column, with its weight summed out: where g and r are precision and
+shift of the weight given the others, the odds are
+
+.. math::
+
+   \frac{\rho_k}{1 - \rho_k} \sqrt{\frac{\lambda_k}{\lambda_k + g}}
+   \exp\Big(\frac{r^2}{2 (\lambda_k + g)}\Big) \; [\, 2 \Phi(r / \sqrt{\lambda_k + g})\,],
+
+the last factor for positive weights. Last, signed weights that are not zero and the intercept are
+drawn together; of positive ones the intercept alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.scipy.special import log_ndtr
+
+from bmfjax.kernels.features.density import (
+    FeatureData,
+    FeatureDensity,
+    log_half_normal,
+    present,
+)
+from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
+from bmfjax.kernels.numerics.slice import slice_sample
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+
+#: Width of the bracket of the slice of the log of the row effects' scale.
+BRACKET = 3.0
+
+
+def column_systems(position, omega, half):
+    """Return the systems of all columns: G (rank + 1, rank + 1, columns), h (rank + 1, columns)."""
+    usage = position["usage"]
+    x = jnp.concatenate([usage, jnp.ones_like(usage[:, :1])], 1)
+    width = x.shape[1]
+    first, second = np.triu_indices(width)
+    index = np.zeros((width, width), int)
+    index[first, second] = index[second, first] = np.arange(len(first))
+    shift = half - omega * position["row_effect"] if "row_effect" in position else half
+    return (omega @ (x[:, first] * x[:, second])).T[index], (shift @ x).T
+
+
+def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity) -> dict:
+    """Draw weights and intercepts of all columns."""
+    gram, shift = systems
+    key_weights, key_last = random.split(key)
+    alpha, mean = position["column_precision"], position["column_mean"]
+    gram = gram.at[-1, -1].add(alpha)
+    shift = shift.at[-1].add(alpha * mean)
+    # Without the intercept, which is summed out.
+    slope = gram[-1, :-1] / gram[-1, -1]
+    reduced = gram[:-1, :-1] - slope[:, None] * gram[-1, :-1]
+    weights = _draw_weights(
+        key_weights, position, reduced, shift[:-1] - slope * shift[-1], data, density
+    )
+    if density.is_signed:
+        return _draw_together(key_last, weights, gram, shift, position, data)
+    rest = shift[-1] - jnp.sum(gram[-1, :-1] * weights, 0)
+    noise = random.normal(key_last, rest.shape, rest.dtype)
+    intercept = rest / gram[-1, -1] + noise * lax.rsqrt(gram[-1, -1])
+    return {"basis": weights.T, "column_effect": intercept}
+
+
+def _draw_weights(key, position, gram, shift, data, density: FeatureDensity):
+    """Draw spikes and weights one feature after the other: (rank, columns)."""
+    weights = position["basis"].T
+    rank, columns = weights.shape
+    key_spike, key_slab = random.split(key)
+    chance = position["basis_density"]
+    odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
+    uniform = random.logistic(key_spike, (rank, columns), weights.dtype)
+    known = jnp.full((rank, columns), jnp.nan)
+    if data.known_basis is not None:
+        known = data.known_basis.T
+
+    def feature(weights, at):
+        k, key, odds, precision, uniform, known = at
+        own = gram[k, k]
+        r = shift[k] - jnp.sum(gram[k] * weights, 0) + own * weights[k]
+        total = own + precision
+        logit = odds + 0.5 * jnp.log(precision / total) + 0.5 * r * r / total
+        if density.is_signed:
+            slab = r / total + random.normal(key, r.shape, r.dtype) * lax.rsqrt(total)
+        else:
+            logit += math.log(2.0) + log_ndtr(r * lax.rsqrt(total))
+            slab = truncated_normal(key, r, total, 0.0, jnp.inf)
+        drawn = jnp.where(logit > uniform, slab, 0.0)
+        return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), None
+
+    keys = random.split(key_slab, rank)
+    at = (jnp.arange(rank), keys, odds, position["factor_precision"], uniform, known)
+    return lax.scan(feature, weights, at)[0]
+
+
+def _draw_together(key, weights, gram, shift, position, data) -> dict:
+    """Draw the weights that are not zero, and the intercept, at once."""
+    free = weights != 0
+    fixed = jnp.zeros_like(weights)
+    if data.known_basis is not None:
+        unknown = jnp.isnan(data.known_basis.T)
+        free, fixed = free & unknown, jnp.where(unknown, 0.0, data.known_basis.T)
+    free = jnp.pad(free, ((0, 1), (0, 0)), constant_values=True)
+    fixed = jnp.pad(fixed, ((0, 1), (0, 0)))
+    shift = jnp.where(free, shift - jnp.sum(gram * fixed, 1), 0.0)
+    own = jnp.pad(position["factor_precision"], (0, 1))[:, None]
+    own = jnp.where(free, own, 1.0)
+    system = jnp.where(free & free[:, None], gram, 0.0)
+    system += jnp.eye(len(own))[..., None] * own
+    upper = cholesky(jnp.concatenate([system, shift[:, None]], 1))
+    noise = random.normal(key, shift.shape, shift.dtype)
+    drawn = back_substitute(upper[:, :-1], upper[:, -1] + noise)
+    drawn = jnp.where(free, drawn, fixed)
+    return {"basis": drawn[:-1].T, "column_effect": drawn[-1]}
+
+
+def draw_rows(key, position, psi, omega, half, density: FeatureDensity) -> dict:
+    r"""Draw the row effects and their scale, by turns around the effects and around their ratios.
+
+    Given the effects the scale is told by them alone, and moves little where they are large. Given
+    the ratios :math:`e_n / \tau` it is told by the data, where the scale is normal, truncated to be
+    positive (Yu, Meng 2011, "To center or not to center", JCGS 20).
+    """
+    key_effect, key_ratio, key_slice, key_bracket, key_shift = random.split(key, 5)
+    effect, scale = position["row_effect"], position["row_scale"]
+    precision = jnp.sum(omega, 0)
+    shift = jnp.sum(half - omega * psi, 0) + precision * effect
+    total = precision + scale**-2
+    noise = random.normal(key_effect, effect.shape, effect.dtype)
+    effect = shift / total + noise * lax.rsqrt(total)
+    ratio = effect / scale
+    linear = jnp.sum(ratio * shift)
+    of_scale = jnp.sum(ratio**2 * precision) + density.row_scale**-2.0
+    scale = truncated_normal(key_ratio, linear, of_scale, 0.0, jnp.inf)
+    effect, squares = ratio * scale, jnp.sum((ratio * scale) ** 2)
+
+    def log_density(x):
+        # The Jacobian of the logarithm makes one of the powers of the scale vanish.
+        own = (1.0 - len(effect)) * x - 0.5 * squares * jnp.exp(-2.0 * x)
+        return own + log_half_normal(jnp.exp(x), density.row_scale)
+
+    at = jnp.log(scale)
+    low = at - BRACKET * random.uniform(key_bracket, (), at.dtype)
+    scale = jnp.exp(slice_sample(key_slice, at, log_density, low, low + BRACKET))
+    moved = _shift_effects(key_shift, position["column_effect"], effect, scale, position)
+    return {"row_scale": scale, **moved}
+
+
+def _shift_effects(key, columns, rows, scale, position) -> dict:
+    """Add a number to all intercepts and take it from all row effects: the log odds stay."""
+    alpha, mean = position["column_precision"], position["column_mean"]
+    precision = len(columns) * alpha + len(rows) / scale**2
+    linear = alpha * jnp.sum(mean - columns) + jnp.sum(rows) / scale**2
+    drawn = linear / precision + random.normal(key, (), rows.dtype) * lax.rsqrt(precision)
+    return {"column_effect": columns + drawn, "row_effect": rows - drawn}
+
+
+def draw_scales(key, position, density: FeatureDensity) -> dict:
+    """Draw what is above weights and intercepts; of features that are not there, the priors."""
+    keys = random.split(key, 3)
+    there, basis = present(density, position), position["basis"]
+    (shape, rate), number = density.slab, jnp.sum(basis != 0, 0)
+    drawn = random.gamma(keys[0], shape + 0.5 * number * there, dtype=basis.dtype)
+    found = {"factor_precision": drawn / (rate + 0.5 * there * jnp.sum(basis**2, 0))}
+    effect, alpha = position["column_effect"], position["column_precision"]
+    precision = len(effect) * alpha + density.mean_scale**-2.0
+    noise = random.normal(keys[1], (), effect.dtype)
+    mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
+    shape, rate = density.intercepts
+    drawn = random.gamma(keys[2], shape + 0.5 * len(effect), dtype=effect.dtype)
+    spread = jnp.sum((effect - mean) ** 2)
+    return found | {"column_mean": mean, "column_precision": drawn / (rate + 0.5 * spread)}
+
+
+def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
+    """Exchange the rows that have a feature and those that have not, feature by feature.
+
+    Its weights change their sign, and the intercepts follow. The log odds stay, and so does the
+    prior, but for that of the intercepts, which accepts or refuses.
+    """
+    alpha, mean = position["column_precision"], position["column_mean"]
+    there = present(density, position)
+    for known in (data.known_usage, data.known_basis):
+        if known is not None:
+            there = there & jnp.all(jnp.isnan(known), 0)
+
+    def feature(effect, at):
+        key, weight, there = at
+        other = effect + weight
+        gain = 0.5 * alpha * jnp.sum((effect - mean) ** 2 - (other - mean) ** 2)
+        turned = there & (jnp.log(random.uniform(key)) < gain)
+        return jnp.where(turned, other, effect), turned
+
+    at = random.split(key, density.rank), position["basis"].T, there
+    effect, turned = lax.scan(feature, position["column_effect"], at)
+    chance = position["usage_density"]
+    return {
+        "column_effect": effect,
+        "basis": jnp.where(turned, -position["basis"], position["basis"]),
+        "usage": jnp.where(turned, 1.0 - position["usage"], position["usage"]),
+        "usage_density": jnp.where(turned, 1.0 - chance, chance),
+    }
