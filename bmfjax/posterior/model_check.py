@@ -108,7 +108,7 @@ class ModelCheck:
         return tuple(self.statistics.index[self.statistics["p_value"] < UNLIKELY])
 
     def __str__(self) -> str:
-        share = f"{self.explained:.0%} ± {self.explained_error:.0%}"
+        share = f"{100 * self.explained:.0f} ± {100 * self.explained_error:.0f} %"
         first = f"explains {share} of what {self.baseline} leave"
         if not self.explains:
             first = f"does not explain the data: {share} of what {self.baseline} leave"
