@@ -254,6 +254,7 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
     jax.tree.map(np.testing.assert_array_equal, hotter.start(False), run.state.inner.position)
 
 
+@pytest.mark.long
 def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     """A stage that is resumed knows no draws of the one before, and goes on alike."""
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))

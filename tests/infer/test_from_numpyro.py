@@ -82,6 +82,11 @@ KERNELS = {
 }
 
 
+#: One kernel that collects draws by itself, and one of real and one of Boolean factors: each takes
+#: seconds to compile.
+SHORT = ("IASG", "TruncatedGibbs", "OrMachineGibbs")
+
+
 def test_every_kernel_is_here():
     kernels = {n for n in dir(bmfjax) if n.endswith("Gibbs") or n in ("IASG", "SGLD", "SGHMC")}
     assert kernels <= set(KERNELS)
@@ -90,8 +95,7 @@ def test_every_kernel_is_here():
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages only")  # of so few cases
 @pytest.mark.parametrize(
     "name",
-    # That of layers takes long to compile.
-    [pytest.param(name, marks=[pytest.mark.long] * name.startswith("Deep")) for name in KERNELS],
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in KERNELS],
 )
 def test_arviz_takes_the_run_of_a_kernel(name):
     kernel, *arguments = KERNELS[name]()

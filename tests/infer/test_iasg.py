@@ -197,6 +197,7 @@ np.save(sys.argv[2], np.stack([draws["mu"], adam["mu"], sgld["mu"]]))
 """
 
 
+@pytest.mark.long
 def test_chains_on_several_devices(tmp_path):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     command = [sys.executable, "-W", "error", "-c", PARALLEL, __file__, tmp_path / "mu.npy"]

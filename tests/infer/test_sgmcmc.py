@@ -206,6 +206,7 @@ def test_chains_and_halves_of_a_run_make_the_same_draws():
 
 
 @pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
+@pytest.mark.long
 def test_blocks_of_a_composite_gibbs_follow_each_other():
     """Anchors and their gradients would be of values that the other block has left."""
     options = {"num_approach": 5, "num_steps": 4, "step_size": 0.6}

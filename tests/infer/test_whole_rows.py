@@ -15,7 +15,7 @@ from bmfjax.infer import whole_rows
 from bmfjax.posterior.packed import PackedDraws
 from tests.test_cells import fit_of
 from tests.test_ranks import boolean_fit
-from tests.test_variants import fitted
+from tests.test_variants import LONG, fitted
 
 NAN = np.nan
 ROWS = np.array([[1, 0, 1, 1, 0, 0], [0, 0, 1, NAN, 1, 1]])
@@ -110,7 +110,10 @@ def test_whole_rows_of_the_hamming_machine_are_the_enumeration():
     check_against_mixture(fit, probability, ROWS[:, :3], GIVEN[:, :3])
 
 
-@pytest.mark.parametrize("model", ["one-hot", "deep-ormachine", "ormachine-effects"])
+@pytest.mark.parametrize(
+    "model",
+    ["one-hot", *(pytest.param(m, marks=pytest.mark.long) for m in LONG)],
+)
 def test_whole_rows_of_variants_sum_to_one_and_give_their_chances(model):
     fit = fitted(model)
     rows = np.array(list(itertools.product([0.0, 1.0], repeat=3)))
@@ -127,6 +130,7 @@ def test_whole_rows_of_variants_sum_to_one_and_give_their_chances(model):
     assert chance[0, 1] == pytest.approx(alone[0], abs=0.05)
 
 
+@pytest.mark.long
 def test_effects_are_integrated_out():
     """Against the sum over far more nodes of the effect, for both sets of one factor."""
     fit = fitted("ormachine-effects")

@@ -114,7 +114,7 @@ def chains(link):
     return run
 
 
-@pytest.mark.parametrize("link", ["identity", "ordered"])  # a probit is as stars are
+@pytest.mark.parametrize("link", ["identity", pytest.param("ordered", marks=pytest.mark.long)])
 def test_the_joint_distribution_is_that_of_the_model(link):
     marginal, successive = chains(link)(RELEVANCE[0])
     assert ess_bulk(successive).min() > 300
