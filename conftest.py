@@ -49,7 +49,7 @@ if "XLA_FLAGS" not in os.environ:
 import pytest  # noqa: E402
 from jax import monitoring  # noqa: E402
 
-from tests.shared_fits import with_shared_fits  # noqa: E402
+from tests.shared_fits import LONG_EXAMPLES, with_shared_fits  # noqa: E402
 
 #: Programs that this process, and its workers, asked for, and found compiled in the run's cache.
 _PROGRAMS = {"asked": 0, "found": 0}
@@ -67,25 +67,9 @@ monitoring.register_event_duration_secs_listener(_count_program)
 monitoring.register_event_listener(_count_found)
 
 
-#: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found,
-#: and, together, those of layers and of moves, of which tests see all parts.
-_LONG_EXAMPLES = (
-    "bmfjax.comparison.fits.compare",
-    "bmfjax.comparison.ranks.compare_ranks",
-    "bmfjax.families.apart.merge",
-    "bmfjax.infer.mcmc.variants.DeepOrMachineGibbs",
-    "bmfjax.kernels.boolean.moves.birth.birth_move",
-    "bmfjax.kernels.boolean.moves.rebirth.rebirth",
-    "bmfjax.kernels.boolean.moves.split_merge.split_merge",
-    "bmfjax.kernels.boolean.moves.split_merge_summed.split_merge_summed",
-    "bmfjax.kernels.variants.deep.deep_ormachine",
-    "bmfjax.result.Fit.rank_probabilities",
-)
-
-
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.name in _LONG_EXAMPLES:
+        if item.name in LONG_EXAMPLES:
             item.add_marker(pytest.mark.long)
 
 

@@ -15,6 +15,21 @@ from filelock import FileLock
 import bmfjax
 from bmfjax.fitting import fit
 
+#: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found,
+#: and, together, those of layers and of moves, of which tests see all parts.
+LONG_EXAMPLES = (
+    "bmfjax.comparison.fits.compare",
+    "bmfjax.comparison.ranks.compare_ranks",
+    "bmfjax.families.apart.merge",
+    "bmfjax.infer.mcmc.variants.DeepOrMachineGibbs",
+    "bmfjax.kernels.boolean.moves.birth.birth_move",
+    "bmfjax.kernels.boolean.moves.rebirth.rebirth",
+    "bmfjax.kernels.boolean.moves.split_merge.split_merge",
+    "bmfjax.kernels.boolean.moves.split_merge_summed.split_merge_summed",
+    "bmfjax.kernels.variants.deep.deep_ormachine",
+    "bmfjax.result.Fit.rank_probabilities",
+)
+
 
 def shared_fit(*args, **options):
     """``bmfjax.fit`` with these arguments, as it is loaded; not to be changed."""

@@ -1,6 +1,7 @@
 """The notebooks run, small, and stored ones are their scripts; the README says what it must."""
 
 import json
+import pkgutil
 import re
 import runpy
 from pathlib import Path
@@ -9,6 +10,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from bmfjax.families import FAMILIES
+from tests.shared_fits import LONG_EXAMPLES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -64,6 +66,11 @@ def test_a_stored_notebook_is_its_script_with_outputs(path):
     assert not any(o["output_type"] == "error" or o.get("name") == "stderr" for o in outputs)
     assert len(text) < LARGEST
     assert not re.search(r"/(home|root|tmp|work|Users)/|site-packages|execution\": \{", text)
+
+
+@pytest.mark.parametrize("name", LONG_EXAMPLES)
+def test_a_long_example_is_there(name):
+    assert ">>>" in pkgutil.resolve_name(name).__doc__
 
 
 def test_the_readme_is_short():

@@ -48,7 +48,7 @@ def fitted(model, unit=1.0):
 # ---- whole fits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", [1e-3, 1e3])
+@pytest.mark.parametrize("unit", [1e-3, pytest.param(1e3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("model", ["pmf", "nmf"])
 def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
     (values, seen, exact), one, other = table(), fitted(model), fitted(model, unit)
