@@ -22,7 +22,7 @@ STARS[0, 1] = STARS[3, 4] = np.nan
 OPTIONS = {"level_scale": 2.0, "effect_precision": dist.Gamma(3.0, 2.0), "strength": 1.5}
 
 
-@pytest.mark.parametrize("link", ["probit", "ordered"])
+@pytest.mark.parametrize("link", ["probit", pytest.param("ordered", marks=pytest.mark.long)])
 def test_its_energy_is_that_of_the_model_at_the_draw(link):
     data = np.where(np.isnan(STARS), np.nan, STARS > 1) if link == "probit" else STARS
     model = functools.partial(models.pmf, rank=2, link=link, **OPTIONS)
