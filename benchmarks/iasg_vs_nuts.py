@@ -62,7 +62,7 @@ def main() -> None:
     fit = bmfjax.fit(data, rank=4, model="relaxed", sampler="iasg", seed=0, progress=False)
     inside = {"usage": fit.usage, "basis": fit.basis}
     inside = {n: jnp.asarray(np.clip(v, 0.01, 0.99), jnp.float32) for n, v in inside.items()}
-    inside["precision"] = jnp.asarray(fit.precision_draws.mean())
+    inside["precision"] = jnp.asarray(fit.other_draws["precision"].mean())
 
     model = functools.partial(bmfjax.models.relaxed_bmf, rank=4)
     nuts = MCMC(
@@ -88,8 +88,8 @@ def main() -> None:
             "window": fit.settings["window"],
             "clamped": round(float(fit.figures.clamped), 3),
             "seconds": round(float(fit.figures.seconds), 1),
-            "precision_mean": round(float(fit.precision_draws.mean()), 3),
-            "precision_sd": round(float(fit.precision_draws.std()), 3),
+            "precision_mean": round(float(fit.other_draws["precision"].mean()), 3),
+            "precision_sd": round(float(fit.other_draws["precision"].std()), 3),
         },
         "nuts": {
             "chains": options.chains,

@@ -91,7 +91,7 @@ def one_matrix(seed: int, options) -> dict:
 
 def entries(fit) -> tuple[np.ndarray, np.ndarray]:
     """Draws of the log odds of all entries, and of their probabilities: (draw, entry) each."""
-    usage, basis = fit.product_draws(*map(np.arange, fit.data.shape))
+    usage, basis = fit._product_draws(*map(np.arange, fit.data.shape))
     log_odds = np.einsum("cdik,cdjk->cdij", usage, basis)
     log_odds = log_odds.reshape(-1, fit.data.num_rows * fit.data.num_columns)
     return log_odds, expit(log_odds)

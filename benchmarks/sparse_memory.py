@@ -89,7 +89,7 @@ def one_run(model: str, name: str, way: str, seed: int) -> dict:
     sampled = peak()
     began = time.perf_counter()
     fit = request.family.result(request.of_result, chains, run)
-    fit.record()
+    fit._record()
     return {
         "stored": stored,
         "entries": size,

@@ -831,12 +831,12 @@ def _check_tiles(options) -> None:
     from bmfjax.fitting import Fit
 
     _check_level(options)
-    _check_has_tiles(options, Fit.of_model(options.model), options.model)
+    _check_has_tiles(options, Fit._of_model(options.model), options.model)
 
 
 def _check_has_tiles(options, fit, model) -> None:
     """Refuse a table of tiles of a fit, or of a kind of fits, that has none."""
-    if options.tiles is not None and not fit.has_tiles:
+    if options.tiles is not None and not hasattr(fit, "tiles"):
         raise InputError(
             f"--tiles is for models ormachine and relaxed, and the model is {model}; leave it out"
         )
@@ -886,7 +886,7 @@ def _write(result, output, probability) -> list:
     """Write the fit, and say what of it could not be written; return it."""
     from bmfjax.store import write
 
-    missing = write(result.record(probability=probability), output)
+    missing = write(result._record(probability=probability), output)
     for sentence in missing:
         _say_error(sentence)
     return missing
@@ -1014,19 +1014,19 @@ def _tell(result, output) -> None:
     empty = result.figures.factors_empty or 0
     without = f", {empty} without a tile when rounded" * (empty > 0)
     _print_table(table, f"{what}: {result.model} model, rank {result.rank}{without}")
-    if not (result.is_signed or result.figures.converged):
+    if hasattr(result, "modes") and not result.figures.converged:
         _tell_modes(result.modes)
     _say(str(result.verdict))
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 
         what = "The posterior has" if result.figures.converged else "These draws have"
-        if result.approximation:
+        if result._is_variational:
             what = "The approximation of the posterior has"
         _say(f"{what} {number_sentence(result)}.")
-    if result.doubts:
-        _say(result.doubts)
-    if result.log_evidence is not None:
+    if result._doubts:
+        _say(result._doubts)
+    if result.figures.log_evidence is not None:
         _say(result.log_evidence.sentence)
     if sampled := _sampled(result):
         _say(sampled)
@@ -1047,7 +1047,7 @@ def _end(result, missing, output, again) -> int:
     timed_out, planned = result.figures.timed_out, result.settings["num_samples"]
     of = "" if planned == "auto" else f" of {planned:,}"
     reached = f"{result.figures.num_draws:,}{of} draws a chain"
-    if result.approximation:
+    if result._is_variational:
         reached = f"{result.figures.steps:,} steps of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"
     more = f"; to continue: {again}" if again else ""
@@ -1057,7 +1057,7 @@ def _end(result, missing, output, again) -> int:
 
 def _sampled(result) -> str:
     """Say how many chains and draws there are, given or chosen; nothing of what draws no chains."""
-    if result.approximation or result.sampler == "smc":
+    if result._is_variational or result.sampler == "smc":
         return ""
     chains, figures = result.num_chains, result.figures
     kept = figures.thinning

@@ -24,7 +24,7 @@ except ImportError as error:
     ) from error
 
 #: Models whose factors are bits.
-MODELS = tuple(m for m in FAMILIES if Fit.of_model(m).is_boolean)
+MODELS = tuple(m for m in FAMILIES if Fit._of_model(m)._is_boolean)
 #: Draws of the basis that `inverse_transform` averages over at most.
 MAX_DRAWS = 400
 
@@ -138,7 +138,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         data = self._read(X, reset=True)
         rank = min(whole("n_components", self.n_components), *data.shape)
         one_of("init", self.init, ("annealed", "random"))
-        kind = Fit.of_model(one_of("model", self.model, MODELS))
+        kind = Fit._of_model(one_of("model", self.model, MODELS))
         seed = _seed(self.random_state)
         self.fit_ = fit(
             data,
@@ -203,7 +203,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         chosen = spaced(chains * draws, MAX_DRAWS, down=True)
         total = np.zeros((len(usage), self.n_features_in_))
         for c in chosen:
-            total += self.fit_.chance_given(usage, c // draws, c % draws)
+            total += self.fit_._chance_given(usage, c // draws, c % draws)
         return total / len(chosen)
 
     @property

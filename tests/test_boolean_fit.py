@@ -103,7 +103,7 @@ def test_saved_and_loaded_again(tmp_path, fitted):
     for name in ("flip_rate", "usage_density", "basis_density"):
         np.testing.assert_array_equal(again.other_draws[name], fitted.other_draws[name])
     pd.testing.assert_frame_equal(again.summary(), fitted.summary())
-    assert again.is_boolean and again.verdict == fitted.verdict
+    assert again._is_boolean and again.verdict == fitted.verdict
 
 
 def test_arviz_gets_bits_as_numbers(fitted):

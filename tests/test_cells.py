@@ -21,7 +21,7 @@ NAMES = tuple(f"user {i}" for i in range(ROWS))
 FIGURES = Figures(num_warmup=0, thinning=1, expected_errors=0.0)
 VERDICT = Verdict(Status.UNCHECKED, "Put together", figures=FIGURES)
 MODELS = tuple(FAMILIES)
-BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit.of_model(m).is_boolean)
+BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit._of_model(m)._is_boolean)
 OF_ONES = (*BOOLEAN, "relaxed", "logistic", "probit")
 
 
@@ -78,10 +78,10 @@ def fit_of(model, data=None, **sizes):
     binary = None
     if model in (*BOOLEAN, "relaxed"):
         binary = Binarized(*(np.asarray(f).mean((0, 1)) >= 0.5 for f in (usage, basis)), 0.0)
-    return bmfjax.Fit.of_model(model)(
+    return bmfjax.Fit._of_model(model)(
         data_of(model) if data is None else data, model, "gibbs", settings, usage, basis,
         trace={}, agreement=np.ones(usage.shape[-1]), verdict=VERDICT, binary=binary,
-        other_draws=other, approximation=approximation,
+        other_draws=other, **({"approximation": approximation} if approximation else {}),
     )  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def test_means_and_spreads_of_observations_are_no_draws(model, monkeypatch):
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
 def test_spreads_divide_by_one_less_than_the_draws(model):
     fit = fit_of(model, draws=2)
-    usage, basis = fit.product_draws(np.array([3]), np.array([0]))
+    usage, basis = fit._product_draws(np.array([3]), np.array([0]))
     values = np.einsum("cdik,cdjk->cdij", usage, basis).ravel()
     sd = fit.predict_cells([3], [0], "sd")
     np.testing.assert_allclose(sd, values.std(ddof=1), rtol=1e-5)

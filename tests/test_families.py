@@ -22,14 +22,14 @@ EVERY = pytest.mark.parametrize("model", FAMILIES)
 
 @EVERY
 def test_a_model_has_a_family_and_a_class_of_fits(model):
-    family, kind = FAMILIES[model], bmfjax.Fit.of_model(model)
-    assert model in family.models and model in kind.models and kind is not bmfjax.Fit
+    family, kind = FAMILIES[model], bmfjax.Fit._of_model(model)
+    assert model in family.models and model in kind._models and kind is not bmfjax.Fit
     assert family.default_sampler(data_of(model)) == next(iter(family.samplers))
-    assert bmfjax.Fit.of_model("bmf") is None
+    assert bmfjax.Fit._of_model("bmf") is None
     fit = fit_of(model)
-    assert fit.is_boolean == (model in OF_BITS)
-    assert fit.is_real == (model not in (*OF_BITS, "relaxed"))
-    assert fit.is_signed == (fit.is_real and model != "nmf")
+    assert fit._is_boolean == (model in OF_BITS)
+    assert (fit.binary is None) == (model not in (*OF_BITS, "relaxed"))
+    assert fit._is_signed == ((fit.binary is None) and model != "nmf")
 
 
 @EVERY
@@ -94,17 +94,48 @@ def test_copies_and_pickles_are_the_fit_without_what_was_computed(model):
         np.testing.assert_array_equal(again.usage, known[1])
 
 
+def public(thing):
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_what_every_fit_has_can_be_learned():
+    """The names that fits of all models have, counted; what some have is more."""
+    names = [public(fit_of(model)) for model in FAMILIES]
+    assert {"usage", "predict_cells", "verdict", "report"} <= set.intersection(*names)
+    assert len(set.intersection(*names)) <= 40
+
+
+@EVERY
+def test_a_name_that_a_fit_lacks_is_refused_by_one_sentence(model):
+    """`dir` has what works, whatever asks for a name sees that it is not there, and copies work."""
+    fit = fit_of(model)
+    some = set.union(*(public(fit_of(other)) for other in FAMILIES)) - public(fit)
+    assert some
+    for name in some:
+        assert not hasattr(fit, name)
+        with pytest.raises(InputError, match=f"^model {model!r} has no {name}, which '"):
+            getattr(fit, name)
+    for name in ("_ipython_display_", "__array__", "tile"):
+        with pytest.raises(AttributeError, match="object has no attribute") as caught:
+            getattr(fit, name)
+        assert not isinstance(caught.value, InputError)
+    for again in (copy.copy(fit), pickle.loads(pickle.dumps(fit))):
+        assert public(again) == public(fit) and again.verdict == fit.verdict
+
+
 @EVERY
 def test_what_only_some_fits_have_is_refused_by_the_others(model):
     fit = fit_of(model)
     if not hasattr(fit, "link"):
-        with pytest.raises(InputError, match="has no given_new; use transform"):
+        with pytest.raises(
+            InputError, match=r"has no given_new, which 'pmf', .* have; use transform"
+        ):
             fit.given_new(data_of(model))
-    if fit.is_real:
-        with pytest.raises(InputError, match="real factors, which are not rounded"):
+    if fit.binary is None:
+        with pytest.raises(InputError, match=r"has no .*, which 'ormachine', "):
             fit.binarize()
     if model != "deep-ormachine":
-        with pytest.raises(InputError, match="has no layers; fit model 'deep-ormachine'"):
+        with pytest.raises(InputError, match="has no layer, which 'deep-ormachine' have"):
             fit.layer(2)
 
 

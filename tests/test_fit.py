@@ -53,7 +53,7 @@ def test_noise_precision_matches_the_residuals(product, fitted):
     draws = np.einsum("cdik,cdjk->cdij", fitted.usage_draws, fitted.basis_draws)
     squares = ((product.data.dense() - draws) ** 2).sum((2, 3))
     shape, rate = 1 + 40 * 24 / 2, 1 + squares / 2
-    scores = (fitted.precision_draws - shape / rate) / (np.sqrt(shape) / rate)
+    scores = (fitted.other_draws["precision"] - shape / rate) / (np.sqrt(shape) / rate)
     assert abs(scores.mean()) < 5 / np.sqrt(scores.size)
     assert 0.8 < scores.std() < 1.2
 
@@ -189,13 +189,15 @@ def test_minibatches_say_how_exact_they_are(product, fitted):
     assert not fit.figures.exact and 0.0 < share < 1.0
     assert f"have {share:.0%} of the noise that the sampler can make up for" in str(fit.verdict)
     assert np.abs(fit.predict() - fitted.predict()).max() < 0.15
-    assert fit.precision_draws.mean() == pytest.approx(fitted.precision_draws.mean(), rel=0.1)
+    assert fit.other_draws["precision"].mean() == pytest.approx(
+        fitted.other_draws["precision"].mean(), rel=0.1
+    )
     assert "have 1.7 times the noise" in _noise_of_batches(verdict.Figures(noise_share=1.7))
 
 
 def test_thesis_sampler_fixes_the_precision_at_one():
     found = bmfjax.fit(ones(), rank=2, model="relaxed", sampler="thesis", **SIZES)
-    assert found.precision_draws is None
+    assert "precision" not in found.other_draws
     assert found.settings["priors"]["precision"] == "1.0"
 
 
@@ -324,8 +326,8 @@ def test_data_without_noise_give_a_bounded_precision_and_say_so():
     clean = np.repeat(np.repeat(np.eye(3), [14, 13, 13], axis=0), 8, axis=1)
     found = bmfjax.fit(clean, rank=3, seed=0, **QUICK)
     # The residual cannot fall below what the prior's rate is worth: Gamma(1 + N/2, 1 + RSS/2).
-    assert np.isfinite(found.precision_draws).all()
-    assert found.precision_draws.max() < 1.5 * (1 + clean.size / 2)
+    assert np.isfinite(found.other_draws["precision"]).all()
+    assert found.other_draws["precision"].max() < 1.5 * (1 + clean.size / 2)
     few = {**QUICK, "priors": {"precision": numpyro.distributions.Gamma(1.0, 40.0)}}
     assert "almost without noise" in bmfjax.fit(clean, rank=3, seed=0, **few).verdict
 
@@ -365,7 +367,9 @@ def test_learned_rates_are_drawn_and_stored(product):
     # Rates belong to the factors as aligned: n over the sum of a factor's entries.
     size = found.usage_draws.sum(2) + found.basis_draws.sum(2)
     assert found.idata["posterior"]["rate"].shape == (2, 100, 5)
-    by_factor = [np.corrcoef(found.rate_draws[c].mean(0), size[c].mean(0))[0, 1] for c in (0, 1)]
+    by_factor = [
+        np.corrcoef(found.other_draws["rate"][c].mean(0), size[c].mean(0))[0, 1] for c in (0, 1)
+    ]
     assert max(by_factor) < -0.8
     with pytest.warns(UserWarning, match="averages only"):
         iasg = bmfjax.fit(ones(), 2, model="relaxed", priors="ard", sampler="iasg", **SIZES)
@@ -395,7 +399,7 @@ def test_a_fit_is_not_changed(fitted):
 def test_saved_and_loaded_again(tmp_path, fitted):
     folder = fitted.save(tmp_path / "out")
     again = bmfjax.Fit.load(folder)
-    for name in ("usage_draws", "basis_draws", "precision_draws", "usage_binary", "agreement"):
+    for name in ("usage_draws", "basis_draws", "usage_binary", "agreement"):
         np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))
     assert again.data.fingerprint() == fitted.data.fingerprint()
     assert again.verdict == fitted.verdict
@@ -425,7 +429,7 @@ def test_arviz_container_has_names_and_statistics(fitted):
     assert posterior["usage"].dims == ("chain", "draw", "rows", "factor")
     assert list(posterior["basis"]["columns"].values) == list(fitted.data.column_names)
     lp = fitted.idata["sample_stats"]["lp"].values
-    assert lp.shape == fitted.precision_draws.shape
+    assert lp.shape == fitted.other_draws["precision"].shape
     warmup, every = fitted.figures.num_warmup, fitted.figures.thinning
     np.testing.assert_array_equal(lp, fitted.trace["log_joint"][:, warmup + every - 1 :: every])
 

@@ -290,8 +290,8 @@ def test_rhat_of_entries_is_that_of_gelman_and_rubin():
 @pytest.mark.parametrize("model", FAMILIES)
 def test_modes_are_of_factors_that_the_data_determine(model):
     fit = fit_of(model)
-    if fit.is_signed:
-        with pytest.raises(InputError, match=f"model '{model}' has no modes: "):
+    if fit._is_signed:
+        with pytest.raises(InputError, match=f"model '{model}' has no modes, which '"):
             fit.modes  # noqa: B018
     else:
         assert fit.modes.weights.sum() == pytest.approx(1)
@@ -308,8 +308,8 @@ def test_log_densities_are_those_that_the_model_predicts_with(model, monkeypatch
     if model == "ordered-probit":
         share = fit.predict_cells(i, j, "probability")
         np.testing.assert_allclose(mean, share[np.arange(40), values.astype(int) - 1], atol=1e-6)
-    elif fit.scored == "probabilities of ones and zeros":
-        noisy = fit.is_boolean and len(fit.noisy_kinds) > 0
+    elif fit._scored == "probabilities of ones and zeros":
+        noisy = fit._is_boolean and len(fit._noisy_kinds) > 0
         one = fit.predict_cells(i, j, "probability", noisy=noisy)
         # Of the logistic model an approximation of the mixture, and not the mean of its draws.
         some = {"atol": 0.3} if model == "logistic" else {"rtol": 1e-5}

@@ -457,7 +457,7 @@ def test_a_command_that_continues_is_named_where_there_is_one(tmp_path, capsys):
     result = types.SimpleNamespace(
         figures=Figures(complete=False, timed_out=True, num_draws=3),
         settings={"num_samples": 30},
-        approximation=False,
+        _is_variational=False,
     )
     for again in ("bmfjax fit --resume", ""):
         assert cli._end(result, [], tmp_path, again) == 0
@@ -493,7 +493,7 @@ def test_an_older_table_that_cannot_be_deleted_or_replaced_is_named(
 def test_a_fit_that_cannot_be_placed_is_one_sentence(tmp_path, fitted):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(bmfjax.InputError, match=r"file/fit cannot be written: Not a directory"):
-        store.write(fitted.record(), tmp_path / "file" / "fit")
+        store.write(fitted._record(), tmp_path / "file" / "fit")
 
 
 def test_a_summary_that_may_not_be_read_is_not_called_foreign(tmp_path, saved, monkeypatch):
@@ -520,7 +520,7 @@ def test_netcdf_that_fails_costs_only_itself(tmp_path, saved, fitted, monkeypatc
     assert {path.name for path in out.iterdir()} == {*FILES, store.DRAWS} - {"posterior.nc"}
     found = bmfjax.Fit.load(out)
     np.testing.assert_array_equal(found.usage_draws[:], fitted.usage_draws[:])
-    np.testing.assert_array_equal(found.precision_draws, fitted.precision_draws)
+    np.testing.assert_array_equal(found.other_draws["flip_rate"], fitted.other_draws["flip_rate"])
     assert dict(found.idata["posterior"].sizes) == dict(fitted.idata["posterior"].sizes)
     found.save(out, overwrite=True)
     assert {path.name for path in out.iterdir()} == set(FILES)

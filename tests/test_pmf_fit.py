@@ -73,7 +73,7 @@ def test_a_grid_of_cells_is_the_same_cells_and_names_are_looked_up():
     cells = fit.predict_cells(["user 3", "user 5"], [2, 2], "sd")
     np.testing.assert_allclose(grid[:, 1], cells)
     assert fit.predict([0], [1], "interval").shape == (2, 1, 1)
-    usage, basis = fit.product_draws(np.array([3]), np.array([2]))
+    usage, basis = fit._product_draws(np.array([3]), np.array([2]))
     fits = np.einsum("cdik,cdjk->cdij", usage, basis)
     assert fits.mean() == pytest.approx(fit.predict([3], [2])[0, 0], abs=1e-4)
 
@@ -380,7 +380,7 @@ def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
     cuts = np.sort(rng.normal(size=(2, 100, 4)), -1)
     cuts[..., 3] = cuts[..., 2] + 0.25
     trace = {"log_joint": rng.normal(size=(2, 100))}
-    judged = verdict.of_ratings(fit.mixing, 2, fit.agreement, trace, cuts)
+    judged = verdict.of_ratings(fit._mixing, 2, fit.agreement, trace, cuts)
     assert not judged.figures.converged and "cut points" in str(judged)
 
 

@@ -253,7 +253,7 @@ def test_new_rows_of_numbers_are_numbers(stored, tmp_path, capsys):
 def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        bmfjax.Fit.of_model("pmf"),
+        bmfjax.Fit._of_model("pmf"),
         "transform",
         lambda fit, new: seen.append(new) or np.ones((2, 3)),
     )

@@ -115,7 +115,7 @@ def test_the_scale_is_that_of_the_fit_where_nothing_is_rated(model):
         ("pmf", {"least": 6}, "least is 6; give a rating from 1 to 5"),
         ("pmf", {"least": "4"}, "least is '4'; give a rating"),
         ("probit", {"least": 1}, "least is 1, and model 'probit' is of ones: leave it out"),
-        ("nmf", {}, r"model 'nmf' has no recommend\(\), which is of ratings"),
+        ("nmf", {}, "model 'nmf' has no recommend, which 'pmf', "),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(model, options, message):

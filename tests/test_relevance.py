@@ -133,7 +133,7 @@ def test_what_is_kept_is_what_was_counted():
     kept = fit.trace["rank"][:, int(fit.figures.num_warmup) :]
     kept = kept[:, int(fit.figures.thinning) - 1 :: int(fit.figures.thinning)]
     np.testing.assert_array_equal(used.sum(-1), np.minimum(kept, fit.rank))
-    assert fit.rate_draws.shape == used.shape and (fit.rate_draws < 20).all()
+    assert fit.other_draws["rate"].shape == used.shape and (fit.other_draws["rate"] < 20).all()
     product = fit.usage_draws.mean((0, 1)) @ fit.basis_draws.mean((0, 1)).T
     assert np.corrcoef(product.ravel(), parts().ravel())[0, 1] > 0.95
 

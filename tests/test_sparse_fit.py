@@ -115,7 +115,7 @@ def is_program(value):
 @pytest.mark.parametrize("case", ["relaxed", "nmf"])
 def test_a_large_sparse_matrix_is_never_formed(case, any_size, tmp_path, monkeypatch):
     """From the input to the report, the file, and what is asked of it."""
-    for name in ("result", "families.tiles", "families.relaxed", "posterior.scores"):
+    for name in ("result.fit", "families.tiles", "families.relaxed", "posterior.scores"):
         monkeypatch.setattr(f"bmfjax.{name}.MAX_ENTRIES", 500)
     model = CASES[case]["model"]
     values = sp.csr_array(values_of(model))
@@ -165,7 +165,7 @@ def test_tiles_of_large_matrices_have_the_same_means(monkeypatch):
     ones = np.kron(np.eye(2), np.ones((6, 5)))
     fit = bmfjax.fit(ones, 2, model="relaxed", progress=False, **SIZES | {"num_warmup": 100})
     small = fit._tile_means()
-    monkeypatch.setattr("bmfjax.result.MAX_ENTRIES", 50)
+    monkeypatch.setattr("bmfjax.result.fit.MAX_ENTRIES", 50)
     monkeypatch.setattr(family_tiles, "MAX_ENTRIES", 10)
     np.testing.assert_allclose(fit._tile_means(), small)
 

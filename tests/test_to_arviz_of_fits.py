@@ -241,9 +241,9 @@ def test_turned_factors_have_the_likelihood_that_the_sampler_had():
     fit = fitted("pmf")
     precision = fit.other_draws["precision"].astype(float)
     seen = fit.data.num_rows * fit.data.num_columns - fit.data.num_missing
-    squares = fit.kept_trace("residual")
+    squares = fit._kept_trace("residual")
     expected = 0.5 * seen * np.log(precision / (2 * np.pi)) - 0.5 * precision * squares
-    joint = fit.kept_trace("log_joint")
+    joint = fit._kept_trace("log_joint")
     np.testing.assert_allclose(fit.log_prior(), joint - expected, rtol=1e-3, atol=1e-2)
 
 
@@ -265,7 +265,7 @@ def test_the_prior_of_left_out_factors_is_not_told():
         other = dataclasses.replace(fit, settings=dict(fit.settings) | {name: True})
         with pytest.raises(InputError, match="do not tell log_prior"):
             other.to_arviz(log_prior=True)
-    with pytest.raises(InputError, match="density of their draws is not known"):
+    with pytest.raises(InputError, match="by variational inference"):
         fit.log_proposal()
 
 
@@ -325,7 +325,7 @@ def test_leave_one_out_is_corrected_for_the_approximation():
 def test_replicates_have_the_moments_of_their_density(fit):
     i, j = np.array([3, 20]), np.array([1, 30])
     copies = np.stack([fit.replicates(i, j, seed) for seed in range(200)]).mean(0)
-    if fit.scored == "densities of numbers":
+    if fit._scored == "densities of numbers":
         sd = bmfjax.posterior.cells.noise_sd(fit)[:, None]
         expected, spread = bmfjax.posterior.cells.cell_draws(fit, i, j), np.tile(sd, 2)
     else:

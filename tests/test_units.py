@@ -61,7 +61,9 @@ def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
             expected = one.predict_cells(i, j, kind, noisy=noisy)
             found = other.predict_cells(i, j, kind, noisy=noisy)
             np.testing.assert_allclose(found / unit, expected, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(other.precision_draws * unit**2, one.precision_draws, rtol=1e-3)
+    np.testing.assert_allclose(
+        other.other_draws["precision"] * unit**2, one.other_draws["precision"], rtol=1e-3
+    )
     for draws in ("usage_draws", "basis_draws"):
         ours, theirs = np.asarray(getattr(other, draws)), np.asarray(getattr(one, draws))
         np.testing.assert_allclose(ours / unit**0.5, theirs, rtol=0.01, atol=0.01)

@@ -48,7 +48,7 @@ def fitted(model):
 
 def observed_one(fit):
     """The probability that an observation is a one, of every entry."""
-    return fit.probability(noisy=True) if fit.noisy_kinds else fit.probability()
+    return fit.probability(noisy=True) if fit._noisy_kinds else fit.probability()
 
 
 def chances(model, sites):
@@ -86,7 +86,7 @@ def test_probabilities_are_those_of_the_posterior(model):
     fit = fitted(model)
     for found, expected in ((fit.probability(), covered), (observed_one(fit), one)):
         np.testing.assert_allclose(found, np.tensordot(weight, expected, 1), atol=0.08)
-    cells = fit.predict_cells([1, 3], [1, 1], "probability", noisy=bool(fit.noisy_kinds))
+    cells = fit.predict_cells([1, 3], [1, 1], "probability", noisy=bool(fit._noisy_kinds))
     np.testing.assert_allclose(cells, observed_one(fit)[[1, 3], 1], rtol=1e-6)
 
 
@@ -115,7 +115,7 @@ def test_aligned_draws_are_the_draws_by_other_names(model):
     for at in ((0, 3), (1, 70)):
         sites = as_sites(model, {n: jnp.asarray(np.asarray(v)[at]) for n, v in moved.items()})
         sites = {n: v.astype(int) if v.dtype.kind in "bu" else v for n, v in sites.items()}
-        np.testing.assert_allclose(joint(sites), fit.kept_trace("log_joint")[at], rtol=1e-4)
+        np.testing.assert_allclose(joint(sites), fit._kept_trace("log_joint")[at], rtol=1e-4)
     assert fit.figures.exact and np.isfinite(fit.log_prior()).all()
 
 
@@ -204,9 +204,9 @@ def test_a_layer_is_the_product_of_the_bases_below_it():
     np.testing.assert_allclose(fit.layer(2).basis, bases[1].mean((0, 1)))
     np.testing.assert_allclose(fit.layer(1).columns, fit.basis)
     order = rng.permutation(rank)
-    moved = fit.in_order("basis_2", bases[1], order)
+    moved = fit._in_order("basis_2", bases[1], order)
     np.testing.assert_array_equal(moved, bases[1][:, :, order])
-    np.testing.assert_array_equal(fit.in_order("usage_2", bases[1], order), bases[1])
+    np.testing.assert_array_equal(fit._in_order("usage_2", bases[1], order), bases[1])
     with pytest.raises(InputError, match="the number of the layer is 4"):
         fit.layer(4)
 
@@ -261,7 +261,7 @@ def test_what_a_fit_does_not_have_is_refused():
     with pytest.raises(InputError, match="exactly one factor, which this method does not keep"):
         fitted("one-hot").binarize("threshold")
     for refused, words in (
-        (lambda fit: fit.tiles(), "has no tiles: the zeros of a factor's code"),
+        (lambda fit: fit.tiles(), "has no tiles, which 'ormachine', "),
         (lambda fit: fit.binarize("pairs"), "which is of Boolean products"),
         (lambda fit: fit.probability(noisy=True), "is that of an observation already"),
     ):

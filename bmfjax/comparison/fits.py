@@ -163,10 +163,11 @@ def _check(fits, names) -> None:
                 f"{names[0]} is of {_told(first.data)} and {name} of {_told(fit.data)}, which are "
                 "not the same data; give fits of the same data"
             )
-        if fit.scored != first.scored:
+        if fit._scored != first._scored:
             raise InputError(
-                f"log scores of {names[0]} ({first.model}) are {first.scored} and those of {name} "
-                f"({fit.model}) are {fit.scored}, which cannot be compared; give models of one kind"
+                f"log scores of {names[0]} ({first.model}) are {first._scored} and those of {name} "
+                f"({fit.model}) are {fit._scored}, which cannot be compared; give models of "
+                "one kind"
             )
 
 

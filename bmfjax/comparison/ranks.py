@@ -438,7 +438,9 @@ def _one_rank(request: Request, plan: _Plan, max_time, show) -> _Found:
     spent: list[float] = []
     fit = fitted("all data")
     scored = scored_together(fit, plan.cells)
-    found = _Found(_row_of(fit, scored), scored.log_score, evidence=fit.log_evidence)
+    found = _Found(
+        _row_of(fit, scored), scored.log_score, evidence=getattr(fit, "log_evidence", None)
+    )
     del fit
     if plan.hidden is not None:
         found.entries = plan.hidden.score(fitted("entries", plan.hidden.data))
@@ -476,7 +478,7 @@ def _row_of(fit: Fit, scored) -> dict:
     """Return what the fit to all data says of itself."""
     agreeing, found = fit.figures.get("factors_agreeing"), fit.figures.factors_found
     bits = math.nan
-    if isinstance(fit.data, BinaryMatrix) and not fit.is_real:
+    if isinstance(fit.data, BinaryMatrix) and fit.binary is not None:
         bits = code_length(fit.data, fit.usage_binary, fit.basis_binary)
     return {
         "doubtful": int(scored.doubtful.sum()),

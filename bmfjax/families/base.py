@@ -25,7 +25,7 @@ from jax.sharding import Mesh
 from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks, load, load_real
 from bmfjax.data.anchors import Anchors
-from bmfjax.data.attributes import Attributes, AttributeTable
+from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
 from bmfjax.data.memory import PROGRAMS, require_memory
@@ -747,22 +747,16 @@ def digest(position: Mapping) -> str:
 class NumbersFit(Fit):
     """A fit of numbers, which have no probability of a one."""
 
-    kinds = PREDICTED
+    _kinds = PREDICTED
     what = "numbers"
-    _is_of_ones = False
-
-    def _probability(self, i, j):
-        raise InputError(self._no_ones("use predict()"))
-
-    _noisy_probability = _probability
 
     def _check_kind(self, kind, noisy):
-        if kind == "probability" and kind not in self.kinds:
-            raise InputError(self._no_ones("choose another kind"))
+        if kind == "probability" and kind not in self._kinds:
+            raise InputError(
+                f"model {self.model!r} is of {self.what}, which have no probability of a one; "
+                "choose another kind"
+            )
         super()._check_kind(kind, noisy)
-
-    def _no_ones(self, cure):
-        return f"model {self.model!r} is of {self.what}, which have no probability of a one; {cure}"
 
 
 def thinning(entries: int, num_samples: int, most: int = MAX_KEPT) -> tuple[int, int]:
@@ -844,12 +838,12 @@ def make_fit(
     agreement: np.ndarray,
     judge: Callable[[Fit], Verdict],
     binary: Binarized | None = None,
-    approximation: Mapping | None = None,
-    attributes: Mapping[str, Attributes] | None = None,
+    own: Mapping = MappingProxyType({}),
 ) -> Fit:
     """Return the fit of draws whose factors are in their final order.
 
-    `judge` returns the verdict of the fit, which has all but this.
+    `judge` returns the verdict of the fit, which has all but this; `own` are fields
+    that fits of this kind alone have.
     """
     figures = Figures(
         num_warmup=run.warmup_steps,
@@ -873,9 +867,8 @@ def make_fit(
         verdict=Verdict(Status.UNCHECKED, "Not checked", figures=figures),
         binary=binary,
         versions=versions_in_use(),
-        approximation=approximation or {},
         anchors=request.anchors,
-        attributes=attributes or {},
+        **own,
     )
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()

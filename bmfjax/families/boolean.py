@@ -69,12 +69,14 @@ from bmfjax.kernels.numerics.mesh import agreed, num_shards, several_processes
 from bmfjax.kernels.smc import BLOCK
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.packed import PackedDraws, as_packed
 from bmfjax.posterior.selection import MAX_ENTRIES, is_all
 from bmfjax.report import facts
 from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.result import RowsMixin
 from bmfjax.verdict import RHAT_SLOW
 
 #: Draws of a chain that are kept: bits are small.
@@ -132,21 +134,38 @@ PAGE = Page(
 
 
 @dataclass(frozen=True, repr=False)
-class BooleanFit(TileFit):
+class BooleanFit(RowsMixin, TileFit):
     """A fit of Boolean factors; its draws stay packed."""
 
-    models = ("ormachine",)
-    page = PAGE
-    dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
-    is_boolean = has_bounded_scores = True
-    counts_as_factor = "A factor counts in a draw where it has ones in both matrices there."
-    ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
-    noisy_kinds = ("mean", "probability")
+    _models = ("ormachine",)
+    _page = PAGE
+    _dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
+    _is_boolean = _has_bounded_scores = True
+    _counts_as_factor = "A factor counts in a draw where it has ones in both matrices there."
+    _ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
+    _noisy_kinds = ("mean", "probability")
     _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
 
     @staticmethod
     def _as_kept(draws):
         return PackedDraws.pack(draws)
+
+    @property
+    def log_evidence(self) -> LogEvidence | None:
+        r"""Log evidence of the model at this rank, :math:`\log p(D)`, with its standard error.
+
+        Returns
+        -------
+        bmfjax.posterior.evidence.LogEvidence or None
+            `value`, `error`, and of every run `runs` and `run_errors`. Of sampler "smc"; None of
+            the others, which do not estimate it.
+        """
+        if self.figures.log_evidence is None:
+            return None
+        of_runs = (
+            np.asarray(getattr(self.figures, f"log_evidence_{n}"), float) for n in EVIDENCE_OF_RUNS
+        )
+        return LogEvidence(self.figures.log_evidence, self.figures.log_evidence_error, *of_runs)
 
     def _factors(self, i, j):
         usage, basis = map(as_packed, (self.usage_draws, self.basis_draws))
@@ -162,7 +181,7 @@ class BooleanFit(TileFit):
     def _noisy_probability(self, i, j):
         return products.predictive(*self._factors(i, j), self.other_draws["flip_rate"])
 
-    scored = "probabilities of ones and zeros"
+    _scored = "probabilities of ones and zeros"
 
     def _log_density(self, i, j, values):
         draws = map(as_packed, (self.usage_draws, self.basis_draws))
@@ -191,7 +210,7 @@ class BooleanFit(TileFit):
             found["interval"] = cells.quantiles_of_bits(total, draws, level)
         return {kind: found[kind] for kind in kinds}
 
-    def chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
+    def _chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
         """Return the probability of a one that `probability` tells, (rows, columns), of one draw.
 
         `usage` (rows, rank) are probabilities of independent bits, in place of those of the draw.

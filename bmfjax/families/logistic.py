@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import jax
@@ -72,7 +72,7 @@ from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
-from bmfjax.result import Fit
+from bmfjax.result import Fit, OnesMixin, RowsMixin
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
     batch,
@@ -193,18 +193,18 @@ EXACT_PAGE = Page(
 
 
 @dataclass(frozen=True, repr=False)
-class LogOddsFit(Fit):
+class LogOddsFit(OnesMixin, RowsMixin, Fit):
     """What fits of log odds have in common, effects and bias included."""
 
-    dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
-    noisy_kinds = ()
-    observed_kinds = ("probability",)
+    _dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
+    _noisy_kinds = ()
+    _observed_kinds = ("probability",)
     _no_flips = "probability() is that of an observation already"
     _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
-    scored = "probabilities of ones and zeros"
+    _scored = "probabilities of ones and zeros"
 
-    def product_draws(self, rows, columns):
-        usage, basis = super().product_draws(rows, columns)
+    def _product_draws(self, rows, columns):
+        usage, basis = super()._product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
     def log_odds(self, i, j) -> np.ndarray:
@@ -249,7 +249,7 @@ class LogOddsFit(Fit):
 class ExactLogisticFit(LogOddsFit):
     """A fit of log odds by draws from the posterior itself; its approximation is empty."""
 
-    page = EXACT_PAGE
+    _page = EXACT_PAGE
 
     def _probability(self, i, j):
         # A draw at a time, by products of matrices: single cells would take each draw apart again.
@@ -290,21 +290,35 @@ class ExactLogisticFit(LogOddsFit):
 
 @dataclass(frozen=True, repr=False)
 class LogisticFit(LogOddsFit):
-    """A fit of log odds by variational inference; one by draws is an `ExactLogisticFit`."""
+    """A fit of log odds by variational inference; one by draws is an `ExactLogisticFit`.
 
-    models = ("logistic",)
-    page = PAGE
-    counts_as_factor = (
+    `approximation` is what its draws are drawn from; see `bmfjax.posterior.mixture`.
+    """
+
+    approximation: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    _models = ("logistic",)
+    _page = PAGE
+    _is_variational = True
+    _counts_as_factor = (
         f"{relevance.COUNTED} The draws are of a variational approximation, which is too narrow: "
         "starts may differ by more than the draws of each."
     )
-    ranks_beforehand = relevance.BEFOREHAND
+    _ranks_beforehand = relevance.BEFOREHAND
 
     @classmethod
     def _of_record(cls, record):
         if Logistic.samplers[record.summary["sampler"]].exact:
             return ExactLogisticFit._of_record(record)
         return super()._of_record(record)
+
+    @classmethod
+    def _own_fields(cls, arrays):
+        named = [n for n in arrays if n.startswith("approximation_")]
+        return {"approximation": {n.removeprefix("approximation_"): arrays[n] for n in named}}
+
+    def _arrays(self):
+        return super()._arrays() | {f"approximation_{n}": a for n, a in self.approximation.items()}
 
     def _moments(self, name):
         mean, sd = mixture.mixture(
@@ -313,7 +327,7 @@ class LogisticFit(LogOddsFit):
         return mean[:, : self.rank], sd[:, : self.rank]
 
     @functools.cached_property
-    def mixing(self):
+    def _mixing(self):
         return verdict.mixing_of_starts(self.data, self.approximation)
 
     def _probability(self, i, j):
@@ -324,16 +338,16 @@ class LogisticFit(LogOddsFit):
             return mixture.log_odds_of_all_starts(self.approximation, i, j)[kind == "sd"]
         return super()._predict(i, j, kind, level)
 
-    _no_modes = (
-        "it is a mixture of its starts, in equal parts; see agreement for the factors that all "
-        "starts reached"
-    )
-
     def _log_prior(self):
         priors = self.settings["priors"]
         return mixture.log_prior(self.draws(), priors["scale"], priors["bias_scale"])
 
-    def log_proposal(self):
+    def log_proposal(self) -> np.ndarray:
+        """Return the log density of every draw under what it was drawn from, (chain, draw) float64.
+
+        Of a variational fit: the mixture of its starts. Beside `log_prior` it is what
+        ``az.loo_approximate_posterior`` of ArviZ 1.x corrects by; see `to_arviz`.
+        """
         return mixture.log_mixture(self.approximation, self.draws(), self.rank)
 
     def _width(self):
@@ -539,7 +553,7 @@ class Logistic(Family):
 
         def judge(fit):
             judged = verdict.of_starts(
-                fit.mixing, agreeing, elbo, steps, settled, run.num_steps,
+                fit._mixing, agreeing, elbo, steps, settled, run.num_steps,
                 sampled=request.sampler == "svi", ranks=drawn.get("rank"),
                 given_start=request.init is not None,
             )  # fmt: skip
@@ -551,7 +565,7 @@ class Logistic(Family):
             trace={"elbo": elbo},
             agreement=agreeing,
             judge=judge,
-            approximation=approximation,
+            own={"approximation": approximation},
         )  # fmt: skip
 
     def _of_draws(self, request, chains, run) -> ExactLogisticFit:
@@ -563,7 +577,7 @@ class Logistic(Family):
             trace=trace,
             agreement=found.agreement,
             judge=lambda fit: _judged(
-                fit.mixing, fit.num_chains, found.agreement, after_warmup(run, trace),
+                fit._mixing, fit.num_chains, found.agreement, after_warmup(run, trace),
                 given_start=request.init is not None, tried=what_was_tried(request, chains, run),
             ),
         )  # fmt: skip

@@ -52,6 +52,7 @@ from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
+from bmfjax.result import ModesMixin
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data between which float32 holds squares, and precisions of the noise.
@@ -103,14 +104,14 @@ PAGE = Page(
 
 
 @dataclass(frozen=True, repr=False)
-class NonnegativeFit(NumbersFit):
+class NonnegativeFit(ModesMixin, NumbersFit):
     """A fit of nonnegative factors."""
 
-    models = ("nmf",)
-    page = PAGE
-    dims: ClassVar = {"rate": ["factor"]}
-    is_signed = False
-    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
+    _models = ("nmf",)
+    _page = PAGE
+    _dims: ClassVar = {"rate": ["factor"]}
+    _is_signed = False
+    _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     @functools.cached_property
     def spread(self):
@@ -241,7 +242,7 @@ class Nonnegative(Family):
             trace=trace,
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
-                fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
                 exact=True, residual_floor=floor, given_start=request.init is not None,
                 tried=what_was_tried(request, chains, run),
             ),

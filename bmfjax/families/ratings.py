@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -91,7 +92,7 @@ from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, pre
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
-from bmfjax.result import Fit
+from bmfjax.result import Fit, OnesMixin
 
 
 class Link(NamedTuple):
@@ -204,9 +205,12 @@ PAGES = {
 class RatingsFit(NumbersFit):
     """A fit of ratings with normal noise; what is expected of an entry has its effects included."""
 
-    models = ("pmf",)
-    page = PAGES["pmf"]
-    dims: ClassVar = {
+    #: Of "row" and of "column", how attributes of new lines are read, with their `names`.
+    attributes: Mapping[str, Attributes] = field(default_factory=dict)
+
+    _models = ("pmf",)
+    _page = PAGES["pmf"]
+    _dims: ClassVar = {
         "row_effect": ["rows"],
         "column_effect": ["columns"],
         "usage_mean": ["factor"],
@@ -221,14 +225,14 @@ class RatingsFit(NumbersFit):
         **{f"{n}_ridge": ["column_attribute_group"] for n in ("basis", "column")},
     }
     what = "ratings"
-    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
+    _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     @property
     def link(self) -> str:
         """How a rating follows from its fit, as `bmfjax.models.pmf` names it."""
         return LINKS[self.model].name
 
-    def observed_cells(self):
+    def _observed_cells(self):
         """Return rows, columns and values of the observed cells as the sampler takes them.
 
         A fourth is the stars that were fitted, None for other links; values are then positions
@@ -242,7 +246,7 @@ class RatingsFit(NumbersFit):
         return rows, columns, np.searchsorted(stars, values), stars
 
     @property
-    def rating_range(self) -> tuple[float, float]:
+    def _rating_range(self) -> tuple[float, float]:
         """Lowest and highest rating: of the scale, or of what was fitted, also after new lines."""
         if self.link == "probit":
             return 0.0, 1.0
@@ -250,11 +254,46 @@ class RatingsFit(NumbersFit):
         known = next(filter(None, kept), None) or self.data.range
         return float(known[0]), float(known[-1])
 
-    def product_draws(self, rows, columns):
-        usage, basis = super().product_draws(rows, columns)
+    def _product_draws(self, rows, columns):
+        usage, basis = super()._product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
-    def coefficients(self, side="rows"):
+    def coefficients(self, side: str = "rows") -> pd.DataFrame:
+        """Return what the attributes of rows or columns add to effects and factors.
+
+        Of a fit of ratings with attributes (`row_attributes`, `column_attributes` or the prior
+        `rated`). Each is what one unit of an attribute, as it was given, adds to the prior mean.
+        Factors are those of the fit, whose signs and order are not unique.
+
+        Parameters
+        ----------
+        side : {"rows", "columns"}
+
+        Returns
+        -------
+        pandas.DataFrame
+            One line an attribute, by name: posterior mean and standard deviation of what it adds to
+            the effect, `effect` and `effect_sd`, and to every factor, `factor_1` and
+            `factor_1_sd`, ..., of which known ones (`anchors`) come first.
+
+        Raises
+        ------
+        InputError
+            Where there are no attributes of this side.
+
+        Examples
+        --------
+        >>> import bmfjax, pandas as pd
+        >>> rng = np.random.default_rng(0)
+        >>> age = np.repeat([20.0, 50.0], 10)
+        >>> stars = 3 + 0.05 * age[:, None] + 0.1 * rng.normal(size=(20, 6))
+        >>> fit = bmfjax.fit(
+        ...     stars, 1, model="pmf", row_attributes=pd.DataFrame({"age": age}), num_chains=2,
+        ...     num_warmup=100, num_samples=100, progress=False,
+        ... )  # fmt: skip
+        >>> fit.coefficients().index.tolist(), fit.coefficients().columns.tolist()
+        (['age'], ['effect', 'effect_sd', 'factor_1', 'factor_1_sd'])
+        """
         own = self.attributes.get(_checked_side(side))
         if own is None:
             raise InputError(
@@ -279,16 +318,100 @@ class RatingsFit(NumbersFit):
             found["coords"][f"{side}_attribute"] = list(own.names)
         return found
 
+    @classmethod
+    def _own_fields(cls, arrays):
+        sides = [side for side in ("row", "column") if f"{side}_attributes_centre" in arrays]
+        return {
+            "attributes": {
+                side: Attributes.of_arrays(
+                    {n: arrays[f"{side}_attributes_{n}"] for n in Attributes._fields}
+                )
+                for side in sides
+            }
+        }
+
+    def _arrays(self):
+        return super()._arrays() | {
+            f"{side}_attributes_{n}": a
+            for side, own in self.attributes.items()
+            for n, a in own.arrays().items()
+        }
+
     def _predict(self, i, j, kind, level):
         every = (a.ravel() for a in np.meshgrid(i, j, indexing="ij"))
-        found = self.tell_cells(*every, (kind,), level, False)[kind]
+        found = self._tell_cells(*every, (kind,), level, False)[kind]
         return found.reshape(*found.shape[:-1], len(i), len(j))
 
     def _block(self, i, j, kinds, level, rng):
         return cells.summaries(self, i, j, kinds, level, rng)
 
-    def _recommend(self, user, k, **options):
-        return recommended(self, user, k, **options)
+    def recommend(
+        self,
+        user,
+        k: int = 10,
+        *,
+        seen: bool = False,
+        by: str = "mean",
+        least: float | None = None,
+        level: float = 0.9,
+    ) -> pd.DataFrame:
+        """Recommend items to users, the best first, and say how sure that is.
+
+        Of fits of ratings: "pmf", "ordered-probit" and "probit". Rows are users and columns items.
+
+        Parameters
+        ----------
+        user : str, int, or sequence of these
+            Names or positions of rows. Integers are positions, also where names are numbers: give
+            those as str.
+        k : int
+            Items a user, at most.
+        seen : bool
+            Whether items that a user has rated are among them. Of "probit" those are the ones: a
+            zero is recommended where it will probably become a one.
+        by : {"mean", "quantile", "probability"}
+            "mean" is the expected rating. "quantile" is its `lower` end, and puts what the fit is
+            sure of before what may turn out badly. "probability" is that of a rating of at least
+            `least`, noise included.
+        least : float, optional
+            The rating that counts as high; default three quarters up the scale, 4 of 1 to 5 stars.
+            Of "pmf", whose ratings are any numbers, 3.5 stands for those that round to 4. Not of
+            "probit".
+        level : float
+            Probability of the central interval from `lower` to `upper`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
+            the probability of a one); `probability`. A user who has rated all has no line.
+
+        Raises
+        ------
+        InputError
+            For a user that there is not, naming the closest ones; for options out of range, and
+            models that are not of ratings.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> films = ["Heat", "Alien", "Fargo", "Babe"]
+        >>> stars = np.array([[5, 4, 2, 1], [4, 5, 1, 2], [1, 2, 5, 4], [2, 1, 4, np.nan]])
+        >>> rows, columns = np.nonzero(~np.isnan(stars))
+        >>> ratings = bmfjax.Ratings(
+        ...     [["ann", "bob", "cid", "dot"][i] for i in rows], [films[j] for j in columns],
+        ...     stars[rows, columns], scale=(1, 5),
+        ... )  # fmt: skip
+        >>> fit = bmfjax.fit(
+        ...     ratings, rank=1, model="pmf", num_chains=2, num_warmup=200, num_samples=200,
+        ...     progress=False,
+        ... )  # fmt: skip
+        >>> fit.recommend("dot")["item"].tolist()  # all others she has rated
+        ['Babe']
+        >>> fit.recommend(["ann", "cid"], k=1, seen=True)["item"].isin(films).all().item()
+        True
+        """
+        return recommended(self, user, k, seen=seen, by=by, least=least, level=level)
 
     def transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage
@@ -302,7 +425,37 @@ class RatingsFit(NumbersFit):
         usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
         return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
 
-    def given_new(self, new, side="rows", *, attributes=None, sweeps=None, seed=0) -> RatingsFit:
+    def given_new(
+        self, new, side: str = "rows", *, attributes=None, sweeps: int | None = None, seed: int = 0
+    ) -> RatingsFit:
+        """The same fit for rows (or columns) that it has not seen, given the other side.
+
+        Of a matrix factorisation ("pmf" and the probit models): for every kept draw the vectors
+        of the new lines are drawn given that draw of everything else, which they do not change.
+
+        Parameters
+        ----------
+        new : Ratings, RealMatrix, BinaryMatrix or array
+            For "rows" with the columns of the fitted data, in the same order; for "columns" with
+            its rows.
+            Where the fit has attributes it may be None: new lines without any rating, which are
+            predicted from `attributes` alone.
+        side : {"rows", "columns"}
+        attributes : array, scipy.sparse matrix or DataFrame, optional
+            Those of the new lines, where the fit has attributes of this side: read as they were in
+            the fit. Which cells they rated is taken from `new`.
+        sweeps : int, optional
+            Of the probit models (default 25), whose latent values are drawn in turn with the
+            vectors, from where the draw before ended: approximate, and closer the more sweeps. The
+            vectors of "pmf" are drawn at once.
+        seed : int
+
+        Returns
+        -------
+        Fit
+            Its data are `new`, of which `predict`, `predict_cells` and the verdict speak;
+            ``settings["given_new"]`` is `side`.
+        """
         _checked_side(side)
         if self.link == "identity":
             if sweeps is not None:
@@ -322,7 +475,7 @@ class RatingsFit(NumbersFit):
             self,
             data=new,
             settings=dict(self.settings)
-            | {"given_new": side, "rating_range": list(self.rating_range)},
+            | {"given_new": side, "rating_range": list(self._rating_range)},
             usage_draws=usage,
             basis_draws=basis,
             other_draws=dict(self.other_draws) | drawn,
@@ -331,29 +484,27 @@ class RatingsFit(NumbersFit):
         )
         # What a fitted line is like is known from the fit, also where no new line observes it.
         lines = informed(self.data) | {side: informed(new)[side]}
-        mixing = verdict.mixing(lines, *found.product_draws(*map(np.arange, new.shape)))
+        mixing = verdict.mixing(lines, *found._product_draws(*map(np.arange, new.shape)))
         vars(found)["mixing"] = mixing
         return found._judged(_verdict_of_new(self, found, side, mixing))
 
 
 @dataclass(frozen=True, repr=False)
-class ProbitFit(RatingsFit):
+class ProbitFit(OnesMixin, RatingsFit):
     """A fit of probabilities of a one behind a probit."""
 
-    models = ("probit",)
-    page = PAGES["probit"]
-    kinds = cells.KINDS
-    _is_of_ones = True
-    noisy_kinds = ()
-    observed_kinds = ("mean", "probability")
+    _models = ("probit",)
+    _page = PAGES["probit"]
+    _kinds = cells.KINDS
+    _noisy_kinds = ()
+    _observed_kinds = ("mean", "probability")
     _no_flips = "probability() is that of an observation already"
     _no_noise = "a binary observation has no interval; leave noisy out"
-    _noisy_probability = Fit._noisy_probability
 
     def _probability(self, i, j):
         return self._predict(i, j, "mean", 0.9)
 
-    scored = "probabilities of ones and zeros"
+    _scored = "probabilities of ones and zeros"
 
     def _log_density(self, i, j, values):
         return scores.probit_density(values, cells.cell_draws(self, i, j))
@@ -366,11 +517,11 @@ class ProbitFit(RatingsFit):
 class OrderedProbitFit(RatingsFit):
     """A fit of expected stars, and the probability of each."""
 
-    models = ("ordered-probit",)
-    page = PAGES["ordered-probit"]
-    kinds = noisy_kinds = cells.KINDS
+    _models = ("ordered-probit",)
+    _page = PAGES["ordered-probit"]
+    _kinds = _noisy_kinds = cells.KINDS
 
-    scored = "probabilities of stars"
+    _scored = "probabilities of stars"
 
     def _check_observed(self, values):
         stars = np.asarray(self.settings["stars"], float)
@@ -613,13 +764,13 @@ class Factorisation(Family):
         found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
         drawn, agreeing, sides = found.sites, found.agreement, chains.arguments["sides"]
         return make_fit(
-            Fit.of_model(request.model), request, chains, run,
+            Fit._of_model(request.model), request, chains, run,
             draws=drawn,
             trace=trace,
             agreement=agreeing,
-            attributes={side: own.read for side, own in sides.items()},
+            own={"attributes": {side: own.read for side, own in sides.items()}},
             judge=lambda fit: verdict.of_ratings(
-                fit.mixing, fit.num_chains, agreeing, after_warmup(run, trace),
+                fit._mixing, fit.num_chains, agreeing, after_warmup(run, trace),
                 drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
             ),
         )  # fmt: skip

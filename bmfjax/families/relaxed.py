@@ -80,10 +80,10 @@ PAGE = Page(
 class RelaxedFit(TileFit):
     """A fit of factors in [0, 1]."""
 
-    models = ("relaxed",)
-    page = PAGE
-    dims: ClassVar = {"rate": ["factor"]}
-    counts_as_factor, ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
+    _models = ("relaxed",)
+    _page = PAGE
+    _dims: ClassVar = {"rate": ["factor"]}
+    _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     def transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)

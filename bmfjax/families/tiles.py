@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from bmfjax import verdict
-from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data import BinaryMatrix
 from bmfjax.data.anchors import Anchors
 from bmfjax.diagnostics import (
     Alignment,
@@ -25,7 +24,6 @@ from bmfjax.diagnostics import (
     expected_loss,
     most_probable_factors,
     threshold,
-    threshold_pairs,
 )
 from bmfjax.families.base import (
     Chains,
@@ -39,7 +37,7 @@ from bmfjax.families.base import (
     what_was_tried,
 )
 from bmfjax.infer import ChainRun
-from bmfjax.posterior import products, trust
+from bmfjax.posterior import products
 from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import words
 from bmfjax.report.checks import agreement as agreement_section
@@ -48,7 +46,7 @@ from bmfjax.report.factors import UNIT, factors, tile_card
 from bmfjax.report.overview import matrix, of_product
 from bmfjax.report.plots import traces
 from bmfjax.report.summaries import summaries
-from bmfjax.result import Fit
+from bmfjax.result import Fit, ModesMixin, OnesMixin, TilesMixin
 
 #: Where means of factors are cut, those first that are taken if others are as good.
 CUTS = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8, 0.1, 0.9)
@@ -88,14 +86,13 @@ WORDS_OF_TILES = (
 
 
 @dataclass(frozen=True, repr=False)
-class TileFit(Fit):
+class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
     """A fit whose factors are rounded to Boolean ones."""
 
-    is_signed = False
-    has_tiles = True
+    _is_signed = False
 
     @classmethod
-    def best_factors(
+    def _best_factors(
         cls, data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None
     ) -> tuple[Binarized, np.ndarray]:
         """Return the Boolean factors of aligned draws, and the probability of every entry."""
@@ -106,50 +103,16 @@ class TileFit(Fit):
         """Return the Boolean factors nearest to means of draws."""
         return usage >= 0.5, basis >= 0.5
 
-    @functools.cached_property
-    def _trust(self) -> trust.Trust:
-        return trust.trust_of(self)
-
-    def _tiles(self, fdr, members):
-        table = trust.member_table if members else trust.tile_table
-        return table(self, self._trust, fdr)
-
-    @functools.cached_property
-    def doubts(self) -> str:
-        return trust.doubts(self, self._trust)
-
-    def _rounded(self):
-        return self.binary.usage, self.binary.basis
-
     @property
     def _empty(self):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
-
-    def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
-        if method == "map":
-            return self._rounded()
-        checks.one_of("method", method, ("map", "expected", "threshold", "pairs"))
-        if not self._is_small:
-            raise InputError(
-                f"method {method!r} forms the whole matrix, of {math.prod(self.data.shape):,} "
-                "entries; choose 'map'"
-            )
-        if method == "expected":
-            found = binarize(self.usage, self.basis, self.probability())
-            return found.usage, found.basis
-        ones, observed = np.nan_to_num(self.data.dense()) > 0.5, self.data.observed()
-        if method == "threshold":
-            tau = threshold(self.usage, self.basis, ones, observed).tau
-            return self.usage > tau, self.basis > tau
-        best = threshold_pairs(self.usage, self.basis, ones, observed)
-        return self.usage > best.tau_usage, self.basis > best.tau_basis
 
     def _judged_alone(self, what):
         draws = self.usage_draws, self.basis_draws
         # Of a matrix too large to be formed, the majority of the draws.
         binary = Binarized(*self.rounded(*(f.mean((0, 1)) for f in draws)), float("nan"))
         if self._is_small:
-            binary = self.best_factors(self.data, *draws, self.anchors)[0]
+            binary = self._best_factors(self.data, *draws, self.anchors)[0]
         figures = {
             "errors": self.data.count_errors(binary.usage, binary.basis),
             "expected_errors": binary.expected_loss,
@@ -204,7 +167,7 @@ class TileFamily(Family):
         binary = self.majority(request, found, seen)
         if binary is None:
             usage, basis = found.aligned.usage, found.aligned.basis
-            binary, _ = self.fits.best_factors(request.data, usage, basis, request.anchors)
+            binary, _ = self.fits._best_factors(request.data, usage, basis, request.anchors)
         return tile_sizes(binary) == 0
 
 
@@ -272,7 +235,7 @@ def tile_fit(
     """
     probability = None
     if binary is None:
-        binary, probability = kind.best_factors(
+        binary, probability = kind._best_factors(
             request.data, aligned.usage, aligned.basis, request.anchors
         )
     size = tile_sizes(binary)
@@ -285,7 +248,7 @@ def tile_fit(
 
     def judge(fit):
         judged = verdict.of_chains(
-            fit.mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
+            fit._mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
             exact=is_exact(request, chains), empty=size == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
             given_start=request.init is not None,
@@ -296,7 +259,7 @@ def tile_fit(
 
     fit = make_fit(
         kind, request, chains, run,
-        draws={n: kind.in_order(n, v, order) for n, v in draws.items()}
+        draws={n: kind._in_order(n, v, order) for n, v in draws.items()}
         | {"usage": usage, "basis": basis},
         trace=trace,
         agreement=agreement[order],

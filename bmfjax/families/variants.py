@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -104,7 +104,7 @@ from bmfjax.report.plots import traces
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
-from bmfjax.result import Fit, Layer
+from bmfjax.result import Fit, ModesMixin, RoundedMixin
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed, and from a start.
 ANNEAL, SETTLE = 500, 100
@@ -127,10 +127,10 @@ class VariantFit(BooleanFit):
     another model.
     """
 
-    models = ()
+    _models = ()
 
     @classmethod
-    def best_factors(cls, data, usage_draws, basis_draws, anchors=None):
+    def _best_factors(cls, data, usage_draws, basis_draws, anchors=None):
         """Return rounded means with the lowest expected loss: of every chain, and of all."""
         probability = products.exceedance(usage_draws, basis_draws, level=0.5)
         draws, found = (usage_draws, basis_draws), []
@@ -160,11 +160,11 @@ EFFECTS_PAGE = Page(
 class EffectsFit(VariantFit):
     """A fit of Boolean factors beside effects of rows and columns on the log odds."""
 
-    models = ("ormachine-effects",)
-    page = EFFECTS_PAGE
-    has_bounded_scores = False
-    dims: ClassVar = {
-        **BooleanFit.dims,
+    _models = ("ormachine-effects",)
+    _page = EFFECTS_PAGE
+    _has_bounded_scores = False
+    _dims: ClassVar = {
+        **BooleanFit._dims,
         "row_effect": ["rows"],
         "column_effect": ["columns"],
     }
@@ -174,7 +174,7 @@ class EffectsFit(VariantFit):
         return log_odds_of(self.usage_draws, self.basis_draws, self.other_draws, i, j)
 
     @functools.cached_property
-    def mixing(self):
+    def _mixing(self):
         return mixing_of_log_odds(
             self.data, self.usage_draws, self.basis_draws, self.other_draws, verdict.NUM_ENTRIES
         )
@@ -263,16 +263,16 @@ def _page_of_flips(*more_facts, sections=(), more_words=()) -> Page:
 class OneHotFit(VariantFit):
     """A fit in which every row uses exactly one factor, its code."""
 
-    models = ("one-hot",)
-    page = _page_of_flips(facts.weights)
-    dims: ClassVar = {"weights": ["factor"], "basis_density": ["factor"]}
+    _models = ("one-hot",)
+    _page = _page_of_flips(facts.weights)
+    _dims: ClassVar = {"weights": ["factor"], "basis_density": ["factor"]}
 
     @classmethod
     def rounded(cls, usage, basis):
         """Return the most probable code of every row, and the nearest codes."""
         return np.eye(usage.shape[1], dtype=bool)[usage.argmax(1)], basis >= 0.5
 
-    def chance_given(self, usage, chain, draw):
+    def _chance_given(self, usage, chain, draw):
         # Factors of a row exclude each other.
         return usage @ np.asarray(self.basis_draws[chain, draw], float).T
 
@@ -307,6 +307,23 @@ class OneHotFit(VariantFit):
         return whole_rows.boolean_states(*self._by_sets(), chosen)
 
 
+class Layer(NamedTuple):
+    """Posterior means of one layer of a fit; see `DeepFit.layer`.
+
+    Attributes
+    ----------
+    usage : (rows, rank of the layer) float64
+    basis : (columns or rank of the layer below, rank of the layer) float64
+    columns : (columns, rank of the layer) float64
+        Probability that a column is a one in a row that uses this factor alone, where nothing is
+        flipped: the Boolean product of the bases up to the layer.
+    """
+
+    usage: np.ndarray
+    basis: np.ndarray
+    columns: np.ndarray
+
+
 @dataclass(frozen=True, repr=False)
 class DeepFit(VariantFit):
     """A fit of layers: the usage of a layer is the data of the next, which is its prior.
@@ -315,9 +332,9 @@ class DeepFit(VariantFit):
     number of their layer.
     """
 
-    models = ("deep-ormachine",)
-    page = _page_of_flips(facts.layers, sections=(layers_section,), more_words=(words.LAYER,))
-    dims: ClassVar = {"basis_density": ["factor"]} | {
+    _models = ("deep-ormachine",)
+    _page = _page_of_flips(facts.layers, sections=(layers_section,), more_words=(words.LAYER,))
+    _dims: ClassVar = {"basis_density": ["factor"]} | {
         name: axes
         for n in range(2, MAX_ABOVE + 2)
         for name, axes in {
@@ -334,6 +351,27 @@ class DeepFit(VariantFit):
         return (self.rank, *self.settings["layers"])
 
     def layer(self, number: int) -> Layer:
+        """Say which factors of the layer below the factors of a layer join.
+
+        Of model "deep-ormachine", whose layers above the first are factorisations of the usage of
+        the layer below.
+
+        Parameters
+        ----------
+        number : int
+            From 1, the layer of the data.
+
+        Returns
+        -------
+        Layer
+            Posterior means of its `usage` and `basis`, and of `columns`, its factors as they
+            appear in the data.
+
+        Raises
+        ------
+        InputError
+            For a layer that there is not.
+        """
         checks.whole("the number of the layer", number, 1, len(self.ranks))
         if number == 1:
             return Layer(self.usage, self.basis, self.basis)
@@ -444,20 +482,20 @@ HAMMING_PAGE = Page(
 
 
 @dataclass(frozen=True, repr=False)
-class HammingFit(ExactLogisticFit):
+class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
     """A fit of codes to which rows are pulled; the log odds are a product of bits and signs."""
 
-    models = ("hamming",)
-    page = HAMMING_PAGE
-    dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
-    is_boolean = True
-    is_signed = False
+    _models = ("hamming",)
+    _page = HAMMING_PAGE
+    _dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
+    _is_boolean = True
+    _is_signed = False
 
     @staticmethod
     def _as_kept(draws):
         return PackedDraws.pack(draws)
 
-    def product_draws(self, rows, columns):
+    def _product_draws(self, rows, columns):
         usage, basis = (
             f.lines(np.asarray(at))
             for f, at in ((self.usage_draws, rows), (self.basis_draws, columns))
@@ -474,19 +512,16 @@ class HammingFit(ExactLogisticFit):
         return log_odds_of_codes(self.usage_draws, self.basis_draws, self.other_draws, i, j)
 
     @functools.cached_property
-    def mixing(self):
+    def _mixing(self):
         return mixing_of_log_odds(
             self.data, self.usage_draws, self.basis_draws, self.other_draws, verdict.NUM_ENTRIES,
             log_odds_of_codes,
         )  # fmt: skip
 
-    def chance_given(self, usage, chain, draw):
+    def _chance_given(self, usage, chain, draw):
         """Return the probability of a one given usages (rows, rank) of 0 and 1, of one draw."""
         signs = np.where(self.basis_draws[chain, draw], 1.0, -1.0)
         return expit(float(self.other_draws["dispersion"][chain, draw]) * (usage @ signs.T))
-
-    def _rounded(self):
-        return self.binary.usage, self.binary.basis
 
     def binarize(self, method: str = "map"):
         if method != "map":
@@ -495,12 +530,6 @@ class HammingFit(ExactLogisticFit):
                 "are log odds; leave it out"
             )
         return self._rounded()
-
-    def _tiles(self, fdr, members):
-        raise InputError(
-            "model 'hamming' has no tiles: the zeros of a factor's code count as its ones do; use "
-            "summary(), or fit model 'ormachine'"
-        )
 
     def _table(self):
         u, v = self._rounded()
@@ -696,7 +725,7 @@ class Variant(TileFamily):
 
     def aligned_sites(self, request, drawn: dict, aligned, pivot) -> tuple[dict, dict]:
         """Return the other sites with their factors in the order of `aligned`, and figures."""
-        moved = {n: self.fits.in_order(n, v, aligned.permutation) for n, v in drawn.items()}
+        moved = {n: self.fits._in_order(n, v, aligned.permutation) for n, v in drawn.items()}
         return moved, {}
 
     def ordered(self, request, chains, seen):
@@ -1053,14 +1082,14 @@ class Hamming(Variant):
 
         def judge(fit):
             return verdict.of_chains(
-                fit.mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
                 exact=True, given_start=request.init is not None,
                 tried=what_was_tried(request, chains, run),
             )  # fmt: skip
 
         return make_fit(
             HammingFit, request, chains, run,
-            draws={n: HammingFit.in_order(n, v, order) for n, v in others.items()}
+            draws={n: HammingFit._in_order(n, v, order) for n, v in others.items()}
             | {"usage": usage, "basis": basis},
             trace=trace,
             agreement=agreeing[order],

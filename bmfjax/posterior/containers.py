@@ -20,7 +20,7 @@ def groups_of(
     groups = datasets(**arrays)
     chains, draws = fit.usage_draws.shape[:2]
     lists = log_likelihood or posterior_predictive or entries is not None
-    if fit.approximation:
+    if fit._is_variational:
         # Independent draws of a mixture in equal parts: starts are no chains.
         bare = not (lists or log_prior or is_legacy())
         groups = {name: _pooled(g, SAMPLES if bare else CHAINS) for name, g in groups.items()}
@@ -29,7 +29,7 @@ def groups_of(
     if log_prior:
         prior = fit.log_prior().reshape(chains, draws)
         groups["log_prior"] = xarray.Dataset({"parameters": (CHAINS, prior)}, axes)
-    if log_prior and fit.approximation:
+    if log_prior and fit._is_variational:
         of_all = total_density(fit).reshape(chains, draws)
         both = {"log_p": prior + of_all, "log_q": fit.log_proposal().reshape(chains, draws)}
         groups["sample_stats"] = xarray.Dataset({n: (CHAINS, v) for n, v in both.items()}, axes)
@@ -56,7 +56,7 @@ def groups_of(
 
 def _kept(fit, values) -> np.ndarray:
     """Return observations as whole numbers where the model is of such: ArviZ smooths those."""
-    return values.astype(np.int64) if fit.scored != "densities of numbers" else values
+    return values.astype(np.int64) if fit._scored != "densities of numbers" else values
 
 
 def _pooled(group: xarray.Dataset, axes) -> xarray.Dataset:

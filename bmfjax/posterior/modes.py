@@ -441,7 +441,7 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
 
     Draws count as visits where R-hat of being in each mode is at most `good_rhat`.
     """
-    in_unit = not fit.is_real
+    in_unit = fit.binary is not None
     kept = fit.usage_draws.shape[1]
     some = spaced(kept, MAX_DRAWS)
     few = (subset(f, some, _most_used(f)) for f in (fit.usage_draws, fit.basis_draws))
@@ -522,8 +522,8 @@ def _mode_factors(fit, labels, number) -> tuple[Solutions, np.ndarray]:
         # The chain with most draws leads: it is matched to the first mode, or to the fit.
         most = int(np.argmax(list(counts.values())))
         lead = parts.some(slice(most, most + 1))
-        lead = lead.reordered(_matched(first, lead, fit.num_anchors)[0])
-        orders = _matched(lead, parts, fit.num_anchors)[0]
+        lead = lead.reordered(_matched(first, lead, fit._num_anchors)[0])
+        orders = _matched(lead, parts, fit._num_anchors)[0]
         permutation[m, list(counts)] = orders
         means.append(parts.reordered(orders).mean(list(counts.values())))
         first = means[0]
@@ -543,7 +543,7 @@ def _mean(fit, chain, which):
 def _figures(fit, inside) -> dict[str, float]:
     """Return means over the draws of a mode, (chain, draw) bool, as far as the fit has them."""
     found = {
-        name: float(fit.kept_trace(name)[inside].mean())
+        name: float(fit._kept_trace(name)[inside].mean())
         for name in ("log_joint", "errors", "residual")
         if name in fit.trace
     }

@@ -42,7 +42,7 @@ def recommended(fit, users, k: int, *, seen: bool, by: str, least, level: float)
 def _best(fit, user, items, k, column, least, level) -> pd.DataFrame:
     """Return the lines of one user; of equal items the one that is more probably liked is first."""
     rows = np.full(len(items), user)
-    found = fit.tell_cells(rows, items, ("mean", "sd", "interval"), level, False)
+    found = fit._tell_cells(rows, items, ("mean", "sd", "interval"), level, False)
     names = fit.data.row_names[user], np.array(fit.data.column_names, object)[items]
     values = found["mean"], found["sd"], *found["interval"], chance_of(fit, rows, items, least)
     table = pd.DataFrame(dict(zip(COLUMNS, (*names, *values), strict=True)))
@@ -79,7 +79,7 @@ def _least(fit, least) -> float:
         if least is not None:
             raise InputError(f"least is {least!r}, and model 'probit' is of ones: leave it out")
         return 1.0
-    low, high = fit.rating_range
+    low, high = fit._rating_range
     if least is None:
         return low + HIGH * (high - low)
     if isinstance(least, bool) or not isinstance(least, int | float | np.number):

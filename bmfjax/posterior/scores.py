@@ -127,7 +127,7 @@ def scored(fit, cells) -> list[LeaveOneOut]:
     for some in blocks(len(i), 4 * chains * draws):
         density = fit.log_density(i[some], j[some], values[some])
         own = density.reshape(chains, draws, -1)
-        parts.append([leave_one_out(chain, bounded=fit.has_bounded_scores) for chain in own])
+        parts.append([leave_one_out(chain, bounded=fit._has_bounded_scores) for chain in own])
     return [
         LeaveOneOut(*map(np.concatenate, zip(*found, strict=True)))
         for found in zip(*parts, strict=True)

@@ -190,7 +190,7 @@ def doubts(fit, trust: Trust) -> str:
     said, filled = [], doubtful[doubtful["remarks"] != EMPTY]
     for k, line in filled.head(NAMED).iterrows():
         why = in_words(line, fit.num_chains)
-        name = f" ({fit.factor_names[k - 1]})" if k <= fit.num_anchors else ""
+        name = f" ({fit.factor_names[k - 1]})" if k <= fit._num_anchors else ""
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += f" ({why})" if why else ""
     if len(filled) > NAMED:

@@ -63,7 +63,7 @@ def convergence_figure(fit) -> Figure | None:
         return None
     figure = new_figure(10, 5.6)
     panels = figure.subplots(2, 2, sharex="col")
-    entries, factors = fit.mixing, factor_entries(fit)
+    entries, factors = fit._mixing, factor_entries(fit)
     kind = "Reconstructed" if np.isnan(entries.uncertain) else "Uncertain"
     of_entries = (
         (f"{kind} entries", entries.rhat, entries.ess),
@@ -91,7 +91,7 @@ def starts_figure(fit) -> Figure | None:
         mixture.rhat(*(at[f"{name}_{m}"][:, lines, :rank] for m in ("mean", "variance")))
         for name, lines in (("usage", rows), ("basis", columns))
     ]
-    _rhat(panels[0], fit.mixing.rhat, "Log odds")
+    _rhat(panels[0], fit._mixing.rhat, "Log odds")
     _rhat(panels[1], np.concatenate([r.ravel() for r in of_factors]), "Factors, matched")
     for axes in panels:
         axis_label(axes, "R-hat (1 is best)")

@@ -101,8 +101,8 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
 
 
 def _cards(fit, card) -> Markup:
-    table = summary_with_trust(fit) if fit.has_tiles else fit.summary()
-    names = [*fit.factor_names[: fit.num_anchors], *[""] * (fit.rank - fit.num_anchors)]
+    table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
+    names = [*fit.factor_names[: fit._num_anchors], *[""] * (fit.rank - fit._num_anchors)]
     cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in enumerate(names)]
     return Markup(template("cards.html").render(cards=cards))
 

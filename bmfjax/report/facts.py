@@ -63,7 +63,7 @@ def attributes(fit) -> Iterator[Fact]:
 def draws(fit) -> Iterator[Fact]:
     """How many draws there are, and how many are kept; of particles, the evidence too."""
     kept = f"{fit.usage_draws.shape[1]:,}"
-    if fit.log_evidence is not None:
+    if fit.figures.log_evidence is not None:
         yield from _particles(fit, kept)
         return
     yield Fact(
@@ -275,15 +275,17 @@ def layers(fit) -> Iterator[Fact]:
 
 def precision(fit) -> Iterator[Fact]:
     """A learned noise precision."""
-    if fit.precision_draws is not None:
-        value = _mean_sd(fit.precision_draws, digits(fit.precision_draws.mean()))
+    if fit.other_draws.get("precision") is not None:
+        value = _mean_sd(
+            fit.other_draws.get("precision"), digits(fit.other_draws.get("precision").mean())
+        )
         yield Fact("Noise precision", value, "learned: one over the noise variance")
 
 
 def noise(fit) -> Iterator[Fact]:
     """Standard deviation of normal noise, learned or fixed."""
     sd = noise_sd(fit)
-    note = "its standard deviation" + ", fixed" * (fit.precision_draws is None)
+    note = "its standard deviation" + ", fixed" * (fit.other_draws.get("precision") is None)
     yield Fact("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", note)
 
 

@@ -42,7 +42,7 @@ def _one_side(fit, side, factor, names) -> pd.DataFrame:
         "mean": getattr(fit, factor).ravel(),
         "sd": getattr(fit, f"{factor}_sd").ravel(),
     }
-    if not fit.is_real:
+    if fit.binary is not None:
         table["member"] = np.asarray(getattr(fit, f"{factor}_binary"), bool).ravel()
     return pd.DataFrame(table)
 
@@ -71,7 +71,7 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
         for what, name in names.items():
             # Real factors have no Boolean ones; those of an older fit go.
             group.pop(name.format(key), None)
-            if fit.is_real and "binary" in what:
+            if fit.binary is None and "binary" in what:
                 continue
             values = np.asarray(getattr(fit, what))
             # Lines that were not fitted are in no factor, as far as is known.
@@ -164,7 +164,9 @@ def notebook_html(fit) -> str:
     title = f"{fit.model} by {fit.sampler}{name}: {rows:,} x {columns:,}, rank {fit.rank}"
     table = fit.summary()
     more = f"<p>{len(table) - SHOWN} more factors: see <code>summary()</code>.</p>"
-    said = "".join(f"<p>{html.escape(text)}</p>" for text in (str(fit.verdict), fit.doubts) if text)
+    said = "".join(
+        f"<p>{html.escape(text)}</p>" for text in (str(fit.verdict), fit._doubts) if text
+    )
     return (
         f"<div><p><b>{html.escape(title)}</b></p>{said}"
         f"{table.head(SHOWN).to_html(float_format=lambda v: f'{v:.3g}', border=0)}"

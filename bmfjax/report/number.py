@@ -46,7 +46,7 @@ def number_of_factors(fit) -> Iterator[Fact]:
         "Number of factors",
         f"{figures.rank}",
         f"{number_sentence(fit)}; beforehand "
-        f"{fit.ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
+        f"{fit._ranks_beforehand.format(most=fit.settings['rank'])}; {mixed}",
     )
 
 
@@ -57,8 +57,8 @@ def number_section(fit) -> Section | None:
     return section(
         "How many factors are there?",
         "Posterior probability of every number of factors, the dots those of each "
-        f"{'start' if fit.approximation else 'chain'}. {fit.counts_as_factor} The page shows the "
-        f"factors that at least half of the draws use.{_empty_text(fit)}",
+        f"{'start' if fit._is_variational else 'chain'}. {fit._counts_as_factor} The page shows "
+        f"the factors that at least half of the draws use.{_empty_text(fit)}",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
     )
 

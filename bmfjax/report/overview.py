@@ -89,7 +89,7 @@ def matrix(fit, *, shown: str, moments: Callable, data=BinaryMatrix) -> Section 
 def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
     """Mean and spread of the product over some draws, (rows, columns) each."""
     chains, kept = fit.usage_draws.shape[:2]
-    if fit.is_boolean and len(some) == kept:  # the mean of a bit is its probability, known already
+    if fit._is_boolean and len(some) == kept:  # the mean of a bit is its probability, known already
         return products.moments_of_bits(fit.probability(rows, columns), chains * kept)
     return products.moments(
         subset(fit.usage_draws, some, rows), subset(fit.basis_draws, some, columns)
@@ -98,7 +98,7 @@ def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
 
 def linked(fit, rows, columns, some, *, link) -> tuple[np.ndarray, np.ndarray]:
     """Mean and spread of a function of the product, effects included."""
-    usage, basis = fit.product_draws(rows, columns)
+    usage, basis = fit._product_draws(rows, columns)
     return products.moments(usage[:, some], basis[:, some], link=link)
 
 

@@ -63,7 +63,7 @@ def write_page(fit, path) -> None:
 @default_parameters()
 def render(fit) -> str:
     """Return the page as text."""
-    page = fit.page
+    page = fit._page
     sections = (make(fit) for make in page.sections)
     return template("page.html").render(
         mark=PAGE_MARK,

@@ -112,7 +112,7 @@ def traces(
     fit, *, note: str = SETTLED, more: str = "", run: str = "chain", phase: str = "warm-up"
 ) -> Section:
     """Show what was traced; `run` and `phase` name a chain and its first steps."""
-    if fit.log_evidence is not None:
+    if fit.figures.log_evidence is not None:
         note, run = PARTICLES, "run"
     figure = image(trace_figure(fit, run, phase), "Traces along the steps")
     return section("Traces", f"{note} {more}", figure)
@@ -126,10 +126,12 @@ def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
         for name, text in TRACES.items()
         if name in fit.trace
     ]
-    if fit.precision_draws is not None and "precision" not in fit.trace:
+    if fit.other_draws.get("precision") is not None and "precision" not in fit.trace:
         every = max(1, int(fit.figures.thinning))
-        steps = warmup + every * np.arange(1, fit.precision_draws.shape[1] + 1)
-        curves.append(("Noise precision (kept draws)", "precision", steps, fit.precision_draws))
+        steps = warmup + every * np.arange(1, fit.other_draws.get("precision").shape[1] + 1)
+        curves.append(
+            ("Noise precision (kept draws)", "precision", steps, fit.other_draws.get("precision"))
+        )
     figure = new_figure(10, 0.7 + 1.85 * len(curves))
     panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
     total = next(iter(fit.trace.values())).shape[1]
@@ -147,7 +149,7 @@ def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
     if warmup:
         across, middle = panels[0].get_xaxis_transform(), min(warmup, total) / 2
         panels[0].text(middle, 0.06, phase, transform=across, ha="center", fontsize=8.5)
-    axis_label(panels[-1], "step" if fit.log_evidence is None else "particle")
+    axis_label(panels[-1], "step" if fit.figures.log_evidence is None else "particle")
     panels[-1].set_xlim(0, max(total, 1))
     if fit.num_chains <= 8:
         panels[0].legend(

@@ -60,7 +60,7 @@ def error_figure(fit, error: Callable) -> Figure | None:
 
     Of new lines (`Fit.given_new`) their entries alone are counted. None if all cells are observed.
     """
-    rows, columns, _, _ = fit.observed_cells()
+    rows, columns, _, _ = fit._observed_cells()
     i, j = unseen_cells(rows, columns, fit.data.shape, MAX_CELLS)
     if not len(i):
         return None
@@ -178,7 +178,7 @@ def of_stars(fit) -> Curve:
 
 def _some_observed(fit):
     """Rows, columns and values of observed cells, at most 4,000 at random."""
-    cells = fit.observed_cells()[:3]
+    cells = fit._observed_cells()[:3]
     if len(cells[0]) > MAX_CELLS:
         some = np.sort(np.random.default_rng(0).choice(len(cells[0]), MAX_CELLS, replace=False))
         cells = [x[some] for x in cells]

@@ -43,7 +43,7 @@ RANKS = {
 def summaries(fit) -> Section | None:
     """Show how the chains agree on scalars; None of what has no chains to compare."""
     drawn = scalars(fit)
-    if fit.approximation or fit.log_evidence is not None or not drawn:
+    if fit._is_variational or fit.figures.log_evidence is not None or not drawn:
         return None
     parts = [
         "Plots of ArviZ, of the kept draws. What they show of the fit does not depend on how "
@@ -76,13 +76,13 @@ def scalars(fit) -> dict[str, np.ndarray]:
         if name in fit.other_draws:
             found[text] = np.asarray(fit.other_draws[name], float)
         elif name in fit.trace:
-            found[text] = np.asarray(fit.kept_trace(name), float)
+            found[text] = np.asarray(fit._kept_trace(name), float)
     if "Flip rate" in found:
         found.pop("Dispersion", None)  # a function of it
     if "Flip rate" in found and found["Flip rate"].ndim == 3:
         rates = found.pop("Flip rate")
         found |= {f"Flip rate of {n}": rates[..., k] for k, n in enumerate(("zeros", "ones"))}
-    if fit.has_tiles:
+    if hasattr(fit, "tiles"):
         found |= _of_tiles(fit)
     moved = {n: v for n, v in found.items() if v.ndim == 2 and _moves(v)}
     return dict(list(moved.items())[:MOST])
@@ -96,9 +96,9 @@ def _moves(values) -> bool:
 def _of_tiles(fit) -> dict[str, np.ndarray]:
     """Return how full the factors are, and how many have ones on both sides."""
     shares = [_share(draws) for draws in (fit.usage_draws, fit.basis_draws)]
-    kind = "share of ones" if fit.is_boolean else "mean"
+    kind = "share of ones" if fit._is_boolean else "mean"
     found = {f"{n}: {kind}": s.mean(-1) for n, s in zip(SIDES, shares, strict=True)}
-    if fit.is_boolean and "rank" not in fit.trace:
+    if fit._is_boolean and "rank" not in fit.trace:
         found["Factors with a tile"] = ((shares[0] > 0) & (shares[1] > 0)).sum(-1).astype(float)
     return found
 

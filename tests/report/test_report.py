@@ -130,12 +130,12 @@ def test_a_rank_that_is_found_is_told_as_asked_for():
 
 def test_no_page_explains_a_word_twice():
     for model in FAMILIES:
-        terms = [word.term for word in bmfjax.Fit.of_model(model).page.words]
+        terms = [word.term for word in bmfjax.Fit._of_model(model)._page.words]
         assert len(terms) == len(set(terms))
 
 
 def test_facts_are_those_of_the_fit(fit):
-    told = {name: value for tell in fit.page.facts for name, value, _ in tell(fit)}
+    told = {name: value for tell in fit._page.facts for name, value, _ in tell(fit)}
     assert told["Size"] == "12 x 8"
     assert told["Without information"] == "1 row, 0 columns"
     assert told["Missing"].startswith("9 ")

@@ -1,0 +1,492 @@
+"""What a fit returns: aligned factors, their uncertainty, and whether to trust them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from bmfjax import store
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
+from bmfjax.data.anchors import Anchors
+from bmfjax.data.io.stored import reading_stored
+from bmfjax.diagnostics import Binarized, Coverage
+from bmfjax.posterior import cells
+from bmfjax.posterior.selection import MAX_ENTRIES, informed
+from bmfjax.report.section import Page
+from bmfjax.result.exports import ExportsMixin
+from bmfjax.result.predictions import PREDICTED, PredictionsMixin
+from bmfjax.result.stored import StoredMixin
+from bmfjax.verdict import Figures, Mixing, Verdict, mixing, spread
+
+
+class NotOfModelError(InputError, AttributeError):
+    """A name that fits of a model lack; `hasattr` is False for it."""
+
+
+#: What to use in place of what a fit lacks.
+_INSTEAD = {
+    "tiles": "; use summary()",
+    "modes": "; see verdict, agreement and spread",
+    "recommend": "; sort predict()",
+    "given_new": "; use transform()",
+    "score_rows": "; use score_new() for single cells",
+    "complete": "; use score_new() for single cells",
+    "probability": "; use predict()",
+    "usage_binary": "; use usage",
+    "basis_binary": "; use basis",
+    "binarize": "; use usage and basis",
+    "log_proposal": " by variational inference; az.loo needs none",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
+    """A fitted factorisation: draws of aligned factors and what follows from them.
+
+    Returned by `bmfjax.fit` and `Fit.load`.
+
+    Attributes
+    ----------
+    data : BinaryMatrix, RealMatrix or Ratings
+        The matrix that was fitted.
+    model, sampler : str
+    settings : dict
+        Everything that determines the draws besides the data.
+    usage_draws : (chain, draw, rows, rank) float32, or `PackedDraws`
+        Kept draws, factors aligned across draws and chains; those of Boolean factors stay packed
+        and are indexed like a bool array.
+    basis_draws : (chain, draw, columns, rank) float32, or `PackedDraws`
+    other_draws : dict
+        (chain, draw, ...), of the model's other sites: `precision` and `rate` of the relaxed and
+        the nonnegative model, the latter's `rate` with ``rank="auto"`` alone; `flip_rate`,
+        `usage_density` and `basis_density` of the Boolean one, with ``rank="auto"`` also
+        `usage_presence`; `bias`, `row_effect` and `column_effect` of the logistic one, and
+        with ``rank="auto"`` the number of factors, `rank`; of matrix factorisations the sites of
+        `bmfjax.models.pmf`; of variants of the Boolean model those of their models, where layers
+        above the first have their number in the name, such as `basis_2`.
+    trace : dict
+        (chain, step), warm-up included: `log_joint`; of the Boolean model `errors` and
+        `dispersion`; of the relaxed one, from the exact sampler, `residual` (sum of squares) and a
+        learned `precision`, from IASG `clamped`, from "minibatch" `noise_share`; from
+        parallel tempering `swap_probability`, `replica` and `inverse_temperatures` (chain, step,
+        pair or temperature), and `population_accepted`; of a variational fit the `elbo` alone,
+        (start, step of optimisation).
+    agreement : (rank,) float
+        Smallest cosine similarity of a factor's tile between two chains.
+    verdict : bmfjax.verdict.Verdict
+        Whether this run can be trusted, why, and what to try next: `status`, `reasons`, `remedy`
+        and more; its `str` is one sentence.
+    binary : Binarized or None
+        The most probable Boolean factors, `usage_binary` and `basis_binary`; None where factors are
+        real numbers of either sign.
+    anchors : bmfjax.data.anchors.Anchors or None
+        `names` and `values` of known factors, which are the first of all.
+
+    Examples
+    --------
+    >>> import bmfjax
+    >>> fit = bmfjax.fit(
+    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ... )
+    >>> fit.usage.shape, fit.basis_binary.shape
+    ((18, 2), (14, 2))
+    >>> fit.probability(rows=[0], columns=[0, 1]).shape
+    (1, 2)
+    """
+
+    data: BinaryMatrix | RealMatrix | Ratings
+
+    model: str
+
+    sampler: str
+
+    settings: Mapping[str, Any]
+
+    usage_draws: np.ndarray
+
+    basis_draws: np.ndarray
+
+    trace: Mapping[str, np.ndarray]
+
+    agreement: np.ndarray
+
+    verdict: Verdict
+
+    binary: Binarized | None
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    other_draws: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    anchors: Anchors | None = None
+
+    #: Names of the models whose fits are of this class.
+    _models: ClassVar[tuple[str, ...]] = ()
+
+    #: Axes of its sites besides `usage` and `basis`, for ArviZ.
+    _dims: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    #: Whether factors are Boolean, and whether real ones have either sign.
+    _is_boolean: ClassVar[bool] = False
+
+    _is_signed: ClassVar[bool] = True
+
+    #: Whether log scores of entries are bounded, as those of bits that are flipped are.
+    _has_bounded_scores: ClassVar[bool] = False
+
+    #: Of a fit that finds the number of factors: which of them count, and what is believed of their
+    #: number beforehand, where {most} are the most.
+    _counts_as_factor: ClassVar[str] = ""
+
+    _ranks_beforehand: ClassVar[str] = ""
+
+    #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
+    #: noise is in the probability already (None where it is not).
+    _kinds: ClassVar[tuple[str, ...]] = cells.KINDS
+
+    _noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED
+
+    _observed_kinds: ClassVar[tuple[str, ...] | None] = None
+
+    #: Whether entries have a probability of a one, and draws are those of an approximation.
+    _is_of_ones: ClassVar[bool] = False
+    _is_variational: ClassVar[bool] = False
+
+    #: Facts, sections and words of the report.
+    _page: ClassVar[Page]
+
+    @classmethod
+    def _in_order(cls, name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """Return draws of a site with its axis of factors, if it has one, permuted.
+
+        Parameters
+        ----------
+        name : str
+            Of the site.
+        values : (chain, draw, ...)
+        order : (rank,) or (chain, draw, rank) int
+            The latter broadcasts against the draws.
+
+        Returns
+        -------
+        (chain, draw, ...)
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> kind = bmfjax.Fit._of_model("ormachine")
+        >>> kind._in_order("usage_density", np.array([[[0.1, 0.2]]]), np.array([1, 0])).tolist()
+        [[[0.2, 0.1]]]
+        """
+        axes = list(cls._dims.get(name, ()))
+        if "factor" not in axes:
+            return values
+        axis = 2 + axes.index("factor")
+        if order.ndim == 1:
+            return values.take(order, axis)
+        shape = [*order.shape[:2], *np.ones(values.ndim - 2, int)]
+        shape[axis] = order.shape[2]
+        return np.take_along_axis(values, order.reshape(shape), axis)
+
+    @property
+    def figures(self) -> Figures:
+        """R-hat, effective draws, seconds and other figures, which the verdict rests on."""
+        return self.verdict.figures
+
+    @property
+    def rank_draws(self) -> np.ndarray | None:
+        """Draws of the number of factors, (chain, draw) int, of a fit with ``rank="auto"``.
+
+        Of the logistic model a chain is a start. Other fits count at every step after the warm-up.
+        """
+        if "rank" in self.other_draws:
+            return self.other_draws["rank"]
+        if "rank" not in self.trace:
+            return None
+        return self.trace["rank"][:, int(self.figures.num_warmup) :]
+
+    @property
+    def rank_probabilities(self) -> dict[int, float] | None:
+        """Posterior probability of every number of factors that was drawn.
+
+        Of a fit with ``rank="auto"``, else None.
+
+        Of the Boolean model a factor counts where it has ones in both matrices. Beforehand all
+        numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
+        of these may be empty, and then do not count.
+
+        Of other models every one of `max_rank` factors is there, with a scale that is learned. It
+        counts in a draw where it adds more to the product than a factor that fits noise alone
+        would, noise of the size that the draw has (`bmfjax.kernels.used_factors`). So these are
+        probabilities of how many factors stand out of the noise, under the one model with
+        `max_rank` factors. They are not those of models of different rank, and a factor weaker than
+        the noise does not count, even where it is real.
+
+        Of the logistic model the draws are of a variational approximation, and of every start as
+        many. It is too narrow, and these probabilities are nearer to zero and one than those of the
+        posterior: see whether the starts agree (`rank_draws`).
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> data = np.kron(np.eye(3), np.ones((10, 8)))
+        >>> fit = bmfjax.fit(
+        ...     data, "auto", max_rank=6, num_chains=2, num_warmup=150, num_samples=150,
+        ...     progress=False,
+        ... )  # fmt: skip
+        >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
+        3
+        """
+        drawn = self.rank_draws
+        if drawn is None:
+            return None
+        numbers, counts = np.unique(drawn, return_counts=True)
+        return {int(n): float(c / counts.sum()) for n, c in zip(numbers, counts, strict=True)}
+
+    @property
+    def rank(self) -> int:
+        """Number of factors."""
+        return self.usage_draws.shape[-1]
+
+    @property
+    def _num_anchors(self) -> int:
+        """Number of known factors."""
+        return 0 if self.anchors is None else self.anchors.number
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """A name for each factor: that of a known one, and "factor 3" for others."""
+        known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
+        return known.labels(self.rank)
+
+    def _with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Add the names of known factors to a table by factor, "" for others; none without."""
+        if self.anchors is None:
+            return table
+        numbers = table.get("factor", table.index)
+        names = [self.anchors.names[k - 1] if k <= self._num_anchors else "" for k in numbers]
+        return table.assign(anchor=names)
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains."""
+        return self.usage_draws.shape[0]
+
+    @functools.cached_property
+    def usage(self) -> np.ndarray:
+        """Posterior means, (rows, rank) float64."""
+        return self._moments("usage")[0]
+
+    @functools.cached_property
+    def basis(self) -> np.ndarray:
+        """Posterior means, (columns, rank) float64."""
+        return self._moments("basis")[0]
+
+    @functools.cached_property
+    def usage_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (rows, rank) float64."""
+        return self._moments("usage")[1]
+
+    @functools.cached_property
+    def basis_sd(self) -> np.ndarray:
+        """Posterior standard deviations, (columns, rank) float64."""
+        return self._moments("basis")[1]
+
+    def _moments(self, name):
+        """Return mean and standard deviation of a factor matrix."""
+        draws = self.usage_draws if name == "usage" else self.basis_draws
+        return draws.mean((0, 1), dtype=np.float64), draws.std((0, 1), dtype=np.float64)
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Aligned draws, ``{site: (chain, draw, ...)}``."""
+        factors = {"usage": np.asarray(self.usage_draws), "basis": np.asarray(self.basis_draws)}
+        return factors | dict(self.other_draws)
+
+    @functools.cached_property
+    def _mixing(self) -> Mixing:
+        """R-hat and effective draws of some entries of the reconstruction, computed once.
+
+        Returns
+        -------
+        bmfjax.verdict.Mixing
+            `rhat` and `ess`, (entry,) float64 of up to 1,000 entries, NaN where nothing moved; for
+            Boolean factors of up to 500 uncertain entries, and `uncertain`, the share of these.
+        """
+        return mixing(informed(self.data), *self._product_draws(*map(np.arange, self.data.shape)))
+
+    @functools.cached_property
+    def spread(self) -> Coverage:
+        """How far apart the solutions in the draws are, computed once.
+
+        Returns
+        -------
+        bmfjax.diagnostics.Coverage
+            Of the basis (Masood, Pan, Doshi-Velez 2016), by the largest angle between matched
+            factors of two draws, in degrees.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> 0.0 <= fit.spread.mean <= fit.spread.largest <= 90.0
+        True
+        """
+        return spread(self.basis_draws, signed=not self._is_signed)
+
+    def _judged(self, judged: Verdict) -> Fit:
+        """Return the fit with another verdict, and what was computed from its draws."""
+        found = dataclasses.replace(self, verdict=judged)
+        computed = vars(self).keys() - {one.name for one in fields(self)} - {"_summary"}
+        vars(found).update({name: vars(self)[name] for name in computed})
+        return found
+
+    @property
+    def _kept_steps(self) -> np.ndarray:
+        """Steps of the trace after which draws were kept, (draw,) int."""
+        every = max(1, int(self.figures.thinning))
+        kept = self.usage_draws.shape[1]
+        return int(self.figures.num_warmup) + every * np.arange(1, kept + 1) - 1
+
+    def _kept_trace(self, name: str) -> np.ndarray:
+        """Return the trace of a scalar at the kept draws, (chain, draw)."""
+        return self.trace[name][:, self._kept_steps]
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the whole matrix is formed without being asked for."""
+        return self.data.num_rows * self.data.num_columns <= MAX_ENTRIES
+
+    #: What is doubtful about its tiles, in a sentence.
+    _doubts = ""
+    #: Which factors have no tile when rounded, (rank,) bool; None where none are rounded.
+    _empty = None
+
+    def summary(self) -> pd.DataFrame:
+        """One row a factor, largest first; fit-level figures in ``.attrs``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `rows`, `columns`: size of the Boolean factor; `density`: share of ones
+            among the observed entries of its tile; `probability`: mean probability of
+            the tile's entries; `agreement`: smallest tile similarity between two
+            chains (NaN for one chain); `sd`: mean posterior standard deviation. Of real
+            factors `size`, what one adds to the log odds, as a root mean square over the
+            entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
+            some factors are known, `anchor` is their name, "" for others.
+        """
+        return self._summary.copy()
+
+    @functools.cached_property
+    def _summary(self) -> pd.DataFrame:
+        """The table of `summary`; computed once."""
+        frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
+        frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
+        return frame
+
+    def _scalars(self) -> dict[str, Any]:
+        """Return the figures as plain values, with the words of the verdict."""
+        words = {"remedy": self.verdict.remedy, "verdict": str(self.verdict)}
+        return self.figures.known() | words
+
+    def _table(self) -> list[dict]:
+        """Return a line for each factor, of real numbers."""
+        table = []
+        for k in range(self.rank):
+            usage, basis = self.usage[:, k], self.basis[:, k]
+            sd = self.usage_sd[:, k], self.basis_sd[:, k]
+            table.append(
+                {
+                    "factor": k + 1,
+                    "size": float(np.sqrt((usage**2).mean() * (basis**2).mean())),
+                    "rows": int((abs(usage) > 2 * sd[0]).sum()),
+                    "columns": int((abs(basis) > 2 * sd[1]).sum()),
+                    "agreement": float(self.agreement[k]),
+                    "sd": float(np.concatenate(sd).mean()),
+                }
+            )
+        return table
+
+    def __repr__(self) -> str:
+        rows, columns = self.data.shape
+        name = f" of {self.data.name}" if self.data.name else ""
+        return (
+            f"Fit({self.model} by {self.sampler}{name}, {rows} x {columns}, rank {self.rank}, "
+            f"{self.num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
+            + f"\n{self._doubts}"
+            * bool(self._doubts)
+        )
+
+    @staticmethod
+    def load(directory) -> Fit:
+        """Read a fit that `save` or the command line wrote.
+
+        Raises
+        ------
+        InputError
+            Where the directory holds no fit or a file is damaged.
+        """
+        record = store.read(directory)
+        kind = Fit._of_model(record.summary["model"])
+        if kind is None:
+            raise InputError(
+                f"the fit in {directory} is of model {record.summary['model']!r}, which this "
+                "version does not have; fit again"
+            )
+        with store.refusing_damaged(directory), reading_stored(Path(directory) / "summary.json"):
+            return kind._of_record(record)
+
+    def __getattr__(self, name: str):
+        """Refuse a name that fits of this model lack: say which have it, and what to use."""
+        if hasattr(type(self), name):  # something that it is computed from is not there
+            return object.__getattribute__(self, name)
+        models = [] if name.startswith("_") else Fit._models_with(name)
+        if not models:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        instead = _INSTEAD.get(name, "")
+        named = ", ".join(map(repr, models))
+        raise NotOfModelError(f"model {self.model!r} has no {name}, which {named} have{instead}")
+
+    @classmethod
+    def _models_with(cls, name: str) -> list[str]:
+        """Return the models whose fits have a name."""
+        own = cls._models if hasattr(cls, name) or name in cls.__dataclass_fields__ else ()
+        found = [*own, *(m for k in cls.__subclasses__() for m in k._models_with(name))]
+        return list(dict.fromkeys(found))
+
+    def __getstate__(self) -> dict:
+        # Copies and pickles hold the fit itself, and not what was computed from it.
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def _of_model(cls, model: str) -> type[Fit] | None:
+        """Return the class of the fits of a model.
+
+        Parameters
+        ----------
+        model : str
+            As of `bmfjax.fit`.
+
+        Returns
+        -------
+        type or None
+            None where there is no such model.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> bmfjax.Fit._of_model("nmf").__name__
+        'NonnegativeFit'
+        """
+        if model in cls._models:
+            return cls
+        return next((c for k in cls.__subclasses__() if (c := k._of_model(model))), None)

@@ -1,0 +1,152 @@
+"""The solutions that the draws of a fit are in, and the fit of one of them alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Self
+
+import numpy as np
+
+from bmfjax import verdict
+from bmfjax.data import InputError
+from bmfjax.diagnostics import agreement
+from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.posterior.modes import Modes, modes_of
+from bmfjax.posterior.packed import chosen_draws
+from bmfjax.verdict import Figures
+
+#: Traces that say nothing where steps are left out.
+OF_REPLICAS = (*OBSERVED, "population_accepted")
+
+
+class ModesMixin:
+    """Of Boolean and nonnegative factors, which can be told apart draw by draw."""
+
+    @functools.cached_property
+    def modes(self) -> Modes:
+        """Which solutions the draws are in, and their weights; computed once.
+
+        Draws are in one mode if their mean factors are alike: the tiles of every factor, matched,
+        have a cosine similarity of at least 0.8. Weights come from the evidence where the sampler
+        estimates it, from the visits where chains move between modes, and else from stacking,
+        which is approximate.
+
+        Returns
+        -------
+        bmfjax.posterior.modes.Modes
+            A sequence with `weights`, `weighted_by`, `common`, `table` and `sentence`; one mode of
+            weight 1 where all draws have the same factors.
+
+        Raises
+        ------
+        InputError
+            Of models whose factors have either sign: of matrix factorisations the data determine
+            only the product, and a variational fit is a mixture of its starts in equal parts.
+
+        References
+        ----------
+        Yao, Vehtari, Gelman (2022), "Stacking for non-mixing Bayesian computations: the curse and
+        blessing of multimodal posteriors", JMLR 23(79).
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> bool(abs(fit.modes.weights.sum() - 1) < 1e-12)
+        True
+        """
+        return modes_of(self, verdict.RHAT_USABLE, self.verdict.remedy)
+
+    def restricted(self, mode: int) -> Self:
+        """The fit of one mode alone: the draws that are in it, and what follows from them.
+
+        Its verdict says that it is one mode only. Chains are cut to as many draws of each as leave
+        most draws in all; a chain with few draws in the mode is left out.
+
+        Parameters
+        ----------
+        mode : int
+            Position in `modes`, from 0; those with larger weights come first.
+
+        Returns
+        -------
+        Fit
+            Factors in the order of the first mode.
+
+        Raises
+        ------
+        InputError
+            Where there is no such mode, or the model has no modes.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> str(fit.restricted(0).verdict).startswith("One mode")
+        True
+        """
+        modes = self.modes
+        if isinstance(mode, bool) or not isinstance(mode, int | np.integer):
+            raise InputError(f"mode is {mode!r}; give a whole number")
+        if not 0 <= mode < len(modes):
+            raise InputError(f"mode is {mode}; give one from 0 to {len(modes) - 1}, of fit.modes")
+        chains, draws = modes.rectangle(mode)
+        order = modes.permutation[mode, chains]
+        other = {
+            n: self._in_order(n, v[chains[:, None], draws], order[:, None])
+            for n, v in self.other_draws.items()
+        }
+        usage, basis = (
+            chosen_draws(f, chains, draws, order) for f in (self.usage_draws, self.basis_draws)
+        )
+        found = dataclasses.replace(
+            self,
+            settings={**self.settings, "mode": f"{mode + 1} of {len(modes)}"},
+            usage_draws=usage,
+            basis_draws=basis,
+            other_draws=other,
+            trace={
+                n: t[chains[:, None], self._kept_steps[draws]]
+                for n, t in self.trace.items()
+                if n not in OF_REPLICAS
+            },
+            agreement=agreement(usage.mean(1), basis.mean(1)),
+        )
+        return found._judged_alone(
+            f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
+            f"({modes.weighted_by})"
+        )
+
+    def _judged_alone(self, what: str) -> Self:
+        """Return a fit of one mode with its own figures, and `what` it is before its verdict."""
+        whole = ("log_evidence", "round_trips")
+        known = {n: v for n, v in self.figures.known().items() if not n.startswith(whole)}
+        known |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
+        known |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
+        judged = verdict.of_chains(
+            self._mixing, self.num_chains, self.figures.errors, self.agreement, self.trace,
+            exact=self.figures.exact,
+            empty=self._empty,
+            # The limit itself is not kept with the fit; whether it was reached is.
+            residual_floor=np.inf if self.figures.noise_free else 0.0,
+            shared_starts=bool(self.figures.shared_starts),
+            given_start=bool(self.figures.given_start),
+            # What helps the whole fit helps here; a mode in one chain alone is no lack of chains.
+            tried=verdict.Tried(
+                draws=int(self.figures.num_draws),
+                rank=1 if "rank" in self.trace else self.rank,
+                remedy=self.verdict.remedy,
+            ),
+        )  # fmt: skip
+        figures = Figures(**(known | judged.figures.known()))
+        judged = dataclasses.replace(judged, scope=what, figures=figures)
+        if self.figures.rank_bounded is not None:
+            bound, most = int(self.settings["rank"]), min(self.data.shape)
+            cramped = bool(self.figures.rank_cramped)
+            judged = verdict.with_bound(judged, self.rank_draws, bound, most, cramped=cramped)
+        return self._judged(judged)

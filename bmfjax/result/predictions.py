@@ -1,0 +1,376 @@
+"""What a fit says of entries of its matrix, and of rows that it has not seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data.blocks import spaced
+from bmfjax.infer.mcmc.truncated import numbers
+from bmfjax.posterior import cells, products, scores
+from bmfjax.posterior.selection import is_all, positions, selected
+
+#: What `Fit.predict` tells of an entry.
+PREDICTED = ("mean", "sd", "interval")
+
+
+class PredictionsMixin:
+    """Predictions of entries and of single cells, and scores of what was observed."""
+
+    def predict(
+        self,
+        rows: Sequence | None = None,
+        columns: Sequence | None = None,
+        kind: str = "mean",
+        level: float = 0.9,
+    ):
+        r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
+
+        That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
+        the logistic model and of "hamming" is the log odds, effects and bias included. Of "pmf" it
+        is the expected rating, effects included, and so it is of "ordered-probit"; of "probit" the
+        probability of a one. See `predict_cells` for single cells, and for observations with their
+        noise.
+
+        Parameters
+        ----------
+        rows, columns : sequence of int or str, optional
+            As for `probability`.
+        kind : {"mean", "sd", "interval"}
+        level : float
+            Probability of the central interval.
+
+        Returns
+        -------
+        (rows, columns) float64, or (2, rows, columns) for "interval"
+            Of the noise-free reconstruction, not of a noisy observation.
+        """
+        if kind not in PREDICTED:
+            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
+        return self._predict(*selected(self.data, rows, columns), kind, level)
+
+    def predict_cells(
+        self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
+    ) -> np.ndarray:
+        """Predictions of single cells, such as those that were held out.
+
+        The same as `predict` and `probability` have for these entries. Memory grows with the
+        cells alone; time with cells x draws x rank.
+
+        Parameters
+        ----------
+        rows, columns : (cell,) sequences of int or str
+            Positions or names, one each a cell. Integers are positions, also where names are
+            numbers: give those as str.
+        kind : {"mean", "sd", "interval", "probability"}
+            "probability" is of a one, for models of ones and zeros, and of every star for
+            "ordered-probit".
+        level : float
+            Probability of the central interval.
+        noisy : bool
+            Of an observation of the cell, for judging hidden ones; else of what is expected of
+            it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
+            precision; only intervals need random numbers. For "ordered-probit" it is of stars.
+            For "ormachine" and its variants flips or effects are included, and there are "mean" and
+            "probability", which are the same. Not for "logistic", "probit" and "hamming", whose
+            "probability" is that of an observation already.
+
+        Returns
+        -------
+        (cell,) float64, (2, cell) for "interval", (cell, star) for "probability" of stars
+            Means and intervals of ratings are held inside of their scale where they declare one;
+            "sd" is of the values before that. Stars are in the order of ``settings["stars"]``,
+            and their probabilities sum to 1.
+
+        Raises
+        ------
+        InputError
+            For cells that there are not, lists of different lengths, and kinds that the model
+            does not have.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> rows, columns = ["Laura Mandeville", "Evelyn Jefferson"], [0, 13]
+        >>> bool((fit.predict_cells(rows, columns, "probability") <= 1).all())
+        True
+        >>> fit.predict_cells(rows, columns, "interval").shape
+        (2, 2)
+        """
+        i = positions(rows, self.data.row_names, "row")
+        j = positions(columns, self.data.column_names, "column")
+        return self._tell_cells(i, j, (kind,), level, noisy)[kind]
+
+    def _tell_cells(self, i, j, kinds, level: float, noisy: bool) -> dict[str, np.ndarray]:
+        """Return predictions of single cells, several kinds at once; see `predict_cells`.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        kinds : sequence of str
+        level : float
+        noisy : bool
+
+        Returns
+        -------
+        dict
+            What `predict_cells` returns, by kind.
+        """
+        if i.shape != j.shape:
+            raise InputError(f"there are {len(i)} rows and {len(j)} columns; give one each a cell")
+        cells.check_level(level)
+        for kind in kinds:
+            self._check_kind(kind, noisy)
+        return self._cells(i, j, kinds, level, noisy)
+
+    def log_density(self, i, j, values) -> np.ndarray:
+        """Return the log density of observed cells under every draw.
+
+        It is what `bmfjax.compare` and `modes` score by. One number for every draw and cell
+        outgrows everything else: ask for some cells at a time.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        values : (cell,) float
+            What was observed: 0 and 1 for models of these, else numbers or stars.
+
+        Returns
+        -------
+        (draw, cell) float64
+            Draws of all chains, the first chain's first.
+        """
+        i, j, values = (np.asarray(part) for part in (i, j, values))
+        return self._log_density(i, j, values)
+
+    def score_new(self, new, i, j, values, *, seed: int = 0) -> np.ndarray:
+        """Return the log predictive density of further cells of new rows.
+
+        Each is given the cells of its row that `new` observes and the fitted data. The usage of the
+        new rows is inferred for every draw of everything else: of the Boolean model summed over all
+        sets of factors up to rank 8, and drawn beyond; of matrix factorisations drawn. Of the
+        relaxed and the nonnegative model it is the least-squares fit to what is observed, as Owen
+        and Perry (2009, section 5) have it; of the logistic model its variational posterior, and
+        drawn where the fit is by sampler "gibbs".
+
+        Parameters
+        ----------
+        new : data of the fitted kind, or array
+            As for `transform`; the cells that are scored are missing in it.
+        i, j : (cell,) int
+            Positions of rows in `new`, and of columns.
+        values : (cell,) float
+            What was observed there.
+        seed : int
+            Of usage that is drawn.
+
+        Returns
+        -------
+        (cell,) float64
+
+        Raises
+        ------
+        InputError
+            For positions outside of the matrix, lists of different lengths, or observed values
+            that the model does not have.
+
+        References
+        ----------
+        Owen, Perry (2009), "Bi-cross-validation of the SVD and the nonnegative matrix
+        factorization", Annals of Applied Statistics 3(2).
+
+        Examples
+        --------
+        >>> import bmfjax, numpy as np
+        >>> fit = bmfjax.fit(
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ... )
+        >>> row = fit.data.dense()[:1].copy()
+        >>> row[0, 13] = np.nan
+        >>> bool(fit.score_new(row, [0], [13], [0.0])[0] < 0)
+        True
+        """
+        i, j, values = _cells_of_new(self.data, new, i, j, values)
+        self._check_observed(values)
+        return self._score_new(new, i, j, values, checks.seed_number(seed))
+
+    def transform(self, new_rows) -> np.ndarray:
+        r"""Usage of new rows, given the fitted basis.
+
+        For the Boolean model the posterior mean given draws of everything else, which the new rows
+        do not change: exact for each draw up to rank 8, else from a few Gibbs sweeps. So it is for
+        its variants, but for "ormachine-effects", whose rows have effects that are drawn, too. For
+        the relaxed model, for every kept draw of the basis, the usage in [0, 1] that fits the new
+        rows best (the mode under a uniform prior), averaged over the draws; for the nonnegative
+        model the same without the upper bound. For the logistic model the mean of the variational
+        posterior, averaged over the starts (zero, that of the prior, for a row of which nothing is
+        observed), and by sampler "gibbs" the mean of draws given every kept draw, each from a few
+        sweeps. Of "pmf" and the probit models the posterior mean, from `given_new`, which has its
+        spread and predictions as well.
+
+        Parameters
+        ----------
+        new_rows : BinaryMatrix, array, or what the model was fitted to
+            As for `BinaryMatrix`; the same columns in the same order, which names are
+            compared for (of a data frame ``new[list(fit.data.column_names)]``, of `Ratings` by
+            ``column_names=fit.data.column_names``). Missing entries are left out.
+
+        Returns
+        -------
+        (rows, rank) float64
+        """
+        raise NotImplementedError
+
+    def _product_draws(self, rows, columns) -> tuple[Any, Any]:
+        """Draws of two matrices, the product of which is the reconstruction.
+
+        Parameters
+        ----------
+        rows, columns : (...) int
+            Positions.
+
+        Returns
+        -------
+        (chain, draw, rows, width), (chain, draw, columns, width)
+            The factors; of the logistic model with effects and bias, so that the product is the
+            log odds.
+        """
+        usage, basis = self.usage_draws, self.basis_draws
+        # Packed draws of the whole matrix stay packed, and are formed one at a time.
+        if is_all(rows, self.data.num_rows) and is_all(columns, self.data.num_columns):
+            return usage, basis
+        return usage[:, :, rows], basis[:, :, columns]
+
+    def _factors(self, i, j):
+        """Return draws of the factors of some rows and columns, packed if they can be."""
+        return self._product_draws(i, j)
+
+    def _log_density(self, i, j, values) -> np.ndarray:
+        """Return what `log_density` does, of arrays."""
+        fits = cells.cell_draws(self, i, j)
+        return scores.normal_density(values, fits, cells.noise_sd(self))
+
+    def _score_new(self, new, i, j, values, seed) -> np.ndarray:
+        """Return what `score_new` does, of arrays."""
+        return scores.predictive(self._with_rows(new, seed), (i, j, values))
+
+    def _check_observed(self, values) -> None:
+        """Refuse values that no cell can have."""
+        if (isinstance(self.data, BinaryMatrix) or self._is_of_ones) and (
+            not np.isin(values, (0, 1)).all()
+        ):
+            raise InputError("values has a number other than 0 and 1; give what was observed")
+        if not np.isfinite(values).all():
+            raise InputError("values has numbers that are not finite; give what was observed")
+
+    def _spaced_draws(self, number) -> np.ndarray:
+        """Return up to `number` draws, by their number among those of all chains."""
+        chains, kept = self.usage_draws.shape[:2]
+        return spaced(chains * kept, number, down=True)
+
+    def _with_rows(self, new, seed) -> Self:
+        """Return a fit whose rows are new ones, for `log_density` alone."""
+        raise NotImplementedError
+
+    def _with_best_usage(self, new, upper: float) -> Self:
+        """Return `_with_rows` of the usage in [0, `upper`] that fits best, of up to 100 draws."""
+        number = self.usage_draws.shape[0] * self.usage_draws.shape[1]
+        chosen = spaced(number, products.NUM_FITTED, down=True)
+        basis, others = (
+            {n: v.reshape(1, number, *v.shape[2:])[:, chosen] for n, v in draws.items()}
+            for draws in ({"basis": self.basis_draws}, self.other_draws)
+        )
+        usage = np.stack(list(products.best_usages(numbers(new), basis["basis"][0], upper=upper)))
+        return dataclasses.replace(
+            self, data=new, usage_draws=usage[None], basis_draws=basis["basis"], other_draws=others
+        )
+
+    #: What `log_density` is of: fits are compared where it is the same.
+    _scored: ClassVar[str] = "densities of numbers"
+
+    def _predict(self, i, j, kind, level) -> np.ndarray:
+        """Return what `predict` does, of positions."""
+        usage, basis = self._factors(i, j)
+        if kind == "interval":
+            return products.interval(usage, basis, level)
+        return products.moments(usage, basis)[kind == "sd"]
+
+    def _check_kind(self, kind, noisy) -> None:
+        """Refuse a kind of prediction that the model does not have."""
+        if kind not in cells.KINDS:
+            raise InputError(f"kind is {kind!r}; choose 'mean', 'sd', 'interval' or 'probability'")
+        if noisy and kind not in self._noisy_kinds:
+            raise InputError(self._no_noise.format(model=self.model, kind=kind))
+
+    _no_noise: ClassVar[str] = "model {model!r} has no flip rates; leave noisy out"
+
+    def _cells(self, i, j, kinds, level, noisy) -> dict[str, np.ndarray]:
+        """Return predictions of cells, checked, each (..., cell) float64."""
+        rng = np.random.default_rng(0) if noisy else None
+        parts = [
+            self._block(i[some], j[some], kinds, level, rng)
+            for some in cells.blocks(len(i), self._width())
+        ]
+        return {kind: np.concatenate([part[kind] for part in parts], -1) for kind in kinds}
+
+    def _width(self) -> int:
+        """Return how many numbers are formed at once for each cell."""
+        return self.usage_draws.shape[0] * self.usage_draws.shape[1]
+
+    def _block(self, i, j, kinds, level, rng) -> dict[str, np.ndarray]:
+        """Return predictions of cells whose draws are formed at once; with noise from `rng`."""
+        values, found = cells.cell_draws(self, i, j), {}
+        for kind in kinds:
+            if kind == "probability":
+                found[kind] = (values >= 0.5).mean(0)
+            elif rng is not None:
+                found[kind] = cells.with_normal_noise(self, values, kind, level, rng)
+            else:
+                found[kind] = cells.summarised(values, kind, level)
+        return found
+
+    def replicates(self, i, j, seed: int = 0) -> np.ndarray:
+        """Return an observation of each of some cells from every draw, noise included.
+
+        Parameters
+        ----------
+        i, j : (cell,) int
+            Positions of rows and columns.
+        seed : int
+
+        Returns
+        -------
+        (draw, cell) float64
+            Draws of all chains, the first chain's first.
+        """
+        rng = np.random.default_rng(checks.seed_number(seed))
+        return self._replicates(np.asarray(i), np.asarray(j), rng)
+
+    def _replicates(self, i, j, rng) -> np.ndarray:
+        """Return what `replicates` does, from normal noise."""
+        fits = cells.cell_draws(self, i, j)
+        return fits + cells.noise_sd(self)[:, None] * rng.standard_normal(fits.shape)
+
+
+def _cells_of_new(data, new, i, j, values) -> tuple[np.ndarray, ...]:
+    """Return positions and values of cells of new rows, checked."""
+    i, j = np.asarray(i), np.asarray(j)
+    if i.shape != j.shape or i.ndim != 1:
+        raise InputError(
+            f"i has shape {i.shape} and j {j.shape}; give one list each, of a position a cell"
+        )
+    values = checks.numeric("values", values, i.shape, float)
+    number = new.num_rows if hasattr(new, "num_rows") else np.shape(new)[0]
+    for name, at, size in (("i", i, number), ("j", j, data.num_columns)):
+        if at.dtype.kind not in "iu" or ((at < 0) | (at >= size)).any():
+            raise InputError(f"{name} has a value that is no position from 0 to {size - 1}")
+    return i, j, values
