@@ -324,7 +324,7 @@ def test_leave_one_out_is_corrected_for_the_approximation():
 
 def test_replicates_have_the_moments_of_their_density(fit):
     i, j = np.array([3, 20]), np.array([1, 30])
-    copies = np.stack([fit.replicates(i, j, seed) for seed in range(200)]).mean(0)
+    copies = np.stack([fit._replicated(i, j, seed) for seed in range(200)]).mean(0)
     if fit._scored == "densities of numbers":
         sd = bmfjax.posterior.cells.noise_sd(fit)[:, None]
         expected, spread = bmfjax.posterior.cells.cell_draws(fit, i, j), np.tile(sd, 2)

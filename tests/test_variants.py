@@ -227,7 +227,7 @@ def test_a_start_is_where_chains_begin():
     # And the verdict says so, since R-hat does not show other solutions then.
     fit = bmfjax.fit(X, 2, model="hamming", seed=1, init=request.init, **QUICK)
     assert "started from the solution that was given" in str(fit.verdict)
-    assert "started from" not in fitted("hamming").verdict
+    assert "started from" not in str(fitted("hamming").verdict)
 
 
 @pytest.mark.parametrize(

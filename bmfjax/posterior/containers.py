@@ -47,7 +47,7 @@ def groups_of(
         groups["log_likelihood"] = xarray.Dataset({"data": ((*CHAINS, "entry"), found)}, axes | at)
     if posterior_predictive:
         refuse_too_many(chains * draws, len(i))
-        found = _kept(fit, fit.replicates(i, j, seed)).reshape(chains, draws, -1)
+        found = _kept(fit, fit._replicated(i, j, seed)).reshape(chains, draws, -1)
         groups["posterior_predictive"] = xarray.Dataset(
             {"data": ((*CHAINS, "entry"), found)}, axes | at
         )

@@ -141,9 +141,9 @@ def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCh
         raise InputError("the data have fewer than two observed entries; there is nothing to check")
     scores = scored_together(fit, cells).log_score
     plain, baseline = _baseline(fit, cells)
-    explained, error = _explained(scores, plain, fit.scored in (BINARY, STARS))
+    explained, error = _explained(scores, plain, fit._scored in (BINARY, STARS))
     table, wrong, by_chance = None, math.nan, math.nan
-    if fit.scored == BINARY:
+    if fit._scored == BINARY:
         one = np.where(cells[2] > 0.5, np.exp(scores), -np.expm1(scores))
         table, wrong, by_chance = calibration(one, cells[2] > 0.5, seed)
     return ModelCheck(
@@ -171,7 +171,7 @@ def _baseline(fit, cells) -> tuple[np.ndarray, str]:
     """Return the log densities of cells, each left out, without factors; and what that is."""
     i, j, values = cells
     rows, columns, all_values = _observed(fit.data)
-    if fit.scored in (BINARY, STARS):
+    if fit._scored in (BINARY, STARS):
         return shares_left_out(columns, all_values, j, values), "independent columns"
     return effects_left_out(rows, columns, all_values, fit.data.shape, i, j, values), (
         "effects of rows and columns"
@@ -261,7 +261,7 @@ def _statistics(fit, seed: int) -> pd.DataFrame:
     number = few.usage_draws.shape[0] * few.usage_draws.shape[1]
     made = np.empty((number, len(i)), np.float32)
     for some in blocks(len(i), 4 * number):
-        made[:, some] = few.replicates(i[some], j[some], seed)
+        made[:, some] = few._replicated(i[some], j[some], seed)
     shape, at = (len(rows), len(columns)), (np.searchsorted(rows, i), np.searchsorted(columns, j))
     names = [np.asarray(fit.data.row_names)[rows], np.asarray(fit.data.column_names)[columns]]
     found = {"row sums": [], "column sums": [], "pairs of columns": []}

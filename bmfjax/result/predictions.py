@@ -338,25 +338,13 @@ class PredictionsMixin:
                 found[kind] = cells.summarised(values, kind, level)
         return found
 
-    def replicates(self, i, j, seed: int = 0) -> np.ndarray:
-        """Return an observation of each of some cells from every draw, noise included.
-
-        Parameters
-        ----------
-        i, j : (cell,) int
-            Positions of rows and columns.
-        seed : int
-
-        Returns
-        -------
-        (draw, cell) float64
-            Draws of all chains, the first chain's first.
-        """
+    def _replicated(self, i, j, seed: int = 0) -> np.ndarray:
+        """Return an observation of each cell from every draw, noise included: (draw, cell)."""
         rng = np.random.default_rng(checks.seed_number(seed))
         return self._replicates(np.asarray(i), np.asarray(j), rng)
 
     def _replicates(self, i, j, rng) -> np.ndarray:
-        """Return what `replicates` does, from normal noise."""
+        """Return what `_replicated` does, from normal noise."""
         fits = cells.cell_draws(self, i, j)
         return fits + cells.noise_sd(self)[:, None] * rng.standard_normal(fits.shape)
 

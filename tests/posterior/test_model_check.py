@@ -27,8 +27,8 @@ class Bernoulli:
     usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 60, 1, 1)))
     basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 60, 1, 1)))
     other_draws: dict = field(default_factory=dict)
-    scored: ClassVar[str] = "probabilities of ones and zeros"
-    has_bounded_scores: ClassVar[bool] = True
+    _scored: ClassVar[str] = "probabilities of ones and zeros"
+    _has_bounded_scores: ClassVar[bool] = True
 
     @property
     def number(self):
@@ -38,7 +38,7 @@ class Bernoulli:
         one = self.chance[i, j]
         return np.tile(np.log(np.where(values > 0.5, one, 1 - one)), (self.number, 1))
 
-    def replicates(self, i, j, seed):
+    def _replicated(self, i, j, seed):
         rng = np.random.default_rng([seed, int(i[0]), int(j[0])])
         return (rng.random((self.number, len(i))) < self.chance[i, j]).astype(float)
 
@@ -52,13 +52,13 @@ class Normal:
     usage_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
     basis_draws: np.ndarray = field(default_factory=lambda: np.zeros((2, 30, 1, 1)))
     other_draws: dict = field(default_factory=dict)
-    scored: ClassVar[str] = "densities of numbers"
-    has_bounded_scores: ClassVar[bool] = False
+    _scored: ClassVar[str] = "densities of numbers"
+    _has_bounded_scores: ClassVar[bool] = False
 
     def log_density(self, i, j, values):
         return np.tile(scipy.stats.norm.logpdf(values, self.product[i, j], 0.5), (60, 1))
 
-    def replicates(self, i, j, seed):
+    def _replicated(self, i, j, seed):
         noise = np.random.default_rng([seed, int(i[0])]).normal(0, 0.5, (60, len(i)))
         return self.product[i, j] + noise
 
