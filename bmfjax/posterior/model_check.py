@@ -136,6 +136,7 @@ class ModelCheck:
 def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
     """Check whether the model of a fit explains its data; see `Fit.check`."""
     checks.whole("max_entries", max_entries, 2)
+    seed = checks.seed_number(seed)
     cells = observed_sample(fit.data, max_entries, seed)
     if len(cells[0]) < 2:
         raise InputError("the data have fewer than two observed entries; there is nothing to check")
@@ -259,9 +260,9 @@ def _statistics(fit, seed: int) -> pd.DataFrame:
     chains, draws = fit.usage_draws.shape[:2]
     few = some_draws(fit, spaced(draws, max(2, REPLICATES // chains)))
     number = few.usage_draws.shape[0] * few.usage_draws.shape[1]
-    made = np.empty((number, len(i)), np.float32)
+    made, rng = np.empty((number, len(i)), np.float32), np.random.default_rng(seed)
     for some in blocks(len(i), 4 * number):
-        made[:, some] = few._replicated(i[some], j[some], seed)
+        made[:, some] = few._replicates(i[some], j[some], rng)
     shape, at = (len(rows), len(columns)), (np.searchsorted(rows, i), np.searchsorted(columns, j))
     names = [np.asarray(fit.data.row_names)[rows], np.asarray(fit.data.column_names)[columns]]
     found = {"row sums": [], "column sums": [], "pairs of columns": []}

@@ -8,6 +8,7 @@ import numpy as np
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
+from bmfjax.report.model_fit import model_section
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
 from bmfjax.store import PAGE_MARK, check_page
@@ -64,7 +65,8 @@ def write_page(fit, path) -> None:
 def render(fit) -> str:
     """Return the page as text."""
     page = fit._page
-    sections = (make(fit) for make in page.sections)
+    # First whether the model says anything about the data, whatever the chains say of each other.
+    sections = (make(fit) for make in (model_section, *page.sections))
     return template("page.html").render(
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],

@@ -18,6 +18,8 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
 from bmfjax.posterior import cells
+from bmfjax.posterior.model_check import ModelCheck, model_check
+from bmfjax.posterior.scores import MAX_SCORED
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
 from bmfjax.report.section import Page
 from bmfjax.result.exports import ExportsMixin
@@ -392,6 +394,57 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
         frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
+
+    def check(self, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
+        r"""Say whether the model fits the data: a verdict on the model, and not on the chains.
+
+        Three questions are asked. What is *explained*: of zeros and ones, and of stars, the share
+        of the deviance that independent columns leave,
+
+        .. math::
+
+           1 - \frac{\sum_{ij} \log p(x_{ij} \mid x_{-ij})}
+                    {\sum_{ij} \log p_0(x_{ij} \mid x_{-ij})},
+
+        from entries left out (McFadden 1974); of numbers :math:`1 - e^{-2g}`, with g the gain in
+        log density an entry over effects of rows and columns (Magee 1990). Whether probabilities of
+        ones are *calibrated*. And whether *replicates*, data that the draws make, have the sums of
+        rows and columns of the data, and what pairs of columns have in common (Gelman, Meng, Stern
+        1996); the worst is named.
+
+        Parameters
+        ----------
+        max_entries : int
+            Observed entries that are scored, drawn at random where there are more.
+        seed : int
+            Of the choice of entries, and of replicates.
+
+        Returns
+        -------
+        ModelCheck
+            Printed in a sentence; `explained`, `explained_error`, `explains`, `calibration`,
+            `is_calibrated`, `statistics`, `misfits` and more.
+
+        Raises
+        ------
+        InputError
+            With fewer than two observed entries.
+
+        Examples
+        --------
+        Columns that differ in their rates, and no tile:
+
+        >>> import numpy as np
+        >>> import bmfjax
+        >>> rates = np.linspace(0.1, 0.9, 10)
+        >>> data = (np.random.default_rng(0).random((80, 10)) < rates).astype(float)
+        >>> fit = bmfjax.fit(
+        ...     data, 2, num_chains=2, num_warmup=100, num_samples=100, progress=False
+        ... )
+        >>> fit.check().explains
+        False
+        """
+        return model_check(self, max_entries=max_entries, seed=seed)
 
     def _scalars(self) -> dict[str, Any]:
         """Return the figures as plain values, with the words of the verdict."""

@@ -38,8 +38,7 @@ class Bernoulli:
         one = self.chance[i, j]
         return np.tile(np.log(np.where(values > 0.5, one, 1 - one)), (self.number, 1))
 
-    def _replicated(self, i, j, seed):
-        rng = np.random.default_rng([seed, int(i[0]), int(j[0])])
+    def _replicates(self, i, j, rng):
         return (rng.random((self.number, len(i))) < self.chance[i, j]).astype(float)
 
 
@@ -58,9 +57,8 @@ class Normal:
     def log_density(self, i, j, values):
         return np.tile(scipy.stats.norm.logpdf(values, self.product[i, j], 0.5), (60, 1))
 
-    def _replicated(self, i, j, seed):
-        noise = np.random.default_rng([seed, int(i[0])]).normal(0, 0.5, (60, len(i)))
-        return self.product[i, j] + noise
+    def _replicates(self, i, j, rng):
+        return self.product[i, j] + rng.normal(0, 0.5, (60, len(i)))
 
 
 def chances(seed=0, shape=(60, 12)):
