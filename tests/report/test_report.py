@@ -89,7 +89,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
     for outside in ("http:", "https:", "//", "<script", "@import", "url(", "<link"):
         assert outside not in page_alone
     sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    assert len(sources) == 11
+    assert len(sources) == 12
     for source in sources:
         assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
     assert len(text) < 600_000
@@ -98,6 +98,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
 def test_the_sections_come_in_order(fit, text):
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert [t.split()[0] for t in titles] == [
+        "Does",
         "The",
         "The",
         "How",
@@ -213,7 +214,7 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
         usage_draws=fit.usage_draws[:1],
         basis_draws=np.tile(fit.basis_draws[:1], (1, 1, 4, 1)),
         binary=fit.binary._replace(basis=np.tile(fit.basis_binary, (4, 1))),
-        other_draws={},
+        other_draws={n: v[:1] for n, v in fit.other_draws.items()},
         trace={n: t[:1] for n, t in fit.trace.items()},
         agreement=np.full(2, np.nan),
         verdict=dataclasses.replace(
@@ -224,7 +225,10 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
         ),
     )
     few = dataclasses.replace(
-        one, usage_draws=one.usage_draws[:, :3], basis_draws=one.basis_draws[:, :3]
+        one,
+        usage_draws=one.usage_draws[:, :3],
+        basis_draws=one.basis_draws[:, :3],
+        other_draws={n: v[:, :3] for n, v in one.other_draws.items()},
     )
     for chain in (one, few):
         text = page.render(chain)
