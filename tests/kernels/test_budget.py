@@ -63,7 +63,9 @@ def test_sums_are_of_all_blocks_however_many_are_taken_at_once():
         np.testing.assert_array_equal(each, np.full(7, -1.0))
 
 
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.long] * (k == "joint")) for k in ALGORITHMS]
+)
 @pytest.mark.device
 def test_draws_do_not_depend_on_how_many_blocks_are_taken_at_once(monkeypatch, kind):
     monkeypatch.setattr(packed_lines, "BLOCK_WORDS", 12)
@@ -103,6 +105,7 @@ def test_logistic_draws_depend_on_it_by_rounding_alone(monkeypatch):
         jax.tree.map(close, one, other)
 
 
+@pytest.mark.long
 @pytest.mark.device
 def test_vectors_of_ratings_depend_on_it_by_rounding_alone(monkeypatch):
     monkeypatch.setattr(entries, "FEW", (0, 0))  # tables of several widths
