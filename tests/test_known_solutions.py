@@ -58,6 +58,7 @@ def test_places_have_the_same_shapes_whatever_was_found():
     assert given.rate is given.density is None
 
 
+@pytest.mark.long
 def test_chains_jump_under_numpyro():
     """Of three patterns in the data two factors explain two: chains visit all three pairs alike."""
     patterns = np.kron(np.eye(3), np.ones((1, 2))) > 0

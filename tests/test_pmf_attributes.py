@@ -290,9 +290,8 @@ def test_chains_apart_have_the_draws_of_one_run(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "model", ["probit", pytest.param("ordered-probit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["probit", "ordered-probit"])
 def test_attributes_tell_marks_of_rows_without_any(model):
     """Whether a fit is above 3, or on which of five steps it is."""
     data, table = warm()
@@ -310,6 +309,7 @@ def test_attributes_tell_marks_of_rows_without_any(model):
     assert np.mean((told - truth) ** 2) < 0.5 * without
 
 
+@pytest.mark.long
 def test_known_columns_and_attributes_of_rows_go_together():
     data, table = warm()
     known = problem()[2][:ROWS].mean(0) - problem()[2].mean()

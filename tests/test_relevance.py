@@ -245,6 +245,7 @@ def test_a_run_ends_by_itself_and_more_factors_follow_where_all_are_there(model,
     assert fit.figures.rank_at_bound < 0.05 and "There may be more" not in str(fit.verdict)
 
 
+@pytest.mark.long
 def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
     np.savetxt(tmp_path / "parts.csv", parts(), "%.4f", ",")
     code = main(

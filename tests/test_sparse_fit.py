@@ -53,7 +53,7 @@ def run_of(values, case):
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.long] * ("walls" in case)) for case in CASES]
+    "case", [pytest.param(case, marks=[pytest.mark.long] * (case != "relaxed")) for case in CASES]
 )
 def test_draws_of_a_sparse_matrix_are_those_of_the_dense_one(case, any_size):
     """Up to rounding, which few sweeps hardly enlarge."""

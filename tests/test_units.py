@@ -49,7 +49,7 @@ def fitted(model, unit=1.0):
 
 
 @pytest.mark.parametrize("unit", [1e-3, pytest.param(1e3, marks=pytest.mark.long)])
-@pytest.mark.parametrize("model", ["pmf", "nmf"])
+@pytest.mark.parametrize("model", ["pmf", pytest.param("nmf", marks=pytest.mark.long)])
 def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
     (values, seen, exact), one, other = table(), fitted(model), fitted(model, unit)
     i, j = np.nonzero(~seen)
