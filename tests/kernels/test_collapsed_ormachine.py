@@ -217,9 +217,8 @@ def test_hot_rates_have_their_tempered_distribution(monkeypatch, alone):
     assert abs(each.mean() - wrong) > 6 * each.std(ddof=1) / np.sqrt(len(each))
 
 
-@pytest.mark.parametrize(
-    ("num_rates", "summed"), [(1, "usage"), pytest.param(2, "basis", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("num_rates", "summed"), [(1, "usage"), (2, "basis")])
 @pytest.mark.device
 def test_learned_rates_and_densities_are_those_by_enumeration(num_rates, summed):
     """At the first of two temperatures, which exchange their states."""

@@ -41,6 +41,7 @@ class Kernel(NamedTuple):
     marks: tuple = ()
 
 
+#: One kernel of real factors, nonnegative ones, log odds and bits stays in the short lane.
 LONG = (pytest.mark.long,)
 OF_PRODUCTS = ("usage", "squared usage", "basis", "first items", "entry", "squares",
                "log precision", "fit of data")  # fmt: skip
@@ -78,11 +79,11 @@ KERNELS = {
         (((1.0, 1.5), "log joint", 1e-8),),
         most=3.7,
     ),
-    "relaxed scales": SCALED,
+    "relaxed scales": SCALED._replace(marks=LONG),
     "nonnegative scales": SCALED._replace(
         chains=functools.partial(simulated.scaled, simulated.INF)
     ),
-    "nonnegative moves": MOVED,
+    "nonnegative moves": MOVED._replace(marks=LONG),
     "nonnegative moves, missing": MOVED._replace(
         chains=functools.partial(simulated.moved, complete=False), marks=LONG
     ),
@@ -110,12 +111,14 @@ KERNELS = {
         ("together", "entry", "missing", "log joint", "rate", "largest weight", "basis",
          "densities", "errors", "log rate", "weight", "cluster", "datum"),
         9, (1.0,), (((0.5,), None, None, 6.0),), (((0.3,), None, 1e-6),),
+        marks=LONG,
     ),
     "hamming": Kernel(
         simulated.hamming_machine,
         ("score", "missing", "log joint", "dispersion", "usage", "basis", "densities", "errors",
          "log dispersion", "usage density", "datum"),
         8, (1.0,), (((2.0,), None, None, 6.0),), (((3.0,), None, 1e-6),),
+        marks=LONG,
     ),
     "effects": Kernel(
         simulated.with_effects,
@@ -148,7 +151,7 @@ def each(of=None):
     return found
 
 
-RANKED = [name for name, kernel in KERNELS.items() if kernel.ranked]
+RANKED = [case for case in each() if KERNELS[case.values[0]].ranked]
 
 
 @functools.cache
