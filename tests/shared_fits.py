@@ -27,7 +27,7 @@ LONG_EXAMPLES = (
     "bmfjax.kernels.boolean.moves.split_merge.split_merge",
     "bmfjax.kernels.boolean.moves.split_merge_summed.split_merge_summed",
     "bmfjax.kernels.variants.deep.deep_ormachine",
-    "bmfjax.result.Fit.rank_probabilities",
+    "bmfjax.result.fit.Fit.rank_probabilities",
 )
 
 

@@ -70,7 +70,9 @@ def test_a_stored_notebook_is_its_script_with_outputs(path):
 
 @pytest.mark.parametrize("name", LONG_EXAMPLES)
 def test_a_long_example_is_there(name):
-    assert ">>>" in pkgutil.resolve_name(name).__doc__
+    found = pkgutil.resolve_name(name)
+    found = getattr(found, "fget", found)  # of a property
+    assert name == f"{found.__module__}.{found.__qualname__}" and ">>>" in found.__doc__
 
 
 def test_the_readme_is_short():
