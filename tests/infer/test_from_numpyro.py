@@ -82,9 +82,10 @@ KERNELS = {
 }
 
 
-#: One kernel that collects draws by itself, and one of real and one of Boolean factors: each takes
-#: seconds to compile.
-SHORT = ("IASG", "TruncatedGibbs", "OrMachineGibbs")
+#: Kernels whose programs take longest to compile, with those of their operations one by one.
+LONG = (
+    "AuxiliaryGibbs", "NMFGibbs", "EffectsGibbs", "DeepOrMachineGibbs", "OneHotGibbs", "PMFGibbs",
+)  # fmt: skip
 
 
 def test_every_kernel_is_here():
@@ -95,7 +96,7 @@ def test_every_kernel_is_here():
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages only")  # of so few cases
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in KERNELS],
+    [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in KERNELS],
 )
 def test_arviz_takes_the_run_of_a_kernel(name):
     kernel, *arguments = KERNELS[name]()
