@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from device import parse
 from jax import random
+from mala import reflected_mala
 from numpyro.infer import MCMC, NUTS, init_to_value
 from record import write_record
 from scipy.stats import ks_2samp
@@ -36,7 +37,6 @@ from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import ChainRun, TruncatedGibbs
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels.sgmcmc.langevin import langevin
-from bmfjax.kernels.sgmcmc.mala import reflected_mala
 
 #: Rows and columns, rank, seconds of a run, batches: the first with every sampler.
 SIZES = {

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from nmf_optimisers import multiplicative_updates, projected_gradient
 from numpyro.infer import HMC
 
 from bmfjax.infer import ChainRun, NMFGibbs
 from bmfjax.models import nmf
-from bmfjax.optimize import multiplicative_updates, projected_gradient
 
 #: Multiplicative updates from a solution, for data with the noise added once more.
 UPDATES = 30

@@ -25,7 +25,6 @@ LONG_EXAMPLES = (
     "bmfjax.kernels.boolean.moves.birth.birth_move",
     "bmfjax.kernels.boolean.moves.rebirth.rebirth",
     "bmfjax.kernels.boolean.moves.split_merge.split_merge",
-    "bmfjax.kernels.boolean.moves.split_merge_summed.split_merge_summed",
     "bmfjax.kernels.variants.deep.deep_ormachine",
     "bmfjax.result.fit.Fit.rank_probabilities",
 )

@@ -103,7 +103,7 @@ WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
 #: From rank `WHOLE_RANK` on: draws before a ladder may start, and the R-hat above which it does.
 PATIENCE = (1000, RHAT_SLOW)
 #: Moves that only the update "collapsed" has.
-ONLY_COLLAPSED = {"xor", "informed_xor", "jump"}
+ONLY_COLLAPSED = {"xor", "jump"}
 #: Options of the ladder.
 OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt")
 
@@ -615,12 +615,11 @@ def _check_unknown_rank(request: Request) -> None:
             "factor is not there; give a Beta prior or none, or give a rank"
         )
     moves = np.atleast_1d(options.get("moves", ())).tolist()
-    taken = {"rebirth", "split_merge_summed"} & set(moves)
-    if options.get("update") == "collapsed" or taken or options.get("num_exchanges"):
+    whole = options.get("update") == "collapsed" or "rebirth" in moves
+    if whole or options.get("num_exchanges"):
         raise InputError(
-            "rank is 'auto', and the update 'collapsed', the moves 'rebirth' and "
-            "'split_merge_summed' and num_exchanges take all factors to be there; leave them out, "
-            "or give a rank"
+            "rank is 'auto', and the update 'collapsed', the move 'rebirth' and num_exchanges take "
+            "all factors to be there; leave them out, or give a rank"
         )
     if not {"birth", "split_merge"} & set(moves):
         raise InputError(

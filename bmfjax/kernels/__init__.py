@@ -13,7 +13,6 @@ from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
 from bmfjax.kernels.sgmcmc.iasg import Block, IASGInfo, IASGState, iasg
 from bmfjax.kernels.sgmcmc.langevin import langevin
-from bmfjax.kernels.sgmcmc.mala import reflected_mala
 from bmfjax.kernels.variants.deep import DeepDensity, deep_data, deep_ormachine
 from bmfjax.kernels.variants.effects import EffectsPrior, entry_logits, ormachine_effects
 from bmfjax.kernels.variants.hamming import HammingDensity, hamming_data, hamming_machine
@@ -51,7 +50,6 @@ __all__ = [
     "ormachine_effects",
     "packed_data",
     "rebirth",
-    "reflected_mala",
     "split_merge",
     "truncated_gibbs",
 ]

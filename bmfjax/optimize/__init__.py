@@ -8,7 +8,6 @@ tiles that are not noise.
 from bmfjax.optimize.best import Reconstruction, best_reconstruction
 from bmfjax.optimize.costs import regularised_error, tile_code_length
 from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
-from bmfjax.optimize.nmf import multiplicative_updates, projected_gradient
 from bmfjax.optimize.palm import (
     SQUARED_ERROR,
     Factors,
@@ -46,12 +45,10 @@ __all__ = [
     "elastic_penalty",
     "elbmf",
     "minimise",
-    "multiplicative_updates",
     "palm",
     "panpal",
     "polish",
     "primp",
-    "projected_gradient",
     "prox_binary",
     "prox_elastic",
     "regularised_error",

@@ -31,7 +31,6 @@ from bmfjax.kernels.boolean.moves import collapsed_line as collapsed_lines
 from bmfjax.kernels.boolean.moves import proposals as factor_proposals
 from bmfjax.kernels.boolean.moves import rebirth as rebirths
 from bmfjax.kernels.boolean.moves import split_merge as split_merges
-from bmfjax.kernels.boolean.moves import split_merge_summed as summed_split_merges
 from bmfjax.kernels.boolean.moves import summed_group as groups
 from bmfjax.kernels.boolean.words import packed_data
 from bmfjax.kernels.tempering import parallel_tempering
@@ -209,9 +208,6 @@ MOVES = {
     "collapsed rebirth of one": lambda density: rebirths.rebirth(
         density, num_patterns=2, block_size=1, candidates=VALUES[:2] == 1
     ),
-    "summed split and merge": lambda density: summed_split_merges.split_merge_summed(
-        density, num_patterns=2
-    ),
 }
 #: What may be left out of the acceptance ratio, and where it is computed.
 TERMS = {
@@ -221,8 +217,6 @@ TERMS = {
     "pair": (split_merges, "_log_merge_pair"),
     "collapsed proposal": (groups.Own, "log_proposal"),
     "collapsed target": (groups.Own, "log_prior"),
-    "summed parts": (summed_split_merges._Pair, "log_parts"),
-    "summed whole": (summed_split_merges._Pair, "log_whole"),
 }
 
 
@@ -466,9 +460,5 @@ def test_what_cannot_be_moved_is_refused():
         births.birth_move(single, num_patterns=0)
     with pytest.raises(InputError, match="num_patterns"):
         split_merges.split_merge(BooleanDensity((4, 4), 2), num_patterns=-1)
-    with pytest.raises(InputError, match="two factors"):
-        summed_split_merges.split_merge_summed(single)
-    with pytest.raises(InputError, match="block_size"):
-        summed_split_merges.split_merge_summed(BooleanDensity((4, 4), 2), block_size=1)
     with pytest.raises(InputError, match="no bits"):
         births.birth_move(BooleanDensity((0, 4), 1))

@@ -15,14 +15,12 @@ from scipy.special import betaln
 
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.kernels.boolean.collapsed import MOVES
-from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity, draw_prior
-from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
+from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.marginal import log_marginal_of
-from bmfjax.kernels.boolean.moves import informed_xor as informed
 from bmfjax.kernels.boolean.moves import jump as jumps
 from bmfjax.kernels.boolean.moves import whole_factors
-from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
+from bmfjax.kernels.boolean.words import packed_data, unpack_last_axis
 from tests.kernels.exactness import fast_jit
 
 ROWS, COLUMNS, RANK, DRAWS = 7, 3, 2, 20_000
@@ -61,8 +59,6 @@ FAULTS = {
     "densities": (whole_factors.norm, "logpdf", nothing),
     "prior": (whole_factors, "log_prior_of_logit", nothing),
     "prior of bits": (whole_factors, "log_prior_of_bits", nothing),
-    "balance": (informed, "log_balanced", lambda right, log_ratio: log_ratio),
-    "change of prior": (informed, "_change_of_prior", nothing),
     "permanent": (jumps, "log_permanent", lambda right, a: jnp.trace(a)),
     "prior of a solution": (jumps, "log_prior_of_logit", nothing),
     "chances": (jumps, "draw_candidate", chances_of_others),
@@ -156,15 +152,13 @@ def test_moves_leave_the_posterior_invariant(name):
         ("rebirth", "densities"),
         ("rebirth", "prior"),
         ("xor", "prior of bits"),
-        ("informed_xor", "balance"),
-        ("informed_xor", "change of prior"),
         ("jump", "permanent"),
         ("jump", "prior of a solution"),
         ("jump", "chances"),
     ],
 )
 def test_a_broken_move_is_noticed(move, fault):
-    """Without a prior or the density of a proposal, unbalanced, or with factors in one order."""
+    """Without a prior or the density of a proposal, or with factors in one order."""
     found, _ = scores(move, 1.0, fault)
     assert np.abs(found).max() > 6
 
@@ -195,27 +189,6 @@ def test_a_position_that_is_never_proposed_stays():
     jax.tree.map(np.testing.assert_array_equal, (new, then, accepted), (old, value, 0.0))
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_all_neighbours_are_weighed_at_once(known):
-    """As the likelihood of each says, with two flip rates, and with log odds of single bits."""
-    rank, rate = 4, FlipRatePrior(2, value=(0.1, 0.3))
-    given = np.random.default_rng(1).normal(size=(ROWS, rank)).astype(np.float32)
-    given[0, 1], given[1, 2], given[2] = np.inf, -np.inf, NAN
-    density = BooleanDensity((ROWS, COLUMNS), rank, flip_rate=rate)
-    data = merge_lines(packed_data(BinaryMatrix(VALUES), given if known else None), SIDES)
-    position = draw_prior(random.key(3), density, data)
-    bits = unpack_last_axis(position["basis"], COLUMNS)
-    value = fast_jit(lambda p: log_marginal_of(density, SIDES, p, data))
-    found = fast_jit(lambda p, b: informed.neighbour_gains(density, SIDES, p, b, data))
-    expected = [
-        value(position | {"basis": pack_last_axis(bits.at[k].set(bits[k] ^ bits[other]))})
-        - value(position)
-        for k, other in informed._ordered_pairs(rank).T
-    ]
-    np.testing.assert_allclose(found(position, bits), expected, atol=3e-5)
-    assert np.ptp(expected) > 1
-
-
 def test_densities_of_the_kept_bits_are_integrated_out():
     position = {name: leaf[0] for name, leaf in from_prior().items()}
     ones = np.asarray(unpack_last_axis(position["basis"], COLUMNS)).sum(1)
@@ -225,6 +198,5 @@ def test_densities_of_the_kept_bits_are_integrated_out():
 
 
 def test_one_factor_has_no_other():
-    for move in (whole_factors.xor, informed.informed_xor):
-        with pytest.raises(InputError, match="needs two factors"):
-            move(DENSITY._replace(rank=1), SIDES)
+    with pytest.raises(InputError, match="needs two factors"):
+        whole_factors.xor(DENSITY._replace(rank=1), SIDES)

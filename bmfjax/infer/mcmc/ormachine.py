@@ -36,7 +36,6 @@ from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions, with_solutions
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
-from bmfjax.kernels.boolean.moves.split_merge_summed import split_merge_summed
 from bmfjax.kernels.boolean.words import (
     PackedData,
     blocks_of_lines,
@@ -59,7 +58,6 @@ MOVES = {
     "birth": birth_move,
     "rebirth": rebirth,
     "split_merge": split_merge,
-    "split_merge_summed": split_merge_summed,
 }
 
 
@@ -92,12 +90,9 @@ class OrMachineGibbs(AlgorithmKernel):
         draws bits of one factor matrix with the other summed out
         (`bmfjax.kernels.boolean.moves.collapsed_line`), "birth" replaces whole factors, "rebirth"
         too, with the bits of six factors in the longer matrix summed out
-        (`bmfjax.kernels.boolean.moves.rebirth`), "split_merge" splits and merges them, and
-        "split_merge_summed" too, with the bits of six factors in the longer matrix summed out
-        (`bmfjax.kernels.boolean.moves.split_merge_summed`). With the update "collapsed", and after
-        the sweep, "xor" adds one factor to another, "informed_xor" too, with a pair chosen by what
-        every pair would change (`bmfjax.kernels.boolean.moves.informed_xor`), "rebirth" replaces
-        one (`bmfjax.kernels.boolean.moves.whole_factors`), and "jump" goes to one of the
+        (`bmfjax.kernels.boolean.moves.rebirth`), and "split_merge" splits and merges them. With
+        the update "collapsed", and after the sweep, "xor" adds one factor to another, "rebirth"
+        replaces one (`bmfjax.kernels.boolean.moves.whole_factors`), and "jump" goes to one of the
         `solutions` (`bmfjax.kernels.boolean.moves.jump`), each as often as it is named.
     solutions : KnownSolutions, optional
         Solutions for the move "jump", of `bmfjax.infer.known_solutions`.
@@ -255,7 +250,6 @@ class OrMachineGibbs(AlgorithmKernel):
         for name, is_used in (
             ("update 'collapsed'", self._collapsed),
             ("move 'rebirth'", "rebirth" in self._moves),
-            ("move 'split_merge_summed'", "split_merge_summed" in self._moves),
             ("option num_exchanges", self._num_exchanges),
         ):
             if is_used:

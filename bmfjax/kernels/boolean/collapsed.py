@@ -76,7 +76,6 @@ from bmfjax.kernels.boolean.marginal import (
     state_weights,
     sum_out,
 )
-from bmfjax.kernels.boolean.moves.informed_xor import informed_xor
 from bmfjax.kernels.boolean.moves.jump import jump
 from bmfjax.kernels.boolean.moves.whole_factors import rebirth, xor
 from bmfjax.kernels.boolean.words import unpack_last_axis
@@ -87,7 +86,7 @@ SCALES = (0.02, 2.0)
 
 
 #: Moves of whole factors, by name.
-MOVES = {"xor": xor, "informed_xor": informed_xor, "rebirth": rebirth, "jump": jump}
+MOVES = {"xor": xor, "rebirth": rebirth, "jump": jump}
 
 
 def collapsed_ormachine(
@@ -105,8 +104,8 @@ def collapsed_ormachine(
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
     densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
     every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
-    (`bmfjax.kernels.boolean.moves.whole_factors`, `bmfjax.kernels.boolean.moves.informed_xor`, and
-    `bmfjax.kernels.boolean.moves.jump`, for data with solutions). With `from_prior` a step at an
+    (`bmfjax.kernels.boolean.moves.whole_factors`, and `bmfjax.kernels.boolean.moves.jump`, for data
+    with solutions). With `from_prior` a step at an
     inverse temperature of 0 starts from a draw of the prior; the program is larger then.
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
