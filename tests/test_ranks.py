@@ -168,7 +168,7 @@ def test_usage_that_is_drawn_predicts_as_usage_that_is_summed_over(monkeypatch):
     row = np.array([[1.0, 0, 1, np.nan, np.nan, 0]])
     cells = [0, 0], [3, 4], [1.0, 1.0]
     exact = np.exp(fit.score_new(row, *cells))
-    monkeypatch.setattr(new_rows, "MAX_RANK", 1)
+    monkeypatch.setattr(new_rows, "MAX_SUMMED_RANK", 1)
     drawn = np.exp(repeated.score_new(row, *cells))
     np.testing.assert_allclose(drawn, exact, atol=0.06)
     np.testing.assert_allclose(

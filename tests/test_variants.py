@@ -129,7 +129,7 @@ def test_rows_that_were_fitted_are_found_again(model, monkeypatch):
     np.testing.assert_allclose(chance, observed_one(fit).ravel(), atol=0.08)
     if model in ("deep-ormachine", "hamming"):  # by Gibbs sampling, as for many factors
         for module in (variants, new_rows):
-            monkeypatch.setattr(module, "MAX_RANK", 0)
+            monkeypatch.setattr(module, "MAX_SUMMED_RANK", 0)
         np.testing.assert_allclose(fit.transform(X), usage, atol=0.08)
         np.testing.assert_allclose(np.exp(fit.score_new(X, i, j, ones)), chance, atol=0.08)
 

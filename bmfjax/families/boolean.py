@@ -48,7 +48,7 @@ from bmfjax.families.tiles import (
     tile_fit,
 )
 from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts, whole_rows
-from bmfjax.infer.ascent_start import MAX_RANK, can_climb
+from bmfjax.infer.ascent_start import MAX_CLIMB_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.known_solutions import known_solutions, no_solutions
 from bmfjax.infer.mcmc.ormachine import RULES
@@ -684,7 +684,7 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
     if entries <= DENSE:
         # Rebirths cross between modes, and what is left of a column moves with rows summed out.
         # Where there are few factors their bits depend on each other: most are drawn at once.
-        is_used = rank <= MAX_RANK and ("moves" not in given or "collapsed" in moves)
+        is_used = rank <= MAX_CLIMB_RANK and ("moves" not in given or "collapsed" in moves)
         return {"moves": ("rebirth", "collapsed")} | ({"block_size": MAX_JOINT} if is_used else {})
     return {"moves": ("birth",) if entries <= MEDIUM else ()}
 

@@ -74,7 +74,7 @@ from bmfjax.infer import (
     whole_rows,
 )
 from bmfjax.infer.new_rows import (
-    MAX_RANK,
+    MAX_SUMMED_RANK,
     cells_by_sets,
     chance_by_codes,
     drawn_with_effects,
@@ -406,7 +406,7 @@ class DeepFit(VariantFit):
         """Sum over the sets of factors where there are few, else draw the usage of all layers."""
         numbers = range(2, len(self.ranks) + 1)
         top = self._density_of_top
-        if max(self.ranks) <= MAX_RANK:
+        if max(self.ranks) <= MAX_SUMMED_RANK:
             rates = self.other_draws["flip_rate"]
             return by_sets(new, self.basis_draws, rates, *self._sets_of_layers())
         draws = {"basis_1": self.basis_draws, "flip_rate_1": self.other_draws["flip_rate"]}
@@ -427,11 +427,11 @@ class DeepFit(VariantFit):
         return scores.log_chance(values, one)
 
     def _row_states(self, chosen):
-        if max(self.ranks) > MAX_RANK:
+        if max(self.ranks) > MAX_SUMMED_RANK:
             raise InputError(
                 f"whole rows are scored by sums over the sets of factors of every layer, which may "
-                f"have up to {MAX_RANK}, and the ranks are {self.ranks}; fit lower ranks, or score "
-                "single cells by score_new()"
+                f"have up to {MAX_SUMMED_RANK}, and the ranks are {self.ranks}; fit lower ranks, "
+                "or score single cells by score_new()"
             )
         return whole_rows.boolean_states(
             self.basis_draws, self.other_draws["flip_rate"], *self._sets_of_layers(), chosen

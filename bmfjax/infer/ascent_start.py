@@ -36,7 +36,7 @@ from bmfjax.kernels.numerics.budget import device_budget, divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 
 #: Most factors; and lines of the first step.
-MAX_RANK, LINES = 10, (500, 2000)
+MAX_CLIMB_RANK, LINES = 10, (500, 2000)
 #: Lines times states times entries of a line in a step, at first and then, and the most for `LINES`
 #: that a climb can afford.
 WORK, MORE_WORK, MOST_WORK = 2**26, 2**29, 2**27
@@ -59,7 +59,7 @@ def can_climb(shape: tuple[int, int], rank: int) -> bool:
     (True, False, True)
     """
     lines = min(max(shape), LINES[0])
-    return rank <= MAX_RANK and lines * min(shape) * 2**rank <= MOST_WORK
+    return rank <= MAX_CLIMB_RANK and lines * min(shape) * 2**rank <= MOST_WORK
 
 
 def ascent_starts(

@@ -1,7 +1,7 @@
 r"""The usage of rows that a Boolean fit has not seen, given its draws of everything else.
 
 Given the basis, the flip rates and the densities, rows are independent of each other. Up to
-`MAX_RANK` factors `expected_usage` sums over every set of factors:
+`MAX_SUMMED_RANK` factors `expected_usage` sums over every set of factors:
 
 .. math::
     E[z_i \mid x_i, u, f, \pi] \propto \sum_z z \prod_k \pi_k^{z_k} (1 - \pi_k)^{1 - z_k}
@@ -34,7 +34,7 @@ from bmfjax.kernels.variants.observed_entries import observed_entries
 from bmfjax.kernels.variants.scores import score_usage
 
 #: Factors up to which all 2^rank sets are summed over.
-MAX_RANK = 8
+MAX_SUMMED_RANK = 8
 #: Draws of the fit that are used, evenly spread, and Gibbs sweeps over the new rows for each.
 MAX_DRAWS, SWEEPS = 400, 3
 #: Sweeps with effects for each draw, and visits of the first draw before.
@@ -50,7 +50,7 @@ def usage_of_new_rows(new: BinaryMatrix, basis_draws, others: Mapping) -> np.nda
     and `usage_density` (chain, draw, rank). A row of which nothing is observed gets the densities.
     """
     density = learned_density(others)
-    usage = expected_usage if basis_draws.shape[-1] <= MAX_RANK else sampled_usage
+    usage = expected_usage if basis_draws.shape[-1] <= MAX_SUMMED_RANK else sampled_usage
     return usage(new, basis_draws, others["flip_rate"], density)
 
 
@@ -61,7 +61,7 @@ def chance_in_new_rows(new: BinaryMatrix, basis_draws, others: Mapping, i, j) ->
     `usage_of_new_rows`.
     """
     density = learned_density(others)
-    cells = expected_cells if basis_draws.shape[-1] <= MAX_RANK else sampled_cells
+    cells = expected_cells if basis_draws.shape[-1] <= MAX_SUMMED_RANK else sampled_cells
     return cells(new, basis_draws, others["flip_rate"], density, i, j)
 
 
@@ -347,7 +347,7 @@ def look_at_cells(shape, i, j):
 def usage_by_codes(new: BinaryMatrix, basis_draws, others: Mapping) -> np.ndarray:
     """Return what `usage_of_new_rows` does, of the Hamming machine; `others` has `dispersion`."""
     size, density = others["dispersion"], learned_density(others)
-    if basis_draws.shape[-1] > MAX_RANK:
+    if basis_draws.shape[-1] > MAX_SUMMED_RANK:
         look = look_at_usage(new.num_rows)
         return _mean_over_draws(new, basis_draws, size, density, look, _scores).T
     out = np.zeros((new.num_rows, basis_draws.shape[-1]))
@@ -359,7 +359,7 @@ def usage_by_codes(new: BinaryMatrix, basis_draws, others: Mapping) -> np.ndarra
 def chance_by_codes(new: BinaryMatrix, basis_draws, others: Mapping, i, j) -> np.ndarray:
     """Return what `chance_in_new_rows` does, of the Hamming machine."""
     size, density = others["dispersion"], learned_density(others)
-    if basis_draws.shape[-1] > MAX_RANK:
+    if basis_draws.shape[-1] > MAX_SUMMED_RANK:
         rows, columns = new.shape
 
         def look(words, basis, rate):

@@ -177,13 +177,13 @@ def agreement(
     elif fit.usage_draws.shape[1] < MIN_DRAWS:
         note = f"Too few draws for R-hat: at least {MIN_DRAWS} a chain are needed."
     alike = image(agreement_figure(fit, runs), "Agreement about each factor")
-    told = f"With one {runs.removesuffix('s')} there is nothing to compare the factors with."
+    caption = f"With one {runs.removesuffix('s')} there is nothing to compare the factors with."
     if alike:
-        told = (
+        caption = (
             f"For each factor, how alike its tile is in the two {runs} that differ most in it: 1 "
             f"is the same. A factor below the dashed line does not count as found by all {runs}."
         )
-    return section(f"Do the {runs} agree?", note, histograms, told, alike)
+    return section(f"Do the {runs} agree?", note, histograms, caption, alike)
 
 
 def modes(fit) -> Section | None:

@@ -54,7 +54,7 @@ class Names(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What is told of one factor."""
+    """What the page says of one factor."""
 
     size: str
     figures: str

@@ -29,7 +29,7 @@ def prediction(fit, *, error: Callable, calibration: Callable) -> Section:
     new = fit.settings.get("given_new")
     which = f"the same new {new[:-1]}" if new else "the same row and of the same column"
     expected = image(error_figure(fit, error), "Expected error by observed entries")
-    told = (
+    caption = (
         "The error that the fit itself expects for entries that are not observed, noise included "
         "(a root mean square over cells drawn from these at random), by how many entries of "
         f"{which} are observed. More of them can bring it down to the noise, and no further."
@@ -46,7 +46,7 @@ def prediction(fit, *, error: Callable, calibration: Callable) -> Section:
     return section(
         "How well are entries predicted?",
         expected,
-        told if expected else None,
+        caption if expected else None,
         image(calibration_figure(curve), curve.alt, wide=False),
         note,
     )
