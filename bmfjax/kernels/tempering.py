@@ -24,6 +24,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.ladders import checked_ladder, equalised
 from bmfjax.kernels.numerics.budget import divided
+from bmfjax.kernels.numerics.control import acceptance
 
 #: Steps of the first round in which a ladder is adapted, at least.
 FIRST_ROUND = 8
@@ -379,8 +380,8 @@ def _adapted(ladder: LadderState, swapped, counts, ends) -> LadderState:
 def _swap_probability(beta, log_likelihood):
     """Return min(1, exp((beta_i - beta_j)(l_j - l_i))) of the neighbours i, j = i + 1."""
     gain = (beta[:-1] - beta[1:]) * (log_likelihood[1:] - log_likelihood[:-1])
-    # Both likelihoods zero, or one not a number: leave such states where they are.
-    return jnp.where(jnp.isnan(gain), 0.0, jnp.exp(jnp.minimum(gain, 0.0)))
+    # Both likelihoods zero, or one not a number: such states are left where they are.
+    return acceptance(gain)
 
 
 def _sources(accepted):

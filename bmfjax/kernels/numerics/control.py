@@ -1,4 +1,4 @@
-"""Control flow whose cost depends on what happens, under ``vmap`` too."""
+"""Control flow whose cost depends on what happens, under ``vmap`` too, and the accept step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import lax, random
 
 
 def run_if(condition: jax.Array, update: Callable[..., Any], value: Any, given: tuple = ()) -> Any:
@@ -24,3 +24,20 @@ def run_if(condition: jax.Array, update: Callable[..., Any], value: Any, given: 
         return update(value, *tied)
 
     return lax.fori_loop(0, condition.astype(jnp.int32), one, value)
+
+
+def acceptance(log_ratio) -> jax.Array:
+    """Return the probability of Metropolis and Hastings: stay if both states are impossible.
+
+    Examples
+    --------
+    >>> acceptance(jnp.array([0.5, -jnp.inf, jnp.nan])).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    return jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+
+
+def accepted(key, log_ratio) -> tuple[jax.Array, jax.Array]:
+    """Draw whether a proposal is accepted; return it and the probability."""
+    probability = acceptance(log_ratio)
+    return random.uniform(key, (), probability.dtype) < probability, probability

@@ -39,6 +39,7 @@ from bmfjax.kernels.boolean.bits import as_mask
 from bmfjax.kernels.boolean.density import BooleanDensity, draw_density, with_shares
 from bmfjax.kernels.boolean.moves import proposals
 from bmfjax.kernels.boolean.words import count_bits, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.numerics.control import accepted
 
 
 def birth_move(density: BooleanDensity, *, num_patterns: int = 16) -> Callable:
@@ -150,9 +151,7 @@ def with_factor(position, k, factor):
 
 def decide(key_accept, key_density, density, data, position, proposed, log_ratio):
     """Accept or not, then draw the densities; returns the position and the probability."""
-    # Stay if both are impossible.
-    probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
-    accept = random.uniform(key_accept, (), probability.dtype) < probability
+    accept, probability = accepted(key_accept, log_ratio)
     position = jax.tree.map(lambda a, b: jnp.where(accept, a, b), proposed, position)
     for site, key in zip(("usage", "basis"), random.split(key_density), strict=True):
         position = position | draw_density(key, site, density, position, data)

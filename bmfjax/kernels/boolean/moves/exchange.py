@@ -45,6 +45,7 @@ from bmfjax.kernels.boolean.collapsed import draw_summed
 from bmfjax.kernels.boolean.density import BooleanDensity, log_prior_of
 from bmfjax.kernels.boolean.gibbs import log_likelihood as plain_likelihood
 from bmfjax.kernels.boolean.line_states import sides_of
+from bmfjax.kernels.numerics.control import accepted
 
 #: Probability that one more factor is exchanged.
 MORE = 0.5
@@ -159,12 +160,8 @@ def exchange_move(
             if getattr(data, f"{site}_log_odds") is not None:
                 prior = jax.vmap(lambda p, s=site: log_prior_of(s, density, p, data))
                 gain += jnp.sum(prior(new) - prior(positions))
-        # Infinite less infinite: stay.
-        probability = jnp.where(jnp.isnan(gain), 0.0, jnp.exp(jnp.minimum(gain, 0.0)))
-        accepted = random.uniform(key_accept, (), probability.dtype) < probability
-        after = jax.tree.map(
-            lambda a, b: jnp.where(accepted, a, b), (new, then), (positions, value)
-        )
+        accept, probability = accepted(key_accept, gain)
+        after = jax.tree.map(lambda a, b: jnp.where(accept, a, b), (new, then), (positions, value))
         return *after, probability
 
     return move

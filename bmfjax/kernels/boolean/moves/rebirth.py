@@ -58,6 +58,7 @@ from bmfjax.kernels.boolean.moves.summed_group import (
     table_of,
 )
 from bmfjax.kernels.boolean.words import pack_last_axis
+from bmfjax.kernels.numerics.control import accepted
 
 
 def rebirth(
@@ -140,9 +141,7 @@ def rebirth(
         log_ratio += own.log_proposal(mixture, *old) - own.log_proposal(mixture, *new)
         log_ratio += log_chances(changed, size)[chosen] - chances[chosen]
 
-        # Stay if both are impossible.
-        probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
-        accept = random.uniform(keys[4], (), probability.dtype) < probability
+        accept, probability = accepted(keys[4], log_ratio)
         vector, table = (jnp.where(accept, a, b) for a, b in ((new[0], old[0]), (changed, table)))
         position = position | {sides.kept: position[sides.kept].at[k].set(pack_last_axis(vector))}
         position = settle(keys[5:], density, sides, position, data, order[:size], table)
