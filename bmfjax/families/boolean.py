@@ -51,7 +51,7 @@ from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
 from bmfjax.infer.ascent_start import MAX_CLIMB_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.known_solutions import known_solutions, no_solutions
-from bmfjax.infer.mcmc.ormachine import RULES
+from bmfjax.infer.mcmc.ormachine import MOVES, RULES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import (
     chance_in_new_rows,
@@ -60,6 +60,7 @@ from bmfjax.infer.new_rows import (
     usage_of_new_rows,
 )
 from bmfjax.kernels.boolean.bits import MAX_JOINT
+from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES
 from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.boolean.words import share_of_rows
@@ -103,7 +104,7 @@ WHOLE_FACTORS, WHOLE_RANK = ("rebirth",) * 4 + ("xor",) * 4, 6
 #: From rank `WHOLE_RANK` on: draws before a ladder may start, and the R-hat above which it does.
 PATIENCE = (1000, RHAT_SLOW)
 #: Moves that only the update "collapsed" has.
-ONLY_COLLAPSED = {"xor", "jump"}
+ONLY_COLLAPSED = COLLAPSED_MOVES.keys() - MOVES.keys()
 #: Options of the ladder.
 OF_LADDER = ("inverse_temperatures", "num_exchanges", "num_adapt")
 

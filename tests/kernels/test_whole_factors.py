@@ -14,7 +14,7 @@ from jax import random
 from scipy.special import betaln
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.kernels.boolean.collapsed import MOVES
+from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES as MOVES
 from bmfjax.kernels.boolean.density import BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.marginal import log_marginal_of

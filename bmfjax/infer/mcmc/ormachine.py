@@ -18,8 +18,7 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, arguments_of
 from bmfjax.kernels.boolean.bits import MAX_JOINT, gibbs, joint, metropolis
-from bmfjax.kernels.boolean.collapsed import MOVES as COLLAPSED_MOVES
-from bmfjax.kernels.boolean.collapsed import collapsed_ormachine, log_marginal
+from bmfjax.kernels.boolean.collapsed import COLLAPSED_MOVES, collapsed_ormachine, log_marginal
 from bmfjax.kernels.boolean.density import SITES, BitPrior, BooleanDensity
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.gibbs import (

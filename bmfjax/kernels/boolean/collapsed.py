@@ -86,7 +86,7 @@ SCALES = (0.02, 2.0)
 
 
 #: Moves of whole factors, by name.
-MOVES = {"xor": xor, "rebirth": rebirth, "jump": jump}
+COLLAPSED_MOVES = {"xor": xor, "rebirth": rebirth, "jump": jump}
 
 
 def collapsed_ormachine(
@@ -103,14 +103,15 @@ def collapsed_ormachine(
     of the walk below temperature one, for each site of :math:`\theta`. State and info are those of
     `bmfjax.kernels.boolean.gibbs.ormachine`; `accepted` has "rates", the probability with which
     densities and flip rates were accepted, which is 1 at temperature one, and the mean of that of
-    every move. `moves` names those of `MOVES` that every step makes, each as often as it occurs
-    (`bmfjax.kernels.boolean.moves.whole_factors`, and `bmfjax.kernels.boolean.moves.jump`, for data
-    with solutions). With `from_prior` a step at an
+    every move. `moves` names those of `COLLAPSED_MOVES` that every step makes, each as often as it
+    occurs (`bmfjax.kernels.boolean.moves.whole_factors`, and `bmfjax.kernels.boolean.moves.jump`,
+    for data with solutions). With `from_prior` a step at an
     inverse temperature of 0 starts from a draw of the prior; the program is larger then.
     """
     sides, describe = sides_of(density.shape, summed), state_info(density)
     _check(density)
-    chosen = [(name, MOVES[name](density, sides), n) for name, n in Counter(moves).items()]
+    number = Counter(moves).items()
+    chosen = [(name, COLLAPSED_MOVES[name](density, sides), n) for name, n in number]
 
     def step(key, state, data, inverse_temperature=1.0):
         key_prior, key_kept, key_moves, key_summed, key_rates, key_walk = random.split(key, 6)
