@@ -168,3 +168,10 @@ def test_stars_of_two_kinds_are_saved_without_a_probability_of_a_one(tmp_path):
     again = bmfjax.Fit.load(stars.save(tmp_path / "stars"))
     np.testing.assert_array_equal(again.usage, stars.usage)
     assert not (tmp_path / "stars" / "probability.npz").exists()
+
+
+def test_what_fails_while_a_name_is_computed_is_said(monkeypatch):
+    fit = fit_of("pmf")
+    monkeypatch.setattr(type(fit), "usage", property(lambda self: self.gone))
+    with pytest.raises(AttributeError, match="no attribute 'gone'"):
+        _ = fit.usage
