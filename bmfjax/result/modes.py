@@ -21,7 +21,7 @@ OF_REPLICAS = (*OBSERVED, "population_accepted")
 
 
 class ModesMixin:
-    """Of Boolean and nonnegative factors, which can be told apart draw by draw."""
+    """The solutions of draws, where the data determine the factors and not their product alone."""
 
     @functools.cached_property
     def modes(self) -> Modes:

@@ -15,7 +15,7 @@ from bmfjax.posterior.selection import selected
 
 
 class OnesMixin:
-    """Of models of ones and zeros: the probability of a one."""
+    """The probability of a one, where entries are ones and zeros."""
 
     def probability(
         self,
@@ -79,7 +79,7 @@ class OnesMixin:
 
 
 class RowsMixin:
-    """Of Boolean factors and of log odds: probabilities of whole rows."""
+    """Probabilities of whole rows, where factors are Boolean or their product is log odds."""
 
     def score_rows(self, new, given=None, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
         r"""Return the log probability of whole new rows, or of some of their cells given others.

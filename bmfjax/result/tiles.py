@@ -14,7 +14,7 @@ from bmfjax.posterior import trust
 
 
 class RoundedMixin:
-    """Of Boolean factors, and of those that are rounded to such."""
+    """Factors of zeros and ones, drawn as such or rounded."""
 
     def binarize(self, method: str = "map") -> tuple[np.ndarray, np.ndarray]:
         """Boolean factors by one of four rules, all chosen without a known truth.
@@ -69,7 +69,7 @@ class RoundedMixin:
 
 
 class TilesMixin(RoundedMixin):
-    """Of Boolean factors and their variants, and the relaxed ones: sets of rows and columns."""
+    """Factors as sets of rows and of columns, and which of them are real."""
 
     def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
         r"""Return the tiles that are kept at a false discovery rate: those that are real.
