@@ -131,54 +131,33 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
 
     #: Names of the models whose fits are of this class.
     _models: ClassVar[tuple[str, ...]] = ()
-
     #: Axes of its sites besides `usage` and `basis`, for ArviZ.
     _dims: ClassVar[Mapping[str, Sequence[str]]] = {}
-
     #: Whether factors are Boolean, and whether real ones have either sign.
     _is_boolean: ClassVar[bool] = False
-
     _is_signed: ClassVar[bool] = True
-
     #: Whether log scores of entries are bounded, as those of bits that are flipped are.
     _has_bounded_scores: ClassVar[bool] = False
-
     #: Of a fit that finds the number of factors: which of them count, and what is believed of their
     #: number beforehand, where {most} are the most.
     _counts_as_factor: ClassVar[str] = ""
-
     _ranks_beforehand: ClassVar[str] = ""
-
     #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
     #: noise is in the probability already (None where it is not).
     _kinds: ClassVar[tuple[str, ...]] = cells.KINDS
-
     _noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED
-
     _observed_kinds: ClassVar[tuple[str, ...] | None] = None
-
     #: Whether entries have a probability of a one, and draws are those of an approximation.
     _is_of_ones: ClassVar[bool] = False
     _is_variational: ClassVar[bool] = False
-
     #: Facts, sections and words of the report.
     _page: ClassVar[Page]
 
     @classmethod
     def _in_order(cls, name: str, values: np.ndarray, order: np.ndarray) -> np.ndarray:
-        """Return draws of a site with its axis of factors, if it has one, permuted.
+        """Return draws of a site with its factors, if it has these, in an order.
 
-        Parameters
-        ----------
-        name : str
-            Of the site.
-        values : (chain, draw, ...)
-        order : (rank,) or (chain, draw, rank) int
-            The latter broadcasts against the draws.
-
-        Returns
-        -------
-        (chain, draw, ...)
+        `order` is (rank,) or (chain, draw, rank), which broadcasts against the draws.
 
         Examples
         --------
@@ -313,14 +292,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
 
     @functools.cached_property
     def _mixing(self) -> Mixing:
-        """R-hat and effective draws of some entries of the reconstruction, computed once.
-
-        Returns
-        -------
-        bmfjax.verdict.Mixing
-            `rhat` and `ess`, (entry,) float64 of up to 1,000 entries, NaN where nothing moved; for
-            Boolean factors of up to 500 uncertain entries, and `uncertain`, the share of these.
-        """
+        """R-hat and effective draws of up to 1,000 entries of the reconstruction; computed once."""
         return mixing(informed(self.data), *self._product_draws(*map(np.arange, self.data.shape)))
 
     @functools.cached_property
@@ -522,24 +494,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
 
     @classmethod
     def _of_model(cls, model: str) -> type[Fit] | None:
-        """Return the class of the fits of a model.
-
-        Parameters
-        ----------
-        model : str
-            As of `bmfjax.fit`.
-
-        Returns
-        -------
-        type or None
-            None where there is no such model.
-
-        Examples
-        --------
-        >>> import bmfjax
-        >>> bmfjax.Fit._of_model("nmf").__name__
-        'NonnegativeFit'
-        """
+        """Return the class of the fits of a model; None where there is no such model."""
         if model in cls._models:
             return cls
         return next((c for k in cls.__subclasses__() if (c := k._of_model(model))), None)

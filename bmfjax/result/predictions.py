@@ -109,21 +109,7 @@ class PredictionsMixin:
         return self._tell_cells(i, j, (kind,), level, noisy)[kind]
 
     def _tell_cells(self, i, j, kinds, level: float, noisy: bool) -> dict[str, np.ndarray]:
-        """Return predictions of single cells, several kinds at once; see `predict_cells`.
-
-        Parameters
-        ----------
-        i, j : (cell,) int
-            Positions of rows and columns.
-        kinds : sequence of str
-        level : float
-        noisy : bool
-
-        Returns
-        -------
-        dict
-            What `predict_cells` returns, by kind.
-        """
+        """Return predictions of single cells by position, several kinds at once."""
         if i.shape != j.shape:
             raise InputError(f"there are {len(i)} rows and {len(j)} columns; give one each a cell")
         cells.check_level(level)
@@ -231,19 +217,7 @@ class PredictionsMixin:
         raise NotImplementedError
 
     def _product_draws(self, rows, columns) -> tuple[Any, Any]:
-        """Draws of two matrices, the product of which is the reconstruction.
-
-        Parameters
-        ----------
-        rows, columns : (...) int
-            Positions.
-
-        Returns
-        -------
-        (chain, draw, rows, width), (chain, draw, columns, width)
-            The factors; of the logistic model with effects and bias, so that the product is the
-            log odds.
-        """
+        """Return draws of two matrices whose product is the reconstruction, at some positions."""
         usage, basis = self.usage_draws, self.basis_draws
         # Packed draws of the whole matrix stay packed, and are formed one at a time.
         if is_all(rows, self.data.num_rows) and is_all(columns, self.data.num_columns):

@@ -68,14 +68,7 @@ class StoredMixin:
     def _record(self, *, probability: bool = False) -> store.Record:
         """Return plain values of the fit, as they are written to its directory.
 
-        Parameters
-        ----------
-        probability : bool
-            Include the probability of every entry also of a matrix of more than 10^7 entries.
-
-        Returns
-        -------
-        bmfjax.store.Record
+        With `probability` that of every entry is among them also for a matrix of more than 10^7.
         """
         rows, columns = self.data.shape
         chance = None
