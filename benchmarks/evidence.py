@@ -26,9 +26,9 @@ def one_rank(rank: int, options) -> dict:
     """Fit one rank; its evidence and what it cost."""
     began, work = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
-        options.data, rank, sampler="smc", num_chains=options.runs, seed=options.seed,
-        sampler_options={"num_particles": options.particles, "chain_length": options.length},
-        progress=False,
+        options.data, rank,
+        sampler=bmfjax.SMC(num_particles=options.particles, chain_length=options.length),
+        num_chains=options.runs, seed=options.seed, progress=False,
     )  # fmt: skip
     found = fit.log_evidence
     figures = {

@@ -66,7 +66,7 @@ def one_case(data, rank: int, seed: int = 0, keep=None, **chosen) -> dict:
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         np.where(hidden, np.nan, values), rank, seed=seed, progress=False,
-        priors={"num_rates": 2}, **chosen,
+        model=bmfjax.OrMachine(num_rates=2), **chosen,
     )  # fmt: skip
     seconds, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     if keep is not None:

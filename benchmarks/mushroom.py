@@ -23,7 +23,7 @@ from sklearn.decomposition import NMF
 import bmfjax
 from bmfjax.diagnostics import ess_bulk, split_rhat
 
-PRIORS = {"Beta(1, 1)": None, "1/2": {"usage": 0.5, "basis": 0.5}}
+MODELS = {"Beta(1, 1)": bmfjax.OrMachine(), "1/2": bmfjax.OrMachine(usage=0.5, basis=0.5)}
 
 
 def one_fit(data, prior: str, options, init=None):
@@ -32,7 +32,8 @@ def one_fit(data, prior: str, options, init=None):
     chosen["max_time"] = options.max_time
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
-        data, options.rank, seed=options.seed, progress=False, priors=PRIORS[prior], init=init,
+        data, options.rank, seed=options.seed, progress=False, model=MODELS[prior],
+        init=init,
         num_chains=options.chains if init is None else 2,
         **{n: v for n, v in chosen.items() if v is not None},
     )  # fmt: skip
@@ -83,12 +84,12 @@ def main() -> None:
     figures = {n: getattr(options, n) for n in names}
     figures["thresholded NMF"] = thresholded(data, options.rank)
     best = {}
-    for prior in PRIORS:
+    for prior in MODELS:
         figures[prior], best[prior] = one_fit(data, prior, options)
         print(prior, figures[prior], flush=True)
         path = write_record("mushroom", figures, options.output)
-    for prior in PRIORS:
-        other = next(p for p in PRIORS if p != prior)
+    for prior in MODELS:
+        other = next(p for p in MODELS if p != prior)
         label = f"{prior}, from the best under {other}"
         figures[label], _ = one_fit(data, prior, options, best[other])
         print(label, figures[label], flush=True)

@@ -132,7 +132,7 @@ def one_matrix(seed: int, options) -> dict:
     began = time.perf_counter(), time.process_time()
     fit = bmfjax.fit(
         np.where(made.hidden, np.nan, made.values), RANK, seed=seed, progress=False,
-        num_chains=options.chains, priors={"num_rates": 2},
+        num_chains=options.chains, model=bmfjax.OrMachine(num_rates=2),
         **{n: v for n, v in chosen.items() if v is not None},
     )  # fmt: skip
     usage, basis = fit.usage_binary > 0, fit.basis_binary > 0

@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=10, help="matrices of each kind")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    default = default_options(512, 512, RANK)["moves"]
+    default = default_options(512, 512, RANK)[0]["moves"]
     parser.add_argument("--moves", nargs="*", default=list(default), choices=list(MOVES))
     parser.add_argument("--exchange", type=int, default=EXCHANGE, help="sweeps before the start")
     parser.add_argument("--output", type=Path)

@@ -87,8 +87,8 @@ def fitted(train, rank: int, scale: float, sweeps: int):
     These start at a draw of the variational fit, and the first half is left out.
     """
     options = {
-        "model": "logistic", "num_chains": 1, "seed": 0, "progress": False,
-        "priors": {"column_effects": True, "scale": scale},
+        "model": bmfjax.Logistic(column_effects=True, scale=scale),
+        "num_chains": 1, "seed": 0, "progress": False,
     }  # fmt: skip
     data = BinaryMatrix(train)
     fit = bmfjax.fit(data, rank, **options)

@@ -28,7 +28,7 @@ from bmfjax.posterior.tiles import presence
 SHAPE, RANK, LEVEL = (60, 40), 5, 0.05
 FIT = {"num_chains": 2, "num_warmup": 300, "num_samples": 200, "progress": False}
 #: Shorter than the defaults, so that 200 fits take minutes: no temperatures.
-OPTIONS = {"ormachine": {"inverse_temperatures": None}, "relaxed": None}
+SAMPLERS = {"ormachine": bmfjax.Gibbs(inverse_temperatures=None), "relaxed": "gibbs"}
 #: Rows and columns of a planted tile, and probabilities that its ones are flipped.
 ROWS, COLUMNS, FLIPS = (4, 20), (4, 14), (0.02, 0.2)
 MOST_TILES = 4
@@ -69,7 +69,7 @@ def one_run(seed: int, planted: bool, model: str) -> dict:
     """Fit one matrix; what is kept, by either rule, and what of it is real."""
     ones, usage, basis = drawn(seed, planted)
     fit = bmfjax.fit(
-        BinaryMatrix(ones), RANK, model=model, seed=seed, sampler_options=OPTIONS[model], **FIT
+        BinaryMatrix(ones), RANK, model=model, seed=seed, sampler=SAMPLERS[model], **FIT
     )
     table, real = fit.tiles(LEVEL, all=True), matched(usage, basis, fit)
     there = (table["remarks"] != "empty").to_numpy()
@@ -126,7 +126,7 @@ def _share(part, whole) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="ormachine", choices=list(OPTIONS))
+    parser.add_argument("--model", default="ormachine", choices=list(SAMPLERS))
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)

@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(models: bool = True) -> argparse.ArgumentParser:
     """Return the parser with all commands; without `models` `fit` and `rank` lack their options.
 
-    To name the models takes seconds of imports, which only these are worth.
+    Only these are worth the import of the models.
     """
     parser = _Parser(prog="bmfjax", description="Factorise matrices, with uncertainty.")
     parser.add_argument("--version", action="version", version=f"bmfjax {version('bmfjax')}")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        # The tables of the models are with JAX, which takes seconds to load.
+        # The models are with NumPy, which takes a moment to load.
         options = build_parser(models=bool({"fit", "rank"} & set(arguments))).parse_args(arguments)
     except KeyboardInterrupt as stop:
         _say_error(_stopped(stop, argparse.Namespace()))
@@ -458,13 +458,14 @@ def _add_sampling(parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="a further option of the sampler, such as moves=birth, sampling=uniform with "
-        "--sampler svi, or walls=[1000,30,2] with --model nmf; may be given again",
+        help="a further option of the sampler by its name in Python, such as moves=birth, "
+        "sampling=uniform with --sampler svi, or walls=[1000,30,2] with --model nmf; may be given "
+        "again",
     )  # fmt: skip
     parser.add_argument(
         "--prior-value", action="append", default=[], metavar="NAME=VALUE",
-        help="a value of the model's priors, by its name in bmfjax.fit, such as scale=2 of the "
-        "logistic model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
+        help="a parameter of the model by its name in Python, such as scale=2 of the logistic "
+        "model, usage_rate=0.5 of nmf or level=[3.5,2] of pmf; may be given again",
     )  # fmt: skip
 
 
@@ -479,67 +480,89 @@ def _number_or_auto(text):
 
 
 def _add_models(parser) -> None:
-    """Add the choices that the families have."""
-    from bmfjax.families import FAMILIES
+    """Add the choices of models and samplers, and the options of their fields."""
+    from bmfjax.specs import MODELS, SAMPLERS
 
-    families = list(dict.fromkeys(FAMILIES.values()))
     group = parser.add_argument_group("the model")
     group.add_argument(
-        "--model", default="ormachine", choices=list(FAMILIES),
-        help="; ".join(f"{m}: {_brief(f.models[m])}" for m, f in FAMILIES.items()),
+        "--model", default="ormachine", choices=list(MODELS),
+        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items()),
     )  # fmt: skip
+    owners = {}
+    for name, kind in MODELS.items():
+        owners.setdefault(tuple(s.name for s in kind.samplers), []).append(name)
     group.add_argument(
-        "--sampler", choices=list(dict.fromkeys(s for f in families for s in f.samplers)),
-        help="; ".join(
-            f"{' or '.join(f.models)}: " + ", ".join(
-                f"{name} ({_brief(s.about)})" for name, s in f.samplers.items()
-            )
-            for f in families
-        ) + " (the first is the default; svi for more than 100 million entries)",
+        "--sampler", choices=list(SAMPLERS),
+        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in SAMPLERS.items())
+        + "; of "
+        + "; ".join(f"{', '.join(m)}: {' or '.join(names)}" for names, m in owners.items())
+        + " (the first is the default; svi for more than 100 million entries)",
     )  # fmt: skip
     for name, flags in _flags().items():
         owners = {}
-        for flag, models in flags:
-            owners.setdefault(flag.help, []).extend(models)
-        text = "; ".join(f"{', '.join(models)}: {told}" for told, models in owners.items())
+        for flag, kind, _ in flags:
+            owners.setdefault(flag.help, []).append(kind.name)
+        text = "; ".join(
+            f"{', '.join(dict.fromkeys(kinds))}: {told}" for told, kinds in owners.items()
+        )
         group.add_argument(name, help=text, **flags[0][0].parse)
 
 
-def _brief(about: str) -> str:
-    """Return the head of a description, without citations and references."""
-    return re.split(r" \(|, see |; |: ", about)[0].replace("%", "%%")
+def _brief(kind) -> str:
+    """Return the head of the summary of a model or a sampler, without references."""
+    return re.split(r" \(|; |: ", kind.summary())[0].replace("%", "%%")
 
 
 def _flags() -> dict:
-    """Return the options of the families by name: {name: [(Flag, models that have it)]}."""
-    from bmfjax.families import FAMILIES
+    """Return the fields with a flag, by its name: {name: [(Flag, class, name of the field)]}."""
+    from bmfjax.specs import MODELS, SAMPLERS
+    from bmfjax.specs.base import parameters
 
     found = {}
-    for family in dict.fromkeys(FAMILIES.values()):
-        for flag in family.flags:
-            found.setdefault(flag.name, []).append((flag, flag.models or tuple(family.models)))
+    for kind in (*MODELS.values(), *SAMPLERS.values()):
+        for field in parameters(kind).values():
+            if field.flag is not None:
+                found.setdefault(field.flag.name, []).append((field.flag, kind, field.name))
     return found
 
 
-def of_model(options) -> tuple[dict, dict]:
-    """Return priors and options of the sampler, from the flags of the model and NAME=VALUE."""
+def of_model(options):
+    """Return the model, and the options of the sampler, of the flags and NAME=VALUE."""
+    from bmfjax.specs import MODELS, model_of
+
+    kind = MODELS[options.model]
     priors, sampler_options = {}, {}
     for name, flags in _flags().items():
         value = getattr(options, name[2:].replace("-", "_"))
         if value is None:
             continue
-        own = next((flag for flag, models in flags if options.model in models), None)
-        if own is None:
-            owners = ", ".join(model for _, models in flags for model in models)
+        own = [found for found in flags if found[1] in (kind, *kind.samplers)]
+        if not own:
+            owners = [m for m, k in MODELS.items() if {o for _, o, _ in flags} & {k, *k.samplers}]
             raise InputError(
-                f"{name} belongs to {owners}, and the model is {options.model}; leave it out"
+                f"{name} belongs to {', '.join(owners)}, and the model is {options.model}; leave "
+                "it out"
             )
-        priors |= own.priors(value)
-        sampler_options |= own.options(value)
+        for flag, owner, field in own:
+            (priors if owner is kind else sampler_options)[field] = flag.read(value)
     named = _named("prior-value", options.prior_value)
     for name in sorted(priors.keys() & named.keys()):
         raise InputError(f"--prior-value {name} is given by another option as well; leave one out")
-    return priors | named, sampler_options | _named("option", options.option)
+    model = model_of(options.model, **priors | named)
+    return model, sampler_options | _named("option", options.option)
+
+
+def _sampler(options, model, sampler_options, data=None):
+    """Return the sampler, or its name where it has no options; None for the default."""
+    from bmfjax.families import FAMILIES
+    from bmfjax.specs import sampler_of
+
+    if not sampler_options:
+        return options.sampler
+    name = options.sampler
+    if name is None:
+        name = FAMILIES[model.name].default_sampler(data)
+    return sampler_of(name, type(model), **sampler_options)
 
 
 #: What a user of Python writes, and JSON.
@@ -635,8 +658,8 @@ def _fit(options) -> int:
     # Where one process refuses, all do.
     data, output = agreed(mesh, read)
     mesh = _shared_cores(options, data) if mesh is None else mesh
-    request = _asked(options, data, mesh=mesh)
-    chains = request.chains()
+    problem = _asked(options, data, mesh=mesh)
+    chains = problem.chains()
     given = {
         "max_time": options.max_time,
         "progress": first and not options.quiet,
@@ -655,7 +678,7 @@ def _fit(options) -> int:
 
         agreed(mesh, lambda: first and prepare())
         options.checkpoint, options.stage = output / CHECKPOINT, BEFORE
-        with sampled(request, chains, **given) as stage:
+        with sampled(problem, chains, **given) as stage:
             # To which all processes add, unless they share the rows: then one reads all of them.
             made = None if data.is_shared else result_of(stage)
 
@@ -688,18 +711,16 @@ def _asked(options, data, **more):
     from bmfjax.data.attributes import load_attributes
     from bmfjax.families import ask
 
-    priors, sampler_options = of_model(options)
+    model, sampler_options = of_model(options)
     return ask(
         data,
         options.rank,
-        model=options.model,
-        sampler=options.sampler,
-        priors=priors,
+        _sampler(options, model, sampler_options, data),
+        model=model,
+        max_rank=options.max_rank,
         num_warmup=options.warmup,
         num_samples=options.samples,
         seed=options.seed,
-        sampler_options=sampler_options,
-        max_rank=options.max_rank,
         anchors=None if options.anchors is None else load_anchors(options.anchors),
         **{
             name: load_attributes(path)
@@ -729,14 +750,14 @@ def _fit_apart(options) -> int:
         )
     mesh, data = _mesh(options), _read(options)
     output = _output(options, data)
-    request = _asked(options, data, num_chains=number, chains=numbers, mesh=mesh)
-    chains = request.chains()
+    problem = _asked(options, data, num_chains=number, chains=numbers, mesh=mesh)
+    chains = problem.chains()
     place, resume = place_of(
-        request, chains, output, resume=options.resume, overwrite=options.overwrite
+        problem, chains, output, resume=options.resume, overwrite=options.overwrite
     )
     options.checkpoint, options.stage = place, BEFORE
     with sampled(
-        request, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
+        problem, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
         resume=resume, overwrite=options.overwrite,
     ) as stage:  # fmt: skip
         run = stage.run
@@ -935,9 +956,10 @@ def _read(options, mesh=None):
         return load_real(options.data, **_reading(options))
     given = {"binarize": options.binarize} | _reading(options)
     if mesh is not None:
-        asked = {"rank": options.rank, "sampler": options.sampler}
-        asked["sampler_options"] = of_model(options)[1]
-        if (share_of := FAMILIES[options.model].share_of(mesh, **asked)) is not None:
+        model, sampler_options = of_model(options)
+        asked = model.replace(rank=options.rank), _sampler(options, model, sampler_options)
+        share_of = FAMILIES[options.model].share_of(mesh, *asked, options.chain)
+        if share_of is not None:
             return load_share(options.data, share_of, **given)
     return load(options.data, **given)
 
@@ -1203,20 +1225,18 @@ def _rank(options) -> int:
     if options.output is not None:
         check_folder(options.output, options.overwrite)
     data = _read(options)
-    priors, sampler_options = of_model(options)
+    model, sampler_options = of_model(options)
     found = compare_ranks(
         data,
         ranks,
-        model=options.model,
-        sampler=options.sampler,
-        priors=priors,
+        model=model,
+        sampler=_sampler(options, model, sampler_options, data),
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.samples,
         max_time=options.max_time,
         seed=options.seed,
         progress=not options.quiet,
-        sampler_options=sampler_options,
         hidden=options.hidden,
         without=options.without,
     )

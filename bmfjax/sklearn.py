@@ -52,11 +52,10 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
-    model : {"ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming"}
-        As of `bmfjax.fit`. Of "one-hot" a sample uses exactly one component, so that the components
-        are clusters.
-    priors : mapping, optional
-        As of `bmfjax.fit`. With a `usage` given bit by bit nothing can be transformed.
+    model : {"ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming"} or Model
+        As of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=2)``.
+        Of "one-hot" a sample uses exactly one component, so that the components are clusters. With
+        a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
         An int gives the same result at every fit, that of `bmfjax.fit` with this seed.
 
@@ -102,7 +101,6 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         max_time=None,
         init="annealed",
         model="ormachine",
-        priors=None,
         random_state=None,
     ):
         self.n_components = n_components
@@ -113,7 +111,6 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.max_time = max_time
         self.init = init
         self.model = model
-        self.priors = priors
         self.random_state = random_state
 
     def fit(self, X, y=None):
@@ -138,13 +135,13 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         data = self._read(X, reset=True)
         rank = min(whole("n_components", self.n_components), *data.shape)
         one_of("init", self.init, ("annealed", "random"))
-        kind = Fit._of_model(one_of("model", self.model, MODELS))
+        name = getattr(self.model, "name", self.model)
+        kind = Fit._of_model(one_of("model", name, MODELS))
         seed = _seed(self.random_state)
         self.fit_ = fit(
             data,
             rank,
             model=self.model,
-            priors=self.priors,
             init=_random_bits(kind, data, rank, seed) if self.init == "random" else None,
             num_chains=self.num_chains,
             num_warmup=self.num_warmup,

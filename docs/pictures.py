@@ -53,8 +53,7 @@ def stars(noise: float, precision: float | None):
     taste = 3.5 + rng.normal(size=(60, 2)) @ rng.normal(size=(2, 40))
     values = taste + rng.normal(0, noise, taste.shape)
     values[rng.random(taste.shape) > 0.5] = np.nan
-    priors = None if precision is None else {"precision": precision}
-    return bmfjax.fit(values, rank=2, model="pmf", priors=priors, seed=0, progress=False)
+    return bmfjax.fit(values, bmfjax.PMF(2, precision=precision), seed=0, progress=False)
 
 
 def spectra():
@@ -71,7 +70,7 @@ def votes():
     good = bmfjax.fit("house-votes", rank=4, seed=0, progress=False)
     bad = bmfjax.fit(
         "house-votes", rank=6, num_warmup=50, num_samples=100, seed=0, progress=False,
-        sampler_options={"update": "gibbs"},
+        sampler=bmfjax.Gibbs(update="gibbs"),
     )  # fmt: skip
     return good, bad
 
@@ -98,7 +97,7 @@ def matrices():
     fits = [bmfjax.fit(tiles(), rank=rank, seed=0, progress=False) for rank in (4, 2)]
     little = bmfjax.fit(
         tiles(flips=0.3, missing=0.75), rank=4, num_warmup=300, num_samples=300, seed=0,
-        progress=False, sampler_options={"update": "gibbs"},
+        progress=False, sampler=bmfjax.Gibbs(update="gibbs"),
     )  # fmt: skip
     fits.append(little)
     figures = [overview.overview_figure(fit, overview.picture(fit), width=9.0) for fit in fits]

@@ -48,7 +48,7 @@ quick = bool(os.environ.get("BMFJAX_QUICK"))
 size = {"max_time": 180}
 if quick:  # small enough for a test, and without the hotter chains
     size = {"num_chains": 2, "num_warmup": 60, "num_samples": 60}
-    size |= {"sampler_options": {"update": "collapsed"}}
+    size |= {"sampler": bmfjax.Gibbs(update="collapsed")}
 RANK = 4
 
 

@@ -27,7 +27,7 @@ import bmfjax
 # Small enough for a test, and without the hotter chains; the defaults of `fit` are 4 chains of
 # 1000 and 3000 steps.
 quick = {"num_chains": 2, "num_warmup": 50, "num_samples": 30}
-quick |= {"sampler_options": {"update": "collapsed"}}
+quick |= {"sampler": bmfjax.Gibbs(update="collapsed")}
 size = quick if os.environ.get("BMFJAX_QUICK") else {}
 
 votes = bmfjax.load("house-votes")

@@ -29,7 +29,7 @@ import bmfjax
 
 # Small enough for a test, with one kind of move; the defaults of `fit` run until chains agree.
 quick = {"num_chains": 2, "num_warmup": 200, "num_samples": 200}
-quick |= {"sampler_options": {"moves": ["birth"]}}
+quick |= {"sampler": bmfjax.Gibbs(moves=["birth"])}
 size = quick if os.environ.get("BMFJAX_QUICK") else {}
 few = size | {"max_rank": 5}
 

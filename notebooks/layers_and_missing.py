@@ -80,11 +80,11 @@ pictures([clean, seen], ["a copy of each digit", "what a fit sees of it (grey: m
 # one of them. Both priors say so: one in ten is used, and flips of the second layer are rare.
 
 # %%
-layers = {"layers": [10], "usage": 0.1, "flip_rate_above": dist.Beta(1, 100)}
+layers = bmfjax.DeepOrMachine(layers=[10], usage=0.1, flip_rate_above=dist.Beta(1, 100))
 # Bits one at a time: with the longer factor matrix summed out, a step costs 2^7 times the entries.
 models = {
-    "one layer": {"model": "ormachine", "sampler_options": {"update": "gibbs"}},
-    "two layers": {"model": "deep-ormachine", "priors": layers},
+    "one layer": {"model": "ormachine", "sampler": bmfjax.Gibbs(update="gibbs")},
+    "two layers": {"model": layers},
 }
 
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+import bmfjax
 from bmfjax import models
 from bmfjax.data import BinaryMatrix, InputError, save, stores
 from bmfjax.data.io import npz
@@ -37,19 +38,16 @@ ROWS, COLUMNS, RANK, CHAINS, WARMUP, SAMPLES = 99, 40, 3, 4, 4, 12
 REAL = {
     "gibbs": {"model": "relaxed"},
     "minibatch": {
-        "model": "relaxed", "sampler": "minibatch", "sampler_options": {"batch_size": 5},
-    },
-    "nonnegative": {"model": "nmf", "sampler_options": {"walls": [20.0], "moves": ["lines"]}},
+        "model": "relaxed", "sampler": bmfjax.Minibatch(batch_size=5), },
+    "nonnegative": {"model": "nmf", "sampler": bmfjax.Gibbs(walls=[20.0], moves=["lines"])},
     "svi": {"model": "logistic", "sampler": "svi"},
     "iasg": {
-        "model": "relaxed", "sampler": "iasg",
-        "sampler_options": {"batch_size": 5, "report_variance": True},
-    },
+        "model": "relaxed", "sampler": bmfjax.IterateAveraging(batch_size=5, report_variance=True),
+        },
     "thesis": {
-        "model": "relaxed", "sampler": "thesis",
-        "sampler_options": {"batch_size": 5, "num_calibration": 50},
-    },
-    "sparse": {"model": "relaxed", "priors": "ard"},
+        "model": "relaxed", "sampler": bmfjax.ThesisAveraging(batch_size=5, num_calibration=50),
+        },
+    "sparse": {"model": bmfjax.Relaxed(usage="ard", basis="ard")},
 }  # fmt: skip
 
 
@@ -173,7 +171,7 @@ def rows_shared(path, folder, mesh):
     boolean.MEDIUM = stores.LARGE = npz.LARGE = 1
     request = ask(
         str(path), RANK, init=problem()[1], num_chains=2, num_warmup=2, num_samples=6, mesh=mesh,
-        sampler_options={"update": "metropolis", "moves": ()},
+        sampler=bmfjax.Gibbs(update="metropolis", moves=()),
     )  # fmt: skip
     resumes = (folder / "shared").exists()
     options = {"checkpoint": folder / "shared", "resume": resumes, "progress": False}

@@ -32,12 +32,12 @@ def boolean():
         TABLE,
         2,
         anchors=KNOWN,
-        priors={"flip_rate": RATE},
+        model=bmfjax.OrMachine(flip_rate=RATE),
         num_chains=4,
         num_warmup=100,
         num_samples=2000,
         progress=False,
-        sampler_options={"update": "collapsed", "moves": ("xor", "rebirth")},
+        sampler=bmfjax.Gibbs(update="collapsed", moves=("xor", "rebirth")),
     )
 
 
@@ -153,7 +153,7 @@ def test_the_prior_expects_as_much_of_a_known_factor_in_any_unit():
         np.testing.assert_allclose(inside.mean(0), 1 / arguments["basis_rate"], rtol=1e-6)
         own = WEIGHTS[:, :2] / WEIGHTS[:, :2].mean(0)
         np.testing.assert_allclose(inside / inside.mean(0), own, rtol=1e-5)
-    request = ask(SPECTRA, 3, model="nmf", anchors=SIGNATURES, priors={"usage_rate": 0.01})
+    request = ask(SPECTRA, 3, model=bmfjax.NMF(usage_rate=0.01), anchors=SIGNATURES)
     inside = inner_anchors(request, nmf_arguments(request))
     np.testing.assert_array_equal(inside, WEIGHTS[:, :2].astype(np.float32))
 
@@ -210,7 +210,11 @@ def test_known_factors_of_ratings_stay_also_for_new_lines():
         (2, {"anchors": {"a": ["tea"]}}, "names 'tea'"),
         (2, {"model": "nmf"}, "missing values, which only model 'ormachine' learns"),
         (2, {"model": "pmf"}, "missing values, which only model 'ormachine' learns"),
-        (2, {"priors": {"basis": np.full((3, 2), 0.5)}}, "which is an array; put all of them"),
+        (
+            2,
+            {"model": bmfjax.OrMachine(basis=np.full((3, 2), 0.5))},
+            "which is an array; put all of them",
+        ),
         (
             2,
             {"init": {"usage": np.ones((4, 2)), "basis": np.ones((3, 2))}},

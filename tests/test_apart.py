@@ -16,18 +16,18 @@ from bmfjax.cli import main
 from bmfjax.data import InputError
 from bmfjax.families import apart, ask, sampling
 from bmfjax.families.apart import _plain, _value
-from bmfjax.families.base import settings_text
 from bmfjax.models.by_name import from_name, named
 from bmfjax.models.spiked_beta import SpikedBeta
 from bmfjax.models.truncated_beta import TruncatedBeta
+from bmfjax.specs.base import settings_text
 from bmfjax.store import hold
 from tests import small_fits
 from tests.toy import DATA, Toy, registered
 
 #: The Boolean sampler that takes least to compile.
 QUICK = {
-    "sampler_options": {"update": "gibbs", "moves": []},
-    "priors": {"usage": 0.3, "basis": 0.3},
+    "sampler": bmfjax.Gibbs(update="gibbs", moves=[]),
+    "model": bmfjax.OrMachine(usage=0.3, basis=0.3),
 }
 OF_MODEL = {
     "toy": (lambda: DATA, {}),
@@ -296,8 +296,8 @@ def test_start_and_known_factors_come_back(tmp_path):
     data = bmfjax.BinaryMatrix(data, column_names=names)
     request = ask(
         data, 2, init=start, anchors=known, num_chains=2, chains=[2],
-        sampler_options=QUICK["sampler_options"],
-        priors={"usage": dist.Beta(1.0, 3.0)},
+        sampler=QUICK["sampler"],
+        model=bmfjax.OrMachine(usage=dist.Beta(1.0, 3.0)),
     )  # fmt: skip
     chains = request.chains()
     assert request.num_samples == 1000  # "auto" needs to look at all chains

@@ -25,6 +25,7 @@ from bmfjax.families.boolean import (
 )
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
+from tests.said import said
 from tests.small_fits import RANK, SIZES, ones, start
 
 QUICK = {"num_chains": 2, "num_warmup": 60, "num_samples": 80, "progress": False}
@@ -39,7 +40,7 @@ def product():
 
 @pytest.fixture(scope="module")
 def fitted(product):
-    return bmfjax.fit(product[2], 3, seed=1, priors={"num_rates": 2}, **QUICK)
+    return bmfjax.fit(product[2], 3, seed=1, model=bmfjax.OrMachine(num_rates=2), **QUICK)
 
 
 def test_recovers_the_product_and_the_flip_rates(product, fitted):
@@ -115,7 +116,7 @@ def test_arviz_gets_bits_as_numbers(fitted):
 
 def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
     options = SIZES | {"num_samples": 600, "num_warmup": 10, "init": start()}
-    options["sampler_options"] = {"update": "gibbs", "moves": []}  # quick to compile
+    options["sampler"] = bmfjax.Gibbs(update="gibbs", moves=[])  # quick to compile
     whole = bmfjax.fit(ones(), RANK, **options)
     assert whole.figures.thinning > 1
     path = tmp_path / "checkpoint"
@@ -137,7 +138,7 @@ def test_resuming_does_not_look_for_a_start_again(product, monkeypatch):
         raise AssertionError("looked for a start")
 
     monkeypatch.setattr("bmfjax.families.boolean.ascent_starts", fail)
-    request = ask(product[2], 3, num_samples=10, sampler_options={"update": "metropolis"})
+    request = ask(product[2], 3, num_samples=10, sampler=bmfjax.Gibbs(update="metropolis"))
     chains = request.chains()
     assert chains.run(request, resume=True).steps_done == 0
     with pytest.raises(AssertionError, match="looked for a start"):
@@ -152,8 +153,8 @@ def test_known_bits_stay(product):
     known = np.full((60, 3), 0.5)
     known[:4] = made.usage[:4]
     init = {"usage": made.usage, "basis": made.basis}
-    options = {"sampler_options": {"update": "gibbs", "moves": []}, **FEW}  # quick to compile
-    found = bmfjax.fit(values, 3, init=init, priors={"usage": known}, **options)
+    quick = bmfjax.Gibbs(update="gibbs", moves=[])  # quick to compile
+    found = bmfjax.fit(values, 3, quick, init=init, model=bmfjax.OrMachine(usage=known), **FEW)
     draws = np.asarray(found.usage_draws)[:, :, :4]
     assert (draws == draws[0, 0]).all()
     np.testing.assert_array_equal(np.sort(draws[0, 0], 1), np.sort(made.usage[:4], 1))
@@ -164,8 +165,8 @@ def test_known_bits_stay(product):
 def test_the_published_rule_is_not_called_exact(product):
     made, _, values = product
     init = {"usage": made.usage, "basis": made.basis}
-    options = {"dispersion": "mle", "moves": ()}
-    found = bmfjax.fit(values, 3, init=init, sampler_options=options, **FEW)
+    as_published = bmfjax.Gibbs(dispersion="mle", moves=())
+    found = bmfjax.fit(values, 3, as_published, init=init, **FEW)
     assert not found.figures.exact
     assert "started from the solution that was given" in str(found.verdict)
 
@@ -174,7 +175,7 @@ def test_the_published_rule_is_not_called_exact(product):
     ("options", "message"),
     [
         ({"sampler": "iasg"}, "model 'ormachine' has gibbs"),
-        ({"priors": {"precision": 1.0}}, "priors name 'precision'; model 'ormachine' has usage"),
+        ({"priors": {"precision": 1.0}}, "model 'ormachine' has no 'precision'; it has usage"),
         ({"priors": {"usage": 1.5}}, "give a number between 0 and 1"),
         ({"priors": {"basis": np.zeros((4, 3))}}, r"shape \(4, 3\)"),
         ({"priors": {"flip_rate": 0.7}}, r"a flip rate is in \(0, 1/2\]"),
@@ -185,17 +186,17 @@ def test_the_published_rule_is_not_called_exact(product):
             {"init": {"usage": np.full((60, 3), 0.5), "basis": np.zeros((40, 3))}},
             "values other than 0 and 1",
         ),
-        ({"sampler_options": {"moves": ("leap",)}}, "moves with the update .* is 'leap'"),
-        ({"sampler_options": {"speed": 1}}, "which sampler 'gibbs' does not have"),
+        ({"options": {"moves": ("leap",)}}, "moves with the update .* is 'leap'"),
+        ({"options": {"speed": 1}}, "sampler 'gibbs' of model 'ormachine' has no option 'speed'"),
         (
-            {"sampler_options": {"num_anneal": 200}},
+            {"options": {"num_anneal": 200}},
             r"num_anneal is 200 and num_warmup \(--warmup\) 60",
         ),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(product, options, message):
     with pytest.raises(InputError, match=message) as refused:
-        bmfjax.fit(product[2], 3, **{**QUICK, **options})
+        bmfjax.fit(product[2], 3, **said(**{**QUICK, **options}))
     assert "\n" not in str(refused.value)
 
 
@@ -220,12 +221,12 @@ def test_states_that_fill_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr("bmfjax.families.check_programs", lambda: None)
     monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**29)
     data = np.random.default_rng(0).random((5000, 9)) < 0.5
-    tempered = {"update": "collapsed", "inverse_temperatures": (1.0, 0.6, 0.3, 0.1)}
+    tempered = bmfjax.Gibbs(update="collapsed", inverse_temperatures=(1.0, 0.6, 0.3, 0.1))
     with pytest.raises(
         InputError, match=r"weights of 256 states a line .*programs 256 MiB.* are available"
     ):
-        ask(data, 8, sampler_options=tempered).chains()
-    ask(data, 2, sampler_options=tempered).chains()
+        ask(data, 8, tempered).chains()
+    ask(data, 2, tempered).chains()
 
 
 def test_a_large_sparse_matrix_takes_its_words_and_little_more():
@@ -248,7 +249,7 @@ def test_no_program_holds_the_data_as_a_constant():
     try:
         request = ask(
             values, 2, init=first, num_chains=1, num_warmup=1, num_samples=4,
-            sampler_options={"moves": []},
+            sampler=bmfjax.Gibbs(moves=[]),
         )  # fmt: skip
         request.chains().run(request).advance()
     finally:

@@ -221,7 +221,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         (["fit", "davis", "--sampler", "iasg"], "model 'ormachine' has gibbs"),
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
         ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
-        ([*RELAXED, "--batch-size", "5"], "which sampler 'gibbs' does not have"),
+        ([*RELAXED, "--batch-size", "5"], "'gibbs' of model 'relaxed' has no option 'batch_size'"),
         (["fit", "davis", "--effects", "rows"], "--effects belongs to logistic, pmf"),
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),
         (
@@ -236,7 +236,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         (["fit", "davis", "--prior-value", "scale"], "--prior-value scale has no name and value"),
         (
             ["fit", "davis", "--prior-value", "scale=2"],
-            "priors name 'scale'; model",
+            "model 'ormachine' has no 'scale'; it has",
         ),
         (
             ["fit", "davis", "--flip-rates", "2", "--prior-value", "num_rates=1"],

@@ -14,8 +14,8 @@ from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.posterior.rotations import rotated_draws
 from tests.small_fits import COLUMNS, RANK, ROWS, SIZES, ones
 
-OPTIONS = SIZES | {"model": "logistic", "sampler": "gibbs", "num_samples": 400}
-OPTIONS |= {"priors": {"row_effects": True, "column_effects": True, "scale": 1.2}}
+OPTIONS = SIZES | {"sampler": "gibbs", "num_samples": 400}
+OPTIONS |= {"model": bmfjax.Logistic(row_effects=True, column_effects=True, scale=1.2)}
 
 
 @pytest.fixture(scope="module")

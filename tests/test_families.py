@@ -13,6 +13,7 @@ from bmfjax.families import FAMILIES, ask
 from bmfjax.families.tiles import TileFit
 from bmfjax.infer import ChainRun
 from bmfjax.posterior import products
+from bmfjax.specs import MODELS, model_of, parameters, prior_names
 from bmfjax.verdict import entries, judging
 from tests.test_cells import COLUMN, ROW, data_of, fit_of
 
@@ -33,16 +34,11 @@ def test_a_model_has_a_family_and_a_class_of_fits(model):
 
 
 @EVERY
-def test_the_docstring_and_the_command_line_offer_what_the_tables_have(model):
-    family, doc = FAMILIES[model], bmfjax.fit.__doc__
-    assert f'"{model}"' in doc and "{models}" not in doc
-    assert all(f"'{name}'" in doc for name in family.samplers)
-    assert all(f"`{name}`" in doc for name in family.priors_of(model))
-    defaults = [p.default for p in family.priors_of(model).values() if p.default is not None]
-    assert all(f"default {d!r}" in doc or '"uniform" (default)' in doc for d in defaults)
-    flags = [flag.name for flag in family.flags]
-    for name in family.samplers:
-        options = build_parser().parse_args(["fit", "--model", model, "--sampler", name])
+def test_the_command_line_offers_what_the_fields_have(model):
+    kind = MODELS[model]
+    flags = [p.flag.name for k in (kind, *kind.samplers) for p in parameters(k).values() if p.flag]
+    for sampler in kind.samplers:
+        options = build_parser().parse_args(["fit", "--model", model, "--sampler", sampler.name])
         assert all(hasattr(options, flag[2:].replace("-", "_")) for flag in flags)
 
 
@@ -51,18 +47,19 @@ def test_unknown_names_are_refused_with_those_there_are(model):
     family, data = FAMILIES[model], data_of(model)
     with pytest.raises(InputError, match=f"has {', '.join(family.samplers)}$"):
         ask(data, 2, model=model, sampler="nuts")
-    with pytest.raises(InputError, match=f"has {', '.join(family.priors_of(model))}$"):
-        ask(data, 2, model=model, priors={"noise": 1.0}).chains()
+    with pytest.raises(InputError, match=f"has {', '.join(prior_names(MODELS[model]))}$"):
+        model_of(model, noise=1.0)
 
 
 @EVERY
 def test_none_and_strange_values_of_priors_and_seeds_are_refused(model):
     data = data_of(model)
-    known = {n: p for n, p in FAMILIES[model].priors_of(model).items() if p.default is not None}
-    for name in known:
-        for value in (None, object()):
-            with pytest.raises((InputError, TypeError), match=name):
-                ask(data, 2, model=model, priors={name: value}).chains()
+    kind = MODELS[model]
+    for name in prior_names(kind):
+        if parameters(kind)[name].default is not None:
+            for value in (None, object()):
+                with pytest.raises((InputError, TypeError), match=name):
+                    kind(2, **{name: value})
     for seed in (1.5, "0", None):
         with pytest.raises(InputError, match=f"seed is {seed!r}; give a whole number"):
             ask(data, 2, model=model, seed=seed)

@@ -180,11 +180,10 @@ def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
 
 def test_minibatches_say_how_exact_they_are(product, fitted):
     """All rows and columns in a batch: exact. Else the noise of the gradients is in the verdict."""
-    asked = {"model": "relaxed", "sampler": "minibatch"}
-    request = ask(product.data, 3, **asked)
+    request = ask(product.data, 3, model="relaxed", sampler="minibatch")
     assert is_exact(request, request.chains())
-    options = {"batch_size": 12, "num_steps": 12}
-    fit = bmfjax.fit(product.data, 3, seed=1, sampler_options=options, **QUICK | asked)
+    some = bmfjax.Minibatch(batch_size=12, num_steps=12)
+    fit = bmfjax.fit(product.data, 3, some, seed=1, **QUICK)
     share = fit.figures.noise_share
     assert not fit.figures.exact and 0.0 < share < 1.0
     assert f"have {share:.0%} of the noise that the sampler can make up for" in str(fit.verdict)
@@ -205,7 +204,7 @@ def test_a_prior_pulls_towards_itself():
     import numpyro.distributions as dist
 
     flat, small = (
-        bmfjax.fit(ones(), 2, model="relaxed", priors={"precision": 4.0, **basis}, **SIZES)
+        bmfjax.fit(ones(), 2, model=bmfjax.Relaxed(**{"precision": 4.0, **basis}), **SIZES)
         for basis in ({}, {"basis": dist.Beta(1.0, 30.0)})
     )
     assert small.basis.mean() < 0.5 * flat.basis.mean()
@@ -215,8 +214,8 @@ def test_settings_tell_priors_apart(product):
     """A checkpoint of one prior must not be continued under another."""
     import numpyro.distributions as dist
 
-    from bmfjax.families.base import settings_text
     from bmfjax.models import resolve_prior
+    from bmfjax.specs.base import settings_text
 
     priors = [resolve_prior(name) for name in ("uniform", "normal", "laplace", "beta")]
     priors += [dist.TruncatedNormal(m, 1.0, low=0.0, high=1.0) for m in (0.1, 0.2)]
@@ -328,7 +327,7 @@ def test_data_without_noise_give_a_bounded_precision_and_say_so():
     # The residual cannot fall below what the prior's rate is worth: Gamma(1 + N/2, 1 + RSS/2).
     assert np.isfinite(found.other_draws["precision"]).all()
     assert found.other_draws["precision"].max() < 1.5 * (1 + clean.size / 2)
-    few = {**QUICK, "priors": {"precision": numpyro.distributions.Gamma(1.0, 40.0)}}
+    few = QUICK | {"model": bmfjax.Relaxed(precision=numpyro.distributions.Gamma(1.0, 40.0))}
     assert "almost without noise" in str(bmfjax.fit(clean, rank=3, seed=0, **few).verdict)
 
 
@@ -346,9 +345,9 @@ def test_a_given_start_is_kept_until_the_data_move_it(product):
 
 
 def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
-    ladder = {"inverse_temperatures": (1.0, 0.97, 0.94)}
+    ladder = bmfjax.Gibbs(inverse_temperatures=(1.0, 0.97, 0.94))
     few = {"num_chains": 1, "num_warmup": 100, "num_samples": 60}
-    request = ask(product.data, 3, model="relaxed", sampler_options=ladder, **few)
+    request = ask(product.data, 3, ladder, model="relaxed", **few)
     run = request.chains().run(request)
     run.finish()
     drawn, trace = run.draws(), run.trace()
@@ -359,8 +358,11 @@ def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
     assert swapped.sum() > 5  # otherwise nothing was tested
 
 
+ARD = bmfjax.Relaxed(usage="ard", basis="ard")
+
+
 def test_learned_rates_are_drawn_and_stored(product):
-    found = bmfjax.fit(product.data, rank=5, priors="ard", seed=0, **QUICK)
+    found = bmfjax.fit(product.data, rank=5, seed=0, **QUICK | {"model": ARD})
     assert found.settings["priors"]["usage_prior"] == "'ard'"
     wrong = boolean_product(found.usage_binary, found.basis_binary) != product.clean
     assert wrong.mean() < 0.06
@@ -372,7 +374,7 @@ def test_learned_rates_are_drawn_and_stored(product):
     ]
     assert max(by_factor) < -0.8
     with pytest.warns(UserWarning, match="averages only"):
-        iasg = bmfjax.fit(ones(), 2, model="relaxed", priors="ard", sampler="iasg", **SIZES)
+        iasg = bmfjax.fit(ones(), 2, model=ARD, sampler="iasg", **SIZES)
     assert np.isfinite(iasg.trace["log_joint"]).all()
     window = iasg.figures.window
     assert window < 8 and iasg.idata["posterior"].attrs["window"] == window
@@ -385,8 +387,7 @@ def test_learned_rates_are_drawn_and_stored(product):
 def test_a_run_that_leaves_the_finite_numbers_is_not_returned(product):
     with pytest.raises(FloatingPointError, match="not finite after"):
         bmfjax.fit(
-            product.data, rank=2, priors={"precision": 1e37},
-            **QUICK,
+            product.data, rank=2, **QUICK | {"model": bmfjax.Relaxed(precision=1e37)}
         )  # fmt: skip
 
 

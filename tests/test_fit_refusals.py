@@ -10,6 +10,8 @@ import bmfjax
 from bmfjax.data import InputError, memory
 from bmfjax.families import FAMILIES, ask
 from bmfjax.families.logistic import all_entries
+from bmfjax.specs import MODELS, prior_names
+from tests.said import said
 
 APPROXIMATE = {"sampler": "iasg"}
 
@@ -36,35 +38,35 @@ def product():
         ({"num_samples": 3}, "num_samples is 3; give a whole number of at least 4"),
         ({"num_chains": 2.5}, "num_chains is 2.5; give a whole number"),
         (
-            {**APPROXIMATE, "sampler_options": {"boundary": "reflect"}},
+            {**APPROXIMATE, "options": {"boundary": "reflect"}},
             "averages of reflected Newton steps do not follow",
         ),
         (
-            {**APPROXIMATE, "sampler_options": {"scale_likelihood": False}},
+            {**APPROXIMATE, "options": {"scale_likelihood": False}},
             "does not fit the curvature",
         ),
         ({"max_time": -1.0}, "max_time is -1.0"),
-        ({"priors": "cauchy"}, "prior 'cauchy' of usage is unknown"),
-        ({"priors": {"noise": 1.0}}, "priors name 'noise'"),
+        ({"priors": {"usage": "cauchy"}}, "prior 'cauchy' of usage is unknown"),
+        ({"priors": {"noise": 1.0}}, "model 'relaxed' has no 'noise'"),
         ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
-        ({"sampler_options": {"speed": 1}}, "'speed', which sampler 'gibbs' does not have"),
-        ({"sampler_options": {"num_anneal": "10"}}, "num_anneal is '10'; give a whole number"),
-        ({"sampler_options": {"lowest": "low"}}, "lowest is 'low'; give a number above 0"),
-        ({"sampler_options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
-        ({"sampler_options": ["speed"]}, "give a mapping of names to values"),
+        ({"options": {"speed": 1}}, "sampler 'gibbs' of model 'relaxed' has no option 'speed'"),
+        ({"options": {"num_anneal": "10"}}, "num_anneal is '10'; give a whole number"),
+        ({"options": {"lowest": "low"}}, "lowest is 'low'; give a number above 0"),
+        ({"options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
+        ({"options": {"update": "joint"}}, "has no option 'update'"),
         ({"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}}, "has shape"),
         (
             {"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}},
             "give a scalar Gamma",
         ),
         (
-            {"sampler_options": {"num_anneal": 301}},
+            {"options": {"num_anneal": 301}},
             r"num_anneal is 301 and num_warmup \(--warmup\) 300",
         ),
-        ({"sampler_options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
+        ({"options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
         ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),
         (
-            {**APPROXIMATE, "sampler_options": {"batch_size": {"rows": 3}}},
+            {**APPROXIMATE, "options": {"batch_size": {"rows": 3}}},
             "must name 'rows' and 'columns'",
         ),
         ({"init": {"usage": np.zeros((40, 3))}}, "init must hold exactly"),
@@ -82,7 +84,7 @@ def product():
 def test_bad_options_are_refused_in_a_sentence(product, options, message):
     arguments = {"rank": 3, "model": "relaxed", "num_warmup": 300, **options}
     with pytest.raises(InputError, match=message) as refused:
-        bmfjax.fit(product.data, arguments.pop("rank"), **arguments)
+        bmfjax.fit(product.data, **said(**arguments))
     assert "\n" not in str(refused.value)
 
 
@@ -96,21 +98,21 @@ def test_no_option_takes_what_makes_no_sense(model):
         "pmf": (stars := bmfjax.Ratings(i, j, r.integers(1, 6, len(i)))),
         "ordered-probit": stars,
     }.get(model, bmfjax.BinaryMatrix(r.random((20, 12)) < 0.5))
-    family, wrong = FAMILIES[model], ("nonsense", -1.5, {"a": "b"})
-    asked = [{"priors": {prior: value}} for prior in family.priors for value in (*wrong, [])]
-    for sampler, made in family.samplers.items():
-        options = [{name: value} for name in made.option_names for value in wrong]
-        asked += [{"sampler": sampler, "sampler_options": given} for given in options]
+    kind, wrong = MODELS[model], ("nonsense", -1.5, {"a": "b"})
+    asked = [{"priors": {prior: value}} for prior in prior_names(kind) for value in (*wrong, [])]
+    for sampler, names in kind.samplers.items():
+        options = [{name: value} for name in names for value in wrong]
+        asked += [{"sampler": sampler.name, "options": given} for given in options]
     for given in asked:
         with pytest.raises(InputError) as refused:
-            pytest.fail(f"{given} was taken: {ask(data, 2, model=model, **given).chains()}")
+            pytest.fail(f"{given} was taken: {ask(data, 2, **said(model, **given)).chains()}")
         assert "\n" not in str(refused.value), given
 
 
 @pytest.mark.parametrize("name", ["replace", "scale_likelihood", "report_variance"])
 def test_a_text_is_no_switch(product, name):
     with pytest.raises(InputError, match=f"{name} is 'False'; give True or False"):
-        ask(product.data, 2, model="relaxed", sampler="iasg", sampler_options={name: "False"}
+        ask(product.data, 2, model="relaxed", sampler=bmfjax.IterateAveraging(**{name: "False"})
             ).chains()  # fmt: skip
 
 
@@ -135,7 +137,8 @@ def test_more_entries_than_can_be_counted_are_refused():
     data = types.SimpleNamespace(num_rows=2**16, num_columns=2**15)
     for sampler in ("batch", "gibbs"):
         with pytest.raises(InputError, match=r"2,147,483,648 entries, and .* at most 2,147,"):
-            all_entries(types.SimpleNamespace(data=data, sampler=sampler))
+            problem = types.SimpleNamespace(data=data, sampler=types.SimpleNamespace(name=sampler))
+            all_entries(problem, None)
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):

@@ -100,10 +100,12 @@ def test_a_fit_jumps_to_solutions_that_are_given():
     r = np.random.default_rng(1)
     draws["usage_density"] = r.beta(8.0, 8.0, draws["usage_density"].shape)
     data = np.repeat(truth[0], 8, axis=0) ^ (r.random((16, COLUMNS)) < 0.07)
-    given = {"moves": ["jump"], "solutions": known_solutions(draws), "inverse_temperatures": None}
+    given = bmfjax.Gibbs(
+        moves=["jump"], solutions=known_solutions(draws), inverse_temperatures=None
+    )
     fit = bmfjax.fit(
         data.astype(float), RANK, num_warmup=30, num_samples=40, num_chains=2, progress=False,
-        sampler_options=given,
+        sampler=given,
     )  # fmt: skip
     assert fit.trace["jump_accepted"].mean() > 0.1
     assert fit.settings["sampler_options"]["solutions"].startswith("given, ")
@@ -157,8 +159,8 @@ def test_what_are_no_draws_is_refused():
 def test_given_solutions_stay_where_chains_disagree():
     """The next stage jumps to what was given, and is stored under its fingerprint."""
     data = (np.random.default_rng(0).random((30, 5)) < 0.5).astype(float)
-    options = {"moves": ["jump"], "solutions": known_solutions(drawn()[1]), "num_anneal": 0}
-    request = ask(data, RANK, num_chains=2, sampler_options=options)
+    jumps = bmfjax.Gibbs(moves=["jump"], solutions=known_solutions(drawn()[1]), num_anneal=0)
+    request = ask(data, RANK, num_chains=2, sampler=jumps)
     first = request.chains()
     hotter = first.next_stage(first.run(request))
     assert "inverse_temperatures" in hotter.settings["sampler_options"]

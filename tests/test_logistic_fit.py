@@ -23,6 +23,7 @@ from bmfjax.variational.posterior import Gaussian
 from bmfjax.variational.settling import WINDOW, has_settled, no_values, with_value
 from bmfjax.verdict import Figures, mixing_of_starts, of_starts
 from bmfjax.verdict.judging import said_of_starts
+from tests.said import said
 
 QUICK = {"num_chains": 2, "num_warmup": 120, "num_samples": 200, "progress": False}
 EFFECTS = {"row_effects": True, "column_effects": True}
@@ -42,7 +43,7 @@ def made():
 @pytest.fixture(scope="module")
 def fitted(made):
     data = BinaryMatrix(made[0], column_names=[f"c{j}" for j in range(40)])
-    return bmfjax.fit(data, 2, model="logistic", priors=EFFECTS, seed=1, **QUICK)
+    return bmfjax.fit(data, 2, model=bmfjax.Logistic(**EFFECTS), seed=1, **QUICK)
 
 
 #: A run of a few steps, which has not settled.
@@ -272,19 +273,18 @@ def test_a_bound_has_settled_when_two_windows_of_steps_have_one_mean(slope, sett
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"priors": "normal"}, "priors is 'normal'; give a mapping"),
-        ({"priors": {"usage": 1}}, "priors name 'usage'; model 'logistic' has scale"),
-        ({"priors": {"scale": 0}}, "prior 'scale' is 0; give a positive"),
-        ({"priors": {"row_effects": 1}}, "prior 'row_effects' is 1; give True or False"),
+        ({"priors": {"usage": 1}}, "model 'logistic' has no 'usage'; it has scale"),
+        ({"priors": {"scale": 0}}, "scale is 0; give a positive"),
+        ({"priors": {"row_effects": 1}}, "row_effects is 1; give True or False"),
         ({"num_warmup": 1}, r"num_warmup \(--warmup\) is 1; of the logistic model"),
         ({"sampler": "nuts"}, "model 'logistic' has batch, svi, gibbs"),
-        ({"sampler": "svi", "sampler_options": {"sampling": "odd"}}, "sampling is 'odd'"),
-        ({"sampler": "svi", "sampler_options": {"step_entries": 0}}, "step_entries is 0"),
+        ({"sampler": "svi", "options": {"sampling": "odd"}}, "sampling is 'odd'"),
+        ({"sampler": "svi", "options": {"step_entries": 0}}, "step_entries is 0"),
         (
-            {"sampler": "batch", "sampler_options": {"sampling": "biased"}},
+            {"sampler": "batch", "options": {"sampling": "biased"}},
             "'batch' has none; 'svi' has sampling, step_entries; 'gibbs' has none",
         ),
-        ({"sampler": "svi", "sampler_options": {"step_entries": 4097}}, "more than the matrix has"),
+        ({"sampler": "svi", "options": {"step_entries": 4097}}, "more than the matrix has"),
         ({"init": {"usage": np.zeros((90, 3)), "basis": 0}}, r"has shape \(90, 3\)"),
         ({"init": {"usage": np.zeros((90, 2))}}, "init must hold exactly"),
         ({"init": {"usage": "abc", "basis": 0}, "num_chains": 1}, "'usage' is not numeric"),
@@ -293,7 +293,7 @@ def test_a_bound_has_settled_when_two_windows_of_steps_have_one_mean(slope, sett
 )
 def test_bad_options_are_refused_in_a_sentence(made, options, message):
     with pytest.raises(InputError, match=message) as refused:
-        ask(made[0], 2, model="logistic", **options).chains()
+        ask(made[0], 2, **said("logistic", **options)).chains()
     assert "\n" not in str(refused.value)
 
 
@@ -310,8 +310,7 @@ def test_zeros_that_biased_draws_would_miss_are_told_of():
     block[:900, :900] = 1
     with pytest.raises(InputError, match="give sampling='balanced'"):
         ask(block, 1, model="logistic", sampler="svi").chains()
-    balanced = {"sampler": "svi", "sampler_options": {"sampling": "balanced"}}
-    ask(block, 1, model="logistic", **balanced).chains()
+    ask(block, 1, bmfjax.SVI(sampling="balanced"), model="logistic").chains()
 
 
 def test_the_verdict_says_what_is_wrong():

@@ -96,7 +96,7 @@ def test_chains_that_a_mesh_does_not_divide_are_refused(found):
 
 
 def test_a_fit_on_a_mesh_of_one_has_the_draws_of_a_fit_without():
-    options = {"sampler_options": {"update": "joint", "moves": []}, **small_fits.SIZES}
+    options = {"sampler": bmfjax.Gibbs(update="joint", moves=[]), **small_fits.SIZES}
     fits = [bmfjax.fit(small_fits.ones(), 2, mesh=m, **options) for m in (None, mesh_of())]
     for name in fits[0].trace:
         np.testing.assert_array_equal(*(fit.trace[name] for fit in fits))
@@ -116,12 +116,9 @@ def test_what_is_no_mesh_of_a_fit_is_refused():
         ask(small_fits.ones(), 2, mesh=mesh_of(axes=("x", "y")))
     with pytest.raises(InputError, match="'batch' does not run on a mesh; choose sampler 'svi'"):
         ask(small_fits.ones(), 2, model="logistic", sampler="batch", mesh=mesh_of())
-    options = {"blocks": ((("basis",), {"rows": 5}),)}
+    blocks = bmfjax.IterateAveraging(blocks=((("basis",), {"rows": 5}),))
     with pytest.raises(InputError, match="leave blocks, conditionals and boundary='logit' out"):
-        ask(
-            small_fits.ones(), 2, model="relaxed", sampler="iasg", mesh=mesh_of(),
-            sampler_options=options,
-        ).chains()  # fmt: skip
+        ask(small_fits.ones(), 2, blocks, model="relaxed", mesh=mesh_of()).chains()
     with pytest.raises(InputError, match="'smc' does not run on a mesh; choose sampler 'gibbs'"):
         ask(small_fits.ones(), 2, sampler="smc", mesh=mesh_of())
     with pytest.raises(InputError, match="does not run on a mesh; choose model ormachine, relaxed"):

@@ -11,6 +11,7 @@ import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import laurberg, solution_line
 from bmfjax.report.page import render
+from tests.said import said
 from tests.small_fits import real
 
 SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
@@ -104,9 +105,9 @@ def test_solutions_that_share_the_basis_are_seen():
     usage, basis = problem.solution(0.5)
     noisy = problem.exact + 1e-3 * np.random.default_rng(0).normal(size=problem.exact.shape)
     found = bmfjax.fit(
-        noisy, 6, model="nmf", init={"usage": usage, "basis": basis},
-        sampler_options={"moves": ("lines",)}, priors={"precision": 1e6},
-        num_chains=2, num_warmup=50, num_samples=100, progress=False,
+        noisy, 6, model=bmfjax.NMF(precision=1e6), init={"usage": usage, "basis": basis},
+        sampler=bmfjax.Gibbs(moves=("lines",)), num_chains=2, num_warmup=50, num_samples=100,
+        progress=False,
     )  # fmt: skip
     assert found.figures.coverage_largest > 40
 
@@ -122,7 +123,7 @@ def test_one_missing_cell_of_a_sparse_matrix_is_no_obstacle():
 def test_noise_that_cannot_be_resolved_is_said():
     r = np.random.default_rng(0)
     exact = r.exponential(size=(12, 1)) @ r.exponential(size=(1, 10))
-    found = bmfjax.fit(exact, 1, model="nmf", sampler_options={"moves": ()}, **SIZE)
+    found = bmfjax.fit(exact, 1, model="nmf", sampler=bmfjax.Gibbs(moves=()), **SIZE)
     assert found.figures.noise_free and "almost without noise" in str(found.verdict)
 
 
@@ -131,9 +132,9 @@ def test_a_start_and_walls_are_taken():
     usage, basis = problem.solution(0.0)
     noisy = problem.exact + 0.01 * np.random.default_rng(0).normal(size=(6, 6))
     found = bmfjax.fit(
-        noisy, 3, model="nmf", init={"usage": usage, "basis": basis},
-        sampler_options={"moves": (), "walls": [30.0, 5.0]}, priors={"precision": 1e4},
-        num_chains=2, num_warmup=5, num_samples=8, progress=False,
+        noisy, 3, model=bmfjax.NMF(precision=1e4), init={"usage": usage, "basis": basis},
+        sampler=bmfjax.Gibbs(moves=(), walls=[30.0, 5.0]), num_chains=2, num_warmup=5,
+        num_samples=8, progress=False,
     )  # fmt: skip
     assert found.trace["replica"].shape == (2, 13, 3)
     assert found.settings["init"].startswith("given") and "precision" not in found.other_draws
@@ -148,8 +149,7 @@ VARIED = 1.0 + np.eye(4)
     [
         (-VARIED, {}, "mean of the data is -1"),
         (1e-15 * VARIED, {}, "in a unit in which it is between"),
-        (VARIED, {"priors": {"rates": 1.0}}, "has usage_rate, basis_rate, rate, precision"),
-        (VARIED, {"priors": 3}, "give a mapping"),
+        (VARIED, {"priors": {"rates": 1.0}}, "it has usage_rate, basis_rate, rate, precision"),
         (VARIED, {"priors": {"usage_rate": -1.0}}, "positive number"),
         (VARIED, {"init": {"usage": np.ones((4, 2))}}, "init must hold exactly"),
         (
@@ -162,11 +162,11 @@ VARIED = 1.0 + np.eye(4)
             {"init": {"usage": np.ones((4, 3)), "basis": np.ones((4, 2))}},
             "it must be",
         ),
-        (VARIED, {"sampler_options": {"walls": [1.0, 2.0]}}, "that fall"),
+        (VARIED, {"options": {"walls": [1.0, 2.0]}}, "that fall"),
         (np.array([[1.0, np.inf]]), {}, "too large to compute with"),
         (bmfjax.Ratings([0, 1], [0, 1], [1.0, 2.0]), {}, "is of matrices"),
     ],
 )
 def test_bad_input_gets_one_sentence(data, options, message):
     with pytest.raises(bmfjax.InputError, match=message):
-        bmfjax.fit(data, 2, model="nmf", **(SIZE | options))
+        bmfjax.fit(data, 2, **said(**SIZE | {"model": "nmf"} | options))

@@ -19,10 +19,11 @@ from bmfjax.data.attributes import (
 )
 from bmfjax.families import ask
 from bmfjax.posterior.recommending import chance_of
+from tests.said import said
 
 ROWS, COLD, COLUMNS = 60, 15, 20
 SMALL = {"rank": 1, "model": "pmf", "num_chains": 2, "num_warmup": 100, "num_samples": 100}
-KNOWN = SMALL | {"progress": False, "priors": {"rated": "columns"}}
+KNOWN = SMALL | {"progress": False, "model": bmfjax.PMF(rated="columns")}
 
 
 @functools.cache
@@ -196,7 +197,7 @@ def test_chains_have_groups_of_attributes_on_one_scale():
             data.rows, data.columns, np.round(data.values), row_names=data.row_names,
             shape=data.shape,
         )  # fmt: skip
-        request = ask(rounded, 2, model=model, row_attributes=table, priors={"rated": "both"})
+        request = ask(rounded, 2, row_attributes=table, **said(model, priors={"rated": "both"}))
         chains = request.chains()
         given, rated = chains.data.row_attributes
         assert given.left.shape == (ROWS, 3) and rated.right.shape[0] == COLUMNS
@@ -236,8 +237,8 @@ LINES = np.arange(2.0 * ROWS).reshape(ROWS, 2) ** 2
         ({"column_attributes": np.ones((COLUMNS, 0))}, "column_attributes has no attributes"),
         ({"row_attributes": LINES, "rank": "auto"}, "of rows do not go with rank='auto'; leave"),
         ({"row_attributes": LINES, "model": "nmf"}, "'nmf' takes no row_attributes; .*: pmf, prob"),
-        ({"priors": {"rated": "users"}}, "prior 'rated' is 'users'; choose from rows, columns, b"),
-        ({"priors": {"ridge": (1.0, 1.0)}}, "prior 'ridge' is of attributes, and there are none"),
+        ({"priors": {"rated": "users"}}, "rated is 'users'; choose from rows, columns, b"),
+        ({"priors": {"ridge": (1.0, 1.0)}}, "ridge is of attributes, and there are none"),
         (
             {"row_attributes": LINES, "mesh": jax.make_mesh((1, 1), ("chains", "rows"))},
             "attributes of rows do not go with a mesh; leave one of them out",
@@ -247,12 +248,12 @@ LINES = np.arange(2.0 * ROWS).reshape(ROWS, 2) ** 2
 def test_what_does_not_go_with_attributes_is_refused(options, message):
     data = warm()[0] if options.get("model") != "nmf" else np.abs(LINES) + 1
     with pytest.raises(InputError, match=message):
-        ask(data, **{"rank": 2, "model": "pmf"} | options).chains()
+        ask(data, **said(**{"rank": 2, "model": "pmf"} | options)).chains()
 
 
 def test_which_cells_are_rated_tells_nothing_of_a_whole_matrix():
     with pytest.raises(InputError, match="every cell of the data is observed"):
-        ask(LINES.T[:, :9], 2, model="pmf", priors={"rated": "both"}).chains()
+        ask(LINES.T[:, :9], 2, model=bmfjax.PMF(rated="both")).chains()
 
 
 def test_new_lines_are_refused_in_one_sentence(fitted):

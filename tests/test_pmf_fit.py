@@ -18,6 +18,7 @@ from bmfjax.posterior import scores
 from bmfjax.posterior.cells import cell_draws
 from bmfjax.posterior.principal import principal_draws
 from tests.kernels.exactness import moment_scores
+from tests.said import said
 from tests.small_fits import stars
 
 ROWS, COLUMNS, RANK, NOISE = 60, 40, 2, 0.5
@@ -230,12 +231,12 @@ def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path, small_figures)
 
 
 def test_the_same_seed_gives_the_same_draws_also_resumed(tmp_path):
-    level = {"level": (7.0, 1e-3)}
-    data, options = stars(), SMALL | {"num_warmup": 6, "num_samples": 8, "priors": level}
-    one = bmfjax.fit(data, rank=1, model="pmf", **options)
+    data, options = stars(), SMALL | {"num_warmup": 6, "num_samples": 8}
+    options |= {"model": bmfjax.PMF(1, level=(7.0, 1e-3))}
+    one = bmfjax.fit(data, **options)
     folder = tmp_path / "checkpoint"
-    two = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, **options)
-    again = bmfjax.fit(data, rank=1, model="pmf", checkpoint=folder, resume=True, **options)
+    two = bmfjax.fit(data, checkpoint=folder, **options)
+    again = bmfjax.fit(data, checkpoint=folder, resume=True, **options)
     for other in (two, again):
         np.testing.assert_array_equal(one.basis_draws, other.basis_draws)
     np.testing.assert_allclose(one.other_draws["intercept"], 7.0, atol=0.01)
@@ -256,7 +257,7 @@ def test_levels_have_priors_of_their_own(model, link, level):
     values = [1.0, 0.0, 0.0, 1.0] if link == "probit" else [1.0, 2.0, 2.0, 4.0]
     data, stars = bmfjax.Ratings([0, 0, 1, 1], [0, 1, 0, 1], values), [1.0, 2.0, 4.0]
     assert ask(data, 1, model=model).chains().settings["priors"]["level"] == level
-    priors = ask(data, 1, model=model, priors={"level": (1, 3)}).chains().settings["priors"]
+    priors = ask(data, 1, **said(model, priors={"level": (1, 3)})).chains().settings["priors"]
     assert density_of(1, link, priors, stars).level == (1.0, 3.0)
 
 
@@ -267,37 +268,42 @@ def test_levels_have_priors_of_their_own(model, link, level):
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "probit", {}, "'probit' is of ones and zeros"),
         (bmfjax.Ratings([0, 1], [0, 1], [1, 5]), "relaxed", {}, "data is a Ratings, and model"),
         (bmfjax.Ratings([0, 1], [0, 1], [2, 2]), "ordered-probit", {}, "every observed value is 2"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "priors name 'rate'"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "'precision' is -1"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"rate": 1}}, "model 'pmf' has no 'rate'"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"precision": -1}}, "precision is -1"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effects": 1}}, "give True or False"),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"priors": {"effect_gamma": 3}}, "give shape and rate"),
-        ([[1, 0], [0, 1]], "probit", {"priors": {"precision": 1}}, "priors name 'precision'"),
+        (
+            [[1, 0], [0, 1]],
+            "probit",
+            {"priors": {"precision": 1}},
+            "'probit' has no 'precision'",
+        ),
         (
             [[1, 0], [0, 1]],
             "probit",
             {"priors": {"level": (0, 0)}},
             "a positive standard deviation",
         ),
-        ([[1, 0], [0, 1]], "probit", {"priors": {"level": 1}}, "'level' is 1; give a mean and"),
+        ([[1, 0], [0, 1]], "probit", {"priors": {"level": 1}}, "level is 1; give a mean and"),
         (
             [[1.0, 2.0], [3.0, 4.0]],
             "pmf",
             {"priors": {"precision": 2, "precision_gamma": (1, 1)}},
-            "'precision_gamma' has no say where 'precision' is 2.0; leave one of them out",
+            "precision_gamma has no say where 'precision' is 2.0; leave one of them out",
         ),
         (
             [[1, 0], [0, 1]],
             "probit",
             {"priors": {"effects": False, "effect_gamma": (1, 1)}},
-            "'effect_gamma' has no say where 'effects' is False",
+            "effect_gamma has no say where 'effects' is False",
         ),
         ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"init": {}}, "leave init out"),
-        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"sampler_options": {"a": 1}}, "'gibbs' has none"),
+        ([[1.0, 2.0], [3.0, 4.0]], "pmf", {"options": {"a": 1}}, "'gibbs' has none"),
     ],
 )
 def test_bad_options_are_refused(data, model, options, message):
     with pytest.raises(InputError, match=message):
-        bmfjax.fit(data, rank=1, model=model, **SMALL, **options)
+        bmfjax.fit(data, rank=1, **said(model, **SMALL, **options))
 
 
 def test_ratings_have_no_probability_of_a_one():
@@ -439,9 +445,10 @@ def test_effects_are_switched_off_on_the_command_line():
     from bmfjax.cli import build_parser, of_model
 
     def of(model, *words):
-        return of_model(build_parser().parse_args(["fit", "--model", model, *words]))[0]
+        return of_model(build_parser().parse_args(["fit", "--model", model, *words]))[0].priors()
 
-    assert of("pmf", "--effects", "none") == {"effects": False}
-    assert of("probit", "--effects", "both") == {"effects": True} and of("pmf") == {}
-    none = {"row_effects": False, "column_effects": False}
-    assert of("logistic", "--effects", "none") == none
+    assert of("pmf", "--effects", "none")["effects"] is False
+    assert of("probit", "--effects", "both")["effects"] is of("pmf")["effects"] is True
+    for sides, expected in (("none", (False, False)), ("rows", (True, False))):
+        found = of("logistic", "--effects", sides)
+        assert (found["row_effects"], found["column_effects"]) == expected

@@ -96,13 +96,16 @@ def test_noise_has_no_factors():
         ({"max_rank": 25}, "max_rank is 25"),
         ({"max_rank": 0}, "max_rank is 0"),
         ({"init": {"usage": np.ones((30, 2)), "basis": np.ones((24, 2))}}, "init has a rank"),
-        ({"sampler_options": {"moves": ["rebirth"]}}, "take all factors to be there"),
-        ({"sampler_options": {"update": "collapsed"}}, "take all factors to be there"),
+        ({"sampler": bmfjax.Gibbs(moves=["rebirth"])}, "take all factors to be there"),
+        ({"sampler": bmfjax.Gibbs(update="collapsed")}, "take all factors to be there"),
         (
-            {"sampler_options": {"moves": ["collapsed"]}},
+            {"sampler": bmfjax.Gibbs(moves=["collapsed"])},
             "none of the moves .* brings a factor back",
         ),
-        ({"priors": {"usage": 0.3}}, "rank is 'auto', and priors fixes the densities of usage"),
+        (
+            {"model": bmfjax.OrMachine(usage=0.3)},
+            "rank is 'auto', and usage fixes the densities of usage",
+        ),
     ],
 )
 def test_what_cannot_find_the_number_is_refused(options, message):
@@ -133,7 +136,7 @@ def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path):
     """Replicas at the prior, too, draw which factors are there."""
     options = {
         "max_rank": 3, "num_chains": 2, "num_warmup": 20, "num_samples": 60, "progress": False,
-        "sampler_options": {"inverse_temperatures": (1.0, 0.4, 0.0), "moves": ["birth"]},
+        "sampler": bmfjax.Gibbs(inverse_temperatures=(1.0, 0.4, 0.0), moves=["birth"]),
     }  # fmt: skip
     whole = bmfjax.fit(three_tiles(), "auto", **options)
     checkpoint = tmp_path / "checkpoint"
@@ -159,7 +162,7 @@ def test_more_factors_than_were_allowed_are_told():
 
 # ---- more factors follow -----------------------------------------------------------------------
 
-BIRTHS = {"num_chains": 2, "sampler_options": {"moves": ["birth"]}}
+BIRTHS = {"num_chains": 2, "sampler": bmfjax.Gibbs(moves=["birth"])}
 
 
 @pytest.fixture

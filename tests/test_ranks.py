@@ -405,18 +405,18 @@ def no_sampling(monkeypatch):
     asked = []
 
     def finish(request, chains, *, max_time, progress, patient):
-        asked.append((int(request.rank), request.data.shape, request.sampler, max_time))
+        asked.append((int(request.rank), request.data.shape, request.sampler.name, max_time))
         rows, columns = request.data.shape
         fit = fit_of(
-            request.model, request.data, rows=rows, columns=columns, rank=int(request.rank)
+            request.model.name, request.data, rows=rows, columns=columns, rank=int(request.rank)
         )
         figures = {"factors_agreeing": 1.0, "rhat": 1.0, "complete": True, "timed_out": False}
         figures |= {"seconds": 1.0, "exact": True, "converged": True}
-        if request.sampler == "smc":
+        if request.sampler.name == "smc":
             figures |= {"log_evidence": -float(request.rank), "log_evidence_error": 0.1}
             figures |= {"log_evidence_runs": [0.0], "log_evidence_run_errors": [0.1]}
         others = dict(fit.other_draws)
-        if request.model == "ormachine":
+        if request.model.name == "ormachine":
             others["usage_density"] = np.full((*fit.usage_draws.shape[:2], fit.rank), 0.5)
         judged = Verdict(Status.RELIABLE, "Reliable", figures=Figures(**figures))
         return dataclasses.replace(fit, verdict=judged, other_draws=others)

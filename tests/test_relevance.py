@@ -18,6 +18,7 @@ from bmfjax.families import ask
 from bmfjax.families.relevance import handed_over, noise_edge, used_draws
 from bmfjax.posterior.principal import principal_draws
 from bmfjax.report.page import render
+from tests.said import said
 from tests.test_rank import three_tiles
 
 MAX_RANK = 6
@@ -261,28 +262,28 @@ def test_the_command_line_prints_the_probabilities(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("logistic", {"priors": {"scale": 2.0}}, "prior 'scale' is of all factors alike"),
+        ("logistic", {"priors": {"scale": 2.0}}, "scale is of all factors alike"),
         (
             "logistic",
             {"rank": 2, "priors": {"relevance": [1, 1]}},
-            "prior 'relevance' .* rank is 2",
+            "relevance is of .* rank is 2",
         ),
         ("logistic", {"priors": {"relevance": [1, 0]}}, "give a positive shape and rate"),
         ("relaxed", {"sampler": "iasg"}, "sampler 'iasg' does not find the number"),
-        ("relaxed", {"priors": "normal"}, "prior 'usage' is 'normal', under which no factor"),
-        ("relaxed", {"priors": {"basis": "uniform"}}, "prior 'basis' is 'uniform', under which"),
-        ("nmf", {"priors": {"usage_rate": 1.0}}, "prior 'usage_rate' is one rate of all factors"),
-        ("pmf", {"priors": {"strength": 2.0}}, "prior 'strength' is of one precision matrix"),
+        ("relaxed", {"priors": {"usage": "normal"}}, "usage is 'normal', under which no factor"),
+        ("relaxed", {"priors": {"basis": "uniform"}}, "basis is 'uniform', under which"),
+        ("nmf", {"priors": {"usage_rate": 1.0}}, "usage_rate is one rate of all factors"),
+        ("pmf", {"priors": {"strength": 3.0}}, "strength is of one precision matrix"),
         ("nmf", {"anchors": {"one": [1.0] * 24}}, "anchors are factors that are there in any case"),
-        ("pmf", {"rank": 2, "priors": {"relevance": [1, 1]}}, "prior 'relevance' .* rank is 2"),
-        ("nmf", {"rank": 2, "priors": {"rate": dist.Gamma(1.0, 1.0)}}, "prior 'rate' .* rank is 2"),
+        ("pmf", {"rank": 2, "priors": {"relevance": [1, 1]}}, "relevance is of .* rank is 2"),
+        ("nmf", {"rank": 2, "priors": {"rate": dist.Gamma(1.0, 1.0)}}, "rate is of .* rank is 2"),
     ],
 )
 def test_what_would_have_no_say_is_refused(model, options, message):
     options = {"rank": "auto", "progress": False} | options
     data = three_tiles() if model in ("relaxed", "logistic") else parts()
     with pytest.raises(InputError, match=message):
-        bmfjax.fit(data, model=model, **options)
+        bmfjax.fit(data, **said(model, **options))
 
 
 def test_the_nmf_model_has_rates_that_usage_and_basis_share():

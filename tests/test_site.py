@@ -15,7 +15,7 @@ import pytest
 
 import bmfjax
 from bmfjax.cli import build_parser
-from bmfjax.families import FAMILIES, ask
+from bmfjax.families import FAMILIES, ask, asked_model
 from tests.printed import difference
 
 ROOT = Path(__file__).parents[1]
@@ -34,30 +34,35 @@ _WHOLE_MCMC = numpyro.infer.MCMC
 _FITS = {}
 
 
-def small_fit(data, rank, **options):
+def small_fit(data, rank=None, sampler=None, **options):
     """Check what is asked for, and fit with few draws, once for all pages."""
     kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
-    ask(data, rank, **{n: v for n, v in kept.items() if n != "progress"})
+    ask(data, rank, sampler, **{n: v for n, v in kept.items() if n != "progress"})
     options |= {"num_chains": 2, "progress": False}
-    model = options.pop("model", "ormachine")
-    if options.get("sampler") == "smc":
-        options["sampler_options"] = {"num_particles": 32}
+    model = asked_model(rank, options.pop("model", None), options.pop("max_rank", None))
+    if sampler == "smc":
+        sampler = bmfjax.SMC(num_particles=32)
     else:
-        options |= {"num_warmup": 5 if model == "logistic" else 50, "num_samples": 30}
-    if rank == "auto":  # `test_rank.py` has it whole
-        rank = 2
-        options.pop("max_rank", None)
-    if model == "ormachine" and "sampler" not in options:
+        options |= {"num_warmup": 5 if model.name == "logistic" else 50, "num_samples": 30}
+    rank = 2 if model.rank == "auto" else model.rank  # `test_rank.py` has it whole
+    model = model.replace(rank=None, max_rank=None)
+    if model.name == "ormachine" and sampler is None:
         # One sampler, without temperatures, and one rank of the votes: fewer programs to compile.
-        options["sampler_options"] = {"update": "collapsed"}
+        sampler = bmfjax.Gibbs(update="collapsed")
         rank = 4 if isinstance(data, str) and data == "house-votes" else rank
     if "checkpoint" in options:
-        return _WHOLE_FIT(data, rank, model=model, **options)
+        return _WHOLE_FIT(data, rank, sampler, model=model, **options)
     # A page may hand over the matrix that another names.
     named = isinstance(data, bmfjax.BinaryMatrix) and data.name
-    key = model, rank, repr(options), named or (data if isinstance(data, str) else _bytes(data))
+    key = (
+        model,
+        rank,
+        sampler,
+        repr(options),
+        named or (data if isinstance(data, str) else _bytes(data)),
+    )
     if key not in _FITS:
-        _FITS[key] = _WHOLE_FIT(data, rank, model=model, **options)
+        _FITS[key] = _WHOLE_FIT(data, rank, sampler, model=model, **options)
     return _FITS[key]
 
 
@@ -70,7 +75,7 @@ def _bytes(data):
 def small_ranks(data, ranks, **options):
     """Compare two ranks without what takes fits of its own."""
     options |= {"num_chains": 2, "num_warmup": 50, "num_samples": 30, "progress": False}
-    options["sampler_options"] = {"update": "collapsed"}
+    options["sampler"] = bmfjax.Gibbs(update="collapsed")
     return _WHOLE_RANKS(data, "2:3", without=("evidence", "entries", "blocks"), **options)
 
 

@@ -24,7 +24,7 @@ from bmfjax.verdict import Status, Verdict
 from tests.test_cells import fit_of
 
 #: The estimator passes on no options of samplers; these compile in a third of the time.
-quick_fit = functools.partial(fit, sampler_options={"update": "gibbs", "moves": []})
+quick_fit = functools.partial(fit, sampler=bmfjax.Gibbs(update="gibbs", moves=[]))
 CHEAP = {"num_chains": 1, "num_warmup": 50, "num_samples": 200, "init": "random"}
 
 

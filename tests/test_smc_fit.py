@@ -11,9 +11,8 @@ from bmfjax.posterior.evidence import combined_evidence, rank_probabilities
 VALUES = np.zeros((8, 6))
 VALUES[:5, :4] = VALUES[7, 5] = 1.0
 OPTIONS = {
-    "sampler": "smc",
+    "sampler": bmfjax.SMC(num_particles=256, chain_length=8),
     "num_chains": 2,
-    "sampler_options": {"num_particles": 256, "chain_length": 8},
     "progress": False,
 }
 
@@ -65,7 +64,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(InputError, match="starts from the prior"):
         bmfjax.fit(VALUES, 1, **OPTIONS, init=start)
     with pytest.raises(InputError, match="give a multiple of chain_length"):
-        bmfjax.fit(VALUES, 2, sampler="smc", sampler_options={"num_particles": 100})
+        bmfjax.fit(VALUES, 2, sampler=bmfjax.SMC(num_particles=100))
 
 
 # ---- evidences -------------------------------------------------------------------------------

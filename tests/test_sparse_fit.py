@@ -20,9 +20,9 @@ ROWS, COLUMNS, RANK = 61, 47, 2
 SIZES = {"num_chains": 2, "num_warmup": 6, "num_samples": 8, "seed": 3}
 CASES = {
     "relaxed": {"model": "relaxed"},
-    "relaxed, unknown rank": {"model": "relaxed", "priors": "ard"},
+    "relaxed, unknown rank": {"model": bmfjax.Relaxed(usage="ard", basis="ard")},
     "nmf": {"model": "nmf"},
-    "nmf, walls": {"model": "nmf", "sampler_options": {"walls": [20.0]}},
+    "nmf, walls": {"model": "nmf", "sampler": bmfjax.Gibbs(walls=[20.0])},
 }
 #: Lines of this many entries would be whole rows, or whole columns, of a dense matrix.
 DENSE = {(ROWS, COLUMNS), (COLUMNS, ROWS)}

@@ -25,9 +25,7 @@ from bmfjax.families.boolean import (
     WHOLE_FACTORS,
     WHOLE_LADDER,
     WHOLE_RANK,
-    later_stages,
 )
-from bmfjax.families.boolean import sampler_options as boolean_options
 from bmfjax.infer import geometric_ladder
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
@@ -198,49 +196,56 @@ def test_a_small_matrix_starts_with_few_programs(compilations):
     assert compilations() <= 9
 
 
+def options_of(request):
+    return request.family.plan(request).options
+
+
+def later_options(request):
+    return [stage.options for stage in request.family.plan(request).stages[1:]]
+
+
 def test_small_matrices_jump_and_have_temperatures_in_later_stages_alone():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
     ladder = geometric_ladder(LADDER[1], LADDER[0])
-    assert boolean_options(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
-    jumps, hotter = later_stages(auto)
+    assert options_of(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
+    jumps, hotter = later_options(auto)
     assert jumps["moves"] == hotter["moves"] == (*WHOLE_FACTORS, "jump")
     assert "inverse_temperatures" not in jumps and hotter["inverse_temperatures"] == ladder
-    assert boolean_options(fixed)["inverse_temperatures"] == ladder
+    assert options_of(fixed)["inverse_temperatures"] == ladder
     high = ask(data, WHOLE_RANK)
-    assert boolean_options(high)["moves"] == WHOLE_FACTORS
-    assert len(later_stages(high)[1]["inverse_temperatures"]) == WHOLE_LADDER[0]
+    assert options_of(high)["moves"] == WHOLE_FACTORS
+    assert len(later_options(high)[1]["inverse_temperatures"]) == WHOLE_LADDER[0]
     # Jumps cost little, and temperatures much.
     first = high.chains()
     assert first.patience == auto.chains().patience < PATIENCE
     assert first.next_stage(first.run(high)).patience == PATIENCE
     for moves in ([], ["xor"]):  # which go with a factor matrix summed out
-        chosen = ask(data, WHOLE_RANK, sampler_options={"moves": moves})
-        (tempered,) = later_stages(chosen)
-        assert boolean_options(chosen)["moves"] == tempered["moves"] == moves
-        assert boolean_options(chosen)["update"] == "collapsed"
+        chosen = ask(data, WHOLE_RANK, sampler=bmfjax.Gibbs(moves=moves))
+        (tempered,) = later_options(chosen)
+        assert options_of(chosen)["moves"] == tempered["moves"] == tuple(moves)
+        assert options_of(chosen)["update"] == "collapsed"
         assert chosen.chains().patience == PATIENCE
-    assert "update" not in boolean_options(ask(data, 2, sampler_options={"moves": "birth"}))
-    ladder = {"inverse_temperatures": (1.0, 0.5)}
-    given = ask(data, 2, sampler_options=ladder)
-    assert boolean_options(given)["inverse_temperatures"] == (1.0, 0.5)
-    assert later_stages(fixed) == later_stages(given) == []
+    assert "update" not in options_of(ask(data, 2, sampler=bmfjax.Gibbs(moves="birth")))
+    given = ask(data, 2, sampler=bmfjax.Gibbs(inverse_temperatures=(1.0, 0.5)))
+    assert options_of(given)["inverse_temperatures"] == (1.0, 0.5)
+    assert later_options(fixed) == later_options(given) == []
     assert given.chains().next_stage is None
     # A checkpoint of a first stage is not continued by another second one.
-    others = [ask(data, 2, sampler_options={"num_exchanges": n}).chains().settings for n in (2, 4)]
+    others = [ask(data, 2, sampler=bmfjax.Gibbs(num_exchanges=n)).chains().settings for n in (2, 4)]
     assert others[0] != others[1] == auto.chains().settings
 
 
 def test_no_jumps_where_factors_are_not_alike():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    apart = ask(data, 2, priors={"usage": np.full((30, 2), 0.3)})
+    apart = ask(data, 2, model=bmfjax.OrMachine(usage=np.full((30, 2), 0.3)))
     for request in (apart, ask(data, 1)):
-        assert all("jump" not in options.get("moves", ()) for options in later_stages(request))
+        assert all("jump" not in options.get("moves", ()) for options in later_options(request))
 
 
 def test_later_stages_of_small_matrices_go_on_from_those_before():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    request = ask(data, 2, num_chains=2, sampler_options={"num_anneal": 3})
+    request = ask(data, 2, num_chains=2, sampler=bmfjax.Gibbs(num_anneal=3))
     first = request.chains()
     run = first.run(request)
     jumping = first.next_stage(run)
@@ -249,7 +254,7 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
     run = jumping.run(request)
     hotter = jumping.next_stage(run)
     assert hotter.trace[-4:] == (*OBSERVED, "population_accepted") and not hotter.next_stage
-    options = later_stages(request)[1]
+    options = later_options(request)[1]
     assert options["num_anneal"] + options["num_adapt"] == STAGE_WARMUP * request.rank
     jax.tree.map(np.testing.assert_array_equal, hotter.start(False), run.state.inner.position)
 
@@ -258,7 +263,7 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
 def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     """A stage that is resumed knows no draws of the one before, and goes on alike."""
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    request = ask(data, 2, num_chains=2, sampler_options={"num_anneal": 3})
+    request = ask(data, 2, num_chains=2, sampler=bmfjax.Gibbs(num_anneal=3))
     first = request.chains()
     before = first.run(request)
     while before.num_draws < 8:

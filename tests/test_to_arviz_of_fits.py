@@ -31,14 +31,14 @@ SAMPLED = ("ormachine", "relaxed", "nmf", "logistic")
 
 #: All that there is of densities, and a program that is quick to compile.
 OPTIONS = {
-    "logistic": {"priors": {"row_effects": True, "column_effects": True}},
-    "ormachine": {"sampler_options": {"update": "gibbs", "moves": []}},
+    "logistic": {"model": bmfjax.Logistic(row_effects=True, column_effects=True)},
+    "ormachine": {"sampler": bmfjax.Gibbs(update="gibbs", moves=[])},
 }
 
 
 def fitted(model, rank=small_fits.RANK):
     data = small_fits.real() if model in ("nmf", "pmf") else small_fits.ones()
-    return shared_fit(data, rank, model=model, **small_fits.SIZES, **OPTIONS.get(model, {}))
+    return shared_fit(data, rank, **small_fits.SIZES | {"model": model} | OPTIONS.get(model, {}))
 
 
 @functools.cache

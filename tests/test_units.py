@@ -21,6 +21,7 @@ from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.posterior import products
 from bmfjax.report import facts
 from bmfjax.report.section import digits
+from bmfjax.specs import model_of
 from tests.kernels.exactness import fast_jit
 
 ROWS, COLUMNS, RANK = 30, 20, 2
@@ -169,7 +170,7 @@ def test_priors_that_are_given_stay_in_the_unit_of_the_user():
     data = np.where(seen, 1e-3 * values, np.nan)
 
     def found(model="pmf", rank=RANK, **priors):
-        return ask(data, rank, model=model, priors=priors or None).chains().settings["priors"]
+        return ask(data, rank, model=model_of(model, **priors)).chains().settings["priors"]
 
     spread = 1e-3 * values[seen].std()
     assert found()["usage_unit"] == pytest.approx(spread / 2)
@@ -184,8 +185,8 @@ def test_priors_that_are_given_stay_in_the_unit_of_the_user():
     assert (given["relevance"], given["usage_unit"]) == ([2.0, 1.0], 1.0)
     assert found(rank="auto")["usage_unit"] == pytest.approx(spread / 2)
     assert found("nmf", usage_rate=3.0)["usage_rate"] == "3.0"
-    with pytest.raises(InputError, match="priors name 'usage_unit'"):
-        ask(values > 1, 2, model="probit", priors={"usage_unit": 2.0}).chains()
+    with pytest.raises(InputError, match="has no 'usage_unit'"):
+        model_of("probit", usage_unit=2.0)
 
 
 def test_numbers_that_floating_point_cannot_square_are_refused():

@@ -19,6 +19,7 @@ from bmfjax.data import InputError
 from bmfjax.diagnostics import posterior_dataset
 from bmfjax.families import ask, variants
 from bmfjax.infer import new_rows
+from tests.said import said
 from tests.test_cells import fit_of
 
 X = np.array([[1, 1, 0], [1, np.nan, 0], [0, 1, 1], [0, np.nan, 1]])
@@ -28,7 +29,7 @@ QUICK = {"num_chains": 2, "num_warmup": 100, "num_samples": 1500, "progress": Fa
 VARIANTS = {
     "ormachine-effects": ({}, functools.partial(models.ormachine_effects, rank=2, shape=X.shape)),
     "deep-ormachine": (
-        {"priors": {"layers": [1]}, "sampler_options": {"num_start": 0}},
+        {"model": bmfjax.DeepOrMachine(layers=[1]), "sampler": bmfjax.Gibbs(num_start=0)},
         functools.partial(models.deep_ormachine, ranks=(2, 1)),
     ),
     "one-hot": ({}, functools.partial(models.one_hot_machine, rank=2)),
@@ -43,7 +44,7 @@ EVERY = pytest.mark.parametrize(
 
 @functools.cache
 def fitted(model):
-    return bmfjax.fit(X, 2, model=model, seed=1, **VARIANTS[model][0], **QUICK)
+    return bmfjax.fit(X, 2, seed=1, **{"model": model} | VARIANTS[model][0] | QUICK)
 
 
 def observed_one(fit):
@@ -241,10 +242,10 @@ def test_a_start_is_where_chains_begin():
         ("deep-ormachine", {"priors": {"layers": []}}, "at least one and at most 4 numbers"),
         ("deep-ormachine", {"priors": {"layers": [0]}}, "a number in layers is 0"),
         ("deep-ormachine", {"priors": {"layers": "two"}}, "give the number of factors"),
-        ("deep-ormachine", {"sampler_options": {"update": "xor"}}, "update is 'xor'"),
+        ("deep-ormachine", {"options": {"update": "xor"}}, "update is 'xor'"),
         ("hamming", {"priors": {"dispersion": -1.0}}, "dispersion is -1.0; give a positive"),
         ("one-hot", {"priors": {"weights": [0.5, 0.4]}}, "do not sum to one"),
-        ("one-hot", {"sampler_options": {"num_adapt": 5}}, "give inverse_temperatures"),
+        ("one-hot", {"options": {"num_adapt": 5}}, "give inverse_temperatures"),
         (
             "one-hot", {"init": {"usage": np.ones((4, 2)), "basis": np.ones((3, 2))}},
             "a row without exactly one factor",
@@ -254,7 +255,7 @@ def test_a_start_is_where_chains_begin():
 def test_what_does_not_apply_is_refused(model, options, words):
     rank = options.pop("rank", 2)
     with pytest.raises(InputError, match=words):
-        ask(X, rank, model=model, **options).chains()
+        ask(X, rank, **said(model, **options)).chains()
 
 
 def test_what_a_fit_does_not_have_is_refused():
@@ -286,7 +287,7 @@ def test_new_rows_need_what_was_learned_of_rows(model, prior):
 
 def test_weights_of_a_dirichlet_prior_are_learned():
     prior = dist.Dirichlet(jnp.array([3.0, 1.0]))
-    chains = ask(X, 2, model="one-hot", priors={"weights": prior}).chains()
+    chains = ask(X, 2, model=bmfjax.OneHot(weights=prior)).chains()
     assert "weights" in chains.sites and "Dirichlet" in chains.settings["priors"]["cluster_prior"]
-    fixed = ask(X, 2, model="one-hot", priors={"weights": [0.5, 0.5]}).chains()
+    fixed = ask(X, 2, model=bmfjax.OneHot(weights=[0.5, 0.5])).chains()
     assert "weights" not in fixed.sites

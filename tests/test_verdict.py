@@ -16,6 +16,7 @@ from bmfjax.data import BinaryMatrix
 from bmfjax.families import FAMILIES
 from bmfjax.families.base import what_was_tried
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.specs import MODELS, Gibbs
 from bmfjax.verdict import (
     MAX_LINES,
     RHAT_GOOD,
@@ -132,10 +133,10 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
         ("ormachine", 1024, False), ("ormachine", 1025, True), ("nmf", 1025, False),
     ):  # fmt: skip
         family, data = FAMILIES[model], BinaryMatrix(np.eye(128, columns))
-        made_by = next(iter(family.samplers.values()))
         request = types.SimpleNamespace(
-            family=family, data=data, rank=8, made_by=made_by, sampler="gibbs", finds_rank=False,
-            sampler_options=None, chain_numbers=None,
+            family=family, data=data, rank=8, kernel=next(iter(family.samplers.values())),
+            sampler=Gibbs(), has=MODELS[model].samplers[Gibbs], finds_rank=False,
+            chain_numbers=None,
         )  # fmt: skip
         run = types.SimpleNamespace(num_draws=500, is_complete=True)
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
@@ -146,8 +147,7 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
 def test_remedies_name_options_that_there_are():
     known = build_parser().parse_args(["fit"])
     for model in ("ormachine", "relaxed", "nmf"):
-        family = FAMILIES[model]
-        assert family.ladder[0] in next(iter(family.samplers.values())).option_names
+        assert FAMILIES[model].ladder[0] in MODELS[model].samplers[Gibbs]
     for figures, tried in ((APART, Tried(ladder=False)), (APART, Tried(ladder=True, rank=2)),
                            (SLOW, Tried()), (SLOW, Tried(stopped=True))):  # fmt: skip
         for flag in re.findall(r"--([a-z-]+)", remedy_of_chains(figures, 4, STUCK, tried)):

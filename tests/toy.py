@@ -15,10 +15,11 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import agreement
 from bmfjax.families import FAMILIES
-from bmfjax.families.base import Chains, Family, Ordered, Request, Sampler, thinning
+from bmfjax.families.base import Chains, Family, Kernel, Ordered, Problem, thinning
 from bmfjax.families.sampling import finish
 from bmfjax.infer import ChainRun
 from bmfjax.kernels import Algorithm
+from bmfjax.specs.base import Model, Sampler, value_class
 
 DATA = BinaryMatrix(np.eye(3)[:, :2])
 
@@ -48,12 +49,26 @@ def walk(apart: float, moves: bool, shape=DATA.shape, rank=1, used=1) -> Algorit
     return Algorithm(init, step, observe)
 
 
+@value_class
+class Walk(Sampler):
+    """Walk at random."""
+
+    name = "walk"
+
+
+@value_class
+class ToyModel(Model):
+    """Two modes."""
+
+    name = "toy"
+    samplers = {Walk: ()}  # noqa: RUF012
+
+
 class Toy(Family):
     """Two modes that chains do not leave at first, and do in a stage that may follow."""
 
-    models = {"toy": ""}  # noqa: RUF012
-    samplers = {"walk": Sampler(walk, True, ("log_joint",), "", {})}  # noqa: RUF012
-    priors = {}  # noqa: RUF012
+    models = {"toy": ToyModel}  # noqa: RUF012
+    samplers = {"walk": Kernel(walk, True, ("log_joint",))}  # noqa: RUF012
     finds_rank = ("walk",)
     #: Factors that chains use, where they may.
     used = 3
@@ -123,10 +138,7 @@ def registered(family: Family):
 
 
 def asked(family, data=DATA, rank=1, **options):
-    settings = {"num_chains": 4, "num_warmup": "auto", "num_samples": "auto", "seed": 0}
-    return Request(
-        family, data, rank, "toy", "walk", None, None, sampler_options=None, **(settings | options)
-    )
+    return Problem(family, data, rank, ToyModel(), Walk(), **options)
 
 
 def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):

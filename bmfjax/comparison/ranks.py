@@ -23,7 +23,7 @@ from bmfjax.comparison.held_out import hidden_cells, left_out_rows, side_by_side
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.io.files import replacing_all
 from bmfjax.families import ask
-from bmfjax.families.base import AUTO, Chains, Request
+from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
 from bmfjax.infer.progress import tasks_bar
 from bmfjax.posterior.code_length import code_length
@@ -32,6 +32,8 @@ from bmfjax.posterior.scores import observed_sample, scored_together
 from bmfjax.report.ranks import ranks_figure
 from bmfjax.report.style import png
 from bmfjax.result import Fit
+from bmfjax.specs import SMC, sampler_of
+from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.verdict import Status
 
 #: What may be left out, because it takes fits of its own.
@@ -198,16 +200,14 @@ def compare_ranks(
     data: Any,
     ranks: Iterable[int] | str,
     *,
-    model: str = "ormachine",
-    sampler: str | None = None,
-    priors: Any = None,
+    model: str | Model = "ormachine",
+    sampler: str | Sampler | None = None,
     num_chains: int = 4,
     num_warmup: int | str = AUTO,
     num_samples: int | str = AUTO,
     max_time: float = MAX_TIME,
     seed: int = 0,
     progress: bool = True,
-    sampler_options: Mapping | None = None,
     hidden: float = 0.1,
     without: Sequence[str] = (),
 ) -> RankComparison:
@@ -231,8 +231,8 @@ def compare_ranks(
     data : as of `bmfjax.fit`
     ranks : iterable of int, or str
         Two or more ranks; "2:12" is all from 2 to 12, and "2,4,8" these.
-    model, sampler, priors, num_chains, num_warmup, num_samples, sampler_options
-        Of every fit, as of `bmfjax.fit`.
+    model, sampler, num_chains, num_warmup, num_samples
+        Of every fit, as of `bmfjax.fit`; the model has no rank.
     max_time : float
         Seconds of sampling for a rank, divided among its fits; ``float("inf")`` is no limit. A
         fit goes on until it has 100 draws a chain, and an estimate of the evidence that is not
@@ -296,24 +296,25 @@ def compare_ranks(
     if not isinstance(hidden, int | float) or not 0 < hidden < 1:
         raise InputError(f"hidden is {hidden!r}; give a share between 0 and 1, such as 0.1")
     asked = functools.partial(
-        ask, model=model, sampler=sampler, priors=priors, num_chains=num_chains,
-        num_warmup=num_warmup, num_samples=num_samples, seed=seed, sampler_options=sampler_options,
+        ask, model=model, sampler=sampler, num_chains=num_chains,
+        num_warmup=num_warmup, num_samples=num_samples, seed=seed,
     )  # fmt: skip
     first = asked(data, ranks[0])
-    requests = {rank: asked(first.data, rank) for rank in ranks}
-    for request in (requests[ranks[0]], requests[ranks[-1]]):
-        request.chains()  # refuses what only the family can check, before anything runs
+    problems = {rank: asked(first.data, rank) for rank in ranks}
+    for problem in (problems[ranks[0]], problems[ranks[-1]]):
+        problem.chains()  # refuses what only the family can check, before anything runs
     plan = _Plan.of(first.data, hidden, seed, without)
-    number = sum(len(plan.tasks(request)) for request in requests.values())
+    number = sum(len(plan.tasks(problem)) for problem in problems.values())
     with tasks_bar(number, progress) as show:
-        found = {rank: _one_rank(request, plan, max_time, show)
-                 for rank, request in requests.items()}  # fmt: skip
+        found = {rank: _one_rank(problem, plan, max_time, show)
+                 for rank, problem in problems.items()}  # fmt: skip
     table, notes = _table(found, plan)
     rank, reason = recommended(table)
     notes += _beware(table, rank)
     settings = {
-        "data": first.data.name, "model": model, "sampler": first.sampler, "seed": int(seed),
-        "num_chains": num_chains, "max_time": max_time if max_time < math.inf else None,
+        "data": first.data.name, "model": first.model.name, "sampler": first.sampler.name,
+        "seed": int(seed), "num_chains": num_chains,
+        "max_time": max_time if max_time < math.inf else None,
         "hidden": hidden, "without": sorted(without),
     }  # fmt: skip
     return RankComparison(table, rank, reason, tuple(notes), settings)
@@ -381,11 +382,11 @@ class _Plan:
         cells = observed_sample(data, seed=seed)
         return cls(cells, hidden, parts, "evidence" not in without, seed, why)
 
-    def tasks(self, request: Request) -> list[str]:
+    def tasks(self, problem: Problem) -> list[str]:
         """Return the fits of a rank, by what they are for."""
         named = ["all data"] + ["entries"] * (self.hidden is not None)
         named += ["blocks"] * len(self.parts)
-        return named + ["evidence"] * (self.evidence and _by_evidence(request) is not None)
+        return named + ["evidence"] * (self.evidence and _by_evidence(problem) is not None)
 
 
 @dataclass
@@ -419,18 +420,18 @@ class _Found:
     why_no_evidence: str = ""
 
 
-def _one_rank(request: Request, plan: _Plan, max_time, show) -> _Found:
+def _one_rank(problem: Problem, plan: _Plan, max_time, show) -> _Found:
     """Run the fits of one rank; each is dropped once it is scored."""
-    budget = _Budget(max_time, plan.tasks(request))
+    budget = _Budget(max_time, plan.tasks(problem))
 
     def fitted(task, data=None, patient=True, **changed):
-        show(f"rank {request.rank}: {task}")
-        own = request if data is None else dataclasses.replace(request, data=data)
+        show(f"rank {problem.rank}: {task}")
+        own = problem if data is None else dataclasses.replace(problem, data=data)
         own = dataclasses.replace(own, **changed)
         seconds = budget.next()
         chains = _with_draws(own.chains(), own) if patient else own.chains()
         fit = finish(own, chains, max_time=seconds, progress=False, patient=patient)
-        _stop_if_interrupted(fit, request)
+        _stop_if_interrupted(fit, problem)
         budget.spend(min(seconds, fit.figures.seconds))
         spent.append(fit.figures.seconds)
         return fit
@@ -453,25 +454,25 @@ def _one_rank(request: Request, plan: _Plan, max_time, show) -> _Found:
             found.why_no_blocks = str(error)
             budget.tasks = [task for task in budget.tasks if task != "blocks"]
     if plan.evidence and found.evidence is None:
-        found.evidence, found.why_no_evidence = _evidence(request, fitted)
+        found.evidence, found.why_no_evidence = _evidence(problem, fitted)
     found.row["seconds"] = sum(spent)
     return found
 
 
-def _with_draws(chains: Chains, request: Request) -> Chains:
+def _with_draws(chains: Chains, problem: Problem) -> Chains:
     """Return chains that have a result only with draws enough for a score, if they draw at all."""
     if not chains.sites:
         return chains
-    least = min(LEAST_DRAWS, request.most_samples)
+    least = min(LEAST_DRAWS, problem.most_samples)
     return dataclasses.replace(
         chains, enough=lambda run: chains.enough(run) and run.num_draws >= least
     )
 
 
-def _stop_if_interrupted(fit: Fit, request: Request) -> None:
+def _stop_if_interrupted(fit: Fit, problem: Problem) -> None:
     """Raise KeyboardInterrupt where Ctrl-C ended a fit, which makes a result of its draws."""
     if not (fit.figures.complete or fit.figures.timed_out):
-        raise KeyboardInterrupt(f"at rank {request.rank}; nothing was written")
+        raise KeyboardInterrupt(f"at rank {problem.rank}; nothing was written")
 
 
 def _row_of(fit: Fit, scored) -> dict:
@@ -490,23 +491,21 @@ def _row_of(fit: Fit, scored) -> dict:
     }
 
 
-def _by_evidence(request: Request) -> str | None:
+def _by_evidence(problem: Problem) -> str | None:
     """Return the sampler that estimates the evidence, where the model has one for this size."""
-    name = request.family.other_sampler(request)
-    # Populations of particles estimate it.
-    known = name and "num_particles" in request.family.samplers[name].option_names
-    return name if known else None
+    name = problem.family.other_sampler(problem)
+    return name if name == SMC.name else None  # populations of particles estimate it
 
 
-def _evidence(request: Request, fitted) -> tuple[LogEvidence | None, str]:
+def _evidence(problem: Problem, fitted) -> tuple[LogEvidence | None, str]:
     """Return the evidence by the sampler of the model that estimates it, or why there is none."""
-    name = _by_evidence(request)
+    name = _by_evidence(problem)
     if name is None:
         return None, "no sampler estimates it for this model, rank and size"
     try:
         fit = fitted(
-            "evidence", patient=False, sampler=name, sampler_options=None, num_warmup=AUTO,
-            num_samples=AUTO,
+            "evidence", patient=False, sampler=sampler_of(name, type(problem.model)),
+            num_warmup=AUTO, num_samples=AUTO,
         )  # fmt: skip
     except InputError as error:
         return None, "the time was up" if "max_time" in str(error) else str(error)

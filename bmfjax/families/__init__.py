@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
@@ -12,11 +13,11 @@ from bmfjax.data.attributes import read_attributes
 from bmfjax.data.io.load import load_share
 from bmfjax.data.memory import check_programs
 from bmfjax.families.base import (
-    AUTO,
     MAX_RANK,
     NUM_SAMPLES,
+    Data,
     Family,
-    Request,
+    Problem,
     check_structure,
 )
 from bmfjax.families.boolean import Boolean
@@ -27,6 +28,8 @@ from bmfjax.families.relaxed import Relaxed
 from bmfjax.families.variants import Deep, Effects, Hamming, OneHot
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
+from bmfjax.specs import checked_sampler, sampler_of
+from bmfjax.specs.base import AUTO, Model, Sampler
 
 _ALL = (
     Boolean(),
@@ -40,49 +43,44 @@ _ALL = (
     Factorisation(),
 )
 
+#: The model where none is named.
+DEFAULT = "ormachine"
 #: The family of every name in ``bmfjax.fit(model=...)``.
 FAMILIES: dict[str, Family] = {model: family for family in _ALL for model in family.models}
 
 
 def ask(
     data,
-    rank,
-    *,
-    model="ormachine",
+    rank=None,
     sampler=None,
-    priors=None,
+    *,
+    model=None,
+    max_rank=None,
     init=None,
     num_chains=4,
     num_warmup=AUTO,
     num_samples=AUTO,
     seed=0,
-    sampler_options=None,
-    max_rank=None,
     anchors=None,
     row_attributes=None,
     column_attributes=None,
     chains=None,
     mesh=None,
-) -> Request:
+) -> Problem:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     check_fork()
     check_programs()
-    family = FAMILIES[checks.one_of("model", model, FAMILIES)]
+    model = asked_model(rank, model, max_rank)
+    family = FAMILIES[model.name]
     mesh = None if mesh is None else checked_mesh(mesh)
-    asked = {"rank": rank, "sampler": sampler, "sampler_options": sampler_options}
-    share_of = family.share_of(mesh, **asked, chains=chains)
-    data = agreed(mesh, functools.partial(_read, family, data, model, share_of))
+    share_of = family.share_of(mesh, model, sampler, chains)
+    data = agreed(mesh, functools.partial(_read, family, data, model.name, share_of))
     check_structure(data)
-    sampler = family.default_sampler(data) if sampler is None else sampler
-    if sampler not in tuple(family.samplers):
-        owners = [name for name, other in FAMILIES.items() if sampler in tuple(other.samplers)]
-        hint = f"; it belongs to {', '.join(owners)}" if owners else ""
-        raise InputError(
-            f"sampler is {sampler!r}; model {model!r} has {', '.join(family.samplers)}{hint}"
-        )
+    sampler = asked_sampler(family, model, data, sampler)
     if anchors is not None:
-        anchors = _known_factors(family, data, model, anchors)
-    attributes = _known_lines(family, data, model, row_attributes, column_attributes)
+        anchors = _known_factors(family, data, model.name, anchors)
+    attributes = _known_lines(family, data, model.name, row_attributes, column_attributes)
+    rank, most = model.rank, model.max_rank
     finds_rank = isinstance(rank, str) and rank == AUTO
     if finds_rank and anchors is not None:
         raise InputError(
@@ -90,18 +88,64 @@ def ask(
             "which counts the anchors and the further factors, or leave anchors out"
         )
     if finds_rank:
-        rank = _most_factors(family, data, model, sampler, init, max_rank)
-    elif max_rank is not None:
-        raise InputError(f"max_rank is {max_rank}, and rank is {rank}; max_rank is for rank='auto'")
+        rank = _most_factors(family, data, model.name, sampler.name, init, most)
+    elif most is not None:
+        raise InputError(f"max_rank is {most}, and rank is {rank}; max_rank is for rank='auto'")
     own = None if chains is None else _chain_numbers(chains, num_chains)
     if own is not None and num_samples == AUTO:
         num_samples = NUM_SAMPLES
-    grows = finds_rank and max_rank is None and num_samples == AUTO and rank < min(data.shape)
-    return Request(
-        family, data, rank, model, sampler, priors, init,
-        num_chains, num_warmup, num_samples, seed, sampler_options, finds_rank, grows, anchors, own,
-        None if mesh is None else _devices(family, model, sampler, mesh), attributes,
-    )  # fmt: skip
+    return Problem(
+        family,
+        data,
+        rank,
+        model,
+        sampler,
+        init,
+        num_chains,
+        num_warmup,
+        num_samples,
+        seed,
+        finds_rank=finds_rank,
+        grows=finds_rank and most is None and num_samples == AUTO and rank < min(data.shape),
+        anchors=anchors,
+        chain_numbers=own,
+        mesh=None if mesh is None else _devices(family, model.name, sampler.name, mesh),
+        attributes=attributes,
+    )
+
+
+def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
+    """Return the model of a call with its number of factors, each said once.
+
+    `rank` may be the model, and `model` a model, its name, or None for the default.
+    """
+    if isinstance(rank, Model):
+        if model is not None:
+            raise InputError(f"the model is {rank}, and model is {model!r}; give one of them")
+        rank, model = None, rank
+    if not isinstance(model, Model):
+        name = DEFAULT if model is None else model
+        model = FAMILIES[checks.one_of("model", name, FAMILIES)].models[name]()
+    given = {"rank": rank, "max_rank": max_rank}
+    for name, value in given.items():
+        own = getattr(model, name)
+        if value is not None and own is not None and value != own:
+            raise InputError(f"{name} is {value!r}, and the model is {model}; give one of them")
+    if rank is None and model.rank is None:
+        raise InputError(
+            f"the number of factors is not given; give it, as fit(data, 4) or {model.name!r} "
+            f"as {type(model).__name__}(4)"
+        )
+    return model.replace(**{n: v for n, v in given.items() if v is not None})
+
+
+def asked_sampler(family: Family, model: Model, data: Data, sampler: Any) -> Sampler:
+    """Return the sampler of a call: a sampler, its name, or None for the default."""
+    if sampler is None:
+        sampler = family.default_sampler(data)
+    if isinstance(sampler, Sampler):
+        return checked_sampler(sampler, type(model))
+    return sampler_of(sampler, type(model))
 
 
 def _read(family, source, model, share_of):

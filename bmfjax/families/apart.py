@@ -25,12 +25,13 @@ from bmfjax.data.io.files import OF_FIT, replacing_all
 from bmfjax.data.io.npz import matrix_fields, read_stored
 from bmfjax.data.io.stored import DamagedFile, opened_stored, reading_stored
 from bmfjax.families import FAMILIES
-from bmfjax.families.base import Chains, Request
+from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint, DamagedCheckpoint, Stored
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.models.by_name import from_name, named
 from bmfjax.result import Fit
+from bmfjax.specs import sampler_of
 from bmfjax.store import MARK, holds_checkpoint, is_in_use, is_of_fit
 
 CHAINS = "chains"
@@ -39,10 +40,8 @@ REQUEST, DATA, ARRAYS = "request.json", "data.npz", "arrays.npz"
 PLACE = re.compile(r"\d+(-\d+)*")
 #: Names in `ARRAYS`.
 ARRAY = re.compile(rf"array-\d+|{OF_FIT}")
-#: Fields of a `Request` that are plain values.
+#: Fields of a `Problem` that are plain values.
 PLAIN = (
-    "model",
-    "sampler",
     "rank",
     "num_chains",
     "num_warmup",
@@ -50,27 +49,29 @@ PLAIN = (
     "seed",
     "finds_rank",
 )
+#: What was given for the model, the start and the sampler, which may be arrays.
 GIVEN = ("priors", "init", "sampler_options")
 
 
-def check_apart(request: Request, chains: Chains) -> None:
+def check_apart(problem: Problem, chains: Chains) -> None:
     """Refuse to run some chains alone where they need to know of each other while they run."""
     if not chains.apart:
         raise InputError(
-            f"sampler {request.sampler!r} of model {request.model!r} ends when all chains are "
-            "done, and chains that run apart do not know of each other; leave chains (--chain) out"
+            f"sampler {problem.sampler.name!r} of model {problem.model.name!r} ends when all "
+            "chains are done, and chains that run apart do not know of each other; leave chains "
+            "(--chain) out"
         )
 
 
 def place_of(
-    request: Request,
+    problem: Problem,
     chains: Chains,
     folder: str | os.PathLike,
     *,
     resume: bool = False,
     overwrite: bool = False,
 ) -> tuple[Path, bool]:
-    """Return where the chains of a request go, and whether they go on from what is stored there.
+    """Return where the chains of a problem go, and whether they go on from what is stored there.
 
     What was asked for is written beside them. Processes that start at the same moment all write it,
     each file at once and with the same content: none waits for another.
@@ -82,16 +83,16 @@ def place_of(
         another fit, other files, or these chains without `resume` or `overwrite`; where a prior or
         an option cannot be written.
     """
-    check_apart(request, chains)
+    check_apart(problem, chains)
     top = Path(folder) / CHAINS
-    whole, names = _shared(request, chains), (DATA, ARRAYS, REQUEST)
+    whole, names = _shared(problem, chains), (DATA, ARRAYS, REQUEST)
     if (top / REQUEST).exists():
         _compare(top, whole)
     if not all((top / name).is_file() for name in names):
         _check_free(top)
-        _write(top, request, whole)
+        _write(top, problem, whole)
         _compare(top, whole)  # another fit may have begun at the same moment
-    place = top / "-".join(str(c) for c in request.chain_numbers)
+    place = top / "-".join(str(c) for c in problem.chain_numbers)
     stored = holds_checkpoint(place)
     if stored and not (resume or overwrite):
         raise InputError(
@@ -159,9 +160,9 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     """
     check_fork()
     top = Path(folder) / CHAINS
-    request = _read(top)
-    chains = request.chains()
-    found, lacking = _complete(top, request, chains)
+    problem = _read(top)
+    chains = problem.chains()
+    found, lacking = _complete(top, problem, chains)
     if lacking and not missing:
         raise InputError(
             f"{top} lacks {'; '.join(lacking)}. Run or resume these, or leave them out with "
@@ -170,10 +171,10 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     if not found:
         raise InputError(f"no chain in {top} is complete: {'; '.join(lacking)}")
     numbers = tuple(sorted(found))
-    if len(numbers) < request.num_chains:
-        request = replace(request, chain_numbers=numbers)
-        chains = request.chains()
-    run = chains.run(request, resume=True)
+    if len(numbers) < problem.num_chains:
+        problem = replace(problem, chain_numbers=numbers)
+        chains = problem.chains()
+    run = chains.run(problem, resume=True)
     try:
         with reading_stored(top):
             _restore(run, [found[c] for c in numbers])
@@ -181,7 +182,7 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
         raise InputError(
             f"the checkpoints in {top} do not fit together; run the chains again in another folder"
         ) from error
-    return request.family.result(request.of_result, chains, run)
+    return problem.family.result(problem.of_result, chains, run)
 
 
 def _restore(run, stored) -> None:
@@ -205,14 +206,14 @@ def _restore(run, stored) -> None:
 # ---- the chains that are there --------------------------------------------------------------
 
 
-def _complete(top: Path, request: Request, chains: Chains) -> tuple[dict, list[str]]:
+def _complete(top: Path, problem: Problem, chains: Chains) -> tuple[dict, list[str]]:
     """Return the complete chains, {number: (place in its part, part)}, and what else there is."""
     steps = chains.num_warmup + chains.num_samples
     found: dict[int, tuple[int, Stored]] = {}
     unfinished: dict[int, str] = {}
     for place in sorted(p for p in top.iterdir() if p.is_dir() and PLACE.fullmatch(p.name)):
         numbers = [int(c) for c in place.name.split("-")]
-        said, part = _part(place, numbers, request, chains)
+        said, part = _part(place, numbers, problem, chains)
         for at, c in enumerate(numbers):
             if c in found and part is not None:
                 raise InputError(
@@ -224,19 +225,19 @@ def _complete(top: Path, request: Request, chains: Chains) -> tuple[dict, list[s
                 unfinished[c] = said or f"{part.steps_done:,} of {steps:,} steps are done"
     lacking = [
         f"chain {c} ({unfinished.get(c, 'not there')})"
-        for c in range(1, request.num_chains + 1)
+        for c in range(1, problem.num_chains + 1)
         if c not in found
     ]
     return found, lacking
 
 
-def _part(place, numbers, request, chains) -> tuple[str, Stored | None]:
+def _part(place, numbers, problem, chains) -> tuple[str, Stored | None]:
     """Return what a process has stored; if nothing can be read, why."""
     if is_in_use(place):
         return "it is still running", None
     if not holds_checkpoint(place):
         return "no step is stored", None
-    store = Checkpoint(place, identity(request, chains) | {"chains": numbers})
+    store = Checkpoint(place, identity(problem, chains) | {"chains": numbers})
     try:
         return "", store.contents()
     except DamagedCheckpoint:
@@ -246,9 +247,9 @@ def _part(place, numbers, request, chains) -> tuple[str, Stored | None]:
 # ---- what was asked for ---------------------------------------------------------------------
 
 
-def _shared(request: Request, chains: Chains) -> dict:
+def _shared(problem: Problem, chains: Chains) -> dict:
     """Return what must be the same of all chains, as it is written."""
-    whole = {n: v for n, v in identity(request, chains).items() if n != "chains"}
+    whole = {n: v for n, v in identity(problem, chains).items() if n != "chains"}
     return json.loads(json.dumps(whole))
 
 
@@ -279,18 +280,20 @@ def _check_free(top) -> None:
         ) from error
 
 
-def _write(top, request: Request, whole: dict) -> None:
+def _write(top, problem: Problem, whole: dict) -> None:
     arrays: dict[str, np.ndarray] = {}
-    about = {"identity": whole, **{n: getattr(request, n) for n in PLAIN}}
-    about |= {n: _plain(n, getattr(request, n), arrays) for n in GIVEN}
-    if request.anchors is not None:
-        about["anchors"] = _plain("anchors", tuple(request.anchors), arrays)
+    about = {"identity": whole, **{n: getattr(problem, n) for n in PLAIN}}
+    about |= {"model": problem.model.name, "sampler": problem.sampler.name}
+    given = problem.given_priors, problem.init, dict(problem.options)
+    about |= {n: _plain(n, v, arrays) for n, v in zip(GIVEN, given, strict=True)}
+    if problem.anchors is not None:
+        about["anchors"] = _plain("anchors", tuple(problem.anchors), arrays)
     about["attributes"] = {
         side: _plain(f"{side}_attributes", tuple(table), arrays)
-        for side, table in request.attributes.items()
+        for side, table in problem.attributes.items()
     }
     with replacing_all([top / n for n in (DATA, ARRAYS, REQUEST)]) as (data, kept, text):
-        np.savez_compressed(data, **MARK, **matrix_fields(request.data))
+        np.savez_compressed(data, **MARK, **matrix_fields(problem.data))
         np.savez_compressed(kept, **MARK, **arrays)
         text.write_text(json.dumps(about, indent=1, default=lambda value: value.item()) + "\n")
 
@@ -313,15 +316,15 @@ def _read_json(top) -> dict:
         ) from error
 
 
-def _read(top) -> Request:
-    """Return the request of all chains."""
+def _read(top) -> Problem:
+    """Return the problem of all chains."""
     about = _read_json(top)
     try:
         with opened_stored(top / ARRAYS, ARRAY.fullmatch) as stored:
             arrays = {n: stored[n] for n in stored}
         data = read_stored(top / DATA)
         with reading_stored(top / REQUEST):
-            return _request(about, data, arrays)
+            return _problem(about, data, arrays)
     except DamagedFile as error:
         raise InputError(
             f"what was asked for in {top} is incomplete or damaged ({error.path.name} "
@@ -329,8 +332,8 @@ def _read(top) -> Request:
         ) from error
 
 
-def _request(about, data, arrays) -> Request:
-    """Return the request that `_write` wrote."""
+def _problem(about, data, arrays) -> Problem:
+    """Return the problem that `_write` wrote."""
     given = {n: _value(about[n], arrays) for n in GIVEN}
     anchors = Anchors(*_value(about["anchors"], arrays)) if "anchors" in about else None
     attributes = {
@@ -340,8 +343,17 @@ def _request(about, data, arrays) -> Request:
     if data.fingerprint() != about["identity"]["data"]:
         raise ValueError
     plain = {n: about[n] for n in PLAIN}
-    return Request(
-        FAMILIES[about["model"]], data, **plain, **given, anchors=anchors, attributes=attributes
+    family = FAMILIES[about["model"]]
+    kind = family.models[about["model"]]
+    return Problem(
+        family,
+        data,
+        model=kind(**(given["priors"] or {})),
+        sampler=sampler_of(about["sampler"], kind, **(given["sampler_options"] or {})),
+        init=given["init"],
+        anchors=anchors,
+        attributes=attributes,
+        **plain,
     )
 
 

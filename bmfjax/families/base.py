@@ -1,14 +1,13 @@
 """What every family of models has: the tables it is described by, and the steps of a fit.
 
-A family reads data, turns a `Request` into `Chains`, and the draws of these into a `Fit`. The
+A family reads data, turns a `Problem` into `Chains`, and the draws of these into a `Fit`. The
 command line, the docstring of `bmfjax.fit` and the messages take their choices from its tables.
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import importlib.metadata
-import inspect
 import math
 import os
 import platform
@@ -37,6 +36,7 @@ from bmfjax.infer.mcmc.truncated import sparse_numbers
 from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
+from bmfjax.specs.base import AUTO, Model, Sampler, digest
 from bmfjax.verdict import Figures, Mixing, Status, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
@@ -44,8 +44,6 @@ FACTORS = ("usage", "basis")
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 #: Draws of a chain that are kept at most, bytes of all kept draws, and the fewest for a result.
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
-#: The number of draws, or of steps of warm-up, that a run finds itself.
-AUTO = "auto"
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
 #: Steps of warm-up before a given number of draws, where they are not given.
@@ -65,82 +63,32 @@ OTHER_CHAINS = (
 # ---- tables ---------------------------------------------------------------------------------
 
 
-class Sampler(NamedTuple):
-    """One way to sample a model: ``make(what it samples, **options)``, and what it reports."""
+class Kernel(NamedTuple):
+    """What samples a model: ``make(what it samples, **options)``, and what it reports."""
 
     make: Callable[..., Any]
     exact: bool  # whether its draws are from the posterior itself
     trace: tuple[str, ...]  # scalars reported at every step
-    about: str
-    #: Its options and their defaults, where these are not the arguments of `make` after the first.
-    options: Mapping[str, Any] | None = None
-
-    @property
-    def option_names(self) -> list[str]:
-        """What `sampler_options` may name."""
-        made = list(inspect.signature(self.make).parameters)[1:]
-        return made if self.options is None else list(self.options)
-
-
-class Prior(NamedTuple):
-    """A name in `priors`: what it is, what holds where it is not given, and its check."""
-
-    about: str
-    default: Any = None
-    check: Callable[[str, Any], Any] = lambda name, value: value
-
-
-class Flag(NamedTuple):
-    """An option of the command line that sets priors, or an option of the sampler."""
-
-    name: str
-    help: str
-    priors: Callable[[Any], dict] = lambda value: {}
-    options: Callable[[Any], dict] = lambda value: {}
-    parse: Mapping[str, Any] = {}
-    models: tuple[str, ...] = ()  # those of the family that have it; all where empty
-
-
-def positive_prior(what: str) -> Callable[[str, Any], float]:
-    """Return a check for priors that are one positive number; `what` ends "give a positive"."""
-    return lambda name, value: checks.positive(f"prior {name!r}", value, what)
-
-
-def switch(name: str, value: Any) -> bool:
-    """Return a prior that is True or False."""
-    return checks.switch(f"prior {name!r}", value)
-
-
-def gamma_pair(name: str, value: Any) -> list[float]:
-    """Return shape and rate of a Gamma prior, checked."""
-    try:
-        shape, rate = map(float, value)
-    except (TypeError, ValueError):
-        raise InputError(f"prior {name!r} is {value!r}; give shape and rate") from None
-    if not (0 < shape < math.inf and 0 < rate < math.inf):
-        raise InputError(f"prior {name!r} is {value!r}; give a positive shape and rate")
-    return [shape, rate]
 
 
 # ---- a fit that is asked for ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a user asked of a fit, read, and checked as far as all models have it in common."""
+class Problem:
+    """A problem: data, model, sampler and run, read, and checked where all models are alike."""
 
     family: Family
     data: Data
+    #: Where the number of factors is found, the most.
     rank: int
-    model: str
-    sampler: str
-    priors: Any
-    init: Any
-    num_chains: int
-    num_warmup: int | str
-    num_samples: int | str
-    seed: int
-    sampler_options: Any
+    model: Model
+    sampler: Sampler
+    init: Any = None
+    num_chains: int = 4
+    num_warmup: int | str = AUTO
+    num_samples: int | str = AUTO
+    seed: int = 0
     #: The number of factors is unknown, and at most `rank`.
     finds_rank: bool = False
     #: Nobody said that there are at most so many: where all are used, more may follow.
@@ -178,10 +126,12 @@ class Request:
                 continue
             checks.whole(name, value, least)
         chains_of_device(len(self.chain_numbers or range(self.num_chains)), self.mesh)
+        if self.init is not None:
+            object.__setattr__(self, "init", self.family.read_start(self))
 
     @property
-    def of_result(self) -> Request:
-        """The request as what is made of the draws sees it: with the chains that ran here.
+    def of_result(self) -> Problem:
+        """The problem as what is made of the draws sees it: with the chains that ran here.
 
         Of a matrix whose rows processes share, all are read now.
         """
@@ -189,8 +139,8 @@ class Request:
         return replace(self, data=self.data.complete(), num_chains=number)
 
     @property
-    def wider(self) -> Request:
-        """The request with twice the most factors, or as many as the matrix can have."""
+    def wider(self) -> Problem:
+        """The problem with twice the most factors, or as many as the matrix can have."""
         most = min(self.data.shape)
         return replace(self, rank=min(2 * self.rank, most), grows=2 * self.rank < most)
 
@@ -205,9 +155,29 @@ class Request:
         return jax.random.key(self.seed)
 
     @property
-    def made_by(self) -> Sampler:
-        """The sampler that was asked for."""
-        return self.family.samplers[self.sampler]
+    def kernel(self) -> Kernel:
+        """What samples."""
+        return self.family.samplers[self.sampler.name]
+
+    @functools.cached_property
+    def priors(self) -> Mapping[str, Any]:
+        """The parameters of the model, but the number of factors."""
+        return MappingProxyType(self.model.priors())
+
+    @functools.cached_property
+    def given_priors(self) -> Mapping[str, Any]:
+        """Those of them that differ from their defaults."""
+        return MappingProxyType(self.model.given_priors())
+
+    @functools.cached_property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the sampler that differ from their defaults."""
+        return MappingProxyType(self.sampler.given())
+
+    @property
+    def has(self) -> tuple[str, ...]:
+        """Options that the sampler has for this model."""
+        return tuple(self.model.samplers[type(self.sampler)])
 
     @property
     def is_auto(self) -> bool:
@@ -230,9 +200,8 @@ class Request:
             return self.num_warmup
         if not self.is_auto:
             return NUM_WARMUP
-        given = self.read_options()
-        asked = [given.get(name, 0) for name in ("num_anneal", "num_adapt")]
-        return max(adapted, sum(int(n) for n in asked if isinstance(n, int | np.integer)))
+        asked = [self.options.get(name, 0) for name in ("num_anneal", "num_adapt")]
+        return max(adapted, sum(asked))
 
     @property
     def size(self) -> str:
@@ -241,7 +210,8 @@ class Request:
 
     def settings(self, **more) -> dict:
         """Return what determines the draws besides the data."""
-        names = ("model", "sampler", "num_chains", "num_warmup", "num_samples", "seed")
+        names = ("num_chains", "num_warmup", "num_samples", "seed")
+        named = {"model": self.model.name, "sampler": self.sampler.name}
         found = {"finds_rank": True} if self.finds_rank else {}
         if self.anchors is not None:
             known = digest({"values": self.anchors.values})
@@ -251,45 +221,15 @@ class Request:
             found[f"{side}_attributes"] = read
         if self.chain_numbers is not None:
             found["chains"] = list(self.chain_numbers)
-        return {"rank": int(self.rank)} | found | {n: getattr(self, n) for n in names} | more
+        run = {n: getattr(self, n) for n in names}
+        return {"rank": int(self.rank)} | found | named | run | more
 
     def chains(self) -> Chains:
         """Return the chains, or refuse what only the family can check."""
         return self.family.chains(self)
 
-    def read_priors(self) -> dict:
-        """Return every prior of the model by name: as given and checked, or its default."""
-        table = self.family.priors_of(self.model)
-        given = self.priors
-        if self.family.shares_prior and given is not None and not isinstance(given, Mapping):
-            given = dict.fromkeys(FACTORS, given)
-        given = checks.mapping("priors", given, tuple(table), f"model {self.model!r}")
-        values = {name: given.get(name, prior.default) for name, prior in table.items()}
-        # None stands for a default that depends on the data, and only where that is the default.
-        unset = {n for n, v in values.items() if v is None and table[n].default is None}
-        return {n: None if n in unset else table[n].check(n, v) for n, v in values.items()}
-
-    def read_options(self) -> dict:
-        """Return the options of the sampler, as given or by default; refuse other names."""
-        options = self.sampler_options
-        if options is not None and not isinstance(options, Mapping):
-            raise InputError(f"sampler_options is {options!r}; give a mapping of names to values")
-        for option in options or {}:
-            if option not in self.made_by.option_names:
-                has = "; ".join(
-                    f"{name!r} has {', '.join(sampler.option_names) or 'none'}"
-                    for name, sampler in self.family.samplers.items()
-                )
-                raise InputError(
-                    f"sampler_options name {option!r}, which sampler {self.sampler!r} does not "
-                    f"have; {has}"
-                )
-        return dict(self.made_by.options or {}) | dict(options or {})
-
-    def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict | None:
-        """Return the start that was given, both factor matrices as float32; None without one."""
-        if self.init is None:
-            return None
+    def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict:
+        """Return the start that was given, both factor matrices as float32, or refuse it."""
         if not isinstance(self.init, Mapping) or set(self.init) != set(FACTORS):
             raise InputError("init must hold exactly 'usage' and 'basis'")
         start = {}
@@ -371,24 +311,51 @@ class Chains:
         run.num_draws // run.thinning("usage") >= LEAST_KEPT
     )
 
-    def run(self, request: Request, resume: bool = False) -> ChainRun:
+    def run(self, problem: Problem, resume: bool = False) -> ChainRun:
         """Return the chains at their start."""
         every, most_kept = self.thinning
-        key = request.key
+        key = problem.key
         return ChainRun(
             self.algorithm,
             key if self.stream is None else jax.random.fold_in(key, self.stream),
             self.data,
-            num_chains=request.num_chains,
+            num_chains=problem.num_chains,
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
             position=self.start(resume),
-            chains=None if (own := request.chain_numbers) is None else [c - 1 for c in own],
-            mesh=request.mesh,
+            chains=None if (own := problem.chain_numbers) is None else [c - 1 for c in own],
+            mesh=problem.mesh,
             draws=dict.fromkeys(self.sites, every),
             most_kept=most_kept if self.sites else None,
             trace=dict.fromkeys(self.trace, 1),
         )
+
+
+class Stage(NamedTuple):
+    """What chains run with until they end, or until the next stage follows."""
+
+    options: Mapping[str, Any]  # of the kernel
+    num_warmup: int
+    phase: str = "sampling"
+
+
+class Plan(NamedTuple):
+    """What will run, as far as a problem decides it without computing anything.
+
+    Later stages follow where chains of a run that ends by itself disagree.
+    """
+
+    arguments: Mapping[str, Any]  # of the model, or its priors by name
+    stages: tuple[Stage, ...]
+    init: str  # where chains start
+    memory: Mapping[str, float]  # bytes, by what takes them
+    why: str  # one sentence on the options of the stages
+    known: Any = None  # what was looked up in the data, for the chains
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the first stage."""
+        return self.stages[0].options
 
 
 class KeptDraws(NamedTuple):
@@ -426,14 +393,10 @@ class Ordered(NamedTuple):
 class Family:
     """One kind of model: how it is sampled, and what its draws mean."""
 
-    #: Name in ``bmfjax.fit(model=...)``: what the model is.
-    models: ClassVar[Mapping[str, str]]
-    #: The first is the default.
-    samplers: ClassVar[Mapping[str, Sampler]]
-    priors: ClassVar[Mapping[str, Prior]]
-    flags: ClassVar[tuple[Flag, ...]] = ()
-    #: Whether `priors` may be one prior, of the entries of both factor matrices.
-    shares_prior: ClassVar[bool] = False
+    #: The class of its models by name.
+    models: ClassVar[Mapping[str, type[Model]]]
+    #: What samples them, by the name of a sampler; the first is the default.
+    samplers: ClassVar[Mapping[str, Kernel]]
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
@@ -466,11 +429,11 @@ class Family:
         return (read_real if self.kind(model) is RealMatrix else read_binary)(source, model)
 
     def share_of(
-        self, mesh: Mesh | None, **asked
+        self, mesh: Mesh | None, model: Model, sampler: Any, chains: Any
     ) -> Callable[[tuple[int, int]], Share | None] | None:
         """Return the function from the shape of a matrix to the rows that this process reads.
 
-        None, or a function that returns it, where it reads all. `asked` are arguments of
+        None, or a function that returns it, where it reads all. The arguments are those of
         `bmfjax.fit`.
         """
         return None
@@ -488,22 +451,30 @@ class Family:
         sampler = self.default_sampler(data) if sampler is None else sampler
         return sampler in self.on_mesh and cells > self.shared_entries
 
-    def priors_of(self, model: str) -> Mapping[str, Prior]:
-        """Return the priors that one of the models has."""
-        return self.priors
-
-    def other_sampler(self, request: Request) -> str | None:
+    def other_sampler(self, problem: Problem) -> str | None:
         """Return a sampler to try where the chains of this one do not agree: an exact one."""
-        if request.made_by.exact:
+        if problem.kernel.exact:
             return None
         return next((name for name, sampler in self.samplers.items() if sampler.exact), None)
 
-    def chains(self, request: Request) -> Chains:
-        """Check what the model alone can check, and build its chains."""
+    def read_start(self, problem: Problem) -> dict:
+        """Return the start that a user gave, checked."""
+        return problem.read_start()
+
+    def plan(self, problem: Problem) -> Plan:
+        """Return what will run; refuse what the model alone can refuse."""
         raise NotImplementedError
 
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        """Return the chains of a plan."""
+        raise NotImplementedError
+
+    def chains(self, problem: Problem) -> Chains:
+        """Return the chains of a problem."""
+        return self.chains_of(problem, self.plan(problem))
+
     def judged(
-        self, request: Request, chains: Chains, entries: Mixing, seen: KeptDraws,
+        self, problem: Problem, chains: Chains, entries: Mixing, seen: KeptDraws,
         agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
     ) -> Verdict:  # fmt: skip
         """Judge draws of a run that goes on.
@@ -512,40 +483,40 @@ class Family:
         known, nothing is held against the factors.
         """
         return verdict.of_chains(
-            entries, request.num_chains, math.nan, alike(request, agreement), seen.trace,
-            exact=is_exact(request, chains), empty=empty,
+            entries, problem.num_chains, math.nan, alike(problem, agreement), seen.trace,
+            exact=is_exact(problem, chains), empty=empty,
         )  # fmt: skip
 
-    def product_draws(self, request: Request, drawn: Mapping) -> tuple:
+    def product_draws(self, problem: Problem, drawn: Mapping) -> tuple:
         """Return draws of two factor matrices whose products are the entries to look at."""
         return tuple(drawn[name] for name in FACTORS)
 
-    def mixing(self, request: Request, drawn: Mapping, number: int) -> Mixing:
+    def mixing(self, problem: Problem, drawn: Mapping, number: int) -> Mixing:
         """Return R-hat and effective draws of up to `number` entries of these draws."""
-        usage, basis = self.product_draws(request, drawn)
-        return verdict.mixing(informed(request.data), usage, basis, number)
+        usage, basis = self.product_draws(problem, drawn)
+        return verdict.mixing(informed(problem.data), usage, basis, number)
 
-    def ordered(self, request: Request, chains: Chains, seen: KeptDraws) -> Ordered:
+    def ordered(self, problem: Problem, chains: Chains, seen: KeptDraws) -> Ordered:
         """Return the draws of a fit: factors in one order, and those alone that it has."""
         raise NotImplementedError
 
-    def empty(self, request: Request, found: Ordered, seen: KeptDraws) -> np.ndarray | None:
+    def empty(self, problem: Problem, found: Ordered, seen: KeptDraws) -> np.ndarray | None:
         """Return which factors have no tile when rounded, (rank,) bool; None: none are rounded."""
         return None
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> Fit:
         """Turn the draws into a fit: factors in one order, figures, verdict."""
         raise NotImplementedError
 
 
-def alike(request: Request, agreement: np.ndarray | None) -> np.ndarray:
+def alike(problem: Problem, agreement: np.ndarray | None) -> np.ndarray:
     """Return the agreement about each factor; where it is not known, all chains agree."""
-    return np.ones(int(request.rank)) if agreement is None else agreement
+    return np.ones(int(problem.rank)) if agreement is None else agreement
 
 
-def is_exact(request: Request, chains: Chains) -> bool:
+def is_exact(problem: Problem, chains: Chains) -> bool:
     """Whether the draws are from the posterior itself."""
-    return request.made_by.exact and chains.arguments.get("exact", True)
+    return problem.kernel.exact and chains.arguments.get("exact", True)
 
 
 def check_structure(data: Data) -> None:
@@ -610,10 +581,16 @@ def refuse_sparse(source: Any, model: str) -> None:
         )
 
 
-def check_memory(data: Data, bytes_an_entry: float, why: str) -> None:
+def dense_need(data: Data, bytes_an_entry: float) -> dict[str, float]:
+    """Return the bytes of a model that keeps some numbers for every entry."""
+    entries = data.num_rows * data.num_columns
+    return {"entries": float(bytes_an_entry * entries), "programs": PROGRAMS}
+
+
+def check_need(data: Data, memory: Mapping[str, float], why: str) -> None:
     """Refuse a matrix of which a model would need more than the memory that is left."""
     require_memory(
-        PROGRAMS + bytes_an_entry * data.num_rows * data.num_columns,
+        sum(memory.values()),
         f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
         "choose fewer rows or columns",
     )
@@ -625,16 +602,16 @@ SPARSE_ENTRY = 100
 
 
 def numbers_of(
-    data: BinaryMatrix | RealMatrix, bytes_an_entry: float, why: str, *, gaps: bool = True
+    data: BinaryMatrix | RealMatrix, memory: Mapping[str, float], why: str, *, gaps: bool = True
 ):
     """Return the matrix as exact samplers take it: as a CSR (`sparse_numbers`), or dense.
 
-    Refuse a dense one that would not fit (`check_memory`), or too many nonzero entries. Without
+    Refuse a dense one that would not fit (`check_need`), or too many nonzero entries. Without
     `gaps` one with missing entries is dense.
     """
     found = sparse_numbers(data) if gaps or not data.num_missing else None
     if found is None:
-        check_memory(data, bytes_an_entry, why)
+        check_need(data, memory, why)
         return data.dense()
     require_memory(
         PROGRAMS + SPARSE_ENTRY * found.nnz,
@@ -670,7 +647,7 @@ def squared_residual(values, usage, basis) -> float:
     return max(float(total), 0.0)
 
 
-def annealed_options(request: Request, options: Mapping, from_prior: bool, warmup: int) -> dict:
+def annealed_options(problem: Problem, options: Mapping, from_prior: bool, warmup: int) -> dict:
     """Return the options of an exact sampler, checked, with how many sweeps are annealed.
 
     Unless told otherwise, chains from the prior are annealed in the first half of the warm-up, and
@@ -679,24 +656,14 @@ def annealed_options(request: Request, options: Mapping, from_prior: bool, warmu
     """
     options = dict(options)
     ladder, number = options.get("inverse_temperatures"), warmup // 2
-    if request.is_auto and request.num_warmup == AUTO and ladder is None:
+    if problem.is_auto and problem.num_warmup == AUTO and ladder is None:
         number = warmup
-    if isinstance(adapted := options.get("num_adapt", 0), int):
-        number = min(number, max(warmup - adapted, 0))
+    number = min(number, max(warmup - options.get("num_adapt", 0), 0))
     options.setdefault("num_anneal", number if from_prior else 0)
-    number = checks.whole("num_anneal", options["num_anneal"], 0)
-    lowest = options.get("lowest", 0.5)
-    if not isinstance(lowest, int | float) or not 0 < lowest <= 1:
-        raise InputError(f"lowest is {lowest!r}; give a number above 0 and at most 1")
-    listed = not isinstance(ladder, str) and hasattr(ladder, "__len__")
-    if ladder is not None and not (listed and all(isinstance(b, int | float) for b in ladder)):
-        raise InputError(
-            f"inverse_temperatures is {ladder!r}; give numbers from 1.0 downwards, such as "
-            "bmfjax.infer.geometric_ladder makes them"
-        )
+    number = options["num_anneal"]
     if ladder is not None:
         options.setdefault("num_adapt", max(warmup - number, 0))
-        adapted = checks.whole("num_adapt", options["num_adapt"], 0)
+        adapted = options["num_adapt"]
         if adapted and number + adapted > warmup:
             raise InputError(
                 f"num_adapt is {adapted} after {number} annealed sweeps, and num_warmup (--warmup) "
@@ -718,26 +685,6 @@ def versions_in_use() -> dict[str, str]:
     found = {"python": platform.python_version()}
     found["precision"] = str(np.dtype(jax.numpy.result_type(float)))
     return found | {p: importlib.metadata.version(p) for p in PACKAGES}
-
-
-def settings_text(value: Any) -> str:
-    """Return a prior as text: a distribution by class and parameters, an array by its digest."""
-    if not hasattr(value, "arg_constraints"):
-        return digest({"prior": np.asarray(value, float)}) if np.ndim(value) else repr(value)
-    inner = getattr(value, "base_dist", None)
-    names = [*sorted(value.arg_constraints), *(["low", "high"] if inner is not None else [])]
-    texts = [f"{n}={np.asarray(getattr(value, n)).tolist()}" for n in names if hasattr(value, n)]
-    if inner is not None:
-        texts.insert(0, settings_text(inner))
-    return f"{type(value).__name__}({', '.join(texts)})"
-
-
-def digest(position: Mapping) -> str:
-    """Return a short fingerprint of a start that was given."""
-    found = hashlib.sha256()
-    for name in sorted(position):
-        found.update(np.ascontiguousarray(position[name]).tobytes())
-    return f"given, {found.hexdigest()[:16]}"
 
 
 # ---- from draws to a fit --------------------------------------------------------------------
@@ -802,34 +749,26 @@ def after_warmup(run: ChainRun, trace: Mapping) -> dict:
     return {n: values[:, run.warmup_steps :] for n, values in trace.items()}
 
 
-def what_was_tried(request: Request, chains: Chains, run: ChainRun) -> Tried:
+def what_was_tried(problem: Problem, chains: Chains, run: ChainRun) -> Tried:
     """Return what the verdict needs to know of a run to name what is left to try."""
-    family = request.family
-    has_ladder = family.ladder[0] in request.made_by.option_names
+    family = problem.family
+    has_ladder = family.ladder[0] in problem.has
     return Tried(
         draws=run.num_draws,
-        rank=1 if request.finds_rank else int(request.rank),  # no smaller one to try
+        rank=1 if problem.finds_rank else int(problem.rank),  # no smaller one to try
         stopped=not run.is_complete,
         ladder="replica" in chains.trace if has_ladder else None,
         ladder_option=family.ladder,
-        large=math.prod(request.data.shape) > family.ladder_entries,
-        other_sampler=family.other_sampler(request),
-        particles=_particles(request),
-        remedy="" if request.chain_numbers is None else OTHER_CHAINS,
+        large=math.prod(problem.data.shape) > family.ladder_entries,
+        other_sampler=family.other_sampler(problem),
+        particles=getattr(problem.sampler, "num_particles", 0),
+        remedy="" if problem.chain_numbers is None else OTHER_CHAINS,
     )
-
-
-def _particles(request: Request) -> int:
-    """Return how many particles a run has, 0 where the sampler has none."""
-    known = inspect.signature(request.made_by.make).parameters
-    if "num_particles" not in known:
-        return 0
-    return int((request.sampler_options or {}).get("num_particles", known["num_particles"].default))
 
 
 def make_fit(
     kind: type[Fit],
-    request: Request,
+    problem: Problem,
     chains: Chains,
     run: ChainRun,
     *,
@@ -855,9 +794,9 @@ def make_fit(
         seconds=run.seconds,
     )
     fit = kind(
-        data=request.data,
-        model=request.model,
-        sampler=request.sampler,
+        data=problem.data,
+        model=problem.model.name,
+        sampler=problem.sampler.name,
         settings=chains.settings,
         usage_draws=draws["usage"],
         basis_draws=draws["basis"],
@@ -867,14 +806,14 @@ def make_fit(
         verdict=Verdict(Status.UNCHECKED, "Not checked", figures=figures),
         binary=binary,
         versions=versions_in_use(),
-        anchors=request.anchors,
+        anchors=problem.anchors,
         **own,
     )
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
     judged = judged.changed(**known)
-    if request.finds_rank:
-        bound, most = int(request.rank), min(request.data.shape)
+    if problem.finds_rank:
+        bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from bmfjax import models, verdict
-from bmfjax.data import InputError, checks
+from bmfjax.data import InputError
 from bmfjax.data.anchors import check_bits
 from bmfjax.data.bits import WORD
 from bmfjax.data.memory import PROGRAMS, require_memory, size_text
@@ -22,19 +22,17 @@ from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Flag,
     KeptDraws,
+    Kernel,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     after_warmup,
     annealed_options,
-    digest,
     kept_draws,
     kept_factors,
     matched_rows,
-    settings_text,
     thinning,
 )
 from bmfjax.families.particles import chains_of_particles, particles
@@ -78,6 +76,8 @@ from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.result import RowsMixin
+from bmfjax.specs import OrMachine
+from bmfjax.specs.base import Sampler, digest, settings_text
 from bmfjax.verdict import RHAT_SLOW
 
 #: Draws of a chain that are kept: bits are small.
@@ -255,64 +255,28 @@ class Boolean(TileFamily):
 
     fits = BooleanFit
 
-    models: ClassVar = {
-        "ormachine": "Boolean factors, whose Boolean product is observed with flips (Rukat, "
-        "Holmes, Titsias, Yau 2017), see `bmfjax.models.ormachine`"
-    }
+    models: ClassVar = {"ormachine": OrMachine}
     samplers: ClassVar = {
-        "gibbs": Sampler(
-            OrMachineGibbs, True, ("log_joint", "errors", "dispersion"),
-            "exact, on packed words (`OrMachineGibbs`)",
-        ),
-        "smc": Sampler(
-            OrMachineSMC, True, ("log_joint", "errors", "dispersion"),
-            "for a rank of at most 8: independent populations of particles that go from the prior "
-            "to the posterior, with the evidence of the model (`OrMachineSMC`)",
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "usage": Prior(
-            "prior of the density of every factor's usage: a `numpyro.distributions.Beta` (default "
-            "Beta(1, 1)), a number that fixes it, or an array of the probability of every bit, in "
-            "which 0 and 1 fix it"
-        ),
-        "basis": Prior("the same of the basis"),
-        "flip_rate": Prior(
-            "a Beta prior, or a number or pair that fixes it; default Beta(1, 1), truncated to "
-            "[0, 1/2]"
-        ),
-        "num_rates": Prior(
-            "1, or 2 for flip rates of zeros and ones of their own",
-            1,
-            lambda name, value: checks.whole(name, value, 1, 2),
-        ),
+        "gibbs": Kernel(OrMachineGibbs, True, ("log_joint", "errors", "dispersion")),
+        "smc": Kernel(OrMachineSMC, True, ("log_joint", "errors", "dispersion")),
     }
-    shares_prior = True
     finds_rank = on_mesh = ("gibbs",)
     # Up to here there are moves, of which every device makes all.
     shared_entries = MEDIUM
     takes_anchors = True
     # Beyond, temperatures take four times the time, and have not been seen to help.
     ladder_entries = SMALL
-    flags = (
-        Flag(
-            "--flip-rates", "one flip rate, or one each for zeros and ones (one where not given)",
-            priors=lambda value: {"num_rates": value},
-            parse={"type": int, "choices": [1, 2]},
-        ),
-    )  # fmt: skip
 
-    def share_of(self, mesh, **asked):
+    def share_of(self, mesh, model, sampler, chains):
         """Return the rows of the process's devices, where no device needs others.
 
         Moves, and a factor matrix that is summed out, look at the whole matrix.
         """
-        options = asked.get("sampler_options")
-        options = options if isinstance(options, Mapping) else {}
-        looks = options.get("moves") or options.get("update") == "collapsed"
-        looks = looks or isinstance(asked["rank"], str) or asked.get("sampler") == "smc"
+        given = sampler.given() if isinstance(sampler, Sampler) else {}
+        looks = given.get("moves") or given.get("update") == "collapsed"
+        looks = looks or isinstance(model.rank, str) or getattr(sampler, "name", sampler) == "smc"
         # Chains that run apart leave the data for the merge.
-        looks = looks or asked.get("chains") is not None
+        looks = looks or chains is not None
         if looks or not several_processes(mesh) or num_shards(mesh) == 1:
             return None
         return lambda shape: share_of_rows(shape, mesh) if math.prod(shape) > MEDIUM else None
@@ -320,71 +284,93 @@ class Boolean(TileFamily):
     def check_anchors(self, anchors, model):
         check_bits(anchors)
 
-    def chains(self, request: Request) -> Chains:
-        if request.sampler == "smc":
-            return _populations(request, boolean_arguments(request))
-        if request.finds_rank:
-            _check_unknown_rank(request)
-        arguments, given = boolean_arguments(request), given_bits(request)
-        options, later = sampler_options(request), later_stages(request)
+    def read_start(self, problem):
+        if problem.sampler.name == "smc":
+            raise InputError(
+                "sampler 'smc' starts from the prior; leave init out, or choose 'gibbs'"
+            )
+        return given_bits(problem)
+
+    def plan(self, problem: Problem) -> Plan:
+        if problem.sampler.name == "smc":
+            return _plan_of_populations(problem)
+        given, priors = problem.options, problem.priors
+        defaults, why = _defaults(problem, given)
+        if problem.finds_rank:
+            _check_unknown_rank(priors["usage"], defaults | given)
+        later = _later_stages(problem, priors, given, defaults)
+        first = _first_stage(problem, given, defaults, later)
+        from_prior = problem.init is None and first.options.get("update") == "collapsed"
+        stages = (first, *later)
+        kept = min(_thinning(problem)[1], problem.most_samples)
+        size = int(problem.rank), problem.num_chains, kept
+        return Plan(
+            boolean_arguments(priors, problem.finds_rank),
+            stages,
+            _start_text(problem, from_prior, first.options["num_anneal"]),
+            memory_needed(problem.data, *size, stages[-1].options) | {"programs": PROGRAMS},
+            why,
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        if problem.sampler.name == "smc":
+            return _populations(problem, plan)
         # Processes that share the devices may have other memory each.
-        agreed(request.mesh, lambda: check_need(request, later[-1] if later else options))
-        from_prior = given is None and options.get("update") == "collapsed"
+        agreed(problem.mesh, lambda: check_need(problem, plan.memory))
+        free = problem.init is None
+        from_prior = free and plan.options.get("update") == "collapsed"
+        later = [_option_texts(stage.options) for stage in plan.stages[1:]]
         return _chains(
-            request, arguments, options,
-            _start_text(request, given, from_prior, options["num_anneal"]),
-            lambda bound, resume: None if from_prior else _starts(request, bound, given, resume),
-            num_warmup=request.warmup(_adapted(request, options)),
-            shared_starts=given is None and not from_prior and _exchanges(request.data.shape),
-            next_stage=_following(request, arguments, later),
-            more={"next_stage": [_option_texts(o) for o in later]} if later else {},
-            **_patience(request, later),
+            problem, plan, 0, plan.init,
+            lambda bound, resume: None if from_prior else _starts(problem, bound, resume),
+            shared_starts=free and not from_prior and _exchanges(problem.data.shape),
+            more={"next_stage": later} if later else {},
         )  # fmt: skip
 
-    def other_sampler(self, request):
-        states = request.data.num_rows * request.data.num_columns * 2 ** int(request.rank)
-        small = int(request.rank) <= MAX_JOINT and states <= FEW_STATES and not request.finds_rank
-        return "smc" if small and request.sampler != "smc" else None
+    def other_sampler(self, problem):
+        states = problem.data.num_rows * problem.data.num_columns * 2 ** int(problem.rank)
+        small = int(problem.rank) <= MAX_JOINT and states <= FEW_STATES and not problem.finds_rank
+        return "smc" if small and problem.sampler.name != "smc" else None
 
-    def product_draws(self, request, drawn):
-        sides = zip(FACTORS, request.data.shape, strict=True)
+    def product_draws(self, problem, drawn):
+        sides = zip(FACTORS, problem.data.shape, strict=True)
         return tuple(PackedDraws(drawn[name], size) for name, size in sides)
 
-    def ordered(self, request, chains, seen):
-        usage, basis = self.product_draws(request, seen.sites)
-        if request.finds_rank:
+    def ordered(self, problem, chains, seen):
+        usage, basis = self.product_draws(problem, seen.sites)
+        if problem.finds_rank:
             usage, basis = without_halves(usage, basis)
-        aligned = align_packed(usage, basis, seen.best, request.num_anchors)
-        if request.finds_rank:
+        aligned = align_packed(usage, basis, seen.best, problem.num_anchors)
+        if problem.finds_rank:
             aligned = without_unused(aligned)
         sites = dict(seen.sites) | words_of(aligned)
         for name in ("usage_density", "basis_density"):
             if name in sites:
                 sites[name] = np.take_along_axis(sites[name], aligned.permutation, -1)
-        _tell_known_densities(sites, request)
+        _tell_known_densities(sites, problem)
         return Ordered(sites, agreement_of(aligned), aligned)
 
-    def majority(self, request, found, seen):
-        if math.prod(request.data.shape) <= MAX_ENTRIES:
+    def majority(self, problem, found, seen):
+        if math.prod(problem.data.shape) <= MAX_ENTRIES:
             return None
         chain, aligned = slice(seen.best_chain, seen.best_chain + 1), found.aligned
         bits = (PackedDraws(f.words[chain], f.size) for f in (aligned.usage, aligned.basis))
         return Binarized(*(f.mean() >= 0.5 for f in bits), float("nan"))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> BooleanFit:
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> BooleanFit:
         figures = {}
-        if request.sampler == "smc":
-            drawn, trace, figures = particles(request, chains, run)
+        if problem.sampler.name == "smc":
+            drawn, trace, figures = particles(problem, chains, run)
             seen = KeptDraws(drawn, after_warmup(run, trace), figures["thinning"])
         else:
             trace, seen = run.trace(), kept_draws(run)
-        found = self.ordered(request, chains, seen)
-        if request.finds_rank:
+        found = self.ordered(problem, chains, seen)
+        if problem.finds_rank:
             figures = verdict.of_rank(seen.trace["rank"])
         return tile_fit(
-            BooleanFit, request, chains, run, found.aligned, found.agreement, trace,
+            BooleanFit, problem, chains, run, found.aligned, found.agreement, trace,
             {n: v for n, v in found.sites.items() if n not in FACTORS},
-            binary=self.majority(request, found, seen), figures=figures,
+            binary=self.majority(problem, found, seen), figures=figures,
         )  # fmt: skip
 
 
@@ -392,39 +378,43 @@ class Boolean(TileFamily):
 
 
 def _chains(
-    request, arguments, options, init: str, start: Callable, more=MappingProxyType({}),
+    problem, plan: Plan, number: int, init: str, start: Callable, more=MappingProxyType({}),
     shared_starts=False, found=MappingProxyType({}), **of_stage
 ) -> Chains:  # fmt: skip
-    """Return the chains of these options; ``start(bound, resume)`` gives their positions.
+    """Return the chains of a stage of a plan; ``start(bound, resume)`` gives their positions.
 
     `more` settings determine the draws of later stages; `shared_starts` tells whether chains knew
     of each other before they started; `found` are options that chains before these have found.
     """
-    model = _model(request, arguments)
-    bound, _ = request.made_by.make(model, **options, **found).bind_packed(
-        request.data, mesh=request.mesh
-    )
-    every, most_kept = _thinning(request)
+    stage, arguments = plan.stages[number], plan.arguments
+    kernel = problem.kernel.make(_model(problem, arguments), **stage.options, **found)
+    bound, _ = kernel.bind_packed(problem.data, mesh=problem.mesh)
+    every, most_kept = _thinning(problem)
+    follows = _following(problem, plan, number + 1)
     return Chains(
         bound.algorithm,
         bound.data,
-        request.settings(
+        problem.settings(
             priors={n: settings_text(p) for n, p in arguments.items()},
             init=init,
             thinning=every,
-            sampler_options=_option_texts(options),
+            sampler_options=_option_texts(stage.options),
             **more,
         ),
         sites=tuple(sites_of(arguments)),
-        trace=(*request.made_by.trace, *_traced(options), *["rank"] * request.finds_rank),
+        trace=(*problem.kernel.trace, *_traced(stage.options), *["rank"] * problem.finds_rank),
         thinning=(every, most_kept),
-        num_samples=request.most_samples,
+        num_warmup=stage.num_warmup,
+        num_samples=problem.most_samples,
         start=functools.partial(start, bound),
         arguments={
-            "exact": options.get("dispersion", "sample") == "sample",
+            "exact": stage.options.get("dispersion", "sample") == "sample",
             "shared_starts": shared_starts,
         },
-        looks=request.looks,
+        looks=problem.looks,
+        phase=stage.phase,
+        next_stage=follows,
+        **(_patience(problem, plan.stages[number + 1]) if follows else {}),
         **of_stage,
     )
 
@@ -440,89 +430,81 @@ def _option_texts(options: Mapping) -> dict[str, str]:
     return {name: text(value) for name, value in options.items()}
 
 
-def _following(request, arguments, later: Sequence[dict]) -> Callable | None:
-    """Return ``next_stage(run)`` with the first of these options, after which the rest follow."""
-    if not later:
+def _following(problem, plan: Plan, number: int) -> Callable | None:
+    """Return ``next_stage(run)`` of a stage of a plan, after which the rest follow."""
+    if number == len(plan.stages):
         return None
-    options, *rest = later
-    tempered = "inverse_temperatures" in options
 
     def next_stage(run):
         return _chains(
-            request, arguments, options,
-            "where chains that disagreed had come",
+            problem, plan, number, "where chains that disagreed had come",
             lambda bound, resume: position_of(run.state),
-            num_warmup=options["num_anneal"] + options["num_adapt"] if tempered else SETTLE,
-            phase=f"sampling at {len(options['inverse_temperatures'])} temperatures" if tempered
-            else "sampling with jumps between solutions",
-            stream=STAGE_STREAM - len(rest),
-            next_stage=_following(request, arguments, rest),
-            found=_solutions_for(request, options, run),
-            **_patience(request, rest),
+            stream=STAGE_STREAM - (len(plan.stages) - 1 - number),
+            found=_solutions_for(problem, plan.stages[number].options, run),
         )  # fmt: skip
 
     return next_stage
 
 
-def _patience(request, later: Sequence[dict]) -> dict:
+def _patience(problem, following: Stage) -> dict:
     """Return the patience of chains before temperatures, which cost much at higher ranks."""
-    tempered = later and "inverse_temperatures" in later[0]
-    return {"patience": PATIENCE} if tempered and int(request.rank) >= WHOLE_RANK else {}
+    tempered = "inverse_temperatures" in following.options
+    return {"patience": PATIENCE} if tempered and int(problem.rank) >= WHOLE_RANK else {}
 
 
-def _solutions_for(request, options, run) -> dict:
+def _solutions_for(problem, options, run) -> dict:
     """Return the solutions that a run has found, as an option, where jumps need them."""
     if "jump" not in options.get("moves", ()) or "solutions" in options:
         return {}
-    data = request.data
+    data = problem.data
     if not run.steps_done:  # what was stored replaces them
-        rates = request.read_priors()["num_rates"]
-        return {"solutions": no_solutions(data.shape, int(request.rank), rates)}
+        rates = problem.model.num_rates
+        return {"solutions": no_solutions(data.shape, int(problem.rank), rates)}
     drawn = dict(run.draws())
     for name, size in zip(FACTORS, data.shape, strict=True):
         drawn[name] = PackedDraws(drawn[name], size)
     return {"solutions": known_solutions(drawn)}
 
 
-def _model(request, arguments):
+def _model(problem, arguments):
     """Return the model with its arguments, as samplers take it."""
-    anchors = None if request.anchors is None else request.anchors.values
-    return functools.partial(models.ormachine, rank=int(request.rank), anchors=anchors, **arguments)
+    anchors = None if problem.anchors is None else problem.anchors.values
+    return functools.partial(models.ormachine, rank=int(problem.rank), anchors=anchors, **arguments)
 
 
-def _thinning(request) -> tuple[int, int]:
-    words = sum(-(-size // WORD) for size in request.data.shape)
-    bytes_a_draw = 4 * request.num_chains * int(request.rank) * words
-    return thinning(bytes_a_draw, request.most_samples, MAX_KEPT)
+def _thinning(problem) -> tuple[int, int]:
+    words = sum(-(-size // WORD) for size in problem.data.shape)
+    bytes_a_draw = 4 * problem.num_chains * int(problem.rank) * words
+    return thinning(bytes_a_draw, problem.most_samples, MAX_KEPT)
 
 
-def _starts(request, bound, given, resume):
+def _starts(problem, bound, resume):
     """Return the positions of chains that do not start from the prior."""
-    data, rank = request.data, int(request.rank)
-    if given is not None:
-        starts = [given] * request.num_chains
+    data, rank = problem.data, int(problem.rank)
+    if problem.init is not None:
+        starts = [problem.init] * problem.num_chains
     elif resume:  # what was stored replaces it
         empty = {n: np.zeros((s, rank), bool) for n, s in zip(FACTORS, data.shape, strict=True)}
-        starts = [empty] * request.num_chains
+        starts = [empty] * problem.num_chains
     else:
-        key = jax.random.fold_in(request.key, START_STREAM)
-        starts = _found_starts(request, key)
+        key = jax.random.fold_in(problem.key, START_STREAM)
+        starts = _found_starts(problem, key)
     placed = [bound.unconstrain(s) for s in starts]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *placed)
 
 
-def _found_starts(request, key) -> list[dict]:
+def _found_starts(problem, key) -> list[dict]:
     """Return factors for every chain to start from."""
-    data, rank = request.data, int(request.rank)
+    data, rank = problem.data, int(problem.rank)
     exchange = _exchanges(data.shape)
-    if _climbs(request):
+    if _climbs(problem):
         return ascent_starts(
-            key, data, rank, request.num_chains,
-            num_rates=request.read_priors()["num_rates"], exchange=exchange,
+            key, data, rank, problem.num_chains,
+            num_rates=problem.model.num_rates, exchange=exchange,
         )  # fmt: skip
     return boolean_starts(
-        key, data, rank, request.num_chains, num_exchange=EXCHANGE if exchange else 0,
-        anchors=None if request.anchors is None else request.anchors.values,
+        key, data, rank, problem.num_chains, num_exchange=EXCHANGE if exchange else 0,
+        anchors=None if problem.anchors is None else problem.anchors.values,
     )  # fmt: skip
 
 
@@ -533,86 +515,73 @@ def position_of(state) -> dict:
     return state.position
 
 
-def _adapted(request, options) -> int:
-    """Return the steps before draws are kept, of a run that may count draws as warm-up."""
-    return ANNEAL if request.init is None and options.get("update") == "collapsed" else SETTLE
-
-
-def boolean_arguments(request: Request) -> dict:
-    """Return keyword arguments of `bmfjax.models.ormachine` from what was given as priors."""
-    priors = request.read_priors()
-    found = {"presence_prior": PRESENCE} if request.finds_rank else {}
+def boolean_arguments(priors: Mapping, finds_rank: bool) -> dict:
+    """Return keyword arguments of `bmfjax.models.ormachine` from the fields of the model."""
+    found = {"presence_prior": PRESENCE} if finds_rank else {}
     return {f"{n}_prior" if n in FACTORS else n: value for n, value in priors.items()} | found
 
 
-def sampler_options(request: Request) -> dict:
-    """Return the options of the sampler: as given, or what a matrix of this size affords."""
-    given = request.read_options()
-    moves = given.get("moves", ())
-    if not isinstance(moves, str) and not (
-        isinstance(moves, Sequence) and all(isinstance(move, str) for move in moves)
-    ):
-        raise InputError(f"moves is {moves!r}; give a sequence of names, () for none")
-    # Also where the first chains have no use for it.
-    checks.whole("num_exchanges", given.get("num_exchanges", 0), 0)
-    options = _defaults(request, given) | given
-    if later_stages(request):
-        whole = "moves" in given or int(request.rank) >= WHOLE_RANK
+def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> Stage:
+    """Return the first stage: options as given, or what a matrix of this size affords."""
+    options = {**defaults, **given}
+    if later:
+        whole = "moves" in given or int(problem.rank) >= WHOLE_RANK
         for name in OF_LADDER if whole else (*OF_LADDER, "moves"):
             options.pop(name, None)
     # Starts of single flips are annealed already, and who gives a start wants to keep it.
-    from_prior = options.get("update") == "collapsed" and request.init is None
-    if request.is_auto and from_prior:
-        data = request.data
+    from_prior = options.get("update") == "collapsed" and problem.init is None
+    if problem.is_auto and from_prior:
+        data = problem.data
         observed = data.num_rows * data.num_columns - data.num_missing
         options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
-    warmup = request.warmup(_adapted(request, options))
-    return annealed_options(request, options, from_prior, warmup)
+    # Of a run that may count draws as warm-up.
+    warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
+    return Stage(annealed_options(problem, options, from_prior, warmup), warmup)
 
 
-def later_stages(request: Request) -> list[dict]:
-    """Return the options of chains that go on where those before them disagree.
+def _later_stages(problem: Problem, priors, given: Mapping, defaults: Mapping) -> list[Stage]:
+    """Return the chains that go on where those before them disagree.
 
     First they jump between the solutions that they have found, where these are known well enough
     to be proposed; then there are temperatures too. A run of a given length has these temperatures
     from the start, and so has one whose temperatures are given: no stage follows.
     """
-    given = request.read_options()
-    options = _defaults(request, given)
-    unasked = "inverse_temperatures" in options.keys() - given.keys()
-    if not request.is_auto or not unasked:
+    unasked = "inverse_temperatures" in defaults.keys() - given.keys()
+    if not problem.is_auto or not unasked:
         return []
     # Chains that disagree are heated again: a ladder alone takes long to move what is stuck.
-    warmup = STAGE_WARMUP * int(request.rank)
-    wanted = checks.whole("num_anneal", given.get("num_anneal", warmup), 0)
-    heated = min(wanted, warmup // 2) if request.init is None else 0
+    warmup = STAGE_WARMUP * int(problem.rank)
+    heated = min(given.get("num_anneal", warmup), warmup // 2) if problem.init is None else 0
     left = warmup - heated
     # No draw is kept of a ladder that still changes.
-    adapted = min(checks.whole("num_adapt", given.get("num_adapt", left), 0), left)
-    hotter = options | given | {"num_anneal": heated, "num_adapt": adapted}
-    if not _can_jump(request, given):
-        return [hotter]
-    moves = (*WHOLE_FACTORS, "jump")
-    plain = {n: v for n, v in (options | given).items() if n not in (*OF_LADDER, "num_anneal")}
-    return [plain | {"moves": moves}, hotter | {"moves": moves}]
+    adapted = min(given.get("num_adapt", left), left)
+    options = {**defaults, **given}
+    hotter = options | {"num_anneal": heated, "num_adapt": adapted}
+    phase = f"sampling at {len(options['inverse_temperatures'])} temperatures"
+    if not _can_jump(problem, priors, given):
+        return [Stage(hotter, heated + adapted, phase)]
+    moves = {"moves": (*WHOLE_FACTORS, "jump")}
+    plain = {n: v for n, v in options.items() if n not in (*OF_LADDER, "num_anneal")}
+    return [
+        Stage(plain | moves, SETTLE, "sampling with jumps between solutions"),
+        Stage(hotter | moves, heated + adapted, phase),
+    ]
 
 
-def _can_jump(request: Request, given: Mapping) -> bool:
+def _can_jump(problem: Problem, priors: Mapping, given: Mapping) -> bool:
     """Tell whether chains may jump to solutions, whose factors come in any order.
 
     Not where factors are known or have priors of their own, or where other moves are asked for.
     """
-    priors = request.read_priors()
     alike = all(priors[n] is None or np.ndim(priors[n]) == 0 for n in FACTORS)
-    return alike and request.anchors is None and "moves" not in given and int(request.rank) > 1
+    return alike and problem.anchors is None and "moves" not in given and int(problem.rank) > 1
 
 
-def _check_unknown_rank(request: Request) -> None:
+def _check_unknown_rank(usage, options: Mapping) -> None:
     """Refuse what cannot empty and fill factors."""
-    options, prior = _defaults(request, request.read_options()) | request.read_options(), None
-    if (prior := request.read_priors()["usage"]) is not None and not hasattr(prior, "sample"):
+    if usage is not None and not hasattr(usage, "sample"):
         raise InputError(
-            "rank is 'auto', and priors fixes the densities of usage, which are zero where a "
+            "rank is 'auto', and usage fixes the densities of usage, which are zero where a "
             "factor is not there; give a Beta prior or none, or give a rank"
         )
     moves = np.atleast_1d(options.get("moves", ())).tolist()
@@ -629,44 +598,50 @@ def _check_unknown_rank(request: Request) -> None:
         )
 
 
-def _defaults(request: Request, given: Mapping) -> dict:
-    """Return the options that are not given."""
-    if request.finds_rank and given.get("update") != "collapsed":
-        return options_of_unknown_rank(*request.data.shape)
-    return default_options(*request.data.shape, request.rank, given)
+def _defaults(problem: Problem, given: Mapping) -> tuple[dict, str]:
+    """Return the options that are not given, and why they are these."""
+    if problem.finds_rank and given.get("update") != "collapsed":
+        return options_of_unknown_rank(*problem.data.shape)
+    return default_options(*problem.data.shape, problem.rank, given)
 
 
-def options_of_unknown_rank(rows: int, columns: int) -> dict:
-    """Return the options of a fit that finds the number of factors: moves that empty and fill them.
+def options_of_unknown_rank(rows: int, columns: int) -> tuple[dict, str]:
+    """Return the options of a fit that finds the number of factors, and why.
 
     Examples
     --------
-    >>> options_of_unknown_rank(200, 500)
+    >>> options_of_unknown_rank(200, 500)[0]
     {'moves': ('collapsed', 'birth', 'split_merge')}
     """
     entries = rows * columns
     if entries > MEDIUM:
-        return {"moves": ("birth",)}
-    return {"moves": ("collapsed",) * (entries <= SMALL) + ("birth", "split_merge")}
+        why = f"splits and merges of factors are too slow for more than {MEDIUM:,} entries"
+        return {"moves": ("birth",)}, why
+    found = {"moves": ("collapsed",) * (entries <= SMALL) + ("birth", "split_merge")}
+    return found, "the number of factors is found by moves that empty factors and fill them"
 
 
-def default_options(rows: int, columns: int, rank: int, given: Mapping = MappingProxyType({})):
+def default_options(
+    rows: int, columns: int, rank: int, given: Mapping = MappingProxyType({})
+) -> tuple[dict, str]:
     """Return options that a matrix of this size can afford in every sweep, beside those given.
+
+    The second is the reason, as a sentence.
 
     Examples
     --------
-    >>> small = default_options(435, 16, 4)
+    >>> small, why = default_options(435, 16, 4)
     >>> small["update"], len(small["inverse_temperatures"])
     ('collapsed', 4)
-    >>> [default_options(n, 512, 8) for n in (200, 512, 10**6)]
+    >>> [default_options(n, 512, 8)[0] for n in (200, 512, 10**6)]
     [{'moves': ('collapsed',)}, {'moves': ('rebirth', 'collapsed'), 'block_size': 8}, {'moves': ()}]
-    >>> default_options(435, 16, 4, {"update": "joint"})
+    >>> default_options(435, 16, 4, {"update": "joint"})[0]
     {'moves': ('collapsed',)}
-    >>> default_options(512, 512, 8, {"moves": ("birth",)})
+    >>> default_options(512, 512, 8, {"moves": ("birth",)})[0]
     {'moves': ('rebirth', 'collapsed')}
     """
     if given.get("update") == "collapsed":
-        return {}
+        return {}, "the update 'collapsed' is given, and moves and temperatures with it"
     # Most moves, and flip rates that are set, belong to the other updates.
     other = given.keys() & {"update", "block_size"} or given.get("dispersion") in RULES[1:]
     moves = np.atleast_1d(given.get("moves", ()))
@@ -679,31 +654,35 @@ def default_options(rows: int, columns: int, rank: int, given: Mapping = Mapping
         more = {"num_exchanges": EXCHANGES} if tempered else {}
         if rank >= WHOLE_RANK or (tempered and rank > 1):
             more["moves"] = WHOLE_FACTORS
-        return {"update": "collapsed", "inverse_temperatures": ladder, **more}
+        why = (
+            f"the longer factor matrix is summed out: the rank is at most {MAX_JOINT}, and entries "
+            f"times 2^rank are at most {FEW_STATES:,}"
+        )
+        return {"update": "collapsed", "inverse_temperatures": ladder, **more}, why
     if entries <= SMALL:
-        return {"moves": ("collapsed",)}
+        return {"moves": ("collapsed",)}, f"there are at most {SMALL:,} entries"
     if entries <= DENSE:
         # Rebirths cross between modes, and what is left of a column moves with rows summed out.
         # Where there are few factors their bits depend on each other: most are drawn at once.
         is_used = rank <= MAX_CLIMB_RANK and ("moves" not in given or "collapsed" in moves)
-        return {"moves": ("rebirth", "collapsed")} | ({"block_size": MAX_JOINT} if is_used else {})
-    return {"moves": ("birth",) if entries <= MEDIUM else ()}
+        block = {"block_size": MAX_JOINT} if is_used else {}
+        return {"moves": ("rebirth", "collapsed")} | block, f"there are at most {DENSE:,} entries"
+    if entries <= MEDIUM:
+        return {"moves": ("birth",)}, f"there are at most {MEDIUM:,} entries"
+    return {"moves": ()}, f"moves are too slow for more than {MEDIUM:,} entries"
 
 
-def check_need(request: Request, options: Mapping) -> None:
+def check_need(problem: Problem, needed: Mapping[str, float]) -> None:
     """Refuse a fit that needs more memory than is left."""
-    kept = min(_thinning(request)[1], request.most_samples)
-    needed = memory_needed(request.data, int(request.rank), request.num_chains, kept, options)
-    needed |= {"programs": PROGRAMS}
     require_memory(
         sum(needed.values()),
-        f"a fit of {request.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
+        f"a fit of {problem.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
         "choose fewer rows or columns, or a lower rank",
     )
-    require_device_memory(request, needed)
+    require_device_memory(problem, needed)
 
 
-def require_device_memory(request: Request, needed: Mapping[str, float]) -> None:
+def require_device_memory(problem: Problem, needed: Mapping[str, float]) -> None:
     """Refuse a fit whose data and chains do not fit beside the blocks that a device works on.
 
     The kept draws are with the host. On a mesh each device has its share of the packed words.
@@ -713,20 +692,20 @@ def require_device_memory(request: Request, needed: Mapping[str, float]) -> None
         return
     packed = needed["packed words"]
     others = sum(needed.values()) - packed - needed["kept draws"] + device_budget().bytes
-    here = packed / num_shards(request.mesh)
+    here = packed / num_shards(problem.mesh)
     if here + others <= memory:
         return
     left = memory - others
     if left <= 0:
         remedy = "choose fewer rows or columns, or a lower rank"
     else:
-        rows = int(request.data.num_rows * left * num_shards(request.mesh) / packed)
+        rows = int(problem.data.num_rows * left * num_shards(problem.mesh) / packed)
         remedy = (
             f"give a mesh of at least {math.ceil(packed / left)} such devices along the rows, or "
             f"choose at most about {rows:,} rows"
         )
     raise InputError(
-        f"a fit of {request.size} needs about {size_text(here + others)} of the memory of a "
+        f"a fit of {problem.size} needs about {size_text(here + others)} of the memory of a "
         f"device, and {size_text(memory)} are there; {remedy}"
     )
 
@@ -772,28 +751,37 @@ def memory_of_particles(data, rank: int, runs: int, num_particles: int) -> float
     return bits + runs * BLOCK * moved
 
 
-def _populations(request: Request, arguments) -> Chains:
-    """Return runs of sequential Monte Carlo."""
-    data, rank = request.data, int(request.rank)
-    if rank > MAX_JOINT:
+def _plan_of_populations(problem: Problem) -> Plan:
+    """Return the plan of runs of sequential Monte Carlo."""
+    if int(problem.rank) > MAX_JOINT:
         raise InputError(
-            f"rank is {rank}, and sampler 'smc' weighs all states of the factors of a row; "
+            f"rank is {problem.rank}, and sampler 'smc' weighs all states of the factors of a row; "
             f"choose a rank of at most {MAX_JOINT}, or sampler='gibbs'"
         )
-    options = request.read_options()
-    model = _model(request, arguments)
-    sampler = request.made_by.make(model, **options)
+    size = int(problem.rank), problem.num_chains, problem.sampler.num_particles
+    return Plan(
+        boolean_arguments(problem.priors, False),
+        (Stage(problem.options, 0, "tempering"),),
+        "the prior",
+        {"particles": memory_of_particles(problem.data, *size), "programs": PROGRAMS},
+        "populations of particles choose their temperatures themselves",
+    )
+
+
+def _populations(problem: Problem, plan: Plan) -> Chains:
+    """Return runs of sequential Monte Carlo."""
+    sampler = problem.kernel.make(_model(problem, plan.arguments), **plan.options)
     require_memory(
-        PROGRAMS + memory_of_particles(data, rank, request.num_chains, sampler.num_particles),
-        f"{request.num_chains} runs of {sampler.num_particles:,} particles of {request.size}",
+        sum(plan.memory.values()),
+        f"{problem.num_chains} runs of {sampler.num_particles:,} particles of {problem.size}",
         "choose fewer particles (num_particles) or chains",
     )
     settings = {
-        "priors": {n: settings_text(p) for n, p in arguments.items()},
+        "priors": {n: settings_text(p) for n, p in plan.arguments.items()},
         "thinning": 1,
-        "sampler_options": {n: str(v) for n, v in options.items()},
+        "sampler_options": {n: str(v) for n, v in plan.options.items()},
     }
-    return chains_of_particles(request, sampler.bind(data), settings)
+    return chains_of_particles(problem, sampler.bind(problem.data), settings)
 
 
 def sites_of(arguments) -> list[str]:
@@ -807,22 +795,22 @@ def sites_of(arguments) -> list[str]:
     return [n for n in SITES if n not in fixed]
 
 
-def given_bits(request: Request) -> dict | None:
-    """Return the start that was given, as bits; None without one."""
-    start = request.read_start()
-    for name, values in (start or {}).items():
+def given_bits(problem: Problem) -> dict:
+    """Return the start that was given, as bits."""
+    start = problem.read_start()
+    for name, values in start.items():
         if not np.isin(values, (0.0, 1.0)).all():
             raise InputError(f"init {name!r} has values other than 0 and 1; round it first")
-    return None if start is None else {n: v > 0.5 for n, v in start.items()}
+    return {n: v > 0.5 for n, v in start.items()}
 
 
-def _climbs(request) -> bool:
+def _climbs(problem) -> bool:
     """Tell whether chains start where a population climbed to.
 
     It takes all factors to be there, and none to be known.
     """
-    free = not request.finds_rank and request.anchors is None
-    return free and can_climb(request.data.shape, int(request.rank))
+    free = not problem.finds_rank and problem.anchors is None
+    return free and can_climb(problem.data.shape, int(problem.rank))
 
 
 def _exchanges(shape) -> bool:
@@ -830,13 +818,13 @@ def _exchanges(shape) -> bool:
     return shape[0] * shape[1] > SMALL
 
 
-def _start_text(request, given, from_prior, num_anneal):
-    if given is not None:
-        return digest(given)
+def _start_text(problem, from_prior, num_anneal):
+    if problem.init is not None:
+        return digest(problem.init)
     if from_prior:
         return "annealed from the prior" if num_anneal else "the prior"
-    found = "population that climbs to modes" if _climbs(request) else "annealed relaxed model"
-    exchanged = ", factors exchanged between chains" if _exchanges(request.data.shape) else ""
+    found = "population that climbs to modes" if _climbs(problem) else "annealed relaxed model"
+    exchanged = ", factors exchanged between chains" if _exchanges(problem.data.shape) else ""
     return f"{found}{exchanged}"
 
 
@@ -868,16 +856,16 @@ def align_packed(usage: PackedDraws, basis: PackedDraws, pivot, held: int = 0) -
     return found._replace(usage=moved[0], basis=moved[1], permutation=order)
 
 
-def _tell_known_densities(drawn, request: Request) -> None:
+def _tell_known_densities(drawn, problem: Problem) -> None:
     """Set densities of factors whose basis is known to the share of its ones, in place.
 
     No bit follows them, and what was drawn is the prior.
     """
-    if request.anchors is None or "basis_density" not in drawn:
+    if problem.anchors is None or "basis_density" not in drawn:
         return
-    whole = np.flatnonzero(request.anchors.whole)
+    whole = np.flatnonzero(problem.anchors.whole)
     drawn["basis_density"] = np.array(drawn["basis_density"])
-    drawn["basis_density"][..., whole] = request.anchors.values[:, whole].mean(0)
+    drawn["basis_density"][..., whole] = problem.anchors.values[:, whole].mean(0)
 
 
 def without_halves(usage: PackedDraws, basis: PackedDraws) -> tuple[PackedDraws, PackedDraws]:

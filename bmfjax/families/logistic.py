@@ -25,7 +25,7 @@ from jax import lax, random
 from scipy.special import expit
 
 from bmfjax import verdict
-from bmfjax.data import InputError, checks
+from bmfjax.data import InputError
 from bmfjax.data.blocks import blocks
 from bmfjax.data.memory import PROGRAMS, require_memory
 from bmfjax.diagnostics import agreement, align_signed
@@ -35,21 +35,17 @@ from bmfjax.families.base import (
     NUM_WARMUP,
     Chains,
     Family,
-    Flag,
+    Kernel,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     after_warmup,
     alike,
-    digest,
-    gamma_pair,
     kept_draws,
     kept_factors,
     make_fit,
     matched_rows,
-    positive_prior,
-    switch,
     thinning,
     what_was_tried,
 )
@@ -73,6 +69,8 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, OnesMixin, RowsMixin
+from bmfjax.specs import real as spec
+from bmfjax.specs.base import digest
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
     batch,
@@ -101,8 +99,6 @@ BYTES_AN_ENTRY = 0.5
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Entries of new rows that are looked at in one go.
 BLOCK = 4_000_000
-#: Shape and rate of the prior of a factor's precision, where their number is found.
-RELEVANCE = (0.5, 0.0005)
 #: Entries from which the noise of log odds is told.
 NOISE_ENTRIES = 10_000
 
@@ -414,62 +410,12 @@ class LogisticFit(LogOddsFit):
 class Logistic(Family):
     """Log odds of large sparse matrices."""
 
-    models: ClassVar = {
-        "logistic": "real factors, whose product is the log odds of a one (Hernandez-Lobato, "
-        "Houlsby, Ghahramani 2014), see `bmfjax.models.logistic`; for large sparse matrices and "
-        "rankings of their zeros"
-    }
+    models: ClassVar = {"logistic": spec.Logistic}
     samplers: ClassVar = {
-        "batch": Sampler(
-            batch, False, ("elbo", "settled"),
-            "mean-field variational inference, approximate: every step looks at all entries, in "
-            "blocks of rows; a quarter of a byte of memory an entry, half where entries are "
-            "missing, beside what grows with rows + columns. The default for up to 100 million "
-            "entries, where it reaches better bounds and predictions for its time",
-            {},
-        ),
-        "svi": Sampler(
-            stochastic, False, ("elbo", "settled"),
-            "the same from random entries: memory and time grow with rows + columns and the ones. "
-            "The default above",
-            {"sampling": "biased", "step_entries": None},
-        ),
-        "gibbs": Sampler(
-            logistic_gibbs, True, ("log_joint",),
-            "exact, by Polya-Gamma draws of every entry (Polson, Scott, Windle 2013): for standard "
-            "deviations and intervals that can be trusted, where time allows: a fit takes hundreds "
-            "of sweeps over all entries a chain",
-            {},
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "scale": Prior(
-            "standard deviation of factors and effects, with rank='auto' of effects alone",
-            1.0,
-            positive_prior("standard deviation"),
-        ),
-        "bias_scale": Prior(
-            "standard deviation of the bias", 5.0, positive_prior("standard deviation")
-        ),
-        "relevance": Prior(
-            "with rank='auto': shape and rate of the Gamma prior of the precision that each factor "
-            "has of its own; default 0.5 and 0.0005",
-            None,
-            gamma_pair,
-        ),
-        "row_effects": Prior("whether rows have biases of their own", False, switch),
-        "column_effects": Prior("whether columns have", False, switch),
+        "batch": Kernel(batch, False, ("elbo", "settled")),
+        "svi": Kernel(stochastic, False, ("elbo", "settled")),
+        "gibbs": Kernel(logistic_gibbs, True, ("log_joint",)),
     }
-    flags = (
-        Flag(
-            "--effects", "rows or columns have biases of their own (none where not given)",
-            priors=lambda value: {
-                "row_effects": value in ("rows", "both"),
-                "column_effects": value in ("columns", "both"),
-            },
-            parse={"choices": ["rows", "columns", "both", "none"]},
-        ),
-    )  # fmt: skip
 
     finds_rank = ("batch", "svi")
     on_mesh = ("svi",)
@@ -477,47 +423,59 @@ class Logistic(Family):
     def default_sampler(self, data):
         return "svi" if data.num_rows * data.num_columns > BATCH else "batch"
 
-    def chains(self, request: Request) -> Chains:
-        if request.made_by.exact:
-            return gibbs_chains(request)
-        data, steps = request.data, request.warmup(NUM_WARMUP)
-        if steps < 2:
+    def read_start(self, problem):
+        start = problem.read_start()
+        if problem.sampler.name == "batch" and problem.num_chains > 1:
+            raise InputError(
+                f"num_chains is {problem.num_chains}, and from one init sampler 'batch' goes one "
+                "way; give num_chains=1, or sampler='svi'"
+            )
+        return start
+
+    def plan(self, problem: Problem) -> Plan:
+        exact, entries = problem.kernel.exact, math.prod(problem.data.shape)
+        steps = problem.warmup(GIBBS_WARMUP if exact else NUM_WARMUP)
+        if steps < 2 and not exact:
             raise InputError(
                 f"num_warmup (--warmup) is {steps}; of the logistic model these are the most "
                 "steps of optimisation: give at least 2"
             )
-        priors, options = resolve_priors(request), sampler_options(request)
-        prior = prior_of(int(request.rank), priors)
+        looks = problem.sampler.name != "svi"
+        return Plan(
+            resolve_priors(problem),
+            (Stage(sampler_options(problem, steps), steps if exact else 0),),
+            "random" if problem.init is None else digest(problem.every_chain(problem.init)),
+            {"entries": BYTES_AN_ENTRY * entries * looks, "programs": PROGRAMS},
+            f"every step looks at {'all entries' if looks else 'entries drawn at random'}",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        if problem.kernel.exact:
+            return gibbs_chains(problem, plan)
+        data, options, steps = problem.data, plan.options, problem.warmup(NUM_WARMUP)
+        prior = prior_of(int(problem.rank), plan.arguments)
         share = np.clip(data.density, 1e-6, 1 - 1e-6)
         log_odds = float(np.log(share / (1 - share)))
-        make, arguments = request.made_by.make, (prior, data.shape, log_odds)
-        if request.sampler == "svi":
-            key = jax.random.fold_in(request.key, BOUND_STREAM)
+        make, arguments = problem.kernel.make, (prior, data.shape, log_odds)
+        if problem.sampler.name == "svi":
+            key = jax.random.fold_in(problem.key, BOUND_STREAM)
             sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
-            if request.mesh is not None:
+            if problem.mesh is not None:
                 sampled = sampled._replace(along=Along(ROWS))
             algorithm = make(*arguments, options["step_entries"] // CHUNK)
         else:
-            sampled, algorithm = all_entries(request), make(*arguments)
-        start = request.read_start()
-        if start is not None and request.sampler == "batch" and request.num_chains > 1:
-            raise InputError(
-                f"num_chains is {request.num_chains}, and from one init sampler 'batch' goes one "
-                "way; give num_chains=1, or sampler='svi'"
-            )
-        start = None if start is None else request.every_chain(start)
+            sampled, algorithm = all_entries(problem, plan), make(*arguments)
+        start = None if problem.init is None else problem.every_chain(problem.init)
         return Chains(
             algorithm,
             sampled,
-            request.settings(
-                priors=priors,
-                init="random" if start is None else digest(start),
-                thinning=1,
-                sampler_options=options,
+            problem.settings(
+                priors=plan.arguments, init=plan.init, thinning=1, sampler_options=options
             ),
-            trace=request.made_by.trace,
+            trace=problem.kernel.trace,
             num_samples=steps,
             start=lambda resume: start,
+            arguments={"prior": prior},
             objective="elbo",
             counted="steps of optimisation",
             apart=False,
@@ -525,42 +483,44 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def judged(self, request, chains, entries, seen, agreement=None, empty=None):
-        return _judged(entries, request.num_chains, alike(request, agreement), seen.trace)
+    def judged(self, problem, chains, entries, seen, agreement=None, empty=None):
+        return _judged(entries, problem.num_chains, alike(problem, agreement), seen.trace)
 
-    def ordered(self, request, chains, seen):
+    def ordered(self, problem, chains, seen):
         drawn = rotated_draws(seen.sites, seen.best)
         return Ordered(drawn, agreement(*(drawn[n].mean(1) for n in FACTORS)))
 
-    def product_draws(self, request, drawn):
-        usage, basis = super().product_draws(request, drawn)
-        return cells.with_effects(usage, basis, drawn, *map(np.arange, request.data.shape))
+    def product_draws(self, problem, drawn):
+        usage, basis = super().product_draws(problem, drawn)
+        return cells.with_effects(usage, basis, drawn, *map(np.arange, problem.data.shape))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> LogOddsFit:
-        if request.made_by.exact:
-            return self._of_draws(request, chains, run)
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> LogOddsFit:
+        if problem.kernel.exact:
+            return self._of_draws(problem, chains, run)
         trace = run.trace()
         settled = trace["settled"][:, -1]
         # The run may have gone on after the last start had settled, as far as its chunk went.
         steps = np.where(settled, trace["settled"].argmax(1) + 1, run.steps_done)
         elbo = trace["elbo"][:, : steps.max()]
-        approximation, order, drawn = _matched(request, run.state, int(np.argmax(elbo[:, -1])))
+        approximation, order, drawn = _matched(
+            problem, chains, run.state, int(np.argmax(elbo[:, -1]))
+        )
         drawn |= {n: order.apply(drawn[n]) for n in FACTORS}
-        if request.finds_rank:
-            approximation, drawn = without_unused(request.data, approximation, drawn)
+        if problem.finds_rank:
+            approximation, drawn = without_unused(problem.data, approximation, drawn)
         rank = drawn["usage"].shape[-1]
         agreeing = agreement(*(approximation[f"{n}_mean"][..., :rank] for n in FACTORS))
 
         def judge(fit):
             judged = verdict.of_starts(
                 fit._mixing, agreeing, elbo, steps, settled, run.num_steps,
-                sampled=request.sampler == "svi", ranks=drawn.get("rank"),
-                given_start=request.init is not None,
+                sampled=problem.sampler.name == "svi", ranks=drawn.get("rank"),
+                given_start=problem.init is not None,
             )  # fmt: skip
             return judged.changed(num_warmup=run.num_steps, num_draws=drawn["bias"].shape[1])
 
         return make_fit(
-            LogisticFit, request, chains, run,
+            LogisticFit, problem, chains, run,
             draws=drawn,
             trace={"elbo": elbo},
             agreement=agreeing,
@@ -568,17 +528,17 @@ class Logistic(Family):
             own={"approximation": approximation},
         )  # fmt: skip
 
-    def _of_draws(self, request, chains, run) -> ExactLogisticFit:
+    def _of_draws(self, problem, chains, run) -> ExactLogisticFit:
         """Return the fit of draws from the posterior, turned to one position."""
-        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
+        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
         return make_fit(
-            ExactLogisticFit, request, chains, run,
+            ExactLogisticFit, problem, chains, run,
             draws=found.sites,
             trace=trace,
             agreement=found.agreement,
             judge=lambda fit: _judged(
                 fit._mixing, fit.num_chains, found.agreement, after_warmup(run, trace),
-                given_start=request.init is not None, tried=what_was_tried(request, chains, run),
+                given_start=problem.init is not None, tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
 
@@ -590,47 +550,45 @@ def prior_of(rank: int, priors: Mapping) -> LogisticPrior:
     return LogisticPrior(rank, **dict(priors) | of_factors)
 
 
-def resolve_priors(request: Request) -> dict:
+def resolve_priors(problem: Problem) -> dict:
     """Return all priors by name; `relevance` where the number of factors is found, and only there.
 
     The precision of a column that has the mean of its default prior makes log odds of a thousandth,
     as for the fits of "probit" (`bmfjax.families.ratings`).
     """
-    found = request.read_priors()
-    if not request.finds_rank:
-        relevance.refuse_relevance(request, "relevance")
+    found = dict(problem.priors)
+    if not problem.finds_rank:
+        relevance.refuse_relevance(problem, "relevance")
         return {n: v for n, v in found.items() if n != "relevance"}
     if not (found["row_effects"] or found["column_effects"]):
         of_all = "is of all factors alike, under which none vanishes, or of effects, of which there"
-        relevance.refuse_priors(request, {"scale": f"{of_all} are none"})
-    return found | {"relevance": list(RELEVANCE if (r := found["relevance"]) is None else r)}
+        relevance.refuse_priors(problem, {"scale": f"{of_all} are none"})
+    return found | {"relevance": list(found["relevance"] or spec.RELEVANCE)}
 
 
-def all_entries(request: Request) -> jax.Array:
+def all_entries(problem: Problem, plan: Plan) -> jax.Array:
     """Return the matrix as the samplers take it that look at all of it, if there is room."""
-    entries = request.data.num_rows * request.data.num_columns
+    entries, name = problem.data.num_rows * problem.data.num_columns, problem.sampler.name
     if entries >= 2**31:
         raise InputError(
-            f"the matrix has {entries:,} entries, and sampler {request.sampler!r} counts at most "
+            f"the matrix has {entries:,} entries, and sampler {name!r} counts at most "
             f"{2**31 - 1:,}; choose sampler='svi'"
         )
     require_memory(
-        PROGRAMS + BYTES_AN_ENTRY * entries,
-        f"sampler {request.sampler!r}, which looks at all entries of the {request.size} matrix,",
+        sum(plan.memory.values()),
+        f"sampler {name!r}, which looks at all entries of the {problem.size} matrix,",
         "choose sampler='svi'",
     )
-    return sign_blocks(request.data)
+    return sign_blocks(problem.data)
 
 
-def sampler_options(request: Request) -> dict:
-    """Return the options of the sampler, checked, and the defaults of the others."""
-    options = request.read_options()
-    if request.sampler != "svi":
-        return options
-    rows, columns = request.data.shape
+def sampler_options(problem: Problem, steps: int) -> dict:
+    """Return the options of a sampler that takes so many steps."""
+    if problem.sampler.name != "svi":
+        return {}
+    options, (rows, columns) = problem.sampler.fields(), problem.data.shape
     entries = options["step_entries"]
     entries = ENTRIES_A_LINE * (rows + columns) if entries is None else entries
-    checks.whole("step_entries", entries)
     if entries > (most := max(rows * columns, CHUNK)):
         raise InputError(
             f"step_entries is {entries}, more than the matrix has; give at most {most}, or "
@@ -638,7 +596,6 @@ def sampler_options(request: Request) -> dict:
         )
     # Entries are drawn in chunks, of which a step has whole ones.
     chunks = math.ceil(entries / CHUNK)
-    steps = request.warmup(NUM_WARMUP)
     if chunks * steps >= 2**31:
         raise InputError(
             f"step_entries is {entries} and num_warmup (--warmup) {steps}, more entries than "
@@ -647,26 +604,26 @@ def sampler_options(request: Request) -> dict:
     return options | {"step_entries": chunks * CHUNK}
 
 
-def _matched(request, state, best: int):
+def _matched(problem, chains, state, best: int):
     """The starts' normals with their factors matched, by which order, and draws not yet so."""
-    posterior, rank = jax.device_get(posterior_of(state)), int(request.rank)
+    posterior, rank = jax.device_get(posterior_of(state)), int(problem.rank)
     order = align_signed(*(getattr(posterior, n).mean[..., :rank] for n in FACTORS), pivot=best)
     approximation = {
         f"{name}_{moment}": _ordered(getattr(getattr(posterior, name), moment), order, rank, moment)
         for name in (*FACTORS, "bias")
         for moment in mixture.MOMENTS
     }
-    prior = prior_of(rank, resolve_priors(request))
+    prior = chains.arguments["prior"]
     if posterior.relevance is not None:
         approximation |= {
             f"relevance_{n}": order.apply(np.asarray(a), signed=False)
             for n, a in posterior.relevance._asdict().items()
         }
     lines = posterior.usage.mean.shape[1] + posterior.basis.mean.shape[1]
-    asked = NUM_SAMPLES if request.is_auto else request.num_samples
+    asked = NUM_SAMPLES if problem.is_auto else problem.num_samples
     # As many draws of each start as were asked for, or as there is room for.
-    every, _ = thinning(4 * request.num_chains * prior.width * lines, asked)
-    key = jax.random.fold_in(request.key, DRAW_STREAM)
+    every, _ = thinning(4 * problem.num_chains * prior.width * lines, asked)
+    key = jax.random.fold_in(problem.key, DRAW_STREAM)
     drawn = posterior_draws(key, posterior, prior, asked // every)
     return approximation, order, drawn
 
@@ -723,31 +680,29 @@ def _ordered(values, order, rank, moment):
 # ---- the exact sampler --------------------------------------------------------------------------
 
 
-def gibbs_chains(request: Request) -> Chains:
+def gibbs_chains(problem: Problem, plan: Plan) -> Chains:
     """Return chains that draw from the posterior itself."""
-    request.read_options()
-    priors, data = resolve_priors(request), request.data
-    density = LogisticDensity(int(request.rank), **priors)
-    start = request.read_start()
+    priors, data = plan.arguments, problem.data
+    density, start = LogisticDensity(int(problem.rank), **priors), problem.init
     if start is not None:
-        start = request.every_chain(start | _without_factors(density, data))
+        start = problem.every_chain(start | _without_factors(density, data))
     lines = sum(data.shape)
     every, most_kept = thinning(
-        4 * request.num_chains * (density.rank + 1) * lines, request.most_samples
+        4 * problem.num_chains * (density.rank + 1) * lines, problem.most_samples
     )
     return Chains(
-        request.made_by.make(density, data.shape),
-        all_entries(request),
-        request.settings(
+        problem.kernel.make(density, data.shape),
+        all_entries(problem, plan),
+        problem.settings(
             priors=priors, init="random" if start is None else digest(start), thinning=every
         ),
         sites=density.sites,
-        trace=request.made_by.trace,
+        trace=problem.kernel.trace,
         thinning=(every, most_kept),
-        num_warmup=request.warmup(GIBBS_WARMUP),
-        num_samples=request.most_samples,
+        num_warmup=plan.stages[0].num_warmup,
+        num_samples=problem.most_samples,
         start=lambda resume: start,
-        looks=request.looks,
+        looks=problem.looks,
     )
 
 

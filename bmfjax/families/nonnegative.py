@@ -18,22 +18,21 @@ from bmfjax.families.base import (
     FACTORS,
     Chains,
     Family,
-    Flag,
+    Kernel,
     NumbersFit,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     after_warmup,
     annealed_options,
-    digest,
+    dense_need,
     kept_draws,
     make_fit,
     matched_rows,
     mean_and_square,
     numbers_of,
     read_real,
-    settings_text,
     squared_residual,
     thinning,
     what_was_tried,
@@ -53,6 +52,8 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
+from bmfjax.specs import NMF
+from bmfjax.specs.base import digest, settings_text
 
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data between which float32 holds squares, and precisions of the noise.
@@ -129,38 +130,11 @@ class NonnegativeFit(ModesMixin, NumbersFit):
 class Nonnegative(Family):
     """Nonnegative factors with exponential priors."""
 
-    models: ClassVar = {
-        "nmf": "nonnegative factors with exponential priors and normal noise (Schmidt, Winther, "
-        "Hansen 2009), see `bmfjax.models.nmf`"
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            NMFGibbs, True, ("log_joint", "residual"),
-            "exact, annealed in the first half of the warm-up (`NMFGibbs`)",
-        )
-    }  # fmt: skip
-    priors: ClassVar = {
-        "usage_rate": Prior(
-            "rate of the exponential prior; default by the scale of the data, as "
-            "`bmfjax.models.priors_by_scale` has it"
-        ),
-        "basis_rate": Prior("the same of the basis"),
-        "rate": Prior(
-            "with rank='auto' in place of these: the Gamma prior of each factor's own rate, which "
-            "usage and basis share and which is learned; default by the scale of the data, as "
-            "`bmfjax.models.relevance_by_scale` has it"
-        ),
-        "precision": Prior("a number fixes the noise precision, a distribution is its prior"),
-    }
+    models: ClassVar = {"nmf": NMF}
+    samplers: ClassVar = {"gibbs": Kernel(NMFGibbs, True, ("log_joint", "residual"))}
     ladder = ("walls", "[1000, 30, 2]")
     finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True
-    flags = (
-        Flag(
-            "--precision", "fix the noise precision (learned where not given)",
-            priors=lambda value: {"precision": value}, parse={"type": float},
-        ),
-    )  # fmt: skip
 
     def kind(self, model):
         return RealMatrix
@@ -168,92 +142,102 @@ class Nonnegative(Family):
     def check_anchors(self, anchors, model):
         check_weights(anchors, model, signed=False)
 
-    def chains(self, request: Request) -> Chains:
-        data, rank = request.data, int(request.rank)
-        arguments = nmf_arguments(request)
-        options = request.read_options()
+    def read_start(self, problem):
+        return problem.read_start(0.0)
+
+    def plan(self, problem: Problem) -> Plan:
+        options, warmup = dict(problem.options), problem.warmup(WARMUP)
         # Replicas behind walls share one likelihood, which is not annealed.
         # Nor are chains that find the number of factors: weak ones would be lost on the way.
-        from_prior = (
-            options.get("walls") is None and request.init is None and not request.finds_rank
-        )
-        warmup = request.warmup(WARMUP)
-        options = annealed_options(request, options, from_prior, warmup)
-        model = functools.partial(models.nmf, rank=rank, **arguments)
-        kernel = request.made_by.make(model, **options)
+        walls = options.get("walls")
+        from_prior = walls is None and problem.init is None and not problem.finds_rank
+        options = annealed_options(problem, options, from_prior, warmup)
         # Of every chain and replica the residuals, and with gaps lists of cells.
-        each = 4 + (rank // 2 if data.num_missing else 0)
-        copies = request.num_chains * (1 + len(options.get("walls") or ()))
+        each = 4 + (int(problem.rank) // 2 if problem.data.num_missing else 0)
+        copies = problem.num_chains * (1 + len(walls or ()))
+        return Plan(
+            nmf_arguments(problem),
+            (Stage(options, warmup),),
+            "prior",
+            dense_need(problem.data, 24 + each * copies),
+            "the warm-up is annealed" if options["num_anneal"] else "nothing is annealed",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        data, rank, arguments = problem.data, int(problem.rank), plan.arguments
+        options, warmup, _ = plan.stages[0]
+        model = functools.partial(models.nmf, rank=rank, **arguments)
+        kernel = problem.kernel.make(model, **options)
         why = "model 'nmf' keeps the matrix dense"
-        values = numbers_of(data, 24 + each * copies, why, gaps=False)
-        start = given_start(request, arguments, values)
-        if request.finds_rank:
-            start = relevance.random_start(request, arguments["precision"])
-        bound = kernel.bind(values, anchors=inner_anchors(request, arguments), mesh=request.mesh)
+        values = numbers_of(data, plan.memory, why, gaps=False)
+        start = given_start(problem, arguments, values)
+        if problem.finds_rank:
+            start = relevance.random_start(problem, arguments["precision"])
+        bound = kernel.bind(values, anchors=inner_anchors(problem, arguments), mesh=problem.mesh)
         algorithm = bound.algorithm
-        if request.finds_rank:
+        if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
         every, most_kept = thinning(
-            4 * request.num_chains * rank * sum(data.shape), request.most_samples
+            4 * problem.num_chains * rank * sum(data.shape), problem.most_samples
         )
         learned = () if isinstance(arguments["precision"], float) else ("precision",)
         replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
         return Chains(
             algorithm,
             bound.data,
-            request.settings(
+            problem.settings(
                 priors={n: settings_text(p) for n, p in arguments.items()},
-                init="prior" if request.init is None else digest(start),
+                init=plan.init if problem.init is None else digest(start),
                 thinning=every,
                 sampler_options={n: str(v) for n, v in options.items()},
             ),
-            sites=(*FACTORS, *learned, *["rate"] * request.finds_rank),
-            trace=(*request.made_by.trace, *learned, *replicas, *["rank"] * request.finds_rank),
+            sites=(*FACTORS, *learned, *["rate"] * problem.finds_rank),
+            trace=(*problem.kernel.trace, *learned, *replicas, *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
-            num_samples=request.most_samples,
-            looks=request.looks,
+            num_samples=problem.most_samples,
+            looks=problem.looks,
             start=lambda resume: start,
             arguments=arguments,
         )
 
-    def ordered(self, request, chains, seen):
+    def ordered(self, problem, chains, seen):
         drawn = seen.sites
-        if request.finds_rank:
-            drawn = _used(drawn, request.data, chains.arguments["precision"], seen.best)
+        if problem.finds_rank:
+            drawn = _used(drawn, problem.data, chains.arguments["precision"], seen.best)
         else:
-            usage, basis = _own_scale(drawn["usage"], drawn["basis"], request, chains.arguments)
-            usage, basis = _ordered(usage, basis, seen.best, request.num_anchors)
+            usage, basis = _own_scale(drawn["usage"], drawn["basis"], problem, chains.arguments)
+            usage, basis = _ordered(usage, basis, seen.best, problem.num_anchors)
             drawn = drawn | {"usage": usage, "basis": basis}
         return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> NonnegativeFit:
-        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
-        data, prior, agreeing = request.data, chains.arguments["precision"], found.agreement
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> NonnegativeFit:
+        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
+        data, prior, agreeing = problem.data, chains.arguments["precision"], found.agreement
         seen = data.num_rows * data.num_columns - data.num_missing
         # A learned precision is bounded by its prior, and by the arithmetic.
         fixed = isinstance(prior, float)
         most = max_precision(data)
         floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / most)
         return make_fit(
-            NonnegativeFit, request, chains, run,
+            NonnegativeFit, problem, chains, run,
             draws=found.sites,
             trace=trace,
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
                 fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, residual_floor=floor, given_start=request.init is not None,
-                tried=what_was_tried(request, chains, run),
+                exact=True, residual_floor=floor, given_start=problem.init is not None,
+                tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
 
 
-def nmf_arguments(request: Request) -> dict:
+def nmf_arguments(problem: Problem) -> dict:
     """Return keyword arguments of `bmfjax.models.nmf`; the data's scale sets what is not given."""
-    data, rank = request.data, int(request.rank)
-    given = {n: v for n, v in request.read_priors().items() if v is not None}
-    relevance.refuse_relevance(request, "rate")
+    data, rank = problem.data, int(problem.rank)
+    given = {n: v for n, v in problem.priors.items() if v is not None}
+    relevance.refuse_relevance(problem, "rate")
     mean, square = mean_and_square(data)
     if mean <= 0:
         raise InputError(
@@ -268,9 +252,9 @@ def nmf_arguments(request: Request) -> dict:
         )
     found = models.priors_by_scale(rank, mean, square) | given
     found["precision"] = models.resolve_precision(found["precision"])
-    if request.finds_rank:
+    if problem.finds_rank:
         relevance.refuse_priors(
-            request, dict.fromkeys(RATES, "is one rate of all factors, none of which would vanish")
+            problem, dict.fromkeys(RATES, "is one rate of all factors, none of which would vanish")
         )
         return {
             "precision": found["precision"],
@@ -290,51 +274,51 @@ def max_precision(data) -> float:
     return MAX_PRECISION / mean_and_square(data)[1]
 
 
-def anchor_scale(request: Request, arguments) -> np.ndarray:
+def anchor_scale(problem: Problem, arguments) -> np.ndarray:
     """Return what known factors are divided by inside of the sampler, (number,) float64.
 
     Their mean is then that of the prior of other columns of the basis. So the one rate of the usage
     expects as much of a known factor as of another, whatever the unit of its numbers. A rate that
     is given is of the usage in the user's own unit.
     """
-    if "usage_rate" in (request.priors or {}):
-        return np.ones(request.num_anchors)
+    if problem.model.usage_rate is not None:
+        return np.ones(problem.num_anchors)
     rate = arguments["basis_rate"]
     rate = rate if isinstance(rate, int | float) and rate > 0 else 1.0  # else refused later
-    return request.anchors.values.mean(0) * rate
+    return problem.anchors.values.mean(0) * rate
 
 
-def inner_anchors(request: Request, arguments) -> np.ndarray | None:
+def inner_anchors(problem: Problem, arguments) -> np.ndarray | None:
     """Return known factors as the sampler has them, (columns, number) float32."""
-    if request.anchors is None:
+    if problem.anchors is None:
         return None
-    return (request.anchors.values / anchor_scale(request, arguments)).astype(np.float32)
+    return (problem.anchors.values / anchor_scale(problem, arguments)).astype(np.float32)
 
 
-def _own_scale(usage, basis, request: Request, arguments):
+def _own_scale(usage, basis, problem: Problem, arguments):
     """Return draws of the sampler in the user's own unit of the known factors."""
-    if request.anchors is None:
+    if problem.anchors is None:
         return usage, basis
-    number, (usage, basis) = request.num_anchors, (np.array(usage), np.array(basis))
-    usage[..., :number] /= anchor_scale(request, arguments).astype(usage.dtype)
-    basis[..., :number] = request.anchors.values
+    number, (usage, basis) = problem.num_anchors, (np.array(usage), np.array(basis))
+    usage[..., :number] /= anchor_scale(problem, arguments).astype(usage.dtype)
+    basis[..., :number] = problem.anchors.values
     return usage, basis
 
 
-def given_start(request: Request, arguments, values) -> dict | None:
+def given_start(problem: Problem, arguments, values) -> dict | None:
     """Return the position of every chain from the factors that a user gave; None without.
 
     `values` are the data as the sampler takes them.
     """
-    start, data = request.read_start(0.0), request.data
+    start, data = problem.init, problem.data
     if start is None:
         return None
     # Above zero, where the density is that of the interval's inside.
     start = {n: np.maximum(v, np.finfo(np.float32).tiny) for n, v in start.items()}
-    if request.anchors is not None:
-        number = request.num_anchors
-        start["usage"][:, :number] *= anchor_scale(request, arguments)
-        start["basis"][:, :number] = inner_anchors(request, arguments)
+    if problem.anchors is not None:
+        number = problem.num_anchors
+        start["usage"][:, :number] *= anchor_scale(problem, arguments)
+        start["basis"][:, :number] = inner_anchors(problem, arguments)
     prior = arguments["precision"]
     if not isinstance(prior, float):
         # The conditional mean: a start with the wrong precision is left at the first step.
@@ -342,7 +326,7 @@ def given_start(request: Request, arguments, values) -> dict | None:
         seen = data.num_rows * data.num_columns - data.num_missing
         mean = (prior.concentration + seen / 2) / (prior.rate + residual / 2)
         start["precision"] = np.float32(min(mean, max_precision(data)))
-    return request.every_chain(start)
+    return problem.every_chain(start)
 
 
 def _used(drawn, data, precision, pivot) -> dict:

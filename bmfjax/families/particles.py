@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bmfjax.data import InputError
-from bmfjax.families.base import Chains, Request
+from bmfjax.families.base import Chains, Problem
 from bmfjax.infer import ChainRun
 from bmfjax.posterior.evidence import combined_evidence
 
@@ -22,14 +21,12 @@ MOST_MOVES = 100_000
 PARTICLE_STREAM = 2**31 - 2
 
 
-def chains_of_particles(request: Request, bound: Any, settings: Mapping) -> Chains:
+def chains_of_particles(problem: Problem, bound: Any, settings: Mapping) -> Chains:
     """Return the runs; `bound` is a sampler with its data, such as `OrMachineSMC` binds."""
-    if request.init is not None:
-        raise InputError("sampler 'smc' starts from the prior; leave init out, or choose 'gibbs'")
     return Chains(
         bound.algorithm,
         bound.data,
-        request.settings(init="the prior", **settings),
+        problem.settings(init="the prior", **settings),
         trace=("log_evidence", "variance", "inverse_temperature", "finished"),
         num_samples=MOST_MOVES,
         objective="log_evidence",
@@ -44,11 +41,11 @@ def chains_of_particles(request: Request, bound: Any, settings: Mapping) -> Chai
     )
 
 
-def particles(request: Request, chains: Chains, run: ChainRun) -> tuple[dict, dict, dict]:
+def particles(problem: Problem, chains: Chains, run: ChainRun) -> tuple[dict, dict, dict]:
     """Return kept particles {site: (run, draw, ...)}, traces of all particles, and figures."""
-    key = jax.random.fold_in(request.key, PARTICLE_STREAM)
+    key = jax.random.fold_in(problem.key, PARTICLE_STREAM)
     drawn = chains.arguments["particles"](key, run.state)
-    trace = {n: drawn.pop(n) for n in request.made_by.trace}
+    trace = {n: drawn.pop(n) for n in problem.kernel.trace}
     total = trace["log_joint"].shape[1]
     every = math.ceil(total / MAX_KEPT)
     kept = {n: values[:, every - 1 :: every] for n, values in drawn.items()}

@@ -38,29 +38,27 @@ from bmfjax.data.attributes import (
     read_new,
     standardised,
 )
+from bmfjax.data.memory import PROGRAMS
 from bmfjax.data.names import names_of_index
 from bmfjax.diagnostics import agreement
 from bmfjax.families import relevance
 from bmfjax.families.base import (
     Chains,
     Family,
-    Flag,
+    Kernel,
     NumbersFit,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     after_warmup,
     alike,
     check_columns,
     data_figures,
-    gamma_pair,
     kept_draws,
     kept_factors,
     make_fit,
-    positive_prior,
     refuse_sparse,
-    switch,
     thinning,
     what_was_tried,
 )
@@ -75,7 +73,7 @@ from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, ch
 from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
-from bmfjax.models.pmf import DEFAULT_RIDGE, LEVEL_SCALES, pmf_priors_by_scale
+from bmfjax.models.pmf import LEVEL_SCALES, pmf_priors_by_scale
 from bmfjax.models.relaxed import gamma_parameters
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
@@ -93,6 +91,7 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, OnesMixin
+from bmfjax.specs import real as spec
 
 
 class Link(NamedTuple):
@@ -109,17 +108,9 @@ LINKS = {
 }
 #: The Normal-Wishart prior of the factors, by its names in `priors`.
 WISHART = ("strength", "degrees", "scale")
-#: Prior of the columns' precisions where the number of factors is found, in units of the usage and
-#: the basis. A column that has its means is a two-thousandth as large as one that explains all of
-#: the values, where the unit of the usage is half their standard deviation.
-RELEVANCE = (0.5, 0.0005)
-#: Priors that models behind a probit, which have a scale of their own, do not have.
-OF_NOISE = ("precision", "precision_gamma", "usage_unit")
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
-#: Of the prior `rated` the sides whose lines know which of their cells are rated.
-RATED = {"rows": ("row",), "columns": ("column",), "both": ("row", "column")}
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
@@ -298,7 +289,7 @@ class RatingsFit(NumbersFit):
         if own is None:
             raise InputError(
                 f"the fit has no attributes of {side}; fit with {SIDES[side]}_attributes, or the "
-                "prior 'rated'"
+                "`rated`"
             )
         found = {}
         for name, draws in self._coefficients_of(SIDES[side]).items():
@@ -554,122 +545,11 @@ class OrderedProbitFit(RatingsFit):
 # ---- the family -----------------------------------------------------------------------------
 
 
-def _level(name, value):
-    """Check mean and standard deviation of a normal prior."""
-    try:
-        mean, sd = map(float, value)
-    except (TypeError, ValueError):
-        mean = sd = math.nan
-    if not (math.isfinite(mean) and 0 < sd < math.inf):
-        raise InputError(
-            f"prior 'level' is {value!r}; give a mean and a positive standard "
-            "deviation, such as [3.5, 2]"
-        )
-    return [mean, sd]
-
-
-def _rated(name, value):
-    """Check the sides whose lines know which of their cells are rated."""
-    if not isinstance(value, str) or value not in RATED:
-        raise InputError(f"prior {name!r} is {value!r}; choose from {', '.join(RATED)}")
-    return value
-
-
-def _both(value) -> dict:
-    """Turn --effects into a prior."""
-    if value not in ("both", "none"):
-        raise InputError(
-            f"--effects {value} is for the logistic model; models of ratings have both or none"
-        )
-    return {"effects": value == "both"}
-
-
 class Factorisation(Family):
     """Real factors with learned priors; the cost grows with the observed entries."""
 
-    models: ClassVar = {
-        "pmf": "ratings with normal noise, real factors whose mean and precision matrix are "
-        "learned, and effects of rows and columns (Salakhutdinov, Mnih 2008), see "
-        "`bmfjax.models.pmf`",
-        "probit": "the same behind a probit, for ones and zeros (Albert, Chib 1993)",
-        "ordered-probit": "the same behind a probit, for stars",
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            pmf_gibbs,
-            True,
-            ("log_joint",),
-            "exact, by lists of the observed entries (`PMFGibbs`)",
-            {},
-        )
-    }
-    priors: ClassVar = {
-        "precision": Prior(
-            'of "pmf": fixes the noise precision (2 in the paper)', None, positive_prior("number")
-        ),
-        "precision_gamma": Prior(
-            'of "pmf": shape and rate of the prior of the noise precision; default 1 and a '
-            "quarter of the variance of the values",
-            None,
-            gamma_pair,
-        ),
-        "effects": Prior("whether rows and columns have effects", True, switch),
-        "effect_gamma": Prior(
-            "shape and rate of the prior of the effects' precisions; default 1 and a quarter of "
-            "the variance of the values, 1 and 1 behind a probit",
-            None,
-            gamma_pair,
-        ),
-        "strength": Prior("of the Normal-Wishart prior", 2.0, positive_prior("number")),
-        "degrees": Prior("the same; default the rank", None, positive_prior("number")),
-        "scale": Prior("the same", 1.0, positive_prior("number")),
-        "relevance": Prior(
-            "with rank='auto' in place of these: shape and rate of the Gamma prior of the "
-            "precision that each column of either factor matrix has of its own",
-            RELEVANCE,
-            gamma_pair,
-        ),
-        "usage_unit": Prior(
-            'of "pmf": so many times larger than the basis the usage is beforehand; default half '
-            "the standard deviation of the values, or 1 where 'scale' or 'relevance' is given",
-            None,
-            positive_prior("number"),
-        ),
-        "level": Prior(
-            'mean and standard deviation of a normal prior: of the intercept of "pmf", by default '
-            "the mean of the values and 10 times their standard deviation; of the intercept of "
-            '"probit", 0 and 1; of every cut point of "ordered-probit" before they are put in '
-            "order, 0 and 2",
-            None,
-            _level,
-        ),
-        "rated": Prior(
-            'whether the factors and effects of "rows", "columns" or "both" depend on which of '
-            "their cells are rated, beside their attributes; default none",
-            None,
-            _rated,
-        ),
-        "ridge": Prior(
-            "with attributes: shape and rate of the prior of the precision of their coefficients, "
-            "relative to that of what they leave unexplained",
-            DEFAULT_RIDGE,
-            gamma_pair,
-        ),
-    }
-    flags = (
-        Flag(
-            "--precision", "fix the noise precision (learned where not given)",
-            priors=lambda value: {"precision": value}, parse={"type": float}, models=("pmf",),
-        ),
-        Flag(
-            "--effects", "rows and columns have biases of their own (both where not given)",
-            priors=_both, parse={"choices": ["rows", "columns", "both", "none"]},
-        ),
-        Flag(
-            "--rated", "factors of these depend on which of their cells are rated",
-            priors=lambda value: {"rated": value}, parse={"choices": list(RATED)},
-        ),
-    )  # fmt: skip
+    models: ClassVar = {kind.name: kind for kind in (spec.PMF, spec.Probit, spec.OrderedProbit)}
+    samplers: ClassVar = {"gibbs": Kernel(pmf_gibbs, True, ("log_joint",))}
 
     finds_rank = on_mesh = ("gibbs",)
     shared_entries = 2**18
@@ -681,10 +561,6 @@ class Factorisation(Family):
     def kind(self, model):
         return BinaryMatrix if model == "probit" else Ratings
 
-    def priors_of(self, model):
-        names = [n for n in self.priors if model == "pmf" or n not in OF_NOISE]
-        return {n: self.priors[n] for n in names}
-
     def read(self, source, model):
         if isinstance(source, BinaryMatrix | RealMatrix | Ratings):
             return source
@@ -695,83 +571,94 @@ class Factorisation(Family):
         refuse_sparse(source, model)
         return RealMatrix(source)
 
-    def chains(self, request: Request) -> Chains:
-        data, (link, traced) = request.data, LINKS[request.model]
-        warmup = request.warmup(WARMUP)
-        request.read_options()
-        if request.init is not None:
-            raise InputError(f"model {request.model!r} finds its start itself; leave init out")
-        rows, columns, values, stars = observed(data, link)
-        _check_precision(values)
-        priors = resolve_priors(request, link, values)
-        sides = attributes_of(request, priors, rows, columns)
-        density = density_of(int(request.rank), link, priors, stars, tuple(sides))
+    def read_start(self, problem):
+        raise InputError(f"model {problem.model.name!r} finds its start itself; leave init out")
+
+    def plan(self, problem: Problem) -> Plan:
+        link = LINKS[problem.model.name].name
+        known = observed(problem.data, link)
+        _check_precision(known[2])
+        return Plan(
+            resolve_priors(problem, link, known[2]),
+            (Stage({}, problem.warmup(WARMUP)),),
+            "near zero",
+            {"programs": PROGRAMS},
+            "only observed entries are looked at",
+            known,
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        data, (link, traced) = problem.data, LINKS[problem.model.name]
+        warmup, priors = plan.stages[0].num_warmup, plan.arguments
+        rows, columns, values, stars = plan.known
+        sides = attributes_of(problem, priors, rows, columns)
+        density = density_of(int(problem.rank), link, priors, stars, tuple(sides))
         check_density(density)
         lines = sum(data.shape) + sum(len(own.unit) for own in sides.values())
-        bytes_a_draw = 4 * request.num_chains * density.width * lines
-        every, most_kept = thinning(bytes_a_draw, request.most_samples)
+        bytes_a_draw = 4 * problem.num_chains * density.width * lines
+        every, most_kept = thinning(bytes_a_draw, problem.most_samples)
         learned = ("precision",) if density.learns_precision else ()
-        algorithm = request.made_by.make(density)
-        if request.finds_rank:
+        algorithm = problem.kernel.make(density)
+        if problem.finds_rank:
             algorithm = relevance.counted(algorithm, data, _noise_sd(density))
         scale = getattr(data, "scale", None)
-        entries = _with_anchors(entry_blocks(rows, columns, values, data.shape), request.anchors)
+        entries = _with_anchors(entry_blocks(rows, columns, values, data.shape), problem.anchors)
         groups = {f"{side}_attributes": own.groups for side, own in sides.items()}
         entries = entries._replace(**groups)
-        if request.mesh is not None:
-            entries = place_whole(entries._replace(along=Along(ROWS)), request.mesh)
+        if problem.mesh is not None:
+            entries = place_whole(entries._replace(along=Along(ROWS)), problem.mesh)
         return Chains(
             algorithm,
             entries,
-            request.settings(
+            problem.settings(
                 priors=priors,
                 stars=None if stars is None else stars.tolist(),
                 scale=None if scale is None else list(scale),
                 thinning=every,
             ),
             sites=tuple(density.sites),
-            trace=(*request.made_by.trace, *traced, *learned, *["rank"] * request.finds_rank),
+            trace=(*problem.kernel.trace, *traced, *learned, *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
-            num_samples=request.most_samples,
-            looks=request.looks,
+            num_samples=problem.most_samples,
+            looks=problem.looks,
             arguments={"sides": sides},
         )
 
-    def judged(self, request, chains, entries, seen, agreement=None, empty=None):
+    def judged(self, problem, chains, entries, seen, agreement=None, empty=None):
         return verdict.of_ratings(
-            entries, request.num_chains, alike(request, agreement), seen.trace,
+            entries, problem.num_chains, alike(problem, agreement), seen.trace,
             seen.sites.get("cutpoints"),
         )  # fmt: skip
 
-    def product_draws(self, request, drawn):
-        usage, basis = super().product_draws(request, drawn)
-        return cells.with_effects(usage, basis, drawn, *map(np.arange, request.data.shape))
+    def product_draws(self, problem, drawn):
+        usage, basis = super().product_draws(problem, drawn)
+        return cells.with_effects(usage, basis, drawn, *map(np.arange, problem.data.shape))
 
-    def ordered(self, request, chains, seen):
-        held, number = request.num_anchors, None
+    def ordered(self, problem, chains, seen):
+        held, number = problem.num_anchors, None
         drawn = _in_given_units(seen.sites, chains.arguments["sides"])
-        if request.finds_rank:
+        if problem.finds_rank:
             # A draw uses as many principal factors as it was counted.
-            used = np.arange(int(request.rank)) < seen.at_draws("rank")[..., None]
+            used = np.arange(int(problem.rank)) < seen.at_draws("rank")[..., None]
             drawn, number = _with_matrices(drawn), len(kept_factors(used))
         drawn = principal_draws(drawn, seen.best, held, number)
         if held:  # bit for bit
-            drawn["basis"][..., :held] = request.anchors.values
+            drawn["basis"][..., :held] = problem.anchors.values
         return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> RatingsFit:
-        found, trace = self.ordered(request, chains, kept_draws(run)), run.trace()
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> RatingsFit:
+        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
         drawn, agreeing, sides = found.sites, found.agreement, chains.arguments["sides"]
         return make_fit(
-            Fit._of_model(request.model), request, chains, run,
+            Fit._of_model(problem.model.name), problem, chains, run,
             draws=drawn,
             trace=trace,
             agreement=agreeing,
             own={"attributes": {side: own.read for side, own in sides.items()}},
             judge=lambda fit: verdict.of_ratings(
                 fit._mixing, fit.num_chains, agreeing, after_warmup(run, trace),
-                drawn.get("cutpoints"), tried=what_was_tried(request, chains, run),
+                drawn.get("cutpoints"), tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
 
@@ -794,34 +681,36 @@ def density_of(rank, link, priors, stars, attributes=()) -> PMFDensity:
     )
 
 
-def resolve_priors(request: Request, link: str, values) -> dict:
+def resolve_priors(problem: Problem, link: str, values) -> dict:
     """Return all priors by name, those that are not given in the unit of the values."""
-    found, given = request.read_priors(), request.priors or {}
+    found, given = dict(problem.priors), problem.given_priors
     for name, instead, unused in (
         ("precision_gamma", "precision", found.get("precision") is not None),
         ("effect_gamma", "effects", not found["effects"]),
     ):
         if unused and name in given:
             raise InputError(
-                f"prior {name!r} has no say where {instead!r} is {found[instead]}; leave one of "
-                "them out"
+                f"{name} has no say where {instead!r} is {found[instead]}; leave one of them out"
             )
-    if "ridge" in given and found["rated"] is None and not request.attributes:
+    if "ridge" in given and found["rated"] is None and not problem.attributes:
         raise InputError(
-            "prior 'ridge' is of attributes, and there are none; give row_attributes, "
-            "column_attributes or the prior 'rated', or leave it out"
+            "ridge is of attributes, and there are none; give row_attributes, "
+            "column_attributes or rated, or leave it out"
         )
-    if request.finds_rank:
+    if problem.finds_rank:
         of_all = "is of one precision matrix of all factors, under which none vanishes"
-        relevance.refuse_priors(request, dict.fromkeys(WISHART, of_all))
+        relevance.refuse_priors(problem, dict.fromkeys(WISHART, of_all))
         found = {n: v for n, v in found.items() if n not in WISHART}
+        found["relevance"] = list(found["relevance"] or spec.RELEVANCE)
     else:
-        relevance.refuse_relevance(request, "relevance")
+        relevance.refuse_relevance(problem, "relevance")
         del found["relevance"]
+        found["scale"] = 1.0 if found["scale"] is None else found["scale"]
     unset = priors_by_scale(link, values)
     if given.get("scale") is not None or given.get("relevance") is not None:
         unset["usage_unit"] = 1.0  # both are of the factors as they are
-    return {n: unset.get(n) if v is None else v for n, v in found.items()}
+    found = {n: unset.get(n) if v is None else v for n, v in found.items()}
+    return {n: list(v) if isinstance(v, tuple) else v for n, v in found.items()}
 
 
 def priors_by_scale(link: str, values) -> dict:
@@ -848,26 +737,26 @@ class Side(NamedTuple):
     unit: np.ndarray  # (attributes,): what the sampler takes for one
 
 
-def attributes_of(request: Request, priors: dict, rows, columns) -> dict[str, Side]:
+def attributes_of(problem: Problem, priors: dict, rows, columns) -> dict[str, Side]:
     """Return the sides that have attributes: those that were given, and which cells are rated."""
-    rated = RATED.get(priors["rated"], ())
-    sides = [side for side in FACTORS if side in request.attributes or side in rated]
-    for asked, what in ((request.finds_rank, "rank='auto'"), (request.mesh is not None, "a mesh")):
+    rated = spec.RATED.get(priors["rated"], ())
+    sides = [side for side in FACTORS if side in problem.attributes or side in rated]
+    for asked, what in ((problem.finds_rank, "rank='auto'"), (problem.mesh is not None, "a mesh")):
         if sides and asked:
             raise InputError(
                 f"attributes of {sides[0]}s do not go with {what}; leave one of them out"
             )
-    return {side: _side(request, side, side in rated, rows, columns) for side in sides}
+    return {side: _side(problem, side, side in rated, rows, columns) for side in sides}
 
 
-def _side(request: Request, side: str, is_rated: bool, rows, columns) -> Side:
-    table, data = request.attributes.get(side), request.data
+def _side(problem: Problem, side: str, is_rated: bool, rows, columns) -> Side:
+    table, data = problem.attributes.get(side), problem.data
     parts = [] if table is None else [standardised(table.values)]
     others = data.column_names if side == "row" else data.row_names
     if is_rated:
         if not data.num_missing:
             raise InputError(
-                f"prior 'rated' is {request.priors['rated']!r}, and every cell of the data is "
+                f"rated is {problem.model.rated!r}, and every cell of the data is "
                 "observed, so that this tells nothing; leave it out"
             )
         parts.append(standardised(rated_attributes(rows, columns, data.shape, side), alike=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,18 +17,17 @@ from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Flag,
+    Kernel,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     annealed_options,
-    check_memory,
-    digest,
+    check_need,
+    dense_need,
     kept_draws,
     matched_rows,
     numbers_of,
-    settings_text,
     squared_residual,
     thinning,
 )
@@ -54,6 +52,8 @@ from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.plots import mean_sd
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.specs import real as spec
+from bmfjax.specs.base import digest, settings_text
 
 #: Steps before draws are kept of a run that finds its own warm-up; annealed, where it is exact.
 WARMUP = 500
@@ -99,136 +99,101 @@ class Relaxed(TileFamily):
 
     fits = RelaxedFit
 
-    models: ClassVar = {
-        "relaxed": "factors in [0, 1], Gaussian likelihood (Gonsior 2019, equation 3.2), see "
-        "`bmfjax.models.relaxed_bmf`"
-    }
+    models: ClassVar = {"relaxed": spec.Relaxed}
     samplers: ClassVar = {
-        "gibbs": Sampler(
-            TruncatedGibbs, True, ("log_joint", "residual"),
-            "exact, by truncated normal conditionals, annealed in the first half of the warm-up "
-            "(`TruncatedGibbs`)",
-        ),
-        "minibatch": Sampler(
-            AuxiliaryGibbs, True, ("log_joint", "residual", "noise_share"),
-            "auxiliary-variable Gibbs from minibatches with control variates, annealed like "
-            '"gibbs": exact where a batch has all rows and columns (by default where there are at '
-            "most 256 of them), otherwise but for the noise of its gradients, which it takes to be "
-            "normal (`AuxiliaryGibbs`)",
-        ),
-        "iasg": Sampler(
-            IASG, False, ("log_joint", "clamped"),
-            "approximate: iterate averaging stochastic gradient with curvature and a learned "
-            "noise (`IASG`)",
-        ),
-        "thesis": Sampler(
-            IASG.thesis, False, ("log_joint", "clamped"), "approximate: the same as published"
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "usage": Prior(
-            'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" (always '
-            "with rank='auto') or a NumPyro distribution on [0, 1]",
-            "uniform",
-        ),
-        "basis": Prior("the same of the basis", "uniform"),
-        "precision": Prior(
-            "a number that fixes the noise precision; default a Gamma(1, 1) prior, and 1 for "
-            'sampler "thesis"'
-        ),
-        "rate": Prior(
-            "Gamma prior of the rates of \"ard\"; default Gamma(1, 1), and with rank='auto' "
-            "Gamma(1, 0.01), with which factors may all but vanish"
-        ),
+        "gibbs": Kernel(TruncatedGibbs, True, ("log_joint", "residual")),
+        "minibatch": Kernel(AuxiliaryGibbs, True, ("log_joint", "residual", "noise_share")),
+        "iasg": Kernel(IASG, False, ("log_joint", "clamped")),
+        "thesis": Kernel(IASG.thesis, False, ("log_joint", "clamped")),
     }
-    shares_prior = True
     finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch", "iasg", "thesis")
-    flags = (
-        Flag(
-            "--prior", "prior of the factors' entries (uniform where not given)",
-            priors=lambda value: dict.fromkeys(FACTORS, value),
-            parse={"choices": ["uniform", "normal", "laplace", "beta", "ard"]},
-        ),
-        Flag(
-            "--precision", "fix the noise precision (learned where not given)",
-            priors=lambda value: {"precision": value}, parse={"type": float},
-        ),
-        Flag(
-            "--batch-size", "rows and columns in a minibatch (minibatch, iasg, thesis)",
-            options=lambda value: {"batch_size": value}, parse={"type": int},
-        ),
-    )  # fmt: skip
 
-    def other_sampler(self, request: Request) -> str | None:
+    def other_sampler(self, problem: Problem) -> str | None:
         # Gibbs is what "minibatch" is compared with, also where both are exact.
-        return "gibbs" if request.sampler == "minibatch" else super().other_sampler(request)
+        return "gibbs" if problem.sampler.name == "minibatch" else super().other_sampler(problem)
 
-    def chains(self, request: Request) -> Chains:
-        data, rank = request.data, int(request.rank)
-        # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
-        each = 16 + (rank // 2 if data.num_missing else 0)
-        why = "the relaxed model keeps the matrix dense"
-        if request.sampler == "gibbs":
-            values = numbers_of(data, each, why)
-        else:
-            check_memory(data, each, f"sampler {request.sampler!r} of {why}")
-            values = data.dense()
-        arguments = model_arguments(request)
-        sites = sampled_sites(arguments)
-        options, warmup = request.read_options(), request.warmup(WARMUP)
-        if "num_anneal" in request.made_by.option_names:
+    def read_start(self, problem):
+        return problem.read_start(0.0, 1.0)
+
+    def plan(self, problem: Problem) -> Plan:
+        data, rank = problem.data, int(problem.rank)
+        options, warmup = dict(problem.options), problem.warmup(WARMUP)
+        if "num_anneal" in problem.has:
             # Chains that find the number of factors would lose weak ones on the way.
-            from_prior = request.init is None and not request.finds_rank
-            if "num_anchor" in request.made_by.option_names:
+            from_prior = problem.init is None and not problem.finds_rank
+            if "num_anchor" in problem.has:
                 # The last anchor is a mean of draws of the warm-up, after those that are annealed.
                 options.setdefault("num_anneal", warmup // 2 if from_prior else 0)
                 options.setdefault("num_anchor", max(warmup, 1))
-            options = annealed_options(request, options, from_prior, warmup)
+            options = annealed_options(problem, options, from_prior, warmup)
+        # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
+        each = 16 + (rank // 2 if data.num_missing else 0)
+        init = "prior" if problem.init is None else digest(problem.init)
+        return Plan(
+            model_arguments(problem),
+            (Stage(options, warmup),),
+            "annealed, with fixed rates" if problem.finds_rank else init,
+            dense_need(data, each),
+            "the first half of the warm-up is annealed"
+            if options.get("num_anneal")
+            else "nothing is annealed",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        data, rank = problem.data, int(problem.rank)
+        why = "the relaxed model keeps the matrix dense"
+        if problem.sampler.name == "gibbs":
+            values = numbers_of(data, plan.memory, why)
+        else:
+            check_need(data, plan.memory, f"sampler {problem.sampler.name!r} of {why}")
+            values = data.dense()
+        (options, warmup, _), arguments = plan.stages[0], plan.arguments
+        sites = sampled_sites(arguments)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
-        bound = request.made_by.make(model, **options).bind(values, mesh=request.mesh)
-        start, algorithm = given_start(request, arguments, values), bound.algorithm
-        if request.finds_rank:
+        bound = problem.kernel.make(model, **options).bind(values, mesh=problem.mesh)
+        start, algorithm = given_start(problem, arguments, values), bound.algorithm
+        if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
         every, most_kept = thinning(
-            4 * request.num_chains * rank * sum(data.shape), request.most_samples
+            4 * problem.num_chains * rank * sum(data.shape), problem.most_samples
         )
-        trace = request.made_by.trace
-        if request.made_by.exact and "precision" in sites:
+        trace = problem.kernel.trace
+        if problem.kernel.exact and "precision" in sites:
             trace = (*trace, "precision")
         if options.get("inverse_temperatures") is not None:
             trace = (*trace, *OBSERVED)
         return Chains(
             algorithm,
             bound.data,
-            request.settings(
+            problem.settings(
                 priors={n: settings_text(p) for n, p in arguments.items()},
-                init=_start_text(request, start),
+                init=plan.init if start is None else digest(start),
                 thinning=every,
                 window=bound.window,
                 sampler_options={n: str(v) for n, v in options.items()},
             ),
             sites=sites,
-            trace=(*trace, *["rank"] * request.finds_rank),
+            trace=(*trace, *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
             num_warmup=warmup,
-            num_samples=request.most_samples,
-            looks=request.looks,
+            num_samples=problem.most_samples,
+            looks=problem.looks,
             start=lambda resume: (
-                _annealed_start(request, arguments, values, resume) if request.finds_rank else start
+                _annealed_start(problem, arguments, values, resume) if problem.finds_rank else start
             ),
             arguments=arguments | {"windows": bound.windows, "exact": bound.exact},
         )
 
-    def ordered(self, request, chains, seen):
-        drawn = _with_prior_draws(request, chains.arguments, seen.sites)
-        if request.finds_rank:
+    def ordered(self, problem, chains, seen):
+        drawn = _with_prior_draws(problem, chains.arguments, seen.sites)
+        if problem.finds_rank:
             usage, basis = drawn["usage"], drawn["basis"]
             noise_sd = relevance.noise_sd(chains.arguments["precision"])(drawn)
-            used = relevance.used_draws(request.data, usage, basis, noise_sd)
+            used = relevance.used_draws(problem.data, usage, basis, noise_sd)
             drawn["usage"], drawn["basis"] = relevance.handed_over(usage, basis, used, upper=1.0)
         aligned = align(drawn.pop("usage"), drawn.pop("basis"), pivot=seen.best)
-        if request.finds_rank:
+        if problem.finds_rank:
             kept = relevance.kept_of(aligned.usage)
             aligned = aligned._replace(
                 usage=aligned.usage[..., kept],
@@ -241,34 +206,34 @@ class Relaxed(TileFamily):
         factors = {"usage": aligned.usage, "basis": aligned.basis}
         return Ordered(drawn | factors, agreeing, aligned)
 
-    def majority(self, request, found, seen):
-        if math.prod(request.data.shape) <= MAX_ENTRIES:
+    def majority(self, problem, found, seen):
+        if math.prod(problem.data.shape) <= MAX_ENTRIES:
             return None
         draws = found.aligned.usage, found.aligned.basis
         means = (f[seen.best_chain].mean(0, dtype=float) for f in draws)
-        return cut_means(request.data, *means)
+        return cut_means(problem.data, *means)
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> RelaxedFit:
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> RelaxedFit:
         seen = kept_draws(run)
-        found = self.ordered(request, chains, seen)
+        found = self.ordered(problem, chains, seen)
         # Rate of the Gamma prior of a learned precision; a fixed one has none.
         floor = 2 * float(getattr(chains.arguments["precision"], "rate", 0.0))
         return tile_fit(
-            RelaxedFit, request, chains, run, found.aligned, found.agreement, run.trace(),
+            RelaxedFit, problem, chains, run, found.aligned, found.agreement, run.trace(),
             {n: v for n, v in found.sites.items() if n not in FACTORS},
-            binary=self.majority(request, found, seen), residual_floor=floor,
+            binary=self.majority(problem, found, seen), residual_floor=floor,
         )  # fmt: skip
 
 
-def model_arguments(request: Request) -> dict:
-    """Return keyword arguments of `bmfjax.models.relaxed_bmf` from what was given as priors."""
-    given = request.read_priors()
-    if request.finds_rank:
-        given = _of_unknown_rank(request, given)
+def model_arguments(problem: Problem) -> dict:
+    """Return keyword arguments of `bmfjax.models.relaxed_bmf` from the fields of the model."""
+    given = problem.priors
+    if problem.finds_rank:
+        given = _of_unknown_rank(given)
     precision = given["precision"]
-    if precision is None and request.sampler == "thesis":
+    if precision is None and problem.sampler.name == "thesis":
         precision = 1.0
-    chosen = {site: given[site] for site in FACTORS}
+    chosen = {site: "uniform" if given[site] is None else given[site] for site in FACTORS}
     return {
         # "ard" stays a name: its rates belong to the factors.
         **{
@@ -280,16 +245,13 @@ def model_arguments(request: Request) -> dict:
     }
 
 
-def _of_unknown_rank(request: Request, given) -> dict:
+def _of_unknown_rank(given: dict) -> dict:
     """Return the priors with those under which factors may vanish; refuse others."""
-    asked = request.priors
-    if asked is not None and not isinstance(asked, Mapping):
-        asked = dict.fromkeys(FACTORS, asked)
     for name in FACTORS:
-        prior = (asked or {}).get(name, "ard")
+        prior = "ard" if given[name] is None else given[name]
         if not (isinstance(prior, str) and prior == "ard"):
             raise InputError(
-                f"rank is 'auto', and prior {name!r} is {prior!r}, under which no factor vanishes; "
+                f"rank is 'auto', and {name} is {prior!r}, under which no factor vanishes; "
                 "leave it out, which is 'ard', or give a rank"
             )
     rate = models.relevance_by_scale(1.0) if given["rate"] is None else given["rate"]
@@ -302,43 +264,37 @@ def sampled_sites(arguments) -> tuple[str, ...]:
     return (*FACTORS, *learned, *(() if arguments["rate"] is None else ("rate",)))
 
 
-def given_start(request: Request, arguments, values) -> dict | None:
+def given_start(problem: Problem, arguments, values) -> dict | None:
     """Return the position of every chain from the factors that a user gave; None without.
 
     `values` are the data as the sampler takes them.
     """
-    if (start := request.read_start(0.0, 1.0)) is None:
+    if problem.init is None:
         return None
-    return request.every_chain(_with_scales(request, start, arguments, values))
+    return problem.every_chain(_with_scales(problem, dict(problem.init), arguments, values))
 
 
-def _start_text(request: Request, start) -> str:
-    if request.finds_rank:
-        return "annealed, with fixed rates"
-    return "prior" if start is None else digest(start)
-
-
-def _annealed_start(request: Request, arguments, values, resume: bool) -> dict:
+def _annealed_start(problem: Problem, arguments, values, resume: bool) -> dict:
     """Return the positions of chains whose factors may vanish: where annealed chains have come."""
-    sizes, rank = dict(zip(FACTORS, request.data.shape, strict=True)), int(request.rank)
+    sizes, rank = dict(zip(FACTORS, problem.data.shape, strict=True)), int(problem.rank)
     if resume:  # what was stored replaces it
         empty = {n: np.full((size, rank), 0.5, np.float32) for n, size in sizes.items()}
-        return request.every_chain(_with_scales(request, empty, arguments, values))
-    key = jax.random.fold_in(request.key, relevance.START_STREAM)
-    means = annealed_means(key, request.data, rank, request.num_chains)
+        return problem.every_chain(_with_scales(problem, empty, arguments, values))
+    key = jax.random.fold_in(problem.key, relevance.START_STREAM)
+    means = annealed_means(key, problem.data, rank, problem.num_chains)
     # An entry of zero leaves the conditional of the others no room.
     least = np.finfo(np.float32).tiny
     means = [np.clip(np.asarray(mean, np.float32), least, 1.0) for mean in means]
     each = [
-        _with_scales(request, dict(zip(FACTORS, of_chain, strict=True)), arguments, values)
+        _with_scales(problem, dict(zip(FACTORS, of_chain, strict=True)), arguments, values)
         for of_chain in zip(*means, strict=True)
     ]
     return {name: np.stack([start[name] for start in each]) for name in each[0]}
 
 
-def _with_scales(request: Request, start: dict, arguments, values) -> dict:
+def _with_scales(problem: Problem, start: dict, arguments, values) -> dict:
     """Add precision and rates to the factors of a chain: their conditional means."""
-    data, usage, basis = request.data, start["usage"], start["basis"]
+    data, usage, basis = problem.data, start["usage"], start["basis"]
     sites = sampled_sites(arguments)
     if "precision" in sites:
         # The conditional mean: a start with the wrong precision is left at the first step.
@@ -359,20 +315,20 @@ def _gamma_mean(prior, count, total):
     return (shape + count) / (float(getattr(prior, "rate", 1.0)) + total)
 
 
-def _with_prior_draws(request, arguments, drawn) -> dict:
+def _with_prior_draws(problem, arguments, drawn) -> dict:
     """Kept draws, with rows and columns of which nothing is observed drawn from the prior.
 
     That is their posterior; a gradient of zero would leave them where they started. The exact
     sampler has drawn them itself.
     """
     drawn = dict(drawn)
-    if request.made_by.exact:
+    if problem.kernel.exact:
         return drawn
-    empty = {"usage": request.data.empty_rows, "basis": request.data.empty_columns}
+    empty = {"usage": problem.data.empty_rows, "basis": problem.data.empty_columns}
     for i, (site, cases) in enumerate(empty.items()):
         if len(cases):
             chains, kept, _, rank = drawn[site].shape
-            key = jax.random.fold_in(request.key, 2**31 - 1 - i)
+            key = jax.random.fold_in(problem.key, 2**31 - 1 - i)
             prior = arguments[f"{site}_prior"]
             prior = _prior_draws(prior, key, (chains, kept, len(cases), rank), drawn)
             drawn[site] = drawn[site].copy()

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from bmfjax.data import InputError
-from bmfjax.families.base import FACTORS, Data, Request, kept_factors, mean_and_square
+from bmfjax.families.base import FACTORS, Data, Problem, kept_factors, mean_and_square
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
@@ -70,26 +70,26 @@ def noise_sd(precision) -> Callable:
     return lambda found: found["precision"] ** -0.5
 
 
-def random_start(request: Request, precision) -> dict:
+def random_start(problem: Problem, precision) -> dict:
     """Return where chains of nonnegative factors start: all of them as large as the data allow.
 
     From there those that are not needed vanish; one that has vanished seldom comes back.
     """
-    data, rank = request.data, int(request.rank)
+    data, rank = problem.data, int(problem.rank)
     mean, square = mean_and_square(data)
     rate = (rank / mean) ** 0.5
-    keys = jax.random.split(jax.random.fold_in(request.key, START_STREAM))
+    keys = jax.random.split(jax.random.fold_in(problem.key, START_STREAM))
     start = {
         name: np.maximum(
-            np.asarray(jax.random.exponential(key, (request.num_chains, size, rank))) / rate,
+            np.asarray(jax.random.exponential(key, (problem.num_chains, size, rank))) / rate,
             np.finfo(np.float32).tiny,
         ).astype(np.float32)
         for key, name, size in zip(keys, FACTORS, data.shape, strict=True)
     }  # fmt: skip
-    start["rate"] = np.full((request.num_chains, rank), rate, np.float32)
+    start["rate"] = np.full((problem.num_chains, rank), rate, np.float32)
     if not isinstance(precision, float):
         spread = max(square - mean**2, 1e-12 * square)
-        start["precision"] = np.full(request.num_chains, 1.0 / spread, np.float32)
+        start["precision"] = np.full(problem.num_chains, 1.0 / spread, np.float32)
     return start
 
 
@@ -160,17 +160,17 @@ def kept_of(usage) -> np.ndarray:
     return kept_factors((usage != 0).any(2))
 
 
-def refuse_priors(request: Request, names: Mapping[str, str]) -> None:
+def refuse_priors(problem: Problem, names: Mapping[str, str]) -> None:
     """Refuse priors, `names` of which say why, that a fit of unknown rank has no use for."""
     for name, why in names.items():
-        if name in (request.priors or {}):
-            raise InputError(f"rank is 'auto', and prior {name!r} {why}; leave it out")
+        if name in problem.given_priors:
+            raise InputError(f"rank is 'auto', and {name} {why}; leave it out")
 
 
-def refuse_relevance(request: Request, name: str) -> None:
+def refuse_relevance(problem: Problem, name: str) -> None:
     """Refuse the prior of the factors' scales where their number is given."""
-    if not request.finds_rank and name in (request.priors or {}):
+    if not problem.finds_rank and name in problem.given_priors:
         raise InputError(
-            f"prior {name!r} is of scales by which factors may vanish, and rank is "
-            f"{request.rank}; give rank='auto', or leave it out"
+            f"{name} is of scales by which factors may vanish, and rank is "
+            f"{problem.rank}; give rank='auto', or leave it out"
         )

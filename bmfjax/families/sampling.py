@@ -16,7 +16,7 @@ import numpy as np
 
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
-from bmfjax.families.base import Chains, Request, versions_in_use
+from bmfjax.families.base import Chains, Problem, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
@@ -37,15 +37,15 @@ OBJECTIVES = {
 }
 
 
-def finish(request: Request, chains: Chains, **options) -> Fit:
+def finish(problem: Problem, chains: Chains, **options) -> Fit:
     """Sample, and return the result; the options are those of `sampled`."""
-    with sampled(request, chains, **options) as stage:
+    with sampled(problem, chains, **options) as stage:
         return result_of(stage)
 
 
 @contextlib.contextmanager
 def sampled(
-    request: Request,
+    problem: Problem,
     chains: Chains,
     *,
     max_time: float | None = None,
@@ -67,10 +67,10 @@ def sampled(
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
     clock = _Clock(max_time, told=max_time is not None and not patient)
-    if max_time is None and request.is_auto and chains.limited:
+    if max_time is None and problem.is_auto and chains.limited:
         clock = _Clock(MAX_TIME, told=False)
-    store = None if checkpoint is None else Checkpoint(checkpoint, identity(request, chains))
-    writes = store is not None and is_first(request.mesh)
+    store = None if checkpoint is None else Checkpoint(checkpoint, identity(problem, chains))
+    writes = store is not None and is_first(problem.mesh)
     with contextlib.ExitStack() as held:
 
         def hold():
@@ -81,14 +81,14 @@ def sampled(
                     "resume=True, give another folder, or delete this one"
                 )
 
-        agreed(request.mesh, lambda: writes and hold())
+        agreed(problem.mesh, lambda: writes and hold())
         began = time.monotonic()
         if resume:
-            stage = _stored(request, chains, store)
+            stage = _stored(problem, chains, store)
         else:
-            stage = Stage(request, chains, chains.run(request))
+            stage = Stage(problem, chains, chains.run(problem))
         stage.run.seconds += time.monotonic() - began
-        agreed(request.mesh, lambda: writes and not resume and store.check_room(stage.run))
+        agreed(problem.mesh, lambda: writes and not resume and store.check_room(stage.run))
         try:
             over = False
             while not over:
@@ -100,17 +100,17 @@ def sampled(
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
 
 
-def identity(request: Request, chains: Chains) -> dict:
+def identity(problem: Problem, chains: Chains) -> dict:
     """Return what must be the same for the draws to be the same."""
-    here = {"data": request.data.fingerprint(), "platform": jax.default_backend()}
-    grows = {"grows": True} if request.grows and chains.looks else {}
+    here = {"data": problem.data.fingerprint(), "platform": jax.default_backend()}
+    grows = {"grows": True} if problem.grows and chains.looks else {}
     return {**here, **chains.settings, **grows, **versions_in_use()}
 
 
 class Stage(NamedTuple):
     """Chains that run, and those that ran before them."""
 
-    request: Request
+    problem: Problem
     chains: Chains
     run: ChainRun
     earlier: tuple[int, ...] = ()  # steps of the stages before; negative where more factors follow
@@ -120,32 +120,32 @@ class Stage(NamedTuple):
     @property
     def is_wider(self) -> bool:
         """Whether it has more factors than the stage before, which has just ended."""
-        return self.before is not None and self.before.request is not self.request
+        return self.before is not None and self.before.problem is not self.problem
 
     def next(self, steps: int | None = None) -> Stage:
         """Return the stage that follows, at its start; of a run that is resumed after `steps`."""
-        return self._then(self.request, self.chains.next_stage(self.run), steps)
+        return self._then(self.problem, self.chains.next_stage(self.run), steps)
 
     def wider(self, steps: int | None = None) -> Stage:
         """Return chains with more factors, which start anew; `steps` as in `next`."""
-        request = self.request.wider
-        chains = request.chains()
-        chains = replace(chains, phase=f"{chains.phase} at most {request.rank} factors")
-        return self._then(request, chains, steps)
+        problem = self.problem.wider
+        chains = problem.chains()
+        chains = replace(chains, phase=f"{chains.phase} at most {problem.rank} factors")
+        return self._then(problem, chains, steps)
 
-    def _then(self, request: Request, chains: Chains, steps: int | None) -> Stage:
-        run = chains.run(request, resume=steps is not None)
+    def _then(self, problem: Problem, chains: Chains, steps: int | None) -> Stage:
+        run = chains.run(problem, resume=steps is not None)
         done = self.run.steps_done if steps is None else steps
-        earlier = (*self.earlier, done if request is self.request else -done)
+        earlier = (*self.earlier, done if problem is self.problem else -done)
         run.earlier_steps = sum(map(abs, earlier))
         run.seconds = self.run.seconds
-        return Stage(request, chains, run, earlier, self if steps is None else None)
+        return Stage(problem, chains, run, earlier, self if steps is None else None)
 
 
 def result_of(stage: Stage) -> Fit:
     """Return the fit of a last stage."""
-    request = stage.request
-    return request.family.result(request.of_result, stage.chains, stage.run)
+    problem = stage.problem
+    return problem.family.result(problem.of_result, stage.chains, stage.run)
 
 
 class _Clock:
@@ -175,12 +175,12 @@ class _Clock:
         return self.left is not None and self.left <= 0
 
 
-def _stored(request, chains, store) -> Stage:
+def _stored(problem, chains, store) -> Stage:
     """Return the stage of a checkpoint, where it stopped."""
     found = {}
 
     def run_of(earlier):
-        stage = Stage(request, chains, chains.run(request, resume=True))
+        stage = Stage(problem, chains, chains.run(problem, resume=True))
         for steps in earlier:
             stage = stage.wider(-steps) if steps < 0 else stage.next(steps)
         found[earlier] = stage
@@ -195,8 +195,8 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
 
     The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
     """
-    request, chains, run = stage.request, stage.chains, stage.run
-    watch, objective = Watch(request, chains, run), chains.objective
+    problem, chains, run = stage.problem, stage.chains, stage.run
+    watch, objective = Watch(problem, chains, run), chains.objective
     stored, grows = time.monotonic(), False
     first = stored if stage.is_wider else None
     began = stored - run.seconds
@@ -288,7 +288,7 @@ def _wider(stage, store, clock) -> tuple[Stage, bool]:
     except InputError as error:
         stage.run.is_enough = True
         warnings.warn(
-            f"all {stage.request.rank} factors that were allowed are there, and there is no fit "
+            f"all {stage.problem.rank} factors that were allowed are there, and there is no fit "
             f"with more: {error}",
             stacklevel=2,
         )

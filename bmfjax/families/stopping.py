@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax import verdict
-from bmfjax.families.base import AUTO, LEAST_KEPT, Chains, KeptDraws, Request
+from bmfjax.families.base import LEAST_KEPT, Chains, KeptDraws, Problem
 from bmfjax.infer import ChainRun
+from bmfjax.specs.base import AUTO
 
 #: Shares of the draws that may count as warm-up.
 SHARES = (0.0, 0.25, 0.5)
@@ -33,8 +34,8 @@ class Look(NamedTuple):
 class Watch:
     """The looks at a run, each of which is made once."""
 
-    def __init__(self, request: Request, chains: Chains, run: ChainRun):
-        self._request, self._chains, self._run = request, chains, run
+    def __init__(self, problem: Problem, chains: Chains, run: ChainRun):
+        self._problem, self._chains, self._run = problem, chains, run
         self.steps = tuple(chains.num_warmup + number for number in chains.looks)
         self.last: Look | None = None
         self._after = -1
@@ -55,19 +56,19 @@ class Watch:
     @property
     def is_full(self) -> bool:
         """Whether this is a step to look at the draws, and more factors should be allowed."""
-        run, request = self._run, self._request
-        if not request.grows or run.steps_done not in self.steps:
+        run, problem = self._run, self._problem
+        if not problem.grows or run.steps_done not in self.steps:
             return False
         if not (self.look().done or run.steps_done - run.num_warmup >= self._chains.patience[0]):
             return False
         drawn = run.trace()["rank"][:, run.num_warmup :]
         late = drawn[:, drawn.shape[1] // 2 :]
-        return bool(np.mean(late == request.rank) >= verdict.AT_BOUND)
+        return bool(np.mean(late == problem.rank) >= verdict.AT_BOUND)
 
     def look(self) -> Look:
         """Look at the draws as they are now, of which there must be enough for a result."""
         if self._after != self._run.steps_done:
-            self.last = look(self._request, self._chains, self._run)
+            self.last = look(self._problem, self._chains, self._run)
             self._after = self._run.steps_done
         return self.last
 
@@ -85,10 +86,10 @@ class Watch:
         return f"R-hat {self.last.figures.rhat:.2f} at the last look"
 
 
-def look(request: Request, chains: Chains, run: ChainRun) -> Look:
+def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
     """Judge the draws of a run, and say how many of the first should count as warm-up."""
     drawn, trace = run.draws(), run.trace()
-    every, family = run.thinning("usage"), request.family
+    every, family = run.thinning("usage"), problem.family
 
     def after(discarded: int) -> KeptDraws:
         kept = {name: values[:, discarded:] for name, values in drawn.items()}
@@ -97,19 +98,19 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
 
     number = drawn["usage"].shape[1]
     # A warm-up that was given is what was asked for.
-    shares = SHARES if request.num_warmup == AUTO else SHARES[:1]
+    shares = SHARES if problem.num_warmup == AUTO else SHARES[:1]
     candidates = [d for s in shares if (d := int(s * number)) == 0 or number - d >= LEAST_KEPT]
     # Scalars first: they cost little, and most looks end there.
     early = {
-        d: family.judged(request, chains, verdict.UNSEEN, after(d)).figures
+        d: family.judged(problem, chains, verdict.UNSEEN, after(d)).figures
         for d in dict.fromkeys(candidates)
     }
-    hopeful = [d for d, found in early.items() if verdict.suffices(found, request.num_chains)]
+    hopeful = [d for d, found in early.items() if verdict.suffices(found, problem.num_chains)]
     seen = {}
     for discarded in hopeful or [min(early, key=lambda d: early[d].rhat)]:
         for judged in (_by_few_entries, _by_all):
-            seen[discarded] = judged(request, chains, after(discarded))
-            done = verdict.suffices(seen[discarded], request.num_chains)
+            seen[discarded] = judged(problem, chains, after(discarded))
+            done = verdict.suffices(seen[discarded], problem.num_chains)
             if not done:
                 break
         if done:
@@ -118,19 +119,19 @@ def look(request: Request, chains: Chains, run: ChainRun) -> Look:
     return Look(best, seen[best], False)
 
 
-def _by_few_entries(request: Request, chains: Chains, seen: KeptDraws) -> verdict.Figures:
+def _by_few_entries(problem: Problem, chains: Chains, seen: KeptDraws) -> verdict.Figures:
     """Return figures of draws whose factors are in no order."""
-    entries = request.family.mixing(request, seen.sites, FEW_ENTRIES)
-    return request.family.judged(request, chains, entries, seen).figures
+    entries = problem.family.mixing(problem, seen.sites, FEW_ENTRIES)
+    return problem.family.judged(problem, chains, entries, seen).figures
 
 
-def _by_all(request: Request, chains: Chains, seen: KeptDraws) -> verdict.Figures:
+def _by_all(problem: Problem, chains: Chains, seen: KeptDraws) -> verdict.Figures:
     """Return the figures that the verdict would have of these draws."""
-    family, found = request.family, request.family.ordered(request, chains, seen)
-    entries = family.mixing(request, found.sites, verdict.NUM_ENTRIES)
-    figures = family.judged(request, chains, entries, seen, found.agreement).figures
+    family, found = problem.family, problem.family.ordered(problem, chains, seen)
+    entries = family.mixing(problem, found.sites, verdict.NUM_ENTRIES)
+    figures = family.judged(problem, chains, entries, seen, found.agreement).figures
     if not verdict.factors_differ(figures):
         return figures
     # Only now: it takes a search, and where all agree it says nothing.
-    empty = family.empty(request, found, seen)
-    return family.judged(request, chains, entries, seen, found.agreement, empty).figures
+    empty = family.empty(problem, found, seen)
+    return family.judged(problem, chains, entries, seen, found.agreement, empty).figures

@@ -30,7 +30,7 @@ from bmfjax.families.base import (
     Family,
     KeptDraws,
     Ordered,
-    Request,
+    Problem,
     after_warmup,
     is_exact,
     make_fit,
@@ -159,15 +159,15 @@ class TileFamily(Family):
     #: The class of its fits.
     fits: type[TileFit]
 
-    def majority(self, request: Request, found: Ordered, seen: KeptDraws) -> Binarized | None:
+    def majority(self, problem: Problem, found: Ordered, seen: KeptDraws) -> Binarized | None:
         """Return the Boolean factors of a matrix that is too large to be formed; else None."""
         raise NotImplementedError
 
-    def empty(self, request, found, seen):
-        binary = self.majority(request, found, seen)
+    def empty(self, problem, found, seen):
+        binary = self.majority(problem, found, seen)
         if binary is None:
             usage, basis = found.aligned.usage, found.aligned.basis
-            binary, _ = self.fits._best_factors(request.data, usage, basis, request.anchors)
+            binary, _ = self.fits._best_factors(problem.data, usage, basis, problem.anchors)
         return tile_sizes(binary) == 0
 
 
@@ -215,7 +215,7 @@ def cut_means(data: BinaryMatrix, usage, basis) -> Binarized:
 
 def tile_fit(
     kind: type[TileFit],
-    request: Request,
+    problem: Problem,
     chains: Chains,
     run: ChainRun,
     aligned: Alignment,
@@ -236,29 +236,29 @@ def tile_fit(
     probability = None
     if binary is None:
         binary, probability = kind._best_factors(
-            request.data, aligned.usage, aligned.basis, request.anchors
+            problem.data, aligned.usage, aligned.basis, problem.anchors
         )
     size = tile_sizes(binary)
     order = known_first(
-        np.argsort(-size[request.num_anchors :], kind="stable"), request.num_anchors
+        np.argsort(-size[problem.num_anchors :], kind="stable"), problem.num_anchors
     )
     usage, basis = (reordered(f, order) for f in (aligned.usage, aligned.basis))
     # Counted on words: observed entries that the Boolean product gets wrong.
-    errors = request.data.count_errors(binary.usage, binary.basis)
+    errors = problem.data.count_errors(binary.usage, binary.basis)
 
     def judge(fit):
         judged = verdict.of_chains(
             fit._mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
-            exact=is_exact(request, chains), empty=size == 0,
+            exact=is_exact(problem, chains), empty=size == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
-            given_start=request.init is not None,
+            given_start=problem.init is not None,
             windows=chains.arguments.get("windows", {}),
-            residual_floor=residual_floor, tried=what_was_tried(request, chains, run),
+            residual_floor=residual_floor, tried=what_was_tried(problem, chains, run),
         )  # fmt: skip
         return judged.changed(expected_errors=binary.expected_loss, **figures)
 
     fit = make_fit(
-        kind, request, chains, run,
+        kind, problem, chains, run,
         draws={n: kind._in_order(n, v, order) for n, v in draws.items()}
         | {"usage": usage, "basis": basis},
         trace=trace,

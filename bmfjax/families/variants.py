@@ -25,21 +25,18 @@ from bmfjax.diagnostics import Binarized, agreement, align, expected_loss, share
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Flag,
+    Kernel,
     Ordered,
-    Prior,
-    Request,
-    Sampler,
+    Plan,
+    Problem,
+    Stage,
     after_warmup,
     annealed_options,
-    check_memory,
-    digest,
-    gamma_pair,
+    check_need,
+    dense_need,
     kept_draws,
     make_fit,
     matched_rows,
-    positive_prior,
-    settings_text,
     thinning,
     what_was_tried,
 )
@@ -49,7 +46,6 @@ from bmfjax.families.boolean import (
     MAX_KEPT,
     STAGE_STREAM,
     STAGE_WARMUP,
-    Boolean,
     BooleanFit,
     agreement_of,
     align_packed,
@@ -105,15 +101,18 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, ModesMixin, RoundedMixin
+from bmfjax.specs import boolean as spec
+from bmfjax.specs.base import digest, settings_text
+from bmfjax.specs.boolean import MAX_ABOVE
 
 #: Steps before draws are kept of a run that finds its own warm-up: annealed, and from a start.
 ANNEAL, SETTLE = 500, 100
 #: Temperatures of chains that disagree: how many, and the hottest.
 LADDER = (4, 0.2)
-#: Sweeps by which each layer is found alone; all layers are joined in four times as many.
-NUM_START = 50
-#: Layers above the first, at most, and draws from which their factors in the data are told.
-MAX_ABOVE, FED_DRAWS = 4, 200
+#: Scalars that kernels of flipped products report.
+OF_FLIPS = ("log_joint", "errors", "dispersion")
+#: Draws from which the factors of layers above the first are shown in the data.
+FED_DRAWS = 200
 
 
 # ---- fits ----------------------------------------------------------------------------------------
@@ -596,272 +595,226 @@ class Variant(TileFamily):
     #: The function of `bmfjax.models`.
     model: ClassVar
 
-    def arguments(self, request: Request) -> dict:
+    def arguments(self, problem: Problem) -> dict:
         """Return keyword arguments of the model, without rank and shape, from the priors."""
         raise NotImplementedError
 
-    def bound(self, request: Request, arguments: Mapping, options: Mapping):
+    def bound(self, problem: Problem, arguments: Mapping, options: Mapping):
         """Return the algorithm and its data."""
-        model = functools.partial(type(self).model, **self.sizes(request), **arguments)
-        return request.made_by.make(model, **options).bind_packed(request.data)
+        model = functools.partial(type(self).model, **self.sizes(problem), **arguments)
+        return problem.kernel.make(model, **options).bind_packed(problem.data)
 
-    def sizes(self, request: Request) -> dict:
+    def sizes(self, problem: Problem) -> dict:
         """Return the arguments of the model that say how large the factors are."""
-        return {"rank": int(request.rank)}
+        return {"rank": int(problem.rank)}
 
-    def more_settings(self, request: Request) -> dict:
+    def more_settings(self, problem: Problem) -> dict:
         """Return further settings of the fit."""
         return {}
 
-    def more_trace(self, request: Request) -> tuple[str, ...]:
+    def more_trace(self, problem: Problem) -> tuple[str, ...]:
         """Return scalars that are traced beside those of the sampler."""
         return ()
 
-    def sites(self, request: Request, arguments: Mapping) -> tuple[str, ...]:
+    def sites(self, problem: Problem, arguments: Mapping) -> tuple[str, ...]:
         """Return the sites of a draw that are kept."""
         raise NotImplementedError
 
-    def given(self, request: Request) -> dict | None:
+    def given(self, problem: Problem) -> dict | None:
         """Return the start that was given by the names of the model, or None."""
-        return given_bits(request)
+        return problem.init
 
-    def bytes_a_draw(self, request: Request) -> int:
+    def bytes_a_draw(self, problem: Problem) -> int:
         """Return the bytes of one kept draw of a chain."""
-        return int(request.rank) * sum(request.data.shape) // 8 + 8 * int(request.rank)
+        return int(problem.rank) * sum(problem.data.shape) // 8 + 8 * int(problem.rank)
 
-    def chains(self, request: Request) -> Chains:
-        check_memory(request.data, *self._need(request))
-        arguments, start = self.arguments(request), self.given(request)
-        options, hotter = self._options(request)
+    def read_start(self, problem):
+        return given_bits(problem)
+
+    def plan(self, problem: Problem) -> Plan:
+        stages = self.stages(problem)
+        return Plan(
+            self.arguments(problem),
+            stages,
+            self.start_text(problem, stages[0].options),
+            dense_need(problem.data, self.bytes_an_entry(problem)),
+            "temperatures follow where chains disagree" if stages[1:] else "there is one stage",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        check_need(problem.data, plan.memory, self.why_memory)
+        start = self.given(problem)
 
         def next_stage(run):
-            number = len(hotter["inverse_temperatures"])
-            return self._chains(
-                request, arguments, hotter, "where chains that disagreed had come",
-                lambda resume: position_of(run.state),
-                num_warmup=hotter["num_anneal"] + hotter["num_adapt"],
-                phase=f"sampling at {number} temperatures",
-                stream=STAGE_STREAM,
+            return self._stage(
+                problem, plan, 1, "where chains that disagreed had come",
+                lambda resume: position_of(run.state), stream=STAGE_STREAM,
             )  # fmt: skip
 
         def first(resume):
             if start is None:
                 return None
-            bound = self.bound(request, arguments, options)
-            return request.every_chain(jax.device_get(bound.unconstrain(start)))
+            bound = self.bound(problem, plan.arguments, plan.options)
+            return problem.every_chain(jax.device_get(bound.unconstrain(start)))
 
-        return self._chains(
-            request, arguments, options, self._start_text(start, options), first,
-            num_warmup=request.warmup(self._adapted(request)),
-            next_stage=None if hotter is None else next_stage,
-            more={} if hotter is None else {"next_stage": {n: str(v) for n, v in hotter.items()}},
+        later = [{n: str(v) for n, v in stage.options.items()} for stage in plan.stages[1:]]
+        return self._stage(
+            problem, plan, 0, plan.init, first,
+            next_stage=next_stage if later else None,
+            more={"next_stage": later[0]} if later else {},
         )  # fmt: skip
 
-    def _chains(self, request, arguments, options, init, start, more=None, **of_stage) -> Chains:
-        bound = self.bound(request, arguments, options)
-        bytes_a_draw = request.num_chains * self.bytes_a_draw(request)
-        every, most_kept = thinning(bytes_a_draw, request.most_samples, MAX_KEPT)
-        tempered = OBSERVED if options.get("inverse_temperatures") is not None else ()
+    def _stage(self, problem, plan: Plan, number, init, start, more=None, **of_stage) -> Chains:
+        stage = plan.stages[number]
+        bound = self.bound(problem, plan.arguments, stage.options)
+        bytes_a_draw = problem.num_chains * self.bytes_a_draw(problem)
+        every, most_kept = thinning(bytes_a_draw, problem.most_samples, MAX_KEPT)
+        tempered = OBSERVED if stage.options.get("inverse_temperatures") is not None else ()
         return Chains(
             bound.algorithm,
             bound.data,
-            request.settings(
-                priors={n: _told(p) for n, p in arguments.items()},
+            problem.settings(
+                priors={n: _told(p) for n, p in plan.arguments.items()},
                 init=init,
                 thinning=every,
-                sampler_options={n: str(v) for n, v in options.items()},
-                **self.more_settings(request),
+                sampler_options={n: str(v) for n, v in stage.options.items()},
+                **self.more_settings(problem),
                 **(more or {}),
             ),
-            sites=self.sites(request, arguments),
-            trace=(*request.made_by.trace, *self.more_trace(request), *tempered),
+            sites=self.sites(problem, plan.arguments),
+            trace=(*problem.kernel.trace, *self.more_trace(problem), *tempered),
             thinning=(every, most_kept),
-            num_samples=request.most_samples,
+            num_warmup=stage.num_warmup,
+            num_samples=problem.most_samples,
             start=start,
-            looks=request.looks,
+            looks=problem.looks,
+            phase=stage.phase,
             **of_stage,
         )
 
-    def _adapted(self, request) -> int:
-        """Return the steps before draws are kept, of a run that may count draws as warm-up."""
-        return ANNEAL if self._from_prior(request) else SETTLE
+    def from_prior(self, problem) -> bool:
+        """Tell whether chains start from the prior, annealed."""
+        return problem.init is None
 
-    def _from_prior(self, request) -> bool:
-        return request.init is None
-
-    def _options(self, request) -> tuple[dict, dict | None]:
-        """Return the options, and those of chains that go on where the first ones disagree."""
-        given = request.read_options()
-        options, from_prior = dict(given), self._from_prior(request)
+    def stages(self, problem) -> tuple[Stage, ...]:
+        """Return the first stage, and that of chains that go on where the first ones disagree."""
+        options, from_prior = dict(problem.options), self.from_prior(problem)
+        unasked = "inverse_temperatures" not in options
         if from_prior:
-            data = request.data
+            data = problem.data
             observed = data.num_rows * data.num_columns - data.num_missing
             options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
-        warmup = request.warmup(self._adapted(request))
-        options = annealed_options(request, options, from_prior, warmup)
-        if not request.is_auto or "inverse_temperatures" in given:
-            return options, None
-        warmup = STAGE_WARMUP * int(request.rank)
-        heated = warmup // 2 if request.init is None else 0
+        # Of a run that may count draws as warm-up.
+        warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
+        options = annealed_options(problem, options, from_prior, warmup)
+        first = Stage(options, warmup)
+        if not (problem.is_auto and unasked):
+            return (first,)
+        warmup = STAGE_WARMUP * int(problem.rank)
+        heated = warmup // 2 if problem.init is None else 0
         number, hottest = LADDER
-        return options, options | {
+        hotter = options | {
             "inverse_temperatures": geometric_ladder(hottest, number),
             "num_anneal": heated,
             "num_adapt": warmup - heated,
         }
+        return first, Stage(hotter, warmup, f"sampling at {number} temperatures")
 
-    def _start_text(self, start, options) -> str:
-        if start is not None:
-            return digest(start)
+    def start_text(self, problem, options) -> str:
+        """Return where chains start."""
+        if problem.init is not None:
+            return digest(self.given(problem))
         return "annealed from the prior" if options["num_anneal"] else "the prior"
 
-    def _need(self, request) -> tuple[float, str]:
-        """Return the bytes an entry that the model takes, and why."""
-        return 1.0, "both orientations of the matrix are kept as packed words"
+    why_memory = "both orientations of the matrix are kept as packed words"
 
-    def product_draws(self, request, drawn):
-        sides = zip(FACTORS, request.data.shape, strict=True)
+    def bytes_an_entry(self, problem) -> float:
+        """Return the bytes an entry that the model takes."""
+        return 1.0
+
+    def product_draws(self, problem, drawn):
+        sides = zip(FACTORS, problem.data.shape, strict=True)
         return tuple(PackedDraws(drawn[name], size) for name, size in sides)
 
-    def aligned_sites(self, request, drawn: dict, aligned, pivot) -> tuple[dict, dict]:
+    def aligned_sites(self, problem, drawn: dict, aligned, pivot) -> tuple[dict, dict]:
         """Return the other sites with their factors in the order of `aligned`, and figures."""
         moved = {n: self.fits._in_order(n, v, aligned.permutation) for n, v in drawn.items()}
         return moved, {}
 
-    def ordered(self, request, chains, seen):
-        aligned = align_packed(*self.product_draws(request, seen.sites), seen.best)
+    def ordered(self, problem, chains, seen):
+        aligned = align_packed(*self.product_draws(problem, seen.sites), seen.best)
         others = {n: v for n, v in seen.sites.items() if n not in FACTORS}
-        moved, figures = self.aligned_sites(request, others, aligned, seen.best)
+        moved, figures = self.aligned_sites(problem, others, aligned, seen.best)
         return Ordered(moved | words_of(aligned), agreement_of(aligned), aligned, figures)
 
-    def majority(self, request, found, seen):
-        if math.prod(request.data.shape) <= MAX_ENTRIES:
+    def majority(self, problem, found, seen):
+        if math.prod(problem.data.shape) <= MAX_ENTRIES:
             return None
         aligned = found.aligned
         means = (f.mean(1)[seen.best_chain] for f in (aligned.usage, aligned.basis))
         return Binarized(*self.fits.rounded(*means), float("nan"))
 
-    def result(self, request: Request, chains: Chains, run: ChainRun) -> Fit:
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> Fit:
         seen = kept_draws(run)
-        found = self.ordered(request, chains, seen)
+        found = self.ordered(problem, chains, seen)
         return tile_fit(
-            self.fits, request, chains, run, found.aligned, found.agreement, run.trace(),
+            self.fits, problem, chains, run, found.aligned, found.agreement, run.trace(),
             {n: v for n, v in found.sites.items() if n not in FACTORS},
-            binary=self.majority(request, found, seen), figures=found.figures,
+            binary=self.majority(problem, found, seen), figures=found.figures,
         )  # fmt: skip
-
-
-def beta_pair(name, value) -> list[float]:
-    """Return both parameters of a Beta prior, checked."""
-    try:
-        pair = [checks.positive(f"prior {name!r}", v, "number") for v in value]
-    except TypeError:
-        pair = []
-    if len(pair) != 2:
-        raise InputError(f"prior {name!r} is {value!r}; give both parameters of a Beta prior")
-    return pair
 
 
 class Effects(Variant):
     """Boolean factors beside effects of rows and columns."""
 
     fits, model = EffectsFit, models.ormachine_effects
-    models: ClassVar = {
-        "ormachine-effects": "Boolean factors, and effects of rows and columns on the log odds of "
-        "a one, see `bmfjax.models.ormachine_effects`; for rows and columns that differ in how "
-        "many ones they have"
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            EffectsGibbs, True, ("log_joint", "dispersion"),
-            "exact, over the observed entries only (`bmfjax.infer.EffectsGibbs`)",
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "effect_precision": Prior(
-            "shape and rate of the Gamma prior of the precisions of row and column effects; "
-            "default 1 and 1",
-            None,
-            gamma_pair,
-        ),
-        "intercept_sd": Prior(
-            "standard deviation of the intercept", 10.0, positive_prior("standard deviation")
-        ),
-        "dispersion_rate": Prior(
-            "rate of the exponential prior of the dispersion, half of what a factor adds to the "
-            "log odds of its entries",
-            1.0,
-            positive_prior("rate"),
-        ),
-        "density": Prior(
-            "parameters of the Beta prior of every factor's densities; default 1 and 1",
-            None,
-            beta_pair,
-        ),
-    }
+    models: ClassVar = {"ormachine-effects": spec.OrMachineEffects}
+    samplers: ClassVar = {"gibbs": Kernel(EffectsGibbs, True, ("log_joint", "dispersion"))}
 
-    def arguments(self, request):
-        given = request.read_priors()
+    def arguments(self, problem):
+        given = problem.priors
         return {
-            "precision_prior": tuple(given["effect_precision"] or (1.0, 1.0)),
+            "precision_prior": tuple(given["effect_precision"]),
             "intercept_sd": given["intercept_sd"],
             "dispersion_rate": given["dispersion_rate"],
-            "density_prior": tuple(given["density"] or (1.0, 1.0)),
+            "density_prior": tuple(given["density"]),
         }
 
-    def bound(self, request, arguments, options):
+    def bound(self, problem, arguments, options):
         model = functools.partial(
             models.ormachine_effects,
-            shape=request.data.shape, **self.sizes(request), **arguments,
+            shape=problem.data.shape, **self.sizes(problem), **arguments,
         )  # fmt: skip
-        return request.made_by.make(model, **options).bind_matrix(request.data)
+        return problem.kernel.make(model, **options).bind_matrix(problem.data)
 
-    def sites(self, request, arguments):
+    def sites(self, problem, arguments):
         return (
             *FACTORS, "usage_density", "basis_density", "dispersion", "intercept",
             "row_effect", "column_effect", "row_precision", "column_precision",
         )  # fmt: skip
 
-    def bytes_a_draw(self, request):
-        return super().bytes_a_draw(request) + 4 * sum(request.data.shape)
+    def bytes_a_draw(self, problem):
+        return super().bytes_a_draw(problem) + 4 * sum(problem.data.shape)
 
-    def _need(self, request):
+    why_memory = "the model with effects lists the observed entries"
+
+    def bytes_an_entry(self, problem):
         # Lists of the entries by row and by column; of every replica a few numbers an entry.
-        replicas = request.num_chains * LADDER[0]
-        return 16.0 + 16.0 * replicas, "the model with effects lists the observed entries"
+        return 16.0 + 16.0 * problem.num_chains * LADDER[0]
 
-    def mixing(self, request, drawn, number):
-        return mixing_of_log_odds(request.data, *self.product_draws(request, drawn), drawn, number)
+    def mixing(self, problem, drawn, number):
+        return mixing_of_log_odds(problem.data, *self.product_draws(problem, drawn), drawn, number)
 
 
 class OneHot(Variant):
     """Boolean factors of which a row has exactly one."""
 
     fits, model = OneHotFit, models.one_hot_machine
-    models: ClassVar = {
-        "one-hot": "Boolean factors of which every row has exactly one, so that they cluster the "
-        "rows; observed with flips, see `bmfjax.models.one_hot_machine`"
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            OneHotGibbs, True, ("log_joint", "errors", "dispersion"),
-            "exact, on packed words (`bmfjax.infer.OneHotGibbs`)",
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "weights": Prior(
-            "prior of the shares of the factors: a `numpyro.distributions.Dirichlet` (default a "
-            "flat one), or probabilities (rank,) or (rows, rank) that fix them"
-        ),
-        "basis": Boolean.priors["basis"]._replace(about=Boolean.priors["usage"].about.replace(
-            "every factor's usage", "every factor's basis")),
-        "flip_rate": Boolean.priors["flip_rate"],
-        "num_rates": Boolean.priors["num_rates"],
-    }  # fmt: skip
-    flags = Boolean.flags
+    models: ClassVar = {"one-hot": spec.OneHot}
+    samplers: ClassVar = {"gibbs": Kernel(OneHotGibbs, True, OF_FLIPS)}
 
-    def arguments(self, request):
-        given = request.read_priors()
+    def arguments(self, problem):
+        given = problem.priors
         return {
             "cluster_prior": given["weights"],
             "basis_prior": given["basis"],
@@ -869,88 +822,45 @@ class OneHot(Variant):
             "num_rates": given["num_rates"],
         }
 
-    def sites(self, request, arguments):
+    def sites(self, problem, arguments):
         learned = {"weights": "cluster_prior", "basis_density": "basis_prior"}
         return (*FACTORS, "flip_rate", *(n for n, p in learned.items() if _learned(arguments[p])))
 
-    def given(self, request):
-        start = given_bits(request)
+    def given(self, problem):
+        start = problem.init
         if start is None:
             return None
+        return {"cluster": start["usage"].argmax(1), "basis": start["basis"]}
+
+    def read_start(self, problem):
+        start = given_bits(problem)
         if (start["usage"].sum(1) != 1).any():
             raise InputError(
                 "init 'usage' has a row without exactly one factor, which every row has in model "
                 "'one-hot'; give one a row"
             )
-        return {"cluster": start["usage"].argmax(1), "basis": start["basis"]}
-
-
-def _layers(name, value) -> list[int]:
-    """Return the number of factors of each layer above the first, checked."""
-    given = [value] if isinstance(value, int | np.integer) else value
-    if isinstance(given, str) or not hasattr(given, "__len__") or not 1 <= len(given) <= MAX_ABOVE:
-        raise InputError(
-            f"prior {name!r} is {value!r}; give the number of factors of every layer above the "
-            f"first, at least one and at most {MAX_ABOVE} numbers, or choose model 'ormachine'"
-        )
-    return [checks.whole(f"a number in {name}", rank) for rank in given]
+        return start
 
 
 class Deep(Variant):
     """Layers of Boolean factors."""
 
     fits, model = DeepFit, models.deep_ormachine
-    models: ClassVar = {
-        "deep-ormachine": "layers of Boolean factors: which factors a row uses is the Boolean "
-        "product of further factors, observed with flips (Rukat, Holmes, Titsias, Yau 2017), see "
-        "`bmfjax.models.deep_ormachine`"
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            DeepOrMachineGibbs, True, ("log_joint", "errors", "dispersion"),
-            "exact, on packed words (`bmfjax.infer.DeepOrMachineGibbs`)",
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "layers": Prior(
-            "numbers of factors of the layers above the first, from the second upwards; default "
-            "one layer of half the rank",
-            None,
-            _layers,
-        ),
-        "usage": Prior(
-            "prior of the density of every factor's usage in the top layer: a "
-            "`numpyro.distributions.Beta` (default Beta(1, 1)), a number that fixes it, or an "
-            "array of the probability of every bit"
-        ),
-        "basis": Prior("the same of the basis of every layer; an array is of the first"),
-        "flip_rate": Boolean.priors["flip_rate"],
-        "flip_rate_above": Prior(
-            "the same of every layer above the first; Beta(1, 100) expects them to be nearly exact"
-        ),
-        "num_rates": Boolean.priors["num_rates"],
-    }
-    flags = (
-        *Boolean.flags,
-        Flag(
-            "--layers", "factors of the layers above the first, such as 4 2 (one layer of half the "
-            "rank where not given)",
-            priors=lambda value: {"layers": value}, parse={"type": int, "nargs": "+"},
-        ),
-    )  # fmt: skip
+    models: ClassVar = {"deep-ormachine": spec.DeepOrMachine}
+    samplers: ClassVar = {"gibbs": Kernel(DeepOrMachineGibbs, True, OF_FLIPS)}
 
-    def ranks(self, request) -> tuple[int, ...]:
+    def ranks(self, problem) -> tuple[int, ...]:
         """Return the number of factors of every layer."""
-        given = request.read_priors()["layers"]
-        above = [max(1, int(request.rank) // 2)] if given is None else given
-        return (int(request.rank), *above)
+        given = problem.priors["layers"]
+        above = [max(1, int(problem.rank) // 2)] if given is None else given
+        return (int(problem.rank), *above)
 
-    def sizes(self, request):
-        return {"ranks": self.ranks(request)}
+    def sizes(self, problem):
+        return {"ranks": self.ranks(problem)}
 
-    def arguments(self, request):
-        given = request.read_priors()
-        above = range(2, len(self.ranks(request)) + 1)
+    def arguments(self, problem):
+        given = problem.priors
+        above = range(2, len(self.ranks(problem)) + 1)
         basis = given["basis"]
         return {
             "usage_prior": given["usage"],
@@ -959,14 +869,14 @@ class Deep(Variant):
             "num_rates": given["num_rates"],
         }
 
-    def more_settings(self, request):
-        return {"layers": list(self.ranks(request)[1:])}
+    def more_settings(self, problem):
+        return {"layers": list(self.ranks(problem)[1:])}
 
-    def more_trace(self, request):
-        return tuple(f"dispersion_{n}" for n in range(2, len(self.ranks(request)) + 1))
+    def more_trace(self, problem):
+        return tuple(f"dispersion_{n}" for n in range(2, len(self.ranks(problem)) + 1))
 
-    def sites(self, request, arguments):
-        top = len(self.ranks(request))
+    def sites(self, problem, arguments):
+        top = len(self.ranks(problem))
         found = [*FACTORS, "flip_rate"]
         for n in range(2, top + 1):
             found += [f"usage_{n}", f"basis_{n}", f"flip_rate_{n}"]
@@ -976,37 +886,33 @@ class Deep(Variant):
         found += [f"usage_density_{top}"] * _learned(arguments["usage_prior"])
         return tuple(found)
 
-    def given(self, request):
-        start = given_bits(request)
+    def given(self, problem):
+        start = problem.init
         return None if start is None else {f"{n}_1": bits for n, bits in start.items()}
 
-    def bytes_a_draw(self, request):
-        lines = (request.data.num_rows + 32) * sum(self.ranks(request)[1:])
-        return super().bytes_a_draw(request) + lines // 8
+    def bytes_a_draw(self, problem):
+        lines = (problem.data.num_rows + 32) * sum(self.ranks(problem)[1:])
+        return super().bytes_a_draw(problem) + lines // 8
 
-    def _from_prior(self, request):
-        return request.init is None and self._num_start(request) == 0
+    def from_prior(self, problem):
+        return problem.init is None and problem.sampler.num_start == 0
 
-    def _num_start(self, request) -> int:
-        given = (request.sampler_options or {}).get("num_start", NUM_START)
-        return checks.whole("num_start", given, 0)
+    def stages(self, problem):
+        started = {"num_start": problem.sampler.num_start}
+        found = super().stages(problem)
+        return tuple(stage._replace(options={**stage.options, **started}) for stage in found)
 
-    def _options(self, request):
-        options, hotter = super()._options(request)
-        started = {"num_start": self._num_start(request)}
-        return options | started, None if hotter is None else hotter | started
-
-    def _start_text(self, start, options):
-        if start is None and options["num_start"]:
+    def start_text(self, problem, options):
+        if problem.init is None and options["num_start"]:
             return "layers found one after the other, then joined"
-        return super()._start_text(start, options)
+        return super().start_text(problem, options)
 
-    def aligned_sites(self, request, drawn, aligned, pivot):
+    def aligned_sites(self, problem, drawn, aligned, pivot):
         packed = {f"{s}_{n}" for s in FACTORS for n in range(2, MAX_ABOVE + 2)}
         rest = {n: v for n, v in drawn.items() if n not in packed}
-        moved, figures = super().aligned_sites(request, rest, aligned, pivot)
-        drawn, rows = drawn | moved, request.data.num_rows
-        order, ranks, shares = aligned.permutation, self.ranks(request), []
+        moved, figures = super().aligned_sites(problem, rest, aligned, pivot)
+        drawn, rows = drawn | moved, problem.data.num_rows
+        order, ranks, shares = aligned.permutation, self.ranks(problem), []
         for n in range(2, len(ranks) + 1):
             # Factors of the layer below, which this one joins, have their order by now.
             basis = _unpacked(drawn[f"basis_{n}"], ranks[n - 2])
@@ -1018,7 +924,7 @@ class Deep(Variant):
                 if name in drawn:
                     drawn[name] = np.take_along_axis(drawn[name], order, -1)
             agreeing = agreement(found.usage.mean(1), found.basis.mean(1))
-            number = float("nan") if request.num_chains == 1 else share_agreeing(agreeing)
+            number = float("nan") if problem.num_chains == 1 else share_agreeing(agreeing)
             shares.append(float(number))
         return drawn, figures | {"layers_agreeing": tuple(shares)}
 
@@ -1027,53 +933,36 @@ class Hamming(Variant):
     """Codes to which the rows that use them are pulled."""
 
     fits, model = HammingFit, models.hamming_machine
-    models: ClassVar = {
-        "hamming": "Boolean factors, each a code: a row is pulled to the ones and to the zeros of "
-        "all codes that it uses, see `bmfjax.models.hamming_machine`"
-    }
-    samplers: ClassVar = {
-        "gibbs": Sampler(
-            HammingGibbs, True, ("log_joint", "errors", "dispersion"),
-            "exact, on packed words (`bmfjax.infer.HammingGibbs`)",
-        ),
-    }  # fmt: skip
-    priors: ClassVar = {
-        "usage": Boolean.priors["usage"],
-        "basis": Boolean.priors["basis"],
-        "dispersion": Prior(
-            "a scalar `numpyro.distributions` prior on [0, inf) of what a code adds to the log "
-            "odds, or a number that fixes it; default Exponential(1)"
-        ),
-    }
-    shares_prior = True
+    models: ClassVar = {"hamming": spec.Hamming}
+    samplers: ClassVar = {"gibbs": Kernel(HammingGibbs, True, OF_FLIPS)}
 
-    def arguments(self, request):
-        given = request.read_priors()
+    def arguments(self, problem):
+        given = problem.priors
         return {
             "usage_prior": given["usage"],
             "basis_prior": given["basis"],
             "dispersion": given["dispersion"],
         }
 
-    def sites(self, request, arguments):
+    def sites(self, problem, arguments):
         learned = [n for n in FACTORS if _learned(arguments[f"{n}_prior"])]
         return (*FACTORS, "dispersion", *(f"{n}_density" for n in learned))
 
-    def _from_prior(self, request):
+    def from_prior(self, problem):
         return False  # but with random rows for codes: annealing would forget them
 
-    def _start_text(self, start, options):
-        return "random rows as codes" if start is None else digest(start)
+    def start_text(self, problem, options):
+        return "random rows as codes" if problem.init is None else digest(problem.init)
 
-    def mixing(self, request, drawn, number):
-        drawn_bits = self.product_draws(request, drawn)
-        return mixing_of_log_odds(request.data, *drawn_bits, drawn, number, log_odds_of_codes)
+    def mixing(self, problem, drawn, number):
+        drawn_bits = self.product_draws(problem, drawn)
+        return mixing_of_log_odds(problem.data, *drawn_bits, drawn, number, log_odds_of_codes)
 
-    def empty(self, request, found, seen):
+    def empty(self, problem, found, seen):
         return None  # codes are no tiles: their zeros count as their ones do
 
-    def result(self, request, chains, run):
-        trace, found = run.trace(), self.ordered(request, chains, kept_draws(run))
+    def result(self, problem, chains, run):
+        trace, found = run.trace(), self.ordered(problem, chains, kept_draws(run))
         aligned, agreeing = found.aligned, found.agreement
         others = {n: v for n, v in found.sites.items() if n not in FACTORS}
         order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
@@ -1083,12 +972,12 @@ class Hamming(Variant):
         def judge(fit):
             return verdict.of_chains(
                 fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, given_start=request.init is not None,
-                tried=what_was_tried(request, chains, run),
+                exact=True, given_start=problem.init is not None,
+                tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 
         return make_fit(
-            HammingFit, request, chains, run,
+            HammingFit, problem, chains, run,
             draws={n: HammingFit._in_order(n, v, order) for n, v in others.items()}
             | {"usage": usage, "basis": basis},
             trace=trace,

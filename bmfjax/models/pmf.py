@@ -16,13 +16,12 @@ from bmfjax.kernels.ratings.density import LINKS
 from bmfjax.models.missing import split_missing
 from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.relaxed import gamma_parameters, resolve_precision
+from bmfjax.specs.real import RIDGE
 
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}
 #: How large noise, effects and factors are beforehand, beside the ratings' standard deviation.
 PART = 0.5
-#: Shape and rate of the prior of the coefficients' relative precisions.
-DEFAULT_RIDGE = (0.5, 0.01)
 
 
 def pmf(
@@ -168,7 +167,7 @@ def pmf(
         intercept = 0.0
     else:
         intercept = numpyro.sample("intercept", level)
-    ridge = dist.Gamma(*gamma_parameters(DEFAULT_RIDGE if ridge is None else ridge, "ridge"))
+    ridge = dist.Gamma(*gamma_parameters(RIDGE if ridge is None else ridge, "ridge"))
     usage = _factors("usage", "rows", rows, rank, wishart, relevance, unit, of_rows, ridge)
     basis = _factors("basis", "columns", columns, rank, wishart, relevance, 1.0, of_columns, ridge)
     row_effect = column_effect = None

@@ -314,7 +314,7 @@ def remedy_of_chains(figures: Figures, chains: int, log_joint, tried: Tried) -> 
     if tried.particles:
         more = 4 * tried.particles
         return (
-            f"take more particles, sampler_options={{'num_particles': {more}}} (--option "
+            f"take more particles, sampler=bmfjax.SMC(num_particles={more}) (--option "
             f"num_particles={more})"
         )
     apart = factors_differ(figures) or figures.rhat > RHAT_SLOW
@@ -325,7 +325,7 @@ def remedy_of_chains(figures: Figures, chains: int, log_joint, tried: Tried) -> 
     if tried.ladder is False and not tried.large:
         name, value = tried.ladder_option
         return (
-            f"let the chains cross between modes, sampler_options={{'{name}': {value}}} (--option "
+            f"let the chains cross between modes, sampler=bmfjax.Gibbs({name}={value}) (--option "
             f"{name}={value.replace(' ', '')})"
         )
     if tried.other_sampler is not None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data import InputError
-from bmfjax.data.checks import mapping, numeric, one_of, positive, whole
+from bmfjax.data.checks import numeric, one_of, positive, whole
 from bmfjax.data.memory import size_text
 
 
@@ -20,8 +20,6 @@ from bmfjax.data.memory import size_text
             lambda: one_of("kind", "median", ("mean", "sd")),
             "kind is 'median'; choose from mean, sd",
         ),
-        (lambda: mapping("priors", 3, ("usage",), "it"), "priors is 3; give a mapping of any of"),
-        (lambda: mapping("priors", {"b": 1}, ("a",), "it"), "priors name 'b'; it has a"),
         (lambda: numeric("init", [[1.0]], (2, 1)), r"init has shape \(1, 1\); it must be \(2, 1\)"),
         (lambda: numeric("init", "x", (2,)), "init is not numeric; give an array of numbers"),
     ],
@@ -34,7 +32,6 @@ def test_what_does_not_fit_is_refused(call, message):
 def test_what_fits_is_returned():
     assert whole("rank", np.int64(3)) == 3 and positive("scale", np.float32(0.5)) == 0.5
     assert one_of("kind", "sd", ("mean", "sd")) == "sd"
-    assert mapping("priors", None, ("a",), "it") == {}
     assert numeric("init", [1, 2], (2,)).dtype == np.float32
 
 

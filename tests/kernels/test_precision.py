@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax, random
 
+import bmfjax
 from bmfjax.families import FAMILIES, ask
 from bmfjax.kernels.nonnegative.line_moves import move_lines
 from bmfjax.kernels.numerics.normal_wishart import moments
@@ -56,10 +57,10 @@ def test_a_product_that_may_lose_digits_is_found_wherever_it_stands():
 @pytest.mark.filterwarnings("ignore:a draw of IASG averages")
 @pytest.mark.parametrize(("model", "sampler"), SAMPLERS)
 def test_the_products_of_a_sampler_are_full(model, sampler):
-    priors = {"layers": [1]} if model == "deep-ormachine" else {}
     request = ask(
-        data_of(model), 2, model=model, sampler=sampler, num_chains=2, num_warmup=2,
-        num_samples=8, seed=0, priors=priors,
+        data_of(model), 2, sampler, model=bmfjax.DeepOrMachine(layers=[1])
+        if model == "deep-ormachine" else model,
+        num_chains=2, num_warmup=2, num_samples=8, seed=0,
     )  # fmt: skip
     chains = request.chains()
     algorithm, data = chains.algorithm, chains.data

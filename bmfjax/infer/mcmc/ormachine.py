@@ -264,7 +264,7 @@ def _checked_solutions(solutions, jumps: bool) -> KnownSolutions | None:
         found = "" if solutions is None else f", and solutions is a {type(solutions).__name__}"
         raise InputError(
             f"the move 'jump' goes to solutions that are known{found}; in Python give "
-            "solutions=bmfjax.infer.known_solutions(draws) (in sampler_options of bmfjax.fit), or "
+            "solutions=bmfjax.infer.known_solutions(draws) (bmfjax.Gibbs of bmfjax.fit), or "
             "leave the move out: fits of small matrices jump by themselves"
         )
     if solutions is not None and not jumps:

@@ -12,7 +12,6 @@ from bmfjax.kernels.ratings.density import FACTORS, PMFDensity
 from bmfjax.kernels.ratings.entries import entry_blocks
 from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.models.pmf import (
-    DEFAULT_RIDGE,
     pmf,
     resolve_attributes,
     resolve_categories,
@@ -20,6 +19,7 @@ from bmfjax.models.pmf import (
     resolve_wishart,
 )
 from bmfjax.models.relaxed import gamma_parameters, resolve_precision
+from bmfjax.specs.real import RIDGE
 
 
 class PMFGibbs(AlgorithmKernel):
@@ -124,5 +124,5 @@ def pmf_density(
         usage_unit=usage_unit,
         level=(level_mean, resolve_level_scale(level_scale, link)),
         attributes=attributes,
-        ridge=gamma_parameters(DEFAULT_RIDGE if ridge is None else ridge, "ridge"),
+        ridge=gamma_parameters(RIDGE if ridge is None else ridge, "ridge"),
     )

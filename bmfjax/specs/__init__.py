@@ -1,0 +1,101 @@
+"""Models and samplers as values: what `bmfjax.fit` can fit, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bmfjax.errors import InputError
+from bmfjax.specs.base import Model, Sampler, parameters, prior_names
+from bmfjax.specs.boolean import DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
+from bmfjax.specs.real import NMF, PMF, Logistic, OrderedProbit, Probit, Relaxed
+from bmfjax.specs.samplers import (
+    SMC,
+    SVI,
+    Batch,
+    Gibbs,
+    IterateAveraging,
+    Minibatch,
+    ThesisAveraging,
+)
+
+__all__ = [
+    "NMF",
+    "PMF",
+    "SMC",
+    "SVI",
+    "Batch",
+    "DeepOrMachine",
+    "Gibbs",
+    "Hamming",
+    "IterateAveraging",
+    "Logistic",
+    "Minibatch",
+    "OneHot",
+    "OrMachine",
+    "OrMachineEffects",
+    "OrderedProbit",
+    "Probit",
+    "Relaxed",
+    "ThesisAveraging",
+]
+
+#: The class of every name in ``bmfjax.fit(model=...)`` and ``bmfjax.fit(sampler=...)``.
+MODELS: dict[str, type[Model]] = {
+    kind.name: kind
+    for kind in (
+        OrMachine, OrMachineEffects, DeepOrMachine, OneHot, Hamming, Relaxed, Logistic, NMF, PMF,
+        Probit, OrderedProbit,
+    )
+}  # fmt: skip
+SAMPLERS: dict[str, type[Sampler]] = {s.name: s for m in MODELS.values() for s in m.samplers}
+
+
+def model_of(name: str, **priors: Any) -> Model:
+    """Return a model by its name, with these fields; refuse others."""
+    kind = MODELS[name]
+    for prior in priors:
+        if prior not in parameters(kind):
+            raise InputError(
+                f"model {name!r} has no {prior!r}; it has {', '.join(prior_names(kind))}"
+            )
+    return kind(**priors)
+
+
+def samplers_of(model: type[Model]) -> dict[str, type[Sampler]]:
+    """Return the samplers of a class of models by name; the first is the default."""
+    return {kind.name: kind for kind in model.samplers}
+
+
+def sampler_of(name: str, model: type[Model], **options: Any) -> Sampler:
+    """Return a sampler of a model by its name, with these options; refuse what it lacks."""
+    kind = _sampler_class(name, model)
+    for option in options:
+        _check_option(option, kind, model)
+    return kind(**options)
+
+
+def checked_sampler(sampler: Sampler, model: type[Model]) -> Sampler:
+    """Return a sampler that a model has, with options that it has there."""
+    _sampler_class(sampler.name, model)
+    for option in sampler.given():
+        _check_option(option, type(sampler), model)
+    return sampler
+
+
+def _sampler_class(name: str, model: type[Model]) -> type[Sampler]:
+    known = samplers_of(model)
+    if name in known:
+        return known[name]
+    owners = [m for m, kind in MODELS.items() if name in samplers_of(kind)]
+    hint = f"; it belongs to {', '.join(owners)}" if owners else ""
+    raise InputError(f"sampler is {name!r}; model {model.name!r} has {', '.join(known)}{hint}")
+
+
+def _check_option(option: str, sampler: type[Sampler], model: type[Model]) -> None:
+    if option not in model.samplers[sampler]:
+        has = "; ".join(
+            f"{s.name!r} has {', '.join(o) or 'none'}" for s, o in model.samplers.items()
+        )
+        raise InputError(
+            f"sampler {sampler.name!r} of model {model.name!r} has no option {option!r}; {has}"
+        )

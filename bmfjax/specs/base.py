@@ -1,0 +1,283 @@
+"""What models and samplers are: values whose fields say their default, check, sentence and flag.
+
+A value is frozen, and equal to another of its class whose fields are equal; distributions and
+arrays count by what is in them. This room does without JAX, so that the command line can name all
+models before it loads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from bmfjax.errors import InputError
+from bmfjax.specs import checks
+
+#: What the run, or the plan of a fit, finds itself.
+AUTO = "auto"
+#: A number, an array or a distribution of NumPyro.
+Prior = Any
+
+
+class Flag(NamedTuple):
+    """An option of the command line; a field that has it is set to ``read(value)``."""
+
+    name: str
+    help: str
+    parse: Mapping[str, Any] = MappingProxyType({})
+    read: Callable[[Any], Any] = lambda value: value
+
+
+class Parameter(NamedTuple):
+    """What a field says of itself."""
+
+    name: str
+    default: Any
+    about: str  # a sentence, without its first capital and its full stop
+    check: Callable[[str, Any], Any]
+    flag: Flag | None
+    kind: str  # as documentation has it
+
+    @property
+    def sentence(self) -> str:
+        """The sentence, with the default where it says none itself."""
+        text = self.about[0].upper() + self.about[1:]
+        plain = self.default is None or self.default == AUTO or "default" in self.about
+        return f"{text}." if plain else f"{text}. Default: {self.default!r}."
+
+
+def parameter(
+    default: Any,
+    about: str,
+    check: Callable[[str, Any], Any] = lambda name, value: value,
+    *,
+    flag: Flag | None = None,
+    kind: str = "",
+    positional: bool = False,
+) -> Any:
+    """Return a field of a value: its default, its sentence, its check, and its flag.
+
+    `check(name, value)` returns the value, or refuses it; the default is not checked. `kind` is
+    the type as documentation has it, where that is not the annotation.
+    """
+    said = {"about": about, "check": check, "flag": flag, "kind": kind}
+    return dataclasses.field(default=default, metadata=said, kw_only=not positional)
+
+
+def parameters(kind: type[Value]) -> dict[str, Parameter]:
+    """Return what the fields of a class of values say, by name."""
+    return {
+        f.name: Parameter(
+            f.name, f.default, f.metadata["about"], f.metadata["check"], f.metadata["flag"],
+            f.metadata["kind"] or str(f.type),
+        )
+        for f in dataclasses.fields(kind)
+    }  # fmt: skip
+
+
+def value_class(kind: type) -> type:
+    """Make a class of values of a class with fields; its docstring lists them at {parameters}."""
+    kind = dataclass(frozen=True, eq=False, repr=False)(kind)
+    if kind.__doc__:
+        kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{parameters}", _listed(kind))
+    return kind
+
+
+def _listed(kind) -> str:
+    """Return the section of the parameters, as numpydoc has it."""
+    fill = functools.partial(
+        textwrap.fill, width=92, initial_indent=" " * 4, subsequent_indent=" " * 4,
+        break_on_hyphens=False, break_long_words=False,
+    )  # fmt: skip
+    lines = ["Parameters", "----------"]
+    for name, known in parameters(kind).items():
+        lines += [f"{name} : {known.kind}", fill(known.sentence)]
+    return "\n".join(lines)
+
+
+class Value:
+    """A frozen record of parameters."""
+
+    #: What `bmfjax.fit`, the command line and files call it.
+    name: ClassVar[str]
+
+    def __post_init__(self):
+        for name, known in parameters(type(self)).items():
+            value = getattr(self, name)
+            if _text(_frozen(value)) != _text(known.default):
+                value = known.check(name, value)
+            object.__setattr__(self, name, _frozen(value))
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, by name."""
+        known = parameters(type(self))
+        return {
+            name: value
+            for name, value in self.fields().items()
+            if _text(value) != _text(known[name].default)
+        }
+
+    def fields(self) -> dict[str, Any]:
+        """Return all fields by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def replace(self, **changes: Any) -> Any:
+        """Return the value with other fields."""
+        return dataclasses.replace(self, **changes)
+
+    @functools.cached_property
+    def _key(self) -> str:
+        return _text(self.fields())
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key))
+
+    def __repr__(self) -> str:
+        said = self.given()
+        first = [repr(said.pop("rank"))] if "rank" in said else []
+        return f"{type(self).__name__}({', '.join(first + [f'{n}={v}' for n, v in said.items()])})"
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return the first sentence of the documentation, without its full stop."""
+        return (cls.__doc__ or cls.__name__).split("\n", 1)[0].removesuffix(".")
+
+
+@value_class
+class Sampler(Value):
+    """A way to sample a model."""
+
+
+@value_class
+class Model(Value):
+    """A model; what `bmfjax.fit` fits."""
+
+    #: Its samplers, and which of their options it has; the first is the default.
+    samplers: ClassVar[Mapping[type[Sampler], Sequence[str]]]
+
+    rank: int | str | None = parameter(
+        None,
+        'number of factors, "auto" where it is to be found, or None where `bmfjax.fit` is given it',
+        kind='int, "auto" or None',
+        positional=True,
+    )
+    max_rank: int | None = parameter(
+        None,
+        'most factors that there may be, where the rank is "auto"; None where `bmfjax.fit` is '
+        "given it, or leaves it to the data",
+        kind="int, optional",
+    )
+
+    def priors(self) -> dict[str, Any]:
+        """Return all fields but the number of factors."""
+        return {n: v for n, v in self.fields().items() if n not in OF_RANK}
+
+    def given_priors(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, but the number of factors."""
+        return {n: v for n, v in self.given().items() if n not in OF_RANK}
+
+
+#: Fields of every model.
+OF_RANK = tuple(parameters(Model))
+
+
+def prior_names(kind: type[Model]) -> list[str]:
+    """Return the fields of a class of models that `--prior-value` may name."""
+    return [n for n in parameters(kind) if n not in OF_RANK]
+
+
+# ---- values by what is in them ---------------------------------------------------------------
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value that nobody changes from outside: tuples of lists, arrays of their own."""
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return tuple(map(_frozen, value))
+    if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.setflags(write=False)
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return what a value is as text: the same for equal values."""
+    if hasattr(value, "arg_constraints"):
+        return settings_text(value)
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return repr(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{n!r}: {_text(v)}' for n, v in sorted(value.items()))}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    if hasattr(value, "__array__"):
+        array = np.asarray(value)
+        return f"{array.shape}, {digest({'': array})}"
+    return f"{type(value).__name__} {id(value)}"
+
+
+def settings_text(value: Any) -> str:
+    """Return a prior as text: a distribution by class and parameters, an array by its digest."""
+    if not hasattr(value, "arg_constraints"):
+        return digest({"prior": np.asarray(value, float)}) if np.ndim(value) else repr(value)
+    inner = getattr(value, "base_dist", None)
+    names = [*sorted(value.arg_constraints), *(["low", "high"] if inner is not None else [])]
+    texts = [f"{n}={np.asarray(getattr(value, n)).tolist()}" for n in names if hasattr(value, n)]
+    if inner is not None:
+        texts.insert(0, settings_text(inner))
+    return f"{type(value).__name__}({', '.join(texts)})"
+
+
+def digest(position: Mapping) -> str:
+    """Return a short fingerprint of a start that was given."""
+    found = hashlib.sha256()
+    for name in sorted(position):
+        found.update(np.ascontiguousarray(position[name]).tobytes())
+    return f"given, {found.hexdigest()[:16]}"
+
+
+# ---- checks of fields ------------------------------------------------------------------------
+
+
+def positive(what: str) -> Callable[[str, Any], float]:
+    """Return a check of one positive number; `what` ends "give a positive"."""
+    return lambda name, value: checks.positive(name, value, what)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str, Any], int]:
+    """Return a check of a whole number between bounds."""
+    return lambda name, value: checks.whole(name, value, least, most)
+
+
+def one_of(*choices: Any) -> Callable[[str, Any], Any]:
+    """Return a check of a choice."""
+    return lambda name, value: checks.one_of(name, value, choices)
+
+
+def pair(name: str, value: Any, wanted: str) -> tuple[float, float]:
+    """Return two numbers, or refuse what is none; `wanted` says which two."""
+    try:
+        first, second = map(float, value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; give {wanted}") from None
+    return first, second
+
+
+def gamma_pair(name: str, value: Any) -> list[float]:
+    """Return shape and rate of a Gamma prior, checked."""
+    shape, rate = pair(name, value, "shape and rate")
+    if not (0 < shape < math.inf and 0 < rate < math.inf):
+        raise InputError(f"{name} is {value!r}; give a positive shape and rate")
+    return [shape, rate]

@@ -1,0 +1,141 @@
+"""The plan of a fit, for every size, rank and model, without sampling."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bmfjax
+from bmfjax.families import FAMILIES, ask, boolean
+from bmfjax.specs.base import Model, Sampler
+from tests.test_cells import data_of
+
+AUTO_RUN = {}
+FIXED = {"num_warmup": 100, "num_samples": 100}
+
+
+def plan_of(problem):
+    return problem.family.plan(problem)
+
+
+def sparse(rows, columns):
+    """A matrix of any size with a single one."""
+    return bmfjax.BinaryMatrix(sp.csr_array(([True], ([0], [0])), shape=(rows, columns)))
+
+
+COLLAPSED = {"update": "collapsed"}
+#: Rows, columns, rank, length, what is given; then options of the first stage, those that later
+#: stages add, where chains start, and a part of the reason.
+BOOLEAN = [
+    (435, 16, 4, AUTO_RUN, {}, COLLAPSED | {"num_anneal": 750}, ["jump", "ladder"], "annealed from",
+     "summed out: the rank is at most 8"),
+    (435, 16, 6, AUTO_RUN, {}, COLLAPSED | {"moves": boolean.WHOLE_FACTORS}, ["jump", "ladder"],
+     "annealed from", "summed out"),
+    (435, 16, 4, FIXED, {}, COLLAPSED | {"num_exchanges": 4, "num_anneal": 50}, [],
+     "annealed from", "summed out"),
+    (435, 16, 4, AUTO_RUN, {"inverse_temperatures": None}, COLLAPSED, [], "annealed from",
+     "summed out"),
+    (435, 16, 4, AUTO_RUN, {"moves": ("xor",)}, COLLAPSED | {"moves": ("xor",)}, ["ladder"],
+     "annealed from", "summed out"),
+    (435, 16, 4, AUTO_RUN, {"update": "joint"}, {"moves": ("collapsed",)}, [], "population",
+     "at most 131,072 entries"),
+    (435, 16, 9, AUTO_RUN, {}, {"moves": ("collapsed",)}, [], "population", "131,072"),
+    (512, 512, 8, AUTO_RUN, {}, {"moves": ("rebirth", "collapsed"), "block_size": 8}, [],
+     "population", "4,194,304"),
+    (512, 512, 12, AUTO_RUN, {}, {"moves": ("rebirth", "collapsed")}, [], "relaxed", "4,194,304"),
+    (4096, 4000, 8, AUTO_RUN, {}, {"moves": ("birth",)}, [], "factors exchanged", "16,777,216"),
+    (20_000, 4000, 8, AUTO_RUN, {}, {"moves": ()}, [], "factors exchanged", "too slow"),
+    (200, 50, "auto", AUTO_RUN, {}, {"moves": ("collapsed", "birth", "split_merge")}, [],
+     "relaxed", "empty factors and fill them"),
+    (20_000, 4000, "auto", AUTO_RUN, {}, {"moves": ("birth",)}, [], "relaxed", "too slow"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "rank", "length", "given", "options", "later", "start", "why"), BOOLEAN
+)
+def test_the_boolean_model_is_planned_by_size_and_rank(
+    rows, columns, rank, length, given, options, later, start, why
+):
+    found = plan_of(ask(sparse(rows, columns), rank, bmfjax.Gibbs(**given), **length))
+    assert options.items() <= found.options.items()
+    added = ["ladder" if "inverse_temperatures" in s.options else "jump" for s in found.stages[1:]]
+    assert added == later and all(s.num_warmup > 0 for s in found.stages)
+    assert start in found.init and why in found.why
+    packed = 2 * rows * columns / 8
+    assert packed <= found.memory["packed words"] < 2 * packed + 10_000
+    assert all(size >= 0 for size in found.memory.values())
+
+
+#: Model, sampler, rank; options of the first stage, warm-up, stages, and a part of the reason.
+OTHERS = [
+    ("ormachine", "smc", 2, {}, 0, 1, "choose their temperatures"),
+    ("ormachine-effects", "gibbs", 2, {"num_anneal": 500, "lowest": 0.1}, 500, 2, "disagree"),
+    ("deep-ormachine", "gibbs", 2, {"num_start": 50, "num_anneal": 0}, 100, 2, "disagree"),
+    ("one-hot", "gibbs", 2, {"num_anneal": 500}, 500, 2, "disagree"),
+    ("hamming", "gibbs", 2, {"num_anneal": 0}, 100, 2, "disagree"),
+    ("relaxed", "gibbs", 2, {"num_anneal": 500}, 500, 1, "annealed"),
+    ("relaxed", "gibbs", "auto", {"num_anneal": 0}, 500, 1, "nothing is annealed"),
+    ("relaxed", "minibatch", 2, {"num_anneal": 250, "num_anchor": 500}, 500, 1, "annealed"),
+    ("relaxed", "iasg", 2, {}, 500, 1, "nothing is annealed"),
+    ("relaxed", "thesis", 2, {}, 500, 1, "nothing is annealed"),
+    ("logistic", "batch", 2, {}, 0, 1, "all entries"),
+    ("logistic", "svi", 2, {"step_entries": 4096}, 0, 1, "drawn at random"),
+    ("logistic", "gibbs", 2, {}, 100, 1, "all entries"),
+    ("nmf", "gibbs", 2, {"num_anneal": 500}, 500, 1, "annealed"),
+    ("nmf", "gibbs", "auto", {"num_anneal": 0}, 500, 1, "nothing is annealed"),
+    ("pmf", "gibbs", 2, {}, 100, 1, "observed entries"),
+    ("probit", "gibbs", 2, {}, 100, 1, "observed entries"),
+    ("ordered-probit", "gibbs", 2, {}, 100, 1, "observed entries"),
+]
+
+
+@pytest.mark.parametrize(("model", "sampler", "rank", "options", "warmup", "stages", "why"), OTHERS)
+def test_other_models_are_planned_alike(model, sampler, rank, options, warmup, stages, why):
+    found = plan_of(ask(data_of(model), rank, sampler, model=model))
+    assert options.items() <= dict(found.options).items()
+    assert (found.stages[0].num_warmup, len(found.stages)) == (warmup, stages)
+    assert why in found.why and found.memory["programs"] > 0
+
+
+def test_every_model_and_sampler_has_a_plan():
+    planned = {(model, sampler) for model, sampler, *_ in OTHERS} | {("ormachine", "gibbs")}
+    assert planned == {(m, s) for m, family in FAMILIES.items() for s in family.samplers}
+
+
+@pytest.mark.filterwarnings("ignore:a draw of IASG averages")
+@pytest.mark.parametrize(
+    ("model", "sampler"), [(m, s) for m, family in FAMILIES.items() for s in family.samplers]
+)
+def test_what_is_said_is_read_once(model, sampler, monkeypatch):
+    """Options, parameters and defaults, while the chains of a fit are built."""
+    calls = collections.Counter()
+
+    def count(home, name):
+        original = getattr(home, name)
+
+        def counted(*arguments, **more):
+            calls[name] += 1
+            return original(*arguments, **more)
+
+        monkeypatch.setattr(home, name, counted)
+
+    problem = ask(data_of(model), 2, sampler, model=model)
+    count(Model, "priors")
+    count(Model, "given_priors")
+    count(Sampler, "given")
+    count(boolean, "default_options")
+    count(type(problem.family), "plan")
+    problem.chains()
+    assert calls["plan"] == 1 and calls["priors"] == 1
+    assert max(calls.values()) == 1, calls
+
+
+def test_a_start_that_is_given_is_kept():
+    data = np.kron(np.eye(2), np.ones((6, 4)))
+    init = {"usage": np.kron(np.eye(2), np.ones((6, 1))), "basis": np.ones((8, 2))}
+    problem = ask(data, 2, init=init)
+    found = plan_of(problem)
+    assert found.init.startswith("given, ") and found.options["num_anneal"] == 0
+    assert problem.init["usage"].dtype == bool

@@ -1,0 +1,146 @@
+"""Models and samplers as values: said once, equal where they say the same, refused where wrong."""
+
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import bmfjax
+from bmfjax.data import InputError
+from bmfjax.families import FAMILIES, ask
+from bmfjax.specs import MODELS, SAMPLERS, checked_sampler, model_of, parameters, sampler_of
+from bmfjax.specs.base import AUTO
+
+KINDS = pytest.mark.parametrize("kind", [*MODELS.values(), *SAMPLERS.values()])
+TILES = np.kron(np.eye(2), np.ones((6, 4)))
+
+
+def test_values_are_equal_where_what_they_say_is():
+    known = np.full((12, 2), 0.5)
+    pairs = [
+        (bmfjax.OrMachine(2), bmfjax.OrMachine(rank=2, num_rates=1)),
+        (bmfjax.OrMachine(usage=dist.Beta(1, 2)), bmfjax.OrMachine(usage=dist.Beta(1, 2))),
+        (bmfjax.OrMachine(usage=known), bmfjax.OrMachine(usage=known.copy())),
+        (bmfjax.Gibbs(moves=["birth"]), bmfjax.Gibbs(moves=("birth",))),
+    ]
+    for one, other in pairs:
+        assert one == other and hash(one) == hash(other) and one == pickle.loads(pickle.dumps(one))
+    for one, other in (
+        (bmfjax.OrMachine(2), bmfjax.OrMachine(3)),
+        (bmfjax.OrMachine(usage=dist.Beta(1, 2)), bmfjax.OrMachine(usage=dist.Beta(2, 2))),
+        (bmfjax.OrMachine(usage=known), bmfjax.OrMachine(usage=1 - known[:, :1])),
+        (bmfjax.Probit(2), bmfjax.OrderedProbit(2)),
+        (bmfjax.Gibbs(inverse_temperatures=None), bmfjax.Gibbs()),
+    ):
+        assert one != other
+
+
+def test_a_value_keeps_what_it_was_given():
+    known = np.full((12, 2), 0.5)
+    model = bmfjax.OrMachine(usage=known)
+    known[:] = 0.0
+    assert (model.usage == 0.5).all()
+    with pytest.raises(ValueError, match="read-only"):
+        model.usage[:] = 0.0
+    with pytest.raises(AttributeError):
+        model.num_rates = 2
+    assert repr(bmfjax.OrMachine(4, num_rates=2)) == "OrMachine(4, num_rates=2)"
+    assert bmfjax.Gibbs(update="joint", dispersion="sample").given() == {"update": "joint"}
+
+
+@KINDS
+def test_the_documentation_lists_every_field(kind):
+    doc = inspect.getdoc(kind)
+    words = " ".join(doc.split())
+    assert "{parameters}" not in doc
+    for field in parameters(kind).values():
+        assert f"\n{field.name} : {field.kind}\n" in doc and field.sentence in words
+        assert (
+            field.default in (None, AUTO)
+            or repr(field.default) in field.sentence
+            or ("default" in field.about)
+        )
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_options_are_those_of_the_kernels(model):
+    """A default that is said in a field is that of the kernel, or set by the plan."""
+    kind, family = MODELS[model], FAMILIES[model]
+    assert family.models[model] is kind
+    assert {s.name: s for s in kind.samplers}.keys() == family.samplers.keys()
+    for sampler, options in kind.samplers.items():
+        made = family.samplers[sampler.name].make
+        taken = list(inspect.signature(made).parameters.values())[1:]
+        known = {p.name: p.default for p in taken if p.default is not p.empty}
+        fields = parameters(sampler)
+        if model not in ("logistic", "pmf", "probit", "ordered-probit"):
+            assert set(options) == known.keys()
+        for name in set(options) & known.keys():
+            assert fields[name].default in (AUTO, known[name]), name
+
+
+def test_every_option_of_a_sampler_belongs_to_a_model():
+    for name, kind in SAMPLERS.items():
+        taken = [o for m in MODELS.values() for s, o in m.samplers.items() if s is kind]
+        assert {option for options in taken for option in options} == set(parameters(kind)), name
+
+
+def test_a_name_is_the_value_with_its_defaults():
+    named = ask(TILES, 2, "minibatch", model="relaxed")
+    said = ask(TILES, bmfjax.Relaxed(2), bmfjax.Minibatch())
+    apart = ask(TILES, 2, bmfjax.Minibatch(), model=bmfjax.Relaxed())
+    for one in (named, apart):
+        assert (one.model, one.sampler, one.rank) == (said.model, said.sampler, 2)
+    assert ask(TILES, 2).model == bmfjax.OrMachine(2) and ask(TILES, 2).sampler == bmfjax.Gibbs()
+    assert ask(TILES, bmfjax.OrMachine("auto", max_rank=3)).rank == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ask(TILES), "number of factors is not given; give it, as fit"),
+        (lambda: ask(TILES, bmfjax.OrMachine()), "number of factors is not given"),
+        (lambda: ask(TILES, bmfjax.OrMachine(2), model="relaxed"), "give one of them"),
+        (lambda: ask(TILES, 3, model=bmfjax.OrMachine(2)), "rank is 3, and the model is OrMachine"),
+        (lambda: ask(TILES, 2, model=bmfjax.OrMachine), "model is .*; choose from ormachine"),
+        (lambda: ask(TILES, bmfjax.Relaxed(2), bmfjax.SMC()), "'relaxed' has .* belongs to ormach"),
+        (lambda: bmfjax.OrMachine(num_rates=3), "num_rates is 3; give a whole number from 1 to 2"),
+        (lambda: bmfjax.Gibbs(num_anneal=-1), "num_anneal is -1; give a whole number of at least"),
+        (lambda: model_of("nmf", noise=1), "model 'nmf' has no 'noise'; it has usage_rate"),
+        (
+            lambda: sampler_of("gibbs", bmfjax.Relaxed, update="joint"),
+            "'gibbs' of model 'relaxed' has no option 'update'; 'gibbs' has num_anneal",
+        ),
+        (
+            lambda: checked_sampler(bmfjax.Gibbs(walls=[3.0]), bmfjax.OrMachine),
+            "sampler 'gibbs' of model 'ormachine' has no option 'walls'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_wrong_or_twice_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_the_docstring_of_fit_is_short_and_names_all_values():
+    doc = inspect.getdoc(bmfjax.fit)
+    assert len(doc.split()) <= 700 and len(doc.splitlines()) <= 100
+    named = set(re.findall(r"`(\w+)`", doc))
+    kinds = (*MODELS.values(), *SAMPLERS.values())
+    assert {kind.__name__ for kind in kinds} <= named
+    assert all(f'"{name}"' in doc for name in MODELS) and "{" not in doc.split("Examples")[0]
+
+
+def test_values_and_the_help_of_fits_need_no_jax():
+    code = (
+        "import sys, bmfjax; bmfjax.OrMachine(4, num_rates=2), bmfjax.Gibbs()\n"
+        "from bmfjax.cli import build_parser; build_parser().format_help()\n"
+        "build_parser().parse_args(['fit', 'zoo', '--model', 'nmf'])\n"
+        "sys.exit('jax' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
