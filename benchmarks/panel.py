@@ -45,12 +45,12 @@ SETS = {
     "bci": ("ecology/bci-trees.npz", 50, 225),
     "dna": ("density-benchmarks/dna.npz", 1500, 180),
 }
-#: Models of bmfjax: the options of `bmfjax.fit`.
+#: Models of bmfjax: the value's class, and what differs from its defaults.
 FITS = {
-    "one rate": {"model": "ormachine", "num_rates": 1},
-    "two rates": {"model": "ormachine", "num_rates": 2},
-    "features, signed": {"model": "features", "weights": "signed"},
-    "features, positive": {"model": "features", "weights": "positive"},
+    "one rate": ("OrMachine", {"num_rates": 1}),
+    "two rates": ("OrMachine", {"num_rates": 2}),
+    "features, signed": ("Features", {"weights": "signed"}),
+    "features, positive": ("Features", {"weights": "positive"}),
 }
 MODELS = ("column means", *TUNED, *FITS)
 #: Times that the calibration error is drawn, for its quantile by chance.
@@ -118,7 +118,9 @@ def fitted(name: str, ones, shown, max_time: float | None, seed: int) -> tuple[n
 
     values = np.where(shown, ones.astype(float), np.nan)
     limit = {} if max_time is None else {"max_time": max_time}
-    fit = bmfjax.fit(values, "auto", seed=seed, progress=False, **limit, **FITS[name])
+    model, options = FITS[name]
+    model = getattr(bmfjax, model)("auto", **options)
+    fit = bmfjax.fit(values, model, seed=seed, progress=False, **limit)
     told = {"rank": int(fit.rank), "verdict": str(fit.verdict)}
     return np.asarray(fit.probability()), told
 

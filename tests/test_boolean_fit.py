@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.diagnostics import boolean_product, posterior_dataset
+from bmfjax.diagnostics import boolean_product, most_probable_factors, posterior_dataset
+from bmfjax.diagnostics.most_probable import log_posterior
 from bmfjax.families import ask
 from bmfjax.families.base import Chains
 from bmfjax.families.boolean import (
@@ -25,6 +26,7 @@ from bmfjax.families.boolean import (
 )
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.verdict import Status
 from tests.said import said
 from tests.small_fits import RANK, SIZES, ones, start
 
@@ -266,6 +268,7 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     data = bmfjax.BinaryMatrix(rng.random((256, 256)) < 0.5)
     aligned = align_packed(usage, basis, (0, 0))
     trace = {"log_joint": rng.normal(size=(4, 250))}
+    others = {"flip_rate": np.full((4, 250, 2), 0.1, np.float32)}
     request = ask(data, 8, num_warmup=0)
     chains = Chains(None, None, request.settings(thinning=1))
     run = SimpleNamespace(
@@ -285,7 +288,7 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     fit = peak_of(
         "outcome",
         lambda: tile_fit(
-            BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, {}
+            BooleanFit, request, chains, run, aligned, agreement_of(aligned), trace, others
         ),
     )
     peak_of("summary", fit.summary)
@@ -300,3 +303,45 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
 def test_nothing_observed_is_refused():
     with pytest.raises(InputError):
         bmfjax.fit(np.full((4, 4), np.nan), 1)
+
+
+# ---- rates of flips ----------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_tiles_of_which_ones_are_missing_more_often_than_zeros_turn_are_real():
+    """Under one rate two of the three are not in the draws, and the verdict is the same."""
+    rng = np.random.default_rng(1)
+    usage, basis = rng.random((200, 3)) < 0.35, rng.random((60, 3)) < 0.3
+    true = (usage.astype(int) @ basis.T.astype(int)) > 0
+    data = rng.random(true.shape) < np.where(true, 0.6, 0.15)
+    fit = bmfjax.fit(data, 3, seed=0, num_chains=2, progress=False)
+    assert fit.verdict.status == Status.RELIABLE
+    tiles = np.einsum("nk,dk->knd", fit.usage_binary, fit.basis_binary)
+    for planted in np.einsum("nk,dk->knd", usage, basis):
+        alike = (tiles & planted).sum((1, 2)) / (tiles | planted).sum((1, 2))
+        assert alike.max() > 0.85
+    assert (fit.tiles()["probability"] > 0.9).all() and len(fit.tiles()) == 3
+    assert ((fit.probability() > 0.5) != true).mean() < 0.03
+    rates = fit.other_draws["flip_rate"].mean((0, 1))
+    assert rates == pytest.approx([0.15, 0.4], abs=0.02)
+
+
+@pytest.mark.parametrize("rates", [1, 2])
+def test_the_factors_that_are_shown_have_the_rates_of_the_draws(rates):
+    """Searched under the model that was sampled: no other start does better there."""
+    made = bmfjax.generate_tiles(48, 40, 3, noise=(0.02, 0.3), seed=3)
+    r = np.random.default_rng(0)
+    draws = [
+        (f[None, None] ^ (r.random((1, 30, *f.shape)) < 0.1)).astype(np.float32)
+        for f in (made.usage > 0, made.basis > 0)
+    ]
+    flips = np.full((1, 30) + (2,) * (rates == 2), 0.1)
+    found, _ = BooleanFit._best_factors(made.data, *draws, None, {"flip_rate": flips})
+    ones, observed = made.data.dense() > 0.5, made.data.observed()
+    other = most_probable_factors([found[:2]], ones, observed, num_rates=rates)
+    assert other.log_posterior == log_posterior(*found[:2], ones, observed, rates)
+    wrong, _ = BooleanFit._best_factors(
+        made.data, *draws, None, {"flip_rate": np.full((1, 30) + (2,) * (rates == 1), 0.1)}
+    )
+    assert log_posterior(*wrong[:2], ones, observed, rates) < other.log_posterior

@@ -219,6 +219,11 @@ class BooleanFit(RowsMixin, TileFit):
         basis = np.asarray(self.basis_draws[chain, draw], float)
         return -np.expm1(np.log1p(-np.minimum(usage, 1 - 1e-15)) @ basis.T)
 
+    @staticmethod
+    def _num_rates(others):
+        # What is shown has the rates of what was sampled.
+        return 1 if np.ndim(others["flip_rate"]) == 2 else 2
+
     def _tile_means(self):
         if self._is_small:
             return super()._tile_means()

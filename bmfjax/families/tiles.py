@@ -93,10 +93,19 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
 
     @classmethod
     def _best_factors(
-        cls, data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None
+        cls, data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None, others: Mapping
     ) -> tuple[Binarized, np.ndarray]:
-        """Return the Boolean factors of aligned draws, and the probability of every entry."""
-        return boolean_factors(data, usage_draws, basis_draws, anchors)
+        """Return the Boolean factors of aligned draws, and the probability of every entry.
+
+        `others` are draws of other sites, by name.
+        """
+        rates = cls._num_rates(others)
+        return boolean_factors(data, usage_draws, basis_draws, anchors, rates)
+
+    @staticmethod
+    def _num_rates(others: Mapping) -> int:
+        """Return how many rates of flips the Boolean factors that are shown have."""
+        return 2
 
     @classmethod
     def rounded(cls, usage, basis) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +121,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
         # Of a matrix too large to be formed, the majority of the draws.
         binary = Binarized(*self.rounded(*(f.mean((0, 1)) for f in draws)), float("nan"))
         if self._is_small:
-            binary = self._best_factors(self.data, *draws, self.anchors)[0]
+            binary = self._best_factors(self.data, *draws, self.anchors, self.other_draws)[0]
         figures = {
             "errors": self.data.count_errors(binary.usage, binary.basis),
             "expected_errors": binary.expected_loss,
@@ -167,7 +176,8 @@ class TileFamily(Family):
         binary = self.majority(problem, found, seen)
         if binary is None:
             usage, basis = found.aligned.usage, found.aligned.basis
-            binary, _ = self.fits._best_factors(problem.data, usage, basis, problem.anchors)
+            given = problem.data, usage, basis, problem.anchors, seen.sites
+            binary, _ = self.fits._best_factors(*given)
         return tile_sizes(binary) == 0
 
 
@@ -177,13 +187,13 @@ def tile_sizes(binary: Binarized) -> np.ndarray:
 
 
 def boolean_factors(
-    data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None = None
+    data: BinaryMatrix, usage_draws, basis_draws, anchors: Anchors | None = None, num_rates: int = 2
 ) -> tuple[Binarized, np.ndarray]:
     """Return the most probable Boolean factors, and the probability of every entry.
 
     The search starts at the means of every chain and of all, cut at one half and at the
     threshold that fits the data best, and at the factors with the lowest expected loss. Known
-    factors keep their basis.
+    factors keep their basis. Flips have `num_rates` rates.
     """
     ones, observed = np.nan_to_num(data.dense()) > 0.5, data.observed()
     axes = [(0, 1)] if usage_draws.shape[0] == 1 else [1, (0, 1)]
@@ -198,7 +208,7 @@ def boolean_factors(
     means = (usage_draws.mean((0, 1), dtype=float), basis_draws.mean((0, 1), dtype=float))
     starts.append(binarize(*means, probability)[:2])
     known = None if anchors is None else anchors.values
-    found = most_probable_factors(starts, ones, observed, known=known)
+    found = most_probable_factors(starts, ones, observed, known=known, num_rates=num_rates)
     loss = expected_loss(probability, found.usage, found.basis)
     return Binarized(found.usage, found.basis, loss), probability
 
@@ -236,7 +246,7 @@ def tile_fit(
     probability = None
     if binary is None:
         binary, probability = kind._best_factors(
-            problem.data, aligned.usage, aligned.basis, problem.anchors
+            problem.data, aligned.usage, aligned.basis, problem.anchors, draws
         )
     size = tile_sizes(binary)
     order = known_first(

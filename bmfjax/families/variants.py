@@ -129,7 +129,7 @@ class VariantFit(BooleanFit):
     _models = ()
 
     @classmethod
-    def _best_factors(cls, data, usage_draws, basis_draws, anchors=None):
+    def _best_factors(cls, data, usage_draws, basis_draws, anchors=None, others=None):
         """Return rounded means with the lowest expected loss: of every chain, and of all."""
         probability = products.exceedance(usage_draws, basis_draws, level=0.5)
         draws, found = (usage_draws, basis_draws), []

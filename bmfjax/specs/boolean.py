@@ -71,14 +71,15 @@ _OF_FLIPS = (
 )
 
 
-def _num_rates() -> Any:
+def _num_rates(number: int = 1) -> Any:
     return parameter(
-        1,
+        number,
         "1, or 2 for flip rates of zeros and ones of their own",
         whole(1, 2),
         flag=Flag(
             "--flip-rates",
-            "one flip rate, or one each for zeros and ones (one where not given)",
+            "one flip rate, or one each for zeros and ones (two where not given; one with layers "
+            "and clusters)",
             {"type": int, "choices": [1, 2]},
         ),
     )
@@ -89,17 +90,20 @@ class OrMachine(Model):
     """Boolean factors, whose Boolean product is observed with flips.
 
     The OrMachine of Rukat, Holmes, Titsias and Yau (2017), whose density is that of
-    `bmfjax.models.ormachine`. Where the number of factors is found, all numbers that are there are
-    equally probable beforehand, and a factor that is there has the prior that it has in a fit of
-    given rank; entries leave out what factors that are not shown covered.
+    `bmfjax.models.ormachine`, with one rate of flips for zeros and one for ones: in real data ones
+    are missing far more often than zeros turn. The paper has one rate for all entries.
+
+    Where the number of factors is found, all numbers that are there are equally probable
+    beforehand, and a factor that is there has the prior that it has in a fit of given rank; entries
+    leave out what factors that are not shown covered.
 
     {parameters}
 
     Examples
     --------
     >>> from bmfjax import OrMachine
-    >>> OrMachine(4, num_rates=2)
-    OrMachine(4, num_rates=2)
+    >>> OrMachine(4, num_rates=1)
+    OrMachine(4, num_rates=1)
     """
 
     name: ClassVar = "ormachine"
@@ -113,7 +117,7 @@ class OrMachine(Model):
     usage: Prior = _density_of_usage()
     basis: Prior = _density_of_basis()
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
-    num_rates: int = _num_rates()
+    num_rates: int = _num_rates(2)
 
 
 @value_class
