@@ -48,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(models: bool = True) -> argparse.ArgumentParser:
-    """Return the parser with all commands; without `models` `fit` and `rank` lack their options.
+    """Return the parser with all commands; without `models` `fit` and `rank` have no options.
 
     Only these are worth the import of the models.
     """
@@ -222,6 +222,10 @@ def _add_fit(commands, models) -> None:
         formatter_class=_Help,
         description="Factorise a matrix or ratings; write factors, draws, probabilities, a report.",
     )
+    if not models:
+        return
+    from bmfjax.specs import run
+
     fit.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     fit.add_argument(
         "--rank", type=_number_or_auto, default=4, metavar="N",
@@ -229,8 +233,8 @@ def _add_fit(commands, models) -> None:
     )  # fmt: skip
     fit.add_argument(
         "--max-rank", type=int, metavar="N",
-        help="with --rank auto: the most factors that there may be (20; with --samples auto twice "
-        "as many, and so on, where all of them are there and time is left)",
+        help=f"with --rank auto: the most factors that there may be ({run.MAX_RANK}; with "
+        "--samples auto twice as many, and so on, where all of them are there and time is left)",
     )  # fmt: skip
     fit.add_argument(
         "--anchors", type=Path, metavar="FILE",
@@ -248,14 +252,15 @@ def _add_fit(commands, models) -> None:
     _add_sampling(fit)
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
-        help="stop sampling after so many seconds (600 where --samples is auto, else none; none "
-        "with --sampler smc)",
+        help=f"stop sampling after so many seconds ({run.MAX_TIME:g} where --samples is auto, else "
+        "none; none with --sampler smc)",
     )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument(
         "--chain", type=_chains_of, metavar="C/N",
         help="run chain C of N alone, or chains C to D by C-D/N, such as 3/8 or 3-4/8; when all "
-        "are done, on whatever machines, bmfjax merge makes the fit (--samples auto is 1000; "
+        f"are done, on whatever machines, bmfjax merge makes the fit (--samples auto is "
+        f"{run.NUM_SAMPLES}; "
         "--resume goes on where the chain is stored, and begins it where it is not)",
     )  # fmt: skip
     fit.add_argument(
@@ -284,8 +289,7 @@ def _add_fit(commands, models) -> None:
     existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
     _add_written(fit)
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
-    if models:
-        _add_models(fit)
+    _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
     fit.set_defaults(run=_fit)
@@ -445,11 +449,13 @@ def _join_processes() -> None:
 
 def _add_sampling(parser) -> None:
     """Add what every fit of a command has in common."""
+    from bmfjax.specs.run import NUM_WARMUP
+
     parser.add_argument("--chains", type=int, default=DEFAULT_CHAINS, help="independent chains")
     parser.add_argument(
         "--warmup", type=_number_or_auto, default="auto", metavar="N",
-        help="steps before draws count; auto: as many as the draws ask for (1000 with a number of "
-        "--samples)",
+        help="steps before draws count; auto: as many as the draws ask for "
+        f"({NUM_WARMUP} with a number of --samples)",
     )  # fmt: skip
     parser.add_argument(
         "--samples", type=_number_or_auto, default="auto", metavar="N",
@@ -482,6 +488,7 @@ def _number_or_auto(text):
 def _add_models(parser) -> None:
     """Add the choices of models and samplers, and the options of their fields."""
     from bmfjax.specs import MODELS, SAMPLERS
+    from bmfjax.specs.run import BATCH
 
     group = parser.add_argument_group("the model")
     group.add_argument(
@@ -496,7 +503,7 @@ def _add_models(parser) -> None:
         help="; ".join(f"{name}: {_brief(kind)}" for name, kind in SAMPLERS.items())
         + "; of "
         + "; ".join(f"{', '.join(m)}: {' or '.join(names)}" for names, m in owners.items())
-        + " (the first is the default; svi for more than 100 million entries)",
+        + f" (the first is the default; svi for more than {BATCH:,} entries)",
     )  # fmt: skip
     for name, flags in _flags().items():
         owners = {}
@@ -1183,6 +1190,8 @@ def _add_rank(commands, models) -> None:
         "agreement of chains; recommend the smallest rank whose held-out scores are within two "
         "standard errors of the best.",
     )
+    if not models:
+        return
     rank.add_argument("data", nargs="?", default="house-votes", help="a shipped name or a file")
     rank.add_argument(
         "--ranks", default="2:8", metavar="RANKS", help="2:12 is all from 2 to 12; 2,4,8 is these"
@@ -1211,8 +1220,7 @@ def _add_rank(commands, models) -> None:
         "--overwrite", action="store_true", help="replace a comparison of ranks that is there"
     )
     rank.add_argument("--quiet", action="store_true", help="no progress bar")
-    if models:
-        _add_models(rank)
+    _add_models(rank)
     _add_ratings(rank)
     _add_reading(rank)
     rank.set_defaults(run=_rank, probability=False)

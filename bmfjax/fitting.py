@@ -12,11 +12,11 @@ from jax.sharding import Mesh
 
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
-from bmfjax.families.base import MAX_RANK
-from bmfjax.families.sampling import CHECKPOINT_SECONDS, MAX_TIME, finish
+from bmfjax.families.sampling import finish
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS
 from bmfjax.specs.base import AUTO, Model, Sampler
+from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 
 __all__ = ["Fit", "fit", "merge"]

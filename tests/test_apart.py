@@ -46,9 +46,8 @@ def a_toy():
 
 def fitted(model, **more):
     data, options = OF_MODEL[model]
-    settings = small_fits.SIZES | {"num_chains": 4} | options | more
-    rank = 1 if model == "toy" else small_fits.RANK
-    return bmfjax.fit(data(), rank, model=model, **settings)
+    settings = small_fits.SIZES | {"num_chains": 4, "model": model} | options | more
+    return bmfjax.fit(data(), 1 if model == "toy" else small_fits.RANK, **settings)
 
 
 def part(folder, chains, **more):

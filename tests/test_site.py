@@ -16,6 +16,7 @@ import pytest
 import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.families import FAMILIES, ask, asked_model
+from bmfjax.specs import SAMPLERS
 from tests.printed import difference
 
 ROOT = Path(__file__).parents[1]
@@ -257,3 +258,7 @@ def test_the_page_on_models_has_every_model_and_sampler():
         assert f"`{model}`" in text
         for sampler in family.samplers:
             assert f"`{sampler}`" in text
+    # What a name builds.
+    for name, kind in SAMPLERS.items():
+        row = next(line for line in text.splitlines() if f"`{kind.__name__}`" in line)
+        assert f"`{name}`" in row

@@ -13,8 +13,6 @@ from bmfjax.data.attributes import read_attributes
 from bmfjax.data.io.load import load_share
 from bmfjax.data.memory import check_programs
 from bmfjax.families.base import (
-    MAX_RANK,
-    NUM_SAMPLES,
     Data,
     Family,
     Problem,
@@ -30,6 +28,7 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 from bmfjax.specs import checked_sampler, sampler_of
 from bmfjax.specs.base import AUTO, Model, Sampler
+from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES
 
 _ALL = (
     Boolean(),

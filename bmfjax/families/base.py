@@ -37,6 +37,7 @@ from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Model, Sampler, digest
+from bmfjax.specs.run import NUM_WARMUP
 from bmfjax.verdict import Figures, Mixing, Status, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
@@ -46,13 +47,8 @@ PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
-#: Steps of warm-up before a given number of draws, where they are not given.
-NUM_WARMUP = 1000
-#: Draws of chains that run apart, where no number is given: they cannot look at each other.
-NUM_SAMPLES = 1000
-#: The most factors that a fit looks for which finds their number itself, and the share of the draws
-#: that use a factor of its result.
-MAX_RANK, LEAST_USED = 20, 0.5
+#: Of a fit that finds the number of factors: the share of draws that use a factor of its result.
+LEAST_USED = 0.5
 #: What is left to do where some of the chains ran.
 OTHER_CHAINS = (
     "run the other chains and merge them, bmfjax.merge(FOLDER) (bmfjax merge FOLDER), which tells "

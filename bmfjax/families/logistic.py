@@ -32,7 +32,6 @@ from bmfjax.diagnostics import agreement, align_signed
 from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
-    NUM_WARMUP,
     Chains,
     Family,
     Kernel,
@@ -71,6 +70,7 @@ from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, OnesMixin, RowsMixin
 from bmfjax.specs import real as spec
 from bmfjax.specs.base import digest
+from bmfjax.specs.run import BATCH, NUM_WARMUP
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
     batch,
@@ -84,8 +84,6 @@ from bmfjax.variational.stochastic import CHUNK
 
 #: Draws from the posterior of each start, where no number is given.
 NUM_SAMPLES = 250
-#: Entries up to which the default sampler looks at all of them.
-BATCH = 10**8
 #: Steps of "gibbs" before draws are kept of a run that finds its own warm-up.
 GIBBS_WARMUP = 100
 #: Its sweeps over new rows between two draws, and how often the first draw is visited before.

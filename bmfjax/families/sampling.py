@@ -24,11 +24,9 @@ from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termi
 from bmfjax.infer.progress import progress_bar
 from bmfjax.kernels.numerics.mesh import agreed, is_first
 from bmfjax.result import Fit
+from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
-CHECKPOINT_SECONDS = 10.0
-#: Seconds after which a run that is to end by itself is stopped, where none are given.
-MAX_TIME = 600.0
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
     "log_joint": "log joint density",

@@ -22,6 +22,7 @@ import numpy as np
 
 from bmfjax.errors import InputError
 from bmfjax.specs import checks
+from bmfjax.specs.run import BATCH
 
 #: What the run, or the plan of a fit, finds itself.
 AUTO = "auto"
@@ -89,7 +90,8 @@ def value_class(kind: type) -> type:
     """Make a class of values of a class with fields; its docstring lists them at {parameters}."""
     kind = dataclass(frozen=True, eq=False, repr=False)(kind)
     if kind.__doc__:
-        kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{parameters}", _listed(kind))
+        doc = inspect.cleandoc(kind.__doc__).replace("{batch}", f"{BATCH:,}")
+        kind.__doc__ = doc.replace("{parameters}", _listed(kind))
     return kind
 
 

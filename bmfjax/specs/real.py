@@ -102,7 +102,7 @@ class Logistic(Model):
     approximation, which is too narrow: so are the probabilities of numbers of factors, which mix
     the starts in equal parts. "gibbs" is exact, by Polya-Gamma draws of every entry (Polson, Scott,
     Windle 2013), and takes hundreds of sweeps over all entries a chain. The default is "batch", and
-    "svi" for more than 100 million entries.
+    "svi" for more than {batch} entries.
 
     {parameters}
     """

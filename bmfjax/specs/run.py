@@ -1,0 +1,14 @@
+"""Numbers of a run that help texts and documentation name, too."""
+
+#: Steps of warm-up before a given number of draws, where they are not given.
+NUM_WARMUP = 1000
+#: Draws of chains that run apart, where no number is given: they cannot look at each other.
+NUM_SAMPLES = 1000
+#: The most factors that a fit looks for which finds their number itself.
+MAX_RANK = 20
+#: Seconds after which a run that is to end by itself is stopped, where none are given.
+MAX_TIME = 600.0
+#: Seconds from one checkpoint to the next.
+CHECKPOINT_SECONDS = 10.0
+#: Entries up to which the logistic model looks at all of them in every step, by default.
+BATCH = 10**8
