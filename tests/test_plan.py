@@ -99,6 +99,13 @@ def test_other_models_are_planned_alike(model, sampler, rank, options, warmup, s
     assert why in found.why and found.memory["programs"] > 0
 
 
+@pytest.mark.parametrize("model", FAMILIES)
+def test_a_run_of_given_length_has_one_stage_and_its_warmup(model):
+    found = plan_of(ask(data_of(model), 2, model=model, **FIXED))
+    (stage,) = found.stages
+    assert stage.num_warmup == (0 if model == "logistic" else 100)
+
+
 def test_every_model_and_sampler_has_a_plan():
     planned = {(model, sampler) for model, sampler, *_ in OTHERS} | {("ormachine", "gibbs")}
     assert planned == {(m, s) for m, family in FAMILIES.items() for s in family.samplers}
