@@ -218,3 +218,21 @@ def test_usages_that_cannot_be_are_refused(tiles):
         tiles[1].inverse_transform([[0.5, 1.5]])
     with pytest.raises(InputError, match="3 columns and the fit 2 components"):
         tiles[1].inverse_transform([[0.5, 0.5, 0.5]])
+
+
+def test_a_model_may_be_a_value_without_a_rank():
+    asked = {}
+
+    def noted(data, rank, *, model, seed, **more):
+        asked.update(rank=rank, model=model)
+        return stand_in(data, rank, seed=seed)
+
+    data, model = np.kron(np.eye(2), np.ones((4, 3))), bmfjax.OrMachine(num_rates=2)
+    with mock.patch.object(bmfjax.sklearn, "fit", noted):
+        BooleanMF(2, model=model, random_state=0).fit(data)
+    assert asked == {"rank": 2, "model": model}
+    for wrong, message in ((bmfjax.Relaxed(), "model is 'relaxed'; choose"), ("nmf", "'nmf'")):
+        with pytest.raises(InputError, match=message):
+            BooleanMF(2, model=wrong).fit(data)
+    with pytest.raises(InputError, match="rank is 2, and the model is"):
+        BooleanMF(2, model=bmfjax.OrMachine(3)).fit(data)

@@ -321,7 +321,7 @@ class Boolean(TileFamily):
         if problem.sampler.name == "smc":
             return _populations(problem, plan)
         # Processes that share the devices may have other memory each.
-        agreed(problem.mesh, lambda: check_need(problem, plan.memory))
+        agreed(problem.mesh, lambda: require_room(problem, plan.memory))
         free = problem.init is None
         from_prior = free and plan.options.get("update") == "collapsed"
         later = [_option_texts(stage.options) for stage in plan.stages[1:]]
@@ -677,7 +677,7 @@ def default_options(
     return {"moves": ()}, f"moves are too slow for more than {MEDIUM:,} entries"
 
 
-def check_need(problem: Problem, needed: Mapping[str, float]) -> None:
+def require_room(problem: Problem, needed: Mapping[str, float]) -> None:
     """Refuse a fit that needs more memory than is left."""
     require_memory(
         sum(needed.values()),

@@ -204,7 +204,7 @@ def _both(value) -> bool:
 
 
 @value_class
-class Ratings(Model):
+class RatingsModel(Model):
     """What models of ratings have in common: real factors whose mean and precision are learned."""
 
     samplers: ClassVar = {Gibbs: ()}
@@ -268,7 +268,7 @@ class Ratings(Model):
 
 
 @value_class
-class PMF(Ratings):
+class PMF(RatingsModel):
     """Ratings with normal noise, real factors, and effects of rows and columns.
 
     The mean and precision matrix of the factors are learned (Salakhutdinov, Mnih 2008). The density
@@ -301,7 +301,7 @@ class PMF(Ratings):
 
 
 @value_class
-class Probit(Ratings):
+class Probit(RatingsModel):
     """Real factors behind a probit, for ones and zeros.
 
     `PMF` without its noise (Albert, Chib 1993); the density is that of `bmfjax.models.pmf`.
@@ -313,7 +313,7 @@ class Probit(Ratings):
 
 
 @value_class
-class OrderedProbit(Ratings):
+class OrderedProbit(RatingsModel):
     """Real factors behind a probit, for stars.
 
     `PMF` without its noise, and with cut points between the stars; the density is that of
