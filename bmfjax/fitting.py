@@ -64,7 +64,7 @@ def fit(
         them is the default.
     model : str or Model
         `OrMachine` (the default), and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot`
-        and `Hamming`; `Relaxed`; `Logistic`; `NMF`; and of ratings `PMF`, `Probit` and
+        and `Hamming`; `Relaxed`; `Features`; `Logistic`; `NMF`; and of ratings `PMF`, `Probit` and
         `OrderedProbit`. Names:
         {models}.
     max_rank : int, optional

@@ -14,7 +14,7 @@ import pandas as pd
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
 from bmfjax.data.io.triples import is_id_name, read_lines
-from bmfjax.posterior import cells, trust
+from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import found_names, positions
 from bmfjax.report import interop
 
@@ -26,7 +26,7 @@ HEADER = re.compile(
     r"row,column(?=,)(,mean)?(,sd)?(,lower,upper)?(,probability(_[^,]+)?)*|row(,factor_\d+)+"
     r"|user,item,mean,sd,lower,upper,probability"
     r"|fit,model,sampler,rank,seed,log_score,.*,verdict"
-    rf"|{trust.HEADER}|{interop.HEADER}"
+    rf"|{trust.HEADER}|{features.HEADER}|{interop.HEADER}"
 )
 
 

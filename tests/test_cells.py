@@ -22,7 +22,7 @@ FIGURES = Figures(num_warmup=0, thinning=1, expected_errors=0.0)
 VERDICT = Verdict(Status.UNCHECKED, "Put together", figures=FIGURES)
 MODELS = tuple(FAMILIES)
 BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit._of_model(m)._is_boolean)
-OF_ONES = (*BOOLEAN, "relaxed", "logistic", "probit")
+OF_ONES = (*BOOLEAN, "relaxed", "features", "logistic", "probit")
 
 
 def data_of(model, columns=COLUMNS, names=None):
@@ -56,6 +56,9 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
             other = {"dispersion": normal() ** 2}
     elif model in ("relaxed", "nmf"):
         usage, basis = abs(usage), abs(basis)
+    elif model == "features":
+        usage, basis = (usage > 0.5).astype(np.float32), np.where(basis > 0.3, basis, 0)
+        other = effects | {"row_scale": normal() ** 2, "usage_density": abs(normal(rank)) / 9}
     elif model == "logistic":
         other = effects | {"bias": normal()}
         moments = {f"{n}_mean": f[:, 0] for n, f in (("usage", usage), ("basis", basis))}

@@ -3,9 +3,11 @@
 from bmfjax.diagnostics.align import (
     Alignment,
     SignedOrder,
+    TurnedOrder,
     agreement,
     align,
     align_signed,
+    align_turned,
     apply_permutation,
     share_agreeing,
 )
@@ -58,9 +60,11 @@ __all__ = [
     "SignedOrder",
     "Threshold",
     "ThresholdPair",
+    "TurnedOrder",
     "agreement",
     "align",
     "align_signed",
+    "align_turned",
     "apply_permutation",
     "binarize",
     "boolean_errors",

@@ -12,7 +12,8 @@ factor that only one chain has fits no pivot column, noise decides draw by draw 
 the chain's own mean is smeared. In two stages every chain keeps its factors sharp, and what the
 chains do not share shows as low :func:`agreement`.
 
-Real factors may also change sign in both matrices together: see :func:`align_signed`.
+Real factors may also change sign in both matrices together: see :func:`align_signed`. Binary
+features of rows may be turned round: see :func:`align_turned`.
 """
 
 from itertools import combinations
@@ -219,6 +220,99 @@ def align_signed(usage, basis, pivot: int = 0) -> SignedOrder:
         permutation.append(match[first])
         sign.append((np.where(both < 0, -1, 1) * up)[first])
     return SignedOrder(np.array(permutation), np.array(sign))
+
+
+class TurnedOrder(NamedTuple):
+    """How the features of every draw are put in order.
+
+    Attributes
+    ----------
+    permutation : (chain, draw, rank) int
+        Feature k is column ``permutation[c, d, k]``.
+    sign : (chain, draw, rank) int
+        1, or -1 where the feature is turned round.
+    """
+
+    permutation: np.ndarray
+    sign: np.ndarray
+
+
+def align_turned(usage, basis, *, starts, chain=0, signed=True, fixed=0, max_iterations=10):
+    """Match features of rows that may be turned round, in all draws.
+
+    Rows with a feature and rows without may be exchanged, if the signs of its weights change too.
+    Matched are codes of rows, 1 with the feature and -1 without, and weights, by the absolute value
+    of their inner products with a pivot; in two stages, as :func:`align` does.
+
+    Parameters
+    ----------
+    usage : (chain, draw, rows, rank)
+        Zeros and ones.
+    basis : (chain, draw, columns, rank)
+        Weights; a feature without any takes no part.
+    starts : sequence of int
+        The draw of each chain to start from.
+    chain : int
+        The chain that gives the order.
+    signed : bool
+        False: no feature is turned round, and rows without a feature count as 0.
+    fixed : int
+        So many first features stay as they are.
+    max_iterations : int
+
+    Returns
+    -------
+    TurnedOrder
+
+    Examples
+    --------
+    >>> usage = np.array([[[[1, 0], [1, 1], [0, 1]], [[1, 0], [0, 0], [0, 1]]]])
+    >>> basis = np.array([[[[2.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [-1.0, 0.0]]]])
+    >>> order = align_turned(usage, basis, starts=[0])
+    >>> order.permutation[0].tolist(), order.sign[0].tolist()
+    ([[0, 1], [1, 0]], [[1, 1], [1, -1]])
+    """
+    whole("max_iterations", max_iterations)
+    within = [
+        _relabel_turned(_codes(u, b, signed), b, start, signed, fixed, max_iterations)
+        for u, b, start in zip(usage, basis, starts, strict=True)
+    ]
+    means = (np.stack([w[i] for w in within]) for i in (2, 3))
+    order, turned, *_ = _relabel_turned(*means, chain, signed, fixed, max_iterations)
+    permutation = np.stack([w[0][:, own] for w, own in zip(within, order, strict=True)])
+    sign = np.stack([w[1][:, own] * s for w, own, s in zip(within, order, turned, strict=True)])
+    return TurnedOrder(permutation, sign)
+
+
+def _codes(usage, basis, signed):
+    """Return codes of rows, (draw, rows, rank) float32; zeros where a feature has no weight."""
+    codes = np.asarray(usage, np.float32)
+    return (2.0 * codes - 1.0) * (basis != 0).any(1, keepdims=True) if signed else codes
+
+
+def _relabel_turned(codes, basis, start, signed, fixed, max_iterations):
+    """Match the draws of one sequence: permutation, sign, and the means of what is matched."""
+    pivot = [codes[start].astype(float), basis[start].astype(float)]
+    draws, _, rank = codes.shape
+    permutation, sign = np.full((draws, rank), -1), np.ones((draws, rank), int)
+    permutation[:, :fixed] = np.arange(fixed)
+    for _ in range(max_iterations):
+        before = permutation.copy(), sign.copy()
+        total = [np.zeros_like(p) for p in pivot]
+        for d in range(draws):
+            product = pivot[0].T @ codes[d] + pivot[1].T @ basis[d]
+            free = product[fixed:, fixed:]
+            size = np.abs(free) if signed else free
+            permutation[d, fixed:] = fixed + linear_sum_assignment(size, maximize=True)[1]
+            if signed:
+                own = product[np.arange(fixed, rank), permutation[d, fixed:]]
+                sign[d, fixed:] = np.where(own < 0, -1, 1)
+            for sums, factor in zip(total, (codes[d], basis[d]), strict=True):
+                sums += factor[:, permutation[d]] * sign[d]
+        pivot = [sums / draws for sums in total]
+        if all(map(np.array_equal, before, (permutation, sign))):
+            break
+    return permutation, sign, *pivot
 
 
 def agreement(usage_means, basis_means):

@@ -19,6 +19,7 @@ from bmfjax.families.base import (
     check_structure,
 )
 from bmfjax.families.boolean import Boolean
+from bmfjax.families.features import Features
 from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
 from bmfjax.families.ratings import Factorisation
@@ -37,6 +38,7 @@ _ALL = (
     OneHot(),
     Hamming(),
     Relaxed(),
+    Features(),
     Logistic(),
     Nonnegative(),
     Factorisation(),

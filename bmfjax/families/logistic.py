@@ -255,7 +255,9 @@ class ExactLogisticFit(LogOddsFit):
 
     def _log_odds_at(self, at, i, j) -> np.ndarray:
         """Return the log odds (rows, columns) of a one in some rows and columns, of one draw."""
-        found = self.usage_draws[at][i] @ self.basis_draws[at][j].T + self.other_draws["bias"][at]
+        found = self.usage_draws[at][i] @ self.basis_draws[at][j].T
+        if "bias" in self.other_draws:
+            found += self.other_draws["bias"][at]
         if "row_effect" in self.other_draws:
             found += self.other_draws["row_effect"][at][i, None]
         if "column_effect" in self.other_draws:

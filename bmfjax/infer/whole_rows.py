@@ -195,6 +195,28 @@ def effect_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Ite
         yield States(np.add.outer(of_nodes, _normalised(log_prior(c))).ravel(), one)
 
 
+def feature_states(basis_draws, others, sets, log_prior: Callable, chosen) -> Iterator[States]:
+    """Yield the states of rows that have `sets` of binary features, and effects where there are.
+
+    `basis_draws` (chain, draw, columns, rank) are weights on the log odds. An effect is put on the
+    nodes of `effect_states`.
+    """
+    columns = np.reshape(others["column_effect"], (-1, basis_draws.shape[2])).astype(float)
+    scales = np.ravel(others["row_scale"]) if "row_scale" in others else None
+    for c in chosen:
+        level = columns[c] + sets @ np.asarray(
+            basis_draws[divmod(c, basis_draws.shape[1])].T, float
+        )
+        prior = _normalised(log_prior(c))
+        if scales is None:
+            yield States(prior, expit(level))
+            continue
+        nodes, of_nodes = effect_nodes(float(scales[c]) ** -2.0, basis_draws.shape[2])
+        check_states(len(nodes) * len(sets), "features and of the effect of a row")
+        one = expit(nodes[:, None, None] + level).reshape(-1, level.shape[1])
+        yield States(np.add.outer(of_nodes, prior).ravel(), one)
+
+
 def effect_nodes(precision: float, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes of a row's effect and their log weights, which sum to one."""
     sd = float(precision) ** -0.5

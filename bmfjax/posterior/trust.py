@@ -100,7 +100,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
         "bound": trust.bound,
         "chains": chains,
         "remarks": [
-            _remarks(
+            remarks(
                 {EMPTY: empty[k]},
                 {
                     REDUNDANT: trust.redundant[k],
@@ -115,7 +115,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     return pd.DataFrame(table).set_index("factor")
 
 
-def _remarks(*groups) -> str:
+def remarks(*groups) -> str:
     """Return the remarks that hold in the first group of which any does, joined by commas."""
     held = ([remark for remark, holds in group.items() if holds] for group in groups)
     return ", ".join(next(filter(None, held), []))
@@ -180,9 +180,8 @@ def in_words(line, num_chains: int) -> str:
     return ", ".join(said)
 
 
-def doubts(fit, trust: Trust) -> str:
-    """Say which factors are no tiles to trust, and why; empty where all are."""
-    table = tile_table(fit, trust)
+def doubts(fit, table: pd.DataFrame) -> str:
+    """Say which factors of `tile_table` are no tiles to trust, and why; empty where all are."""
     doubtful = table[~table["kept"] | table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")]
     if not len(doubtful):
         return ""

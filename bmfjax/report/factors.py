@@ -136,7 +136,7 @@ def tile_card(fit, line, k: int) -> Card:
         ],
         *_columns(fit, k, order, mean, inside, "with lower means"),
         _names(fit, "Rows, highest usage first", rows, MORE_ROWS),
-        *_trust(line, fit.num_chains),
+        *trust_of_line(line, fit.num_chains),
     )
 
 
@@ -158,7 +158,7 @@ def code_card(fit, line, k: int) -> Card:
     )
 
 
-def _trust(line, num_chains) -> tuple[str, str]:
+def trust_of_line(line, num_chains) -> tuple[str, str]:
     """Say whether a tile is to be trusted, and its shade."""
     why = trust.in_words(line, num_chains)
     if trust.EMPTY in line["remarks"]:

@@ -58,7 +58,7 @@ def number_section(fit) -> Section | None:
         "How many factors are there?",
         "Posterior probability of every number of factors, the dots those of each "
         f"{'start' if fit._is_variational else 'chain'}. {fit._counts_as_factor} The page shows "
-        f"the factors that at least half of the draws use.{_empty_text(fit)}",
+        f"the factors {fit._shown_factors}.{_empty_text(fit)}",
         image(number_figure(fit), "Posterior probability of the number of factors", wide=False),
     )
 

@@ -141,6 +141,8 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     #: Of a fit that finds the number of factors: which of them count, and what is believed of their
     #: number beforehand, where {most} are the most.
     _counts_as_factor: ClassVar[str] = ""
+    #: Which of them it has.
+    _shown_factors: ClassVar[str] = "that at least half of the draws use"
     _ranks_beforehand: ClassVar[str] = ""
     #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
     #: noise is in the probability already (None where it is not).

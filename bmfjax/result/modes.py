@@ -148,5 +148,7 @@ class ModesMixin:
         if self.figures.rank_bounded is not None:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
             cramped = bool(self.figures.rank_cramped)
-            judged = verdict.with_bound(judged, self.rank_draws, bound, most, cramped=cramped)
+            # Of the draws of the mode, which have no warm-up.
+            drawn = self._judged(judged).rank_draws
+            judged = verdict.with_bound(judged, drawn, bound, most, cramped=cramped)
         return self._judged(judged)

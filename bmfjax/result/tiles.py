@@ -167,7 +167,7 @@ class TilesMixin(RoundedMixin):
 
         Empty where all are; see `tiles`.
         """
-        return trust.doubts(self, self._trust)
+        return trust.doubts(self, trust.tile_table(self, self._trust))
 
     @property
     def _doubts(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from bmfjax.errors import InputError
 from bmfjax.specs.base import Model, Sampler, parameters, prior_names
 from bmfjax.specs.boolean import DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
-from bmfjax.specs.real import NMF, PMF, Logistic, OrderedProbit, Probit, Relaxed
+from bmfjax.specs.real import NMF, PMF, Features, Logistic, OrderedProbit, Probit, Relaxed
 from bmfjax.specs.samplers import (
     SMC,
     SVI,
@@ -25,6 +25,7 @@ __all__ = [
     "SVI",
     "Batch",
     "DeepOrMachine",
+    "Features",
     "Gibbs",
     "Hamming",
     "IterateAveraging",
@@ -43,8 +44,8 @@ __all__ = [
 MODELS: dict[str, type[Model]] = {
     kind.name: kind
     for kind in (
-        OrMachine, OrMachineEffects, DeepOrMachine, OneHot, Hamming, Relaxed, Logistic, NMF, PMF,
-        Probit, OrderedProbit,
+        OrMachine, OrMachineEffects, DeepOrMachine, OneHot, Hamming, Relaxed, Features, Logistic,
+        NMF, PMF, Probit, OrderedProbit,
     )
 }  # fmt: skip
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for m in MODELS.values() for s in m.samplers}

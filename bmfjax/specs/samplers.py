@@ -116,6 +116,9 @@ class Gibbs(Sampler):
         _steps,
         kind='int or "auto"',
     )
+    rebirths: int = parameter(
+        1, 'of "features", features that are born again, or die, in every sweep', _steps
+    )
     solutions: Any = parameter(
         None,
         'of "ormachine", solutions for the move "jump", of `bmfjax.infer.known_solutions`',

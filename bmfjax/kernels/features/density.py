@@ -87,6 +87,8 @@ class FeatureData(NamedTuple):
     signs: jax.Array  # (columns, rows) int8: 1 for ones, -1 for zeros, 0 where missing
     known_usage: jax.Array | None = None  # (rows, rank) float: bits that are known, NaN otherwise
     known_basis: jax.Array | None = None  # (columns, rank) float: weights that are known
+    #: (columns, rank) float: whether a feature concerns a column, 1 or 0 where that is known.
+    known_columns: jax.Array | None = None
 
 
 def check_density(density: FeatureDensity) -> None:

@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import random
+from jax import lax, random
 
 from bmfjax.data.checks import whole
 from bmfjax.kernels.base import Algorithm, State, init_from
@@ -80,7 +80,8 @@ def features_gibbs(
     """Build the sampler of a density, for a matrix of this shape.
 
     The data are a `FeatureData`, of which the first `known` features have known bits or weights. It
-    observes the sites of the density and `FeatureInfo`.
+    observes the sites of the density, `FeatureInfo`, and `rank`, the number of features that have
+    rows and columns.
 
     Examples
     --------
@@ -119,37 +120,41 @@ def features_gibbs(
         psi = log_odds(position)
         usage, psi = draw_memberships(keys[5], psi, position, data, density, power, size)
         position["usage"] = usage
-        count = jnp.zeros((), psi.dtype)
-        for key in random.split(keys[6], rebirths):
-            position, psi, changed = reborn(key, position, psi, data, density, power, known)
-            count += changed
+
+        def rebirth(carry, key):
+            *carry, changed = reborn(key, *carry, data, density, power, known)
+            return tuple(carry), changed
+
+        born = random.split(keys[6], rebirths)
+        (position, psi), changed = lax.scan(rebirth, (position, psi), born)
+        count = changed.sum(dtype=psi.dtype)
         position |= _draw_densities(keys[7], position, density)
         likelihood = log_likelihood(data.signs, psi)
         joint = likelihood + log_prior(density, position)
         return State(position), FeatureInfo(joint, likelihood, count)
 
     def observe(state, info):
-        return {**state.position, **info._asdict()}
+        used = (state.position["usage"] != 0).any(0) & (state.position["basis"] != 0).any(0)
+        return {**state.position, **info._asdict(), "rank": used.sum()}
 
     return Algorithm(init_from(initial), step, observe)
 
 
 def _draw_densities(key, position, density: FeatureDensity) -> dict:
     """Draw the densities of rows and columns, and the share of features that are there."""
-    key_bits, key_share = random.split(key)
     there = present(density, position)
     bits = position["usage"], position["basis"] != 0
     ones = jnp.stack([x.sum(0, dtype=position["usage"].dtype) for x in bits])
     sizes = jnp.asarray([[len(x)] for x in bits], ones.dtype)
     # Of a feature that is not there nothing is known.
-    ones, rest = (jnp.where(there, x, 0.0) for x in (ones, sizes - ones))
-    drawn = jnp.clip(draw_beta(key_bits, 1.0 + ones, 1.0 + rest), LEAST, 1.0 - LEAST)
-    found = {"usage_density": drawn[0], "basis_density": drawn[1]}
-    if density.presence is not None:
-        (a, b), number = density.presence, there.sum(dtype=ones.dtype)
-        share = draw_beta(key_share, (a + number)[None], (b + density.rank - number)[None])[0]
-        found["presence_share"] = jnp.clip(share, LEAST, 1.0 - LEAST)
-    return found
+    ones, rest = (jnp.where(there, x, 0.0).ravel() for x in (ones, sizes - ones))
+    (a, b), number = density.presence or (1.0, 1.0), there.sum(dtype=ones.dtype)
+    first = jnp.append(1.0 + ones, a + number)
+    second = jnp.append(1.0 + rest, b + density.rank - number)
+    drawn = jnp.clip(draw_beta(key, first, second), LEAST, 1.0 - LEAST)
+    usage, basis = drawn[:-1].reshape(2, -1)
+    found = {"usage_density": usage, "basis_density": basis}
+    return found if density.presence is None else found | {"presence_share": drawn[-1]}
 
 
 def _random_position(key, shape, data: FeatureData, density: FeatureDensity) -> dict:
@@ -159,6 +164,14 @@ def _random_position(key, shape, data: FeatureData, density: FeatureDensity) -> 
     usage = random.bernoulli(key_usage, SHARE, (rows, rank)).astype(kind)
     basis = SPREAD * random.normal(key_basis, (columns, rank), kind)
     basis = basis if density.is_signed else jnp.abs(basis)
+    if data.known_columns is not None:
+        basis = jnp.where(data.known_columns < 0.5, 0.0, basis)
+    return start_at(usage, basis, data, density)
+
+
+def start_at(usage, basis, data: FeatureData, density: FeatureDensity) -> dict:
+    """Return a start from memberships and weights, but for what of them is known."""
+    (rows, rank), kind = usage.shape, usage.dtype
     if data.known_usage is not None:
         usage = jnp.where(jnp.isnan(data.known_usage), usage, data.known_usage)
     if data.known_basis is not None:

@@ -31,6 +31,7 @@ from bmfjax.kernels.features.density import (
     log_half_normal,
     present,
 )
+from bmfjax.kernels.numerics.beta import draw_gamma
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
@@ -80,9 +81,10 @@ def _draw_weights(key, position, gram, shift, data, density: FeatureDensity):
     chance = position["basis_density"]
     odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
     uniform = random.logistic(key_spike, (rank, columns), weights.dtype)
-    known = jnp.full((rank, columns), jnp.nan)
-    if data.known_basis is not None:
-        known = data.known_basis.T
+    nothing = jnp.full((rank, columns), jnp.nan, weights.dtype)
+    known = nothing if data.known_basis is None else data.known_basis.T
+    spikes = nothing if data.known_columns is None else data.known_columns.T
+    uniform = jnp.where(spikes > 0.5, -jnp.inf, jnp.where(spikes < 0.5, jnp.inf, uniform))
 
     def feature(weights, at):
         k, key, odds, precision, uniform, known = at
@@ -124,6 +126,18 @@ def _draw_together(key, weights, gram, shift, position, data) -> dict:
     return {"basis": drawn[:-1].T, "column_effect": drawn[-1]}
 
 
+def row_systems(effect, psi, omega, half):
+    """Return precision and shift (rows,) of row effects, of which the log odds psi have these."""
+    precision = jnp.sum(omega, 0)
+    return precision, jnp.sum(half - omega * psi, 0) + precision * effect
+
+
+def draw_effects(key, scale, precision, shift):
+    """Draw row effects (rows,), whose prior has this scale."""
+    total = precision + scale**-2
+    return shift / total + random.normal(key, shift.shape, shift.dtype) * lax.rsqrt(total)
+
+
 def draw_rows(key, position, psi, omega, half, density: FeatureDensity) -> dict:
     r"""Draw the row effects and their scale, by turns around the effects and around their ratios.
 
@@ -132,12 +146,9 @@ def draw_rows(key, position, psi, omega, half, density: FeatureDensity) -> dict:
     positive (Yu, Meng 2011, "To center or not to center", JCGS 20).
     """
     key_effect, key_ratio, key_slice, key_bracket, key_shift = random.split(key, 5)
-    effect, scale = position["row_effect"], position["row_scale"]
-    precision = jnp.sum(omega, 0)
-    shift = jnp.sum(half - omega * psi, 0) + precision * effect
-    total = precision + scale**-2
-    noise = random.normal(key_effect, effect.shape, effect.dtype)
-    effect = shift / total + noise * lax.rsqrt(total)
+    scale = position["row_scale"]
+    system = row_systems(position["row_effect"], psi, omega, half)
+    effect, (precision, shift) = draw_effects(key_effect, scale, *system), system
     ratio = effect / scale
     linear = jnp.sum(ratio * shift)
     of_scale = jnp.sum(ratio**2 * precision) + density.row_scale**-2.0
@@ -167,19 +178,21 @@ def _shift_effects(key, columns, rows, scale, position) -> dict:
 
 def draw_scales(key, position, density: FeatureDensity) -> dict:
     """Draw what is above weights and intercepts; of features that are not there, the priors."""
-    keys = random.split(key, 3)
+    key_mean, key_gamma = random.split(key)
     there, basis = present(density, position), position["basis"]
-    (shape, rate), number = density.slab, jnp.sum(basis != 0, 0)
-    drawn = random.gamma(keys[0], shape + 0.5 * number * there, dtype=basis.dtype)
-    found = {"factor_precision": drawn / (rate + 0.5 * there * jnp.sum(basis**2, 0))}
     effect, alpha = position["column_effect"], position["column_precision"]
     precision = len(effect) * alpha + density.mean_scale**-2.0
-    noise = random.normal(keys[1], (), effect.dtype)
+    noise = random.normal(key_mean, (), effect.dtype)
     mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
-    shape, rate = density.intercepts
-    drawn = random.gamma(keys[2], shape + 0.5 * len(effect), dtype=effect.dtype)
-    spread = jnp.sum((effect - mean) ** 2)
-    return found | {"column_mean": mean, "column_precision": drawn / (rate + 0.5 * spread)}
+    (slab, slab_rate), (shape, rate) = density.slab, density.intercepts
+    shapes = slab + 0.5 * there * jnp.sum(basis != 0, 0)
+    shapes = jnp.append(shapes, shape + 0.5 * len(effect)).astype(basis.dtype)
+    rates = slab_rate + 0.5 * there * jnp.sum(basis**2, 0)
+    rates = jnp.append(rates, rate + 0.5 * jnp.sum((effect - mean) ** 2))
+    drawn = draw_gamma(key_gamma, shapes) / rates
+    return {
+        "factor_precision": drawn[:-1], "column_mean": mean, "column_precision": drawn[-1],
+    }  # fmt: skip
 
 
 def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
@@ -190,7 +203,7 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
     """
     alpha, mean = position["column_precision"], position["column_mean"]
     there = present(density, position)
-    for known in (data.known_usage, data.known_basis):
+    for known in data[1:]:
         if known is not None:
             there = there & jnp.all(jnp.isnan(known), 0)
 

@@ -1,6 +1,7 @@
-"""Draws from Beta distributions, by one loop for all of their Gamma variables.
+"""Draws from Beta and Gamma distributions, by one loop for all of their Gamma variables.
 
-The loops of ``jax.random.beta``, over single numbers with keys of their own, take long to compile.
+The loops of ``jax.random.beta`` and ``jax.random.gamma``, over single numbers with keys of their
+own, take long to compile.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ def draw_beta(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     """
     scale, log_cube = _draw_cubes(key, jnp.stack([a, b]))
     return jax.nn.sigmoid(jnp.log(scale[0] / scale[1]) + (log_cube[0] - log_cube[1]))
+
+
+def draw_gamma(key: jax.Array, a: jax.Array) -> jax.Array:
+    """Draw from Gamma(a, 1)."""
+    scale, log_cube = _draw_cubes(key, a)
+    return scale * jnp.exp(log_cube)
 
 
 def draw_same_beta(key: jax.Array, a: float, b: float, shape: tuple, dtype) -> jax.Array:

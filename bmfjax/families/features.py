@@ -1,0 +1,514 @@
+"""Binary latent features, "features": sets of rows that change the log odds of some columns.
+
+Chains start annealed from random features. A feature that the data do not need is absent, in most
+draws of them. Draws are put in one order and, where weights are signed, turned to one side: what a
+feature adds outweighs what it takes away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jax import lax, random
+from scipy.special import expit
+
+from bmfjax import verdict
+from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data.blocks import blocks
+from bmfjax.diagnostics import agreement
+from bmfjax.diagnostics.align import align_turned
+from bmfjax.families.base import (
+    FACTORS,
+    Chains,
+    Family,
+    Kernel,
+    Ordered,
+    Plan,
+    Problem,
+    Stage,
+    after_warmup,
+    annealed_options,
+    check_need,
+    dense_need,
+    kept_draws,
+    make_fit,
+    matched_rows,
+    thinning,
+    what_was_tried,
+)
+from bmfjax.families.logistic import ExactLogisticFit
+from bmfjax.infer import ChainRun, whole_rows
+from bmfjax.infer.new_rows import independent_bits, learned_density
+from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
+from bmfjax.kernels.features.gibbs import features_gibbs, start_at
+from bmfjax.kernels.features.memberships import block_size, draw_memberships
+from bmfjax.kernels.features.weights import draw_effects, row_systems
+from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
+from bmfjax.kernels.numerics.forks import check_fork
+from bmfjax.kernels.numerics.precision import full_precision
+from bmfjax.kernels.tempering import annealed
+from bmfjax.posterior import cells, features, trust
+from bmfjax.report import facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import modes, spread
+from bmfjax.report.factors import SIGNED, factors
+from bmfjax.report.features import common, feature_card
+from bmfjax.report.number import number_of_factors, number_section
+from bmfjax.report.overview import linked, matrix
+from bmfjax.report.plots import traces
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.report.summaries import summaries
+from bmfjax.result import ModesMixin
+from bmfjax.specs import real as spec
+from bmfjax.specs.base import digest, settings_text
+
+#: Steps before draws are kept of a run that finds its own warm-up, of which the first are annealed
+#: from this power of the likelihood.
+WARMUP, ANNEAL, LOWEST = 300, 200, 0.3
+#: Beta prior of the share of the features that are there.
+PRESENCE = (1.0, 1.0)
+#: Share of the draws that have a feature of the result.
+LEAST_USED = 0.1
+#: Sweeps over new rows between two draws, and how often the first draw is visited before.
+SWEEPS, SETTLE_ROWS = 2, 20
+#: Bytes of memory an entry: a few arrays of numbers in each chain that runs.
+BYTES_AN_ENTRY = 32.0
+#: What belongs to a row alone.
+ROWS = ("usage", "row_effect")
+
+PAGE = Page(
+    facts=(
+        *SAMPLING,
+        number_of_factors,
+        functools.partial(facts.mixing, of="log odds"),
+        facts.found,
+        functools.partial(facts.effects, note="spread of the log odds that {}s have of their own"),
+    ),
+    sections=(
+        number_section,
+        functools.partial(
+            matrix, shown="probability of a one", moments=functools.partial(linked, link=expit)
+        ),
+        common,
+        functools.partial(
+            factors,
+            note="A feature is a set of rows, and what it changes in some columns. Columns on "
+            "which it has the largest effect come first. The bar is the probability that it "
+            "concerns the column; the number after it is the factor by which it changes the odds "
+            "of a one, with an interval of 90 %. Blue raises them, red lowers them, and grey "
+            "columns are rather not concerned.",
+            card=feature_card,
+            shades=SIGNED,
+        ),
+        traces,
+        summaries,
+        functools.partial(
+            agreement_section,
+            first="Log odds do not depend on the order of the features and are what counts first.",
+        ),
+        modes,
+        spread,
+    ),
+    words=(
+        *words.REAL,
+        words.REAL_TILE,
+        words.FALSE_DISCOVERY_RATE,
+        words.EFFECT_ON_LOG_ODDS,
+        words.PROBABILITY_OF_ONE_DRAWN,
+        *DRAWS,
+    ),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class FeaturesFit(ModesMixin, ExactLogisticFit):
+    """A fit of binary features: `usage` are memberships, `basis` weights, zero where none is."""
+
+    _models = ("features",)
+    _page = PAGE
+    _dims: ClassVar = {
+        **ExactLogisticFit._dims,
+        "usage_density": ["factor"],
+        "basis_density": ["factor"],
+        "factor_precision": ["factor"],
+        "presence": ["factor"],
+    }
+    _counts_as_factor = "A feature counts in a draw where it has rows and columns there."
+    _shown_factors = "that at least a tenth of the draws use"
+    _ranks_beforehand = "all numbers of features that are there, up to {most}, are equally probable"
+
+    @functools.cached_property
+    def found(self) -> features.Features:
+        """What the draws say of each feature, see `bmfjax.posterior.features.Features`."""
+        return features.features_of(self.usage_draws, self.basis_draws)
+
+    @property
+    def usage_binary(self) -> np.ndarray:
+        """Rows that rather have each feature than not, (rows, rank) bool."""
+        return self.found.members >= 0.5
+
+    @property
+    def basis_binary(self) -> np.ndarray:
+        """Columns that each feature rather concerns than not, (columns, rank) bool."""
+        return self.found.concerned >= 0.5
+
+    @property
+    def _empty(self):
+        return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
+
+    def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
+        r"""Return the features that are kept at a false discovery rate: those that are real.
+
+        A feature is real in a draw that has one like it: its memberships and its weights, as
+        `bmfjax.posterior.features` says. By the prior any number of features is as probable, and
+        one that the data do not need is absent. So its probability, the share of such draws, is
+        beside the model without it. Kept are the most probable ones, as many as leave an expected
+        share of false ones of at most `fdr` (Müller et al. 2004).
+
+        Parameters
+        ----------
+        fdr : float
+            Between 0 and 1.
+        all : bool
+            Return every feature, kept or not; `kept` says which.
+        members : bool
+            Return a line for each row and column of each feature instead.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By `factor`, counted from 1: `probability` that it is real; `kept`; `rows` and
+            `columns`, those that rather have it, or are rather concerned, than not; `density`, the
+            share of ones among their observed entries; `chains`, how many have it in at least half
+            of their draws; `remarks`: "robust", "empty" or "found by some chains only".
+
+            With `members` these columns again, and `side`, "row" or "column"; `name`; `member`;
+            `membership`, the probability that the row has the feature, or that it concerns the
+            column, given that it is real; and of columns the `odds_ratio` of a one in rows with the
+            feature, with `lower` and `upper` ends of an interval of 90 %, given that it is
+            concerned. Columns with the largest effects come first. Where some features are known,
+            the last column, `anchor`, is their name, "" for others.
+
+        Raises
+        ------
+        InputError
+            For a level that is not between 0 and 1.
+        """
+        for name, value in (("all", all), ("members", members)):
+            checks.switch(name, value)
+        of = features.member_table if members else features.feature_table
+        table = self._with_anchors(of(self, self.found, fdr))
+        if not all:
+            table = table[table["kept"]]
+        return trust.WholeTable(table.reset_index(drop=True) if members else table)
+
+    @functools.cached_property
+    def doubts(self) -> str:
+        """One sentence: which features are not to be trusted; empty where all are."""
+        return trust.doubts(self, features.feature_table(self, self.found))
+
+    @property
+    def _doubts(self) -> str:
+        return self.doubts
+
+    def _table(self):
+        usage, basis = self.usage_binary, self.basis_binary
+        share, square = self.usage_draws.mean((0, 1, 2)), (self.basis_draws**2).mean((0, 1, 2))
+        return [
+            {
+                "factor": k + 1,
+                "size": float(np.sqrt(share[k] * square[k])),
+                "rows": int(usage[:, k].sum()),
+                "columns": int(basis[:, k].sum()),
+                "agreement": float(self.agreement[k]),
+                "sd": float(np.concatenate([self.usage_sd[:, k], self.basis_sd[:, k]]).mean()),
+            }
+            for k in range(self.rank)
+        ]
+
+    def transform(self, new_rows) -> np.ndarray:
+        drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
+        return drawn["usage"].mean((0, 1), dtype=float)
+
+    def _with_rows(self, new, seed):
+        new = matched_rows(self, new)
+        drawn = _draws_of_new(self, new, seed)
+        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
+        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+
+    def _row_terms(self, new, num_draws, chances, seed):
+        whole_rows.check_states(2**self.rank, f"{self.rank} features")
+        sets, log_prior = independent_bits(learned_density(self.other_draws))
+        states = whole_rows.feature_states(
+            self.basis_draws, self.other_draws, sets, log_prior, self._spaced_draws(num_draws)
+        )
+        return whole_rows.by_states(new, states, chances)
+
+
+class Features(Family):
+    """Binary features of rows with sparse effects on the log odds of columns."""
+
+    models: ClassVar = {"features": spec.Features}
+    samplers: ClassVar = {"gibbs": Kernel(features_gibbs, True, ("log_joint",))}
+    finds_rank = ("gibbs",)
+    takes_anchors = True
+
+    def check_anchors(self, anchors, model):
+        values = anchors.values
+        if np.isinf(values).any():
+            j, k = np.argwhere(np.isinf(values))[0].tolist()
+            raise InputError(
+                f"anchor {anchors.names[k]!r} has {values[j, k]} in column {j + 1} (counted from "
+                "1); give numbers"
+            )
+
+    def read_start(self, problem):
+        start = problem.read_start()
+        if not np.isin(start["usage"], (0, 1)).all():
+            raise InputError("init 'usage' has values other than 0 and 1; give memberships")
+        return start
+
+    def plan(self, problem: Problem) -> Plan:
+        _check_known(problem)
+        options, warmup = {"lowest": LOWEST} | dict(problem.options), problem.warmup(WARMUP)
+        from_prior = problem.init is None
+        options = annealed_options(problem, options, from_prior, warmup)
+        if "num_anneal" not in problem.options and from_prior:
+            # The rest of the warm-up is for what was annealed to settle.
+            options["num_anneal"] = min(ANNEAL, 2 * warmup // 3)
+        priors = {n: settings_text(v) if n == "usage" else v for n, v in problem.priors.items()}
+        return Plan(
+            priors,
+            (Stage(options, warmup),),
+            "random" if from_prior else digest(problem.init),
+            dense_need(problem.data, BYTES_AN_ENTRY * problem.num_chains),
+            f"the first {options['num_anneal']} sweeps are annealed",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        check_need(problem.data, plan.memory, "model 'features' works on the whole matrix")
+        density, (options, warmup, _) = _density(problem), plan.stages[0]
+        data = _data(problem, density)
+        start = None
+        if problem.init is not None:
+            usage, basis = (jnp.asarray(problem.init[n]) for n in FACTORS)
+            start = start_at(usage, basis, data, density)
+            start = problem.every_chain(jax.device_get(start))
+        algorithm = problem.kernel.make(
+            density, problem.data.shape,
+            rebirths=options.get("rebirths", problem.sampler.rebirths), known=_num_known(data),
+        )  # fmt: skip
+        every, most_kept = thinning(
+            4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),
+            problem.most_samples,
+        )
+        return Chains(
+            annealed(algorithm, options["num_anneal"], lowest=options["lowest"]),
+            data,
+            problem.settings(
+                priors=plan.arguments, init=plan.init, thinning=every, sampler_options=options
+            ),
+            sites=density.sites,
+            trace=(*problem.kernel.trace, *["rank"] * problem.finds_rank),
+            thinning=(every, most_kept),
+            num_warmup=warmup,
+            num_samples=problem.most_samples,
+            start=lambda resume: start,
+            looks=problem.looks,
+        )
+
+    def product_draws(self, problem, drawn):
+        usage, basis = super().product_draws(problem, drawn)
+        return cells.with_effects(usage, basis, drawn, *map(np.arange, problem.data.shape))
+
+    def ordered(self, problem, chains, seen):
+        drawn = in_order(problem, seen)
+        return Ordered(drawn, agreement(*(drawn[n].mean(1) for n in FACTORS)))
+
+    def empty(self, problem, found, seen):
+        return _used(found.sites).mean((0, 1)) < 0.5
+
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> FeaturesFit:
+        seen, trace = kept_draws(run), run.trace()
+        found = self.ordered(problem, chains, seen)
+
+        def judge(fit):
+            return verdict.of_chains(
+                fit._mixing, fit.num_chains, np.nan, found.agreement, after_warmup(run, trace),
+                exact=True, empty=fit._empty, given_start=problem.init is not None,
+                tried=what_was_tried(problem, chains, run),
+            )  # fmt: skip
+
+        return make_fit(
+            FeaturesFit, problem, chains, run,
+            draws=found.sites, trace=trace, agreement=found.agreement, judge=judge,
+        )  # fmt: skip
+
+
+# ---- before --------------------------------------------------------------------------------------
+
+
+def _density(problem: Problem) -> FeatureDensity:
+    named = {n: problem.priors[n] for n in ("weights", "slab", "row_effects", "row_scale")}
+    return FeatureDensity(int(problem.rank), presence=PRESENCE, **named)
+
+
+def _check_known(problem: Problem) -> None:
+    """Refuse memberships and weights that cannot be."""
+    given, shape = problem.priors["usage"], (problem.data.num_rows, int(problem.rank))
+    if given is not None:
+        values = np.asarray(given, float)
+        if values.shape != shape or not (np.isnan(values) | np.isin(values, (0, 1))).all():
+            raise InputError(
+                f"usage has shape {values.shape}; give 0, 1 or NaN for each of {shape[0]} rows and "
+                f"{shape[1]} features"
+            )
+    known = problem.anchors
+    if known is not None and problem.priors["weights"] == "positive" and (known.values < 0).any():
+        raise InputError(
+            "anchors have negative weights, and weights is 'positive'; give weights that are not "
+            "negative, or weights='signed'"
+        )
+
+
+def _data(problem: Problem, density: FeatureDensity) -> FeatureData:
+    """Return the matrix and what is known as the sampler takes them."""
+    found, given = signs_of(problem.data), problem.priors["usage"]
+    if given is not None:
+        found = found._replace(known_usage=jnp.asarray(given, jnp.result_type(float)))
+    if problem.anchors is None:
+        return found
+    values = problem.anchors.values
+    whole = np.full((problem.data.num_columns, density.rank), np.nan)
+    whole[:, : values.shape[1]] = values
+    whole = jnp.asarray(whole, jnp.result_type(float))
+    if np.isin(values[~np.isnan(values)], (0, 1)).all():
+        return found._replace(known_columns=whole)
+    return found._replace(known_basis=whole)
+
+
+def _num_known(data: FeatureData) -> int:
+    """Return how many first features there are up to the last of which something is known."""
+    parts = [np.asarray(known) for known in data[1:] if known is not None]
+    ends = [np.flatnonzero(~np.isnan(known).all(0)) for known in parts]
+    return int(max((end[-1] + 1 for end in ends if len(end)), default=0))
+
+
+def signs_of(data: BinaryMatrix) -> FeatureData:
+    """Return a matrix as the sampler takes it."""
+    signs = np.empty(data.shape[::-1], np.int8)
+    for some in blocks(data.num_rows, data.num_columns):
+        rows = np.arange(data.num_rows)[some]
+        values, hidden = data.part(rows, np.arange(data.num_columns))
+        signs[:, some] = np.where(hidden, 0, np.where(np.asarray(values) > 0.5, 1, -1)).T
+    return FeatureData(jnp.asarray(signs))
+
+
+# ---- after ---------------------------------------------------------------------------------------
+
+
+def in_order(problem: Problem, seen) -> dict:
+    """Return the draws with features in one order and turned to one side, and those alone kept."""
+    drawn, known = {n: np.asarray(v) for n, v in seen.sites.items()}, problem.num_anchors
+    signed = problem.priors["weights"] == "signed"
+    usage, basis = drawn["usage"], drawn["basis"]
+    log_joint = seen.at_draws("log_joint")[:, : usage.shape[1]]
+    order = align_turned(
+        usage, basis, starts=log_joint.argmax(1), chain=seen.best[0], signed=signed, fixed=known
+    )
+    drawn = {n: FeaturesFit._in_order(n, v, order.permutation) for n, v in drawn.items()}
+    for name in FACTORS:
+        drawn[name] = np.take_along_axis(drawn[name], order.permutation[:, :, None], -1)
+    sign = order.sign
+    if signed:
+        up = np.einsum("cdjk,cdk->k", drawn["basis"], sign, dtype=float) >= 0
+        sign = sign * np.where(up | (np.arange(len(up)) < known), 1, -1)
+    drawn |= turned(drawn, sign < 0)
+    share, square = drawn["usage"].mean(2), (drawn["basis"] ** 2).sum(2)
+    size = (share * (1.0 - share) * square).mean((0, 1))
+    chosen = np.concatenate([np.arange(known), known + np.argsort(-size[known:], kind="stable")])
+    if problem.finds_rank:
+        used = _used(drawn).mean((0, 1))[chosen]
+        kept = used >= LEAST_USED
+        chosen = chosen[kept] if kept.any() else chosen[:1]
+    for name in drawn:
+        drawn[name] = FeaturesFit._in_order(name, drawn[name], chosen)
+    return drawn | {n: drawn[n][..., chosen] for n in FACTORS}
+
+
+def turned(drawn: Mapping, turns) -> dict:
+    """Return draws in which some features (chain, draw, rank) bool are turned round."""
+    there = (drawn["basis"] != 0).any(2) | (drawn["usage"] != 0).any(2)
+    turns = turns & there
+    across = turns[:, :, None]
+    return {
+        "usage": np.where(across, 1 - drawn["usage"], drawn["usage"]),
+        "basis": np.where(across, -drawn["basis"], drawn["basis"]),
+        "usage_density": np.where(turns, 1 - drawn["usage_density"], drawn["usage_density"]),
+        "column_effect": drawn["column_effect"] + (drawn["basis"] * across).sum(-1),
+    }
+
+
+def _used(drawn: Mapping) -> np.ndarray:
+    """Tell which features have rows and columns in each draw, (chain, draw, rank) bool."""
+    return (drawn["usage"] != 0).any(2) & (drawn["basis"] != 0).any(2)
+
+
+# ---- new rows ------------------------------------------------------------------------------------
+
+
+def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
+    """Draw memberships and effects of new rows given every kept draw of the rest.
+
+    A draw sweeps over Polya-Gamma variables and effects, and memberships, from where the one before
+    ended.
+    """
+    data, density = signs_of(new), FeatureDensity(fit.rank)
+    known = {n: v for n, v in fit.draws().items() if n not in (*ROWS, "presence")}
+    start = {"usage": jnp.zeros((new.num_rows, fit.rank))}
+    if "row_scale" in known:
+        start["row_effect"] = jnp.zeros(new.num_rows)
+    size = block_size(new.shape, fit.rank)
+    check_fork()
+
+    @jax.jit
+    @full_precision
+    def chain(key, known, data):
+        def sweep(drawn, key, known):
+            key_augment, key_effect, key_usage = random.split(key, 3)
+            psi = log_odds(known | drawn)
+            if "row_effect" in drawn:
+                omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, psi), 0.0)
+                system = row_systems(drawn["row_effect"], psi, omega, 0.5 * data.signs)
+                effect = draw_effects(key_effect, known["row_scale"], *system)
+                psi += effect - drawn["row_effect"]
+                drawn = drawn | {"row_effect": effect}
+            usage, _ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
+            return drawn | {"usage": usage}
+
+        def draw(drawn, at):
+            key, known = at
+            for own in random.split(key, SWEEPS):
+                drawn = sweep(drawn, own, known)
+            return drawn, drawn
+
+        known = {
+            n: jnp.concatenate([jnp.repeat(v[:1], SETTLE_ROWS, 0), v]) for n, v in known.items()
+        }
+        keys = random.split(key, len(known["basis"]))
+        return lax.scan(draw, start, (keys, known))[1]
+
+    found = []
+    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
+        found.append({n: v[SETTLE_ROWS:] for n, v in drawn.items()})
+    return {n: np.stack([f[n] for f in found]) for n in start}

@@ -1,0 +1,153 @@
+r"""Which features of a fit to trust, what they concern, and how strongly.
+
+A feature is reported by the posterior means of its memberships and weights. In a draw, which may
+have another feature in its place or none, it is there if
+
+.. math:: \operatorname{cor}(z_k, \bar z_k) \cos(w_k, \bar w_k) \ge \tfrac12.
+
+Features that the data do not need are absent from a draw, by the prior of their presence. So the
+share of the draws in which a feature is there is its probability beside the model without it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from bmfjax.diagnostics import select_tiles
+from bmfjax.diagnostics.trust import check_level
+from bmfjax.posterior.trust import APART, EMPTY, FOUND, LEVEL, LISTED, ROBUST, SOME, remarks
+
+#: Likeness from which on a draw has the feature, and ends of intervals of 90 %.
+ALIKE, ENDS = 0.5, (0.05, 0.95)
+OF_FEATURE = ("probability", "kept", "rows", "columns", "density", "chains", "remarks")
+OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
+#: The first line of a file of members.
+HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER))) + "(,anchor)?"
+
+
+class Features(NamedTuple):
+    """What the draws say of the features of a fit.
+
+    Attributes
+    ----------
+    there : (chain, draw, rank) bool
+    members : (rows, rank) float64
+        Probability that a row has the feature, given that it is there.
+    concerned : (columns, rank) float64
+        Probability that the feature concerns a column.
+    log_odds : (3, columns, rank) float64
+        Mean of the log odds ratio, given that the column is concerned, and the ends of an interval
+        of 90 %. NaN where no draw has it.
+    """
+
+    there: np.ndarray
+    members: np.ndarray
+    concerned: np.ndarray
+    log_odds: np.ndarray
+
+
+def features_of(usage, basis) -> Features:
+    """Return what draws (chain, draw, lines, rank) of memberships and weights say."""
+    there = likeness(usage, basis) >= ALIKE
+    rank, columns = usage.shape[-1], basis.shape[2]
+    members, concerned = np.zeros((usage.shape[2], rank)), np.zeros((columns, rank))
+    log_odds = np.full((3, columns, rank), np.nan)
+    for k in range(rank):
+        # A feature that no draw has is told by all draws.
+        chosen = there[..., k] if there[..., k].any() else np.ones_like(there[..., k])
+        members[:, k] = usage[chosen][..., k].mean(0, dtype=float)
+        weights = basis[chosen][..., k].astype(float)
+        active = weights != 0
+        concerned[:, k] = active.mean(0)
+        for j in np.flatnonzero(active.any(0)):
+            own = weights[active[:, j], j]
+            log_odds[:, j, k] = own.mean(), *np.quantile(own, ENDS)
+    return Features(there, members, concerned, log_odds)
+
+
+def likeness(usage, basis) -> np.ndarray:
+    """Return how alike features of draws and the means of all are, (chain, draw, rank)."""
+    found = np.empty((*usage.shape[:2], usage.shape[-1]))
+    mean_usage, mean_basis = (f.mean((0, 1), dtype=float) for f in (usage, basis))
+    mean_usage -= mean_usage.mean(0)
+    for c, d in np.ndindex(found.shape[:2]):
+        of_draw = usage[c, d] - usage[c, d].mean(0, dtype=float)
+        found[c, d] = _cosine(of_draw, mean_usage) * _cosine(basis[c, d], mean_basis)
+    return found
+
+
+def _cosine(one, other):
+    norm = np.sqrt((one**2).sum(0) * (other**2).sum(0))
+    return np.divide((one * other).sum(0), norm, out=np.zeros_like(norm), where=norm > 0)
+
+
+def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
+    """Return the line of each feature in `Fit.tiles`, kept or not."""
+    level = check_level(fdr)
+    usage, basis = fit.usage_binary, fit.basis_binary
+    empty, probability = ~(usage.any(0) & basis.any(0)), found.there.mean((0, 1))
+    kept = np.zeros(fit.rank, bool)
+    kept[~empty] = select_tiles(probability[~empty], level)
+    shares = found.there.mean(1)
+    chains, apart = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    robust = (probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
+    ones, observed = fit.data.tile_counts(usage, basis)
+    table = {
+        "factor": np.arange(1, fit.rank + 1),
+        "probability": probability,
+        "kept": kept,
+        "rows": usage.sum(0),
+        "columns": basis.sum(0),
+        "density": ones / np.where(observed > 0, observed, np.nan),
+        "chains": chains,
+        "remarks": [
+            remarks(
+                {EMPTY: empty[k]},
+                {SOME: apart[k] and chains[k] < fit.num_chains},
+                {ROBUST: robust[k]},
+            )
+            for k in range(fit.rank)
+        ],
+    }
+    return pd.DataFrame(table).set_index("factor")
+
+
+def member_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
+    """Return a line for each row and column of each feature, beside what is said of the feature."""
+    parts = []
+    for k in range(fit.rank):
+        rows = np.flatnonzero(found.members[:, k] >= LISTED)
+        rows = rows[np.argsort(-found.members[rows, k], kind="stable")]
+        of_rows = _lines("row", fit.data.row_names, rows, found.members[:, k])
+        columns = special_first(found, k)
+        columns = columns[found.concerned[columns, k] >= LISTED]
+        of_columns = _lines("column", fit.data.column_names, columns, found.concerned[:, k])
+        for name, values in zip(("odds_ratio", "lower", "upper"), found.log_odds, strict=True):
+            of_columns[name] = np.exp(values[columns, k])
+        some = [part for part in (of_rows, of_columns) if len(part)]
+        # A feature without members has a line all the same.
+        some = some or [_lines(None, [None], np.array([0]), np.zeros(1)).assign(membership=np.nan)]
+        parts += [part.assign(factor=k + 1) for part in some]
+    table = pd.concat(parts, ignore_index=True)
+    whole = feature_table(fit, found, fdr).reset_index().merge(table, on="factor")
+    return whole.reindex(columns=["factor", *OF_FEATURE, *OF_MEMBER])
+
+
+def _lines(side, names, lines, share) -> pd.DataFrame:
+    found = {
+        "side": side,
+        "name": np.array(names, object)[lines],
+        "member": share[lines] >= 0.5,
+        "membership": share[lines],
+    }
+    return pd.DataFrame(found)
+
+
+def special_first(found: Features, k: int) -> np.ndarray:
+    """Return the columns of a feature, those first on which it has the largest effect."""
+    size = np.abs(np.nan_to_num(found.log_odds[0, :, k])) * found.concerned[:, k]
+    return np.argsort(-size, kind="stable")

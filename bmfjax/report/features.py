@@ -1,0 +1,133 @@
+"""What the page tells about binary features: what is common to all rows, and what is special."""
+
+from __future__ import annotations
+
+import numpy as np
+from markupsafe import Markup
+from scipy.special import expit
+
+from bmfjax.posterior.features import special_first
+from bmfjax.report.factors import (
+    FIRST_COLUMNS,
+    FIRST_ROWS,
+    MORE_COLUMNS,
+    MORE_ROWS,
+    Bar,
+    Card,
+    Names,
+    label_shares,
+    trust_of_line,
+)
+from bmfjax.report.section import Section, section, template
+from bmfjax.report.style import label_colours
+
+#: A row that surely has a feature is named without a probability.
+SURE = 0.995
+#: Odds ratios are cut here: beyond, the data only say that they are large.
+LARGE = 1000.0
+
+
+def common(fit) -> Section:
+    """Show what all rows have in common: the columns' chances without features, and row effects."""
+    effect = fit.other_draws["column_effect"]
+    chance = expit(effect.mean((0, 1), dtype=float))
+    ends = expit(np.quantile(effect, (0.05, 0.95), axis=(0, 1)))
+    order = np.argsort(-chance, kind="stable")[: FIRST_COLUMNS + MORE_COLUMNS]
+    bars = [
+        Bar(
+            fit.data.column_names[j],
+            float(chance[j]),
+            f"{chance[j]:.0%} ({ends[0, j]:.0%} to {ends[1, j]:.0%})",
+        )
+        for j in order
+    ]
+    left_out = fit.data.num_columns - len(bars)
+    card = Card(
+        f"{fit.data.num_rows:,} rows x {fit.data.num_columns:,} columns",
+        _spread_of_rows(fit),
+        [],
+        bars[:FIRST_COLUMNS],
+        bars[FIRST_COLUMNS:],
+        f"{left_out:,} columns with lower chances are not listed." if left_out else "",
+        _busy_rows(fit),
+        name="All rows",
+    )
+    return section(
+        "What is common",
+        "The chance of a one in a row of average effect that has none of the features, with an "
+        "interval of 90 %. Features change these odds.",
+        Markup(template("cards.html").render(cards=[card])),
+    )
+
+
+def _spread_of_rows(fit) -> str:
+    if "row_scale" not in fit.other_draws:
+        return "Rows have no effects of their own."
+    scale = fit.other_draws["row_scale"]
+    low, high = np.quantile(scale, (0.05, 0.95))
+    return (
+        "Rows differ in how many ones they have at all: standard deviation of their log odds "
+        f"{scale.mean():.2f} ({low:.2f} to {high:.2f})."
+    )
+
+
+def _busy_rows(fit) -> list[Names]:
+    if "row_effect" not in fit.other_draws or not fit.data.has_row_names:
+        return []
+    effect = fit.other_draws["row_effect"].mean((0, 1), dtype=float)
+    found = []
+    for heading, order in (("most", np.argsort(-effect)), ("least", np.argsort(effect))):
+        names = [f"{fit.data.row_names[i]} (x {np.exp(effect[i]):.2f})" for i in order[:FIRST_ROWS]]
+        left = max(fit.data.num_rows - FIRST_ROWS, 0)
+        found.append(Names(f"Rows with the {heading} ones beside features, odds", names, [], left))
+    return found
+
+
+def feature_card(fit, line, k: int) -> Card:
+    """Describe feature `k`, from its line of `Fit.summary` and of `Fit.tiles`."""
+    found, colours = fit.found, label_colours(fit.data.row_labels or ())
+    order = special_first(found, k)[: FIRST_COLUMNS + MORE_COLUMNS]
+    order = order[found.concerned[order, k] > 0]
+    bars = [_bar(fit, found, j, k) for j in order]
+    first = len(bars) if len(bars) <= FIRST_COLUMNS + 2 else FIRST_COLUMNS
+    left_out = fit.data.num_columns - len(bars)
+    return Card(
+        f"{int(line['rows']):,} rows; concerns {int(line['columns']):,} columns",
+        f"Agreement of the chains: {'–' if np.isnan(a := line['agreement']) else f'{a:.2f}'}.",
+        [
+            Bar(name, float(share[k]), f"{100 * share[k]:.0f} %", colour=colours[name])
+            for name, share in label_shares(fit).items()
+        ],
+        bars[:first],
+        bars[first:],
+        f"{left_out:,} columns on which it has less effect are not listed." if left_out else "",
+        _members(fit, found.members[:, k]),
+        *trust_of_line(line, fit.num_chains),
+    )
+
+
+def _bar(fit, found, j: int, k: int) -> Bar:
+    mean, low, high = found.log_odds[:, j, k]
+    share = found.concerned[j, k]
+    ratio, *ends = (_ratio(x) for x in (mean, low, high))
+    looks = ["outside"] * bool(share < 0.5) + ["below"] * bool(mean < 0)
+    text = f"{share:.2f}; odds x {ratio} ({ends[0]} to {ends[1]})"
+    return Bar(fit.data.column_names[j], float(share), text, " ".join(looks))
+
+
+def _ratio(log_odds: float) -> str:
+    value = float(np.exp(np.clip(log_odds, -np.log(LARGE), np.log(LARGE))))
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+def _members(fit, share) -> list[Names]:
+    rows = np.flatnonzero(share >= 0.5)
+    rows = rows[np.argsort(-share[rows], kind="stable")]
+    if not fit.data.has_row_names or not len(rows):
+        return []
+    names = [
+        fit.data.row_names[i] + ("" if share[i] >= SURE else f" ({share[i]:.2f})")
+        for i in rows[: FIRST_ROWS + MORE_ROWS]
+    ]
+    heading = "Rows that have it, the surest first"
+    return [Names(heading, names[:FIRST_ROWS], names[FIRST_ROWS:], len(rows) - len(names))]

@@ -1,0 +1,238 @@
+"""`bmfjax.fit` with binary features: what it finds, and everything that a fit can do."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+import bmfjax
+from bmfjax.cli import main
+from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.diagnostics.align import align_turned
+from bmfjax.families import ask
+from bmfjax.families.features import turned
+from bmfjax.posterior.features import features_of
+
+QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
+ROWS, COLUMNS = 120, 24
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Values with a tenth hidden, memberships and weights of two features, hidden cells."""
+    rng = np.random.default_rng(3)
+    usage = rng.random((ROWS, 2)) < (0.4, 0.3)
+    basis = np.zeros((COLUMNS, 2))
+    basis[:9, 0], basis[6:14, 1], basis[20:, 1] = 2.8, 2.8, -2.5
+    log_odds = usage @ basis.T + rng.normal(-0.7, 0.4, COLUMNS) + 0.3 * rng.normal(size=(ROWS, 1))
+    ones = rng.random(log_odds.shape) < expit(log_odds)
+    hidden = rng.random(ones.shape) < 0.1
+    hidden[5] = True
+    return np.where(hidden, np.nan, ones), usage, basis, hidden, expit(log_odds)
+
+
+def named(values):
+    return BinaryMatrix(
+        values,
+        row_names=[f"person {i}" for i in range(ROWS)],
+        column_names=[f"item {j}" for j in range(COLUMNS)],
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(planted):
+    return bmfjax.fit(named(planted[0]), "auto", model="features", max_rank=4, seed=1, **QUICK)
+
+
+def test_planted_features_are_found(planted, fitted):
+    _, usage, basis, hidden, truth = planted
+    hidden = hidden.copy()
+    assert max(fitted.rank_probabilities, key=fitted.rank_probabilities.get) == 2
+    table = fitted.tiles()
+    assert len(table) == 2 and (table["probability"] > 0.95).all()
+    for k in range(2):
+        at = int(np.argmin([np.mean(fitted.usage_binary[:, i] != usage[:, k]) for i in range(2)]))
+        informed = np.arange(ROWS) != 5
+        assert np.mean(fitted.usage_binary[informed, at] != usage[informed, k]) < 0.09
+        true = basis[:, k] != 0
+        found = np.sign(fitted.basis[:, at]) * fitted.basis_binary[:, at]
+        np.testing.assert_array_equal(found[true], np.sign(basis[true, k]))
+        assert (fitted.found.concerned[~true, at] < 0.9).all()
+        low, high = (fitted.found.log_odds[i][true, at] for i in (1, 2))
+        inside = (low < basis[true, k]) & (basis[true, k] < high)
+        assert inside.mean() > 0.5  # of 90 %
+    hidden[5] = False
+    assert np.sqrt(((fitted.probability() - truth)[hidden] ** 2).mean()) < 0.14
+    # What a feature adds outweighs what it takes away.
+    assert (fitted.basis[:, :2].sum(0) > 0).all()
+
+
+def test_probabilities_are_those_of_the_draws(fitted):
+    d = fitted.draws()
+    log_odds = np.einsum("cdik,cdjk->cdij", d["usage"], d["basis"])
+    log_odds += d["column_effect"][:, :, None] + d["row_effect"][..., None]
+    np.testing.assert_allclose(fitted.probability(), expit(log_odds).mean((0, 1)), rtol=1e-4)
+    found = fitted.predict_cells([3, 4], [2, 5], "sd")
+    np.testing.assert_allclose(found, log_odds[:, :, [3, 4], [2, 5]].std((0, 1), ddof=1), rtol=1e-3)
+
+
+def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
+    members = fitted.tiles(members=True)
+    columns = members.query("side == 'column' and factor == 1 and member")
+    assert (columns["lower"] <= columns["odds_ratio"]).all()
+    ratio = np.exp(fitted.found.log_odds[0, int(columns.iloc[0]["name"].split()[1]), 0])
+    assert columns.iloc[0]["odds_ratio"] == pytest.approx(ratio)
+    size = np.abs(np.log(columns["odds_ratio"])) * columns["membership"]
+    assert size.is_monotonic_decreasing
+    again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
+    pd.testing.assert_frame_equal(again.tiles(all=True), fitted.tiles(all=True))
+    np.testing.assert_array_equal(again.probability(), fitted.probability())
+
+
+def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
+    text = fitted.report(tmp_path / "page.html").read_text()
+    assert text.index("What is common") < text.index("The factors")
+    assert "odds x" in text and "Real with probability" in text and "person" in text
+
+
+def test_new_rows_have_the_memberships_of_enumeration(planted, fitted):
+    """Of one draw, whose rows are summed over all states on a fine grid of their effects."""
+    few = dataclasses.replace(
+        fitted, usage_draws=np.repeat(fitted.usage_draws[:1, -1:], 400, 1),
+        basis_draws=np.repeat(fitted.basis_draws[:1, -1:], 400, 1),
+        other_draws={n: np.repeat(v[:1, -1:], 400, 1) for n, v in fitted.other_draws.items()},
+    )  # fmt: skip
+    values = np.array(planted[0][:5])
+    found, d = few.transform(values), few.draws()
+    basis, level = d["basis"][0, 0], d["column_effect"][0, 0]
+    scale, chance = d["row_scale"][0, 0], d["usage_density"][0, 0]
+    nodes = np.linspace(-5, 5, 201)
+    sets = np.array(list(itertools.product([0, 1], repeat=few.rank)))
+    psi = (sets @ basis.T)[:, None] + level + scale * nodes[:, None]
+    prior = np.where(sets == 1, chance, 1 - chance).prod(1)[:, None] * np.exp(-0.5 * nodes**2)
+    for row, own in zip(values, found, strict=True):
+        seen = ~np.isnan(row)
+        mass = prior * expit(np.where(row == 1, 1, -1) * psi)[..., seen].prod(-1)
+        np.testing.assert_allclose(own, sets.T @ (mass.sum(1) / mass.sum()), atol=0.15)
+        score = few.score_rows(row[None], num_draws=1)
+        assert score[0] == pytest.approx(np.log(mass.sum() / prior.sum()), abs=2e-3)
+
+
+def test_the_row_without_entries_has_the_densities_for_memberships(fitted):
+    share = fitted.other_draws["usage_density"].mean((0, 1))
+    np.testing.assert_allclose(fitted.usage[5, :2], share[:2], atol=0.12)
+
+
+def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
+    assert abs(fitted.modes.weights.sum() - 1.0) < 1e-9
+    assert str(fitted.restricted(0).verdict).startswith("One mode")
+
+
+# ---- what is known -------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_known_columns_and_memberships_stay(planted):
+    values, usage, *_ = planted
+    known = np.full((ROWS, 2), np.nan)
+    known[:60, 0] = usage[:60, 0]
+    anchors = pd.DataFrame({"which": [1.0] * 9 + [np.nan] + [0.0] * 14})
+    fit = bmfjax.fit(
+        values, bmfjax.Features(2, usage=known, weights="positive"), anchors=anchors,
+        num_chains=1, num_warmup=20, num_samples=60, progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(fit.usage[:60, 0], usage[:60, 0])
+    assert np.mean(fit.usage_binary[60:, 0] != usage[60:, 0]) < 0.15
+    concerned = np.delete(fit.found.concerned[:, 0], 9)
+    np.testing.assert_array_equal(concerned, np.delete(anchors["which"], 9))
+    assert (fit.basis_draws >= 0).all() and (fit.basis[:9, 0] > 1.0).all()
+    assert fit.basis[:9, 0].std() > 0.1 and fit.factor_names[0] == "which"
+
+
+def test_what_cannot_be_is_refused(planted):
+    values = planted[0]
+    with pytest.raises(InputError, match="weights is 'real'; choose from signed, positive"):
+        bmfjax.Features(2, weights="real")
+    with pytest.raises(InputError, match="give shape and rate"):
+        bmfjax.Features(2, slab=3.0)
+    with pytest.raises(InputError, match=r"has shape \(3, 2\); give 0, 1 or NaN for each of 120"):
+        ask(values, bmfjax.Features(2, usage=np.zeros((3, 2)))).chains()
+    start = {"usage": np.full((ROWS, 2), 0.5), "basis": np.zeros((COLUMNS, 2))}
+    with pytest.raises(InputError, match="values other than 0 and 1; give memberships"):
+        ask(values, 2, model="features", init=start)
+    anchors = pd.DataFrame({"down": [-2.5] * 9 + [0.0] * 15})
+    with pytest.raises(InputError, match="anchors have negative weights"):
+        ask(values, bmfjax.Features(2, weights="positive"), anchors=anchors).chains()
+    with pytest.raises(InputError, match="rebirths is -1"):
+        bmfjax.Gibbs(rebirths=-1)
+    with pytest.raises(InputError, match="has no option 'moves'"):
+        ask(values, 2, bmfjax.Gibbs(moves=["birth"]), model="features")
+
+
+# ---- order and sides -----------------------------------------------------------------------------
+
+
+def test_features_that_are_turned_and_exchanged_are_matched_again():
+    rng = np.random.default_rng(0)
+    usage = rng.random((2, 30, 25, 3)) < 0.02
+    usage = (usage ^ (rng.random((25, 3)) < 0.4)).astype(float)
+    basis = rng.normal(0, 0.1, (2, 30, 12, 3)) + rng.normal(0, 2, (12, 3))
+    drawn = {
+        "usage": usage, "basis": basis, "column_effect": rng.normal(size=(2, 30, 12)),
+        "usage_density": rng.random((2, 30, 3)),
+    }  # fmt: skip
+    sides = rng.random((2, 30, 3)) < 0.5
+    sides[0, 0] = False
+    other = drawn | turned(drawn, sides)
+    moved = rng.permuted(np.tile(np.arange(3), (2, 30, 1)), axis=-1)
+    moved[0, 0] = np.arange(3)
+    shown = {n: np.take_along_axis(other[n], moved[:, :, None], -1) for n in ("usage", "basis")}
+    order = align_turned(shown["usage"], shown["basis"], starts=[0, 0])
+    found = np.take_along_axis(moved, order.permutation, -1)
+    np.testing.assert_array_equal(found, np.broadcast_to(np.arange(3), found.shape))
+    np.testing.assert_array_equal(order.sign < 0, sides)
+
+
+def test_a_feature_that_is_turned_leaves_the_log_odds():
+    rng = np.random.default_rng(1)
+    drawn = {
+        "usage": (rng.random((1, 4, 9, 2)) < 0.5) * 1.0, "basis": rng.normal(size=(1, 4, 5, 2)),
+        "column_effect": rng.normal(size=(1, 4, 5)), "usage_density": rng.random((1, 4, 2)),
+    }  # fmt: skip
+    other = turned(drawn, np.array([[[True, False]] * 4]))
+
+    def log_odds(d):
+        return np.einsum("cdik,cdjk->cdij", d["usage"], d["basis"]) + d["column_effect"][:, :, None]
+
+    np.testing.assert_allclose(log_odds(other), log_odds(drawn), rtol=1e-12)
+    assert np.abs(other["basis"] - drawn["basis"]).max() > 0.5
+
+
+def test_a_feature_that_another_takes_the_place_of_is_not_there():
+    rng = np.random.default_rng(2)
+    usage = np.repeat((rng.random((2, 1, 40, 1)) < 0.5) * 1.0, 20, 1)
+    usage[1] = usage[0]
+    basis = np.ones((2, 20, 6, 1))
+    usage[1, 15:, :, 0] = rng.random((5, 40)) < 0.5
+    basis[0, :4, 2:] = 0.0
+    found = features_of(usage, basis)
+    assert found.there.mean(1)[:, 0] == pytest.approx([1.0, 0.75])
+    # Of the draws that have it.
+    assert found.concerned[5, 0] == pytest.approx(31 / 35)
+    assert set(np.unique(found.members)) == {0.0, 1.0}
+
+
+@pytest.mark.long
+def test_the_command_line_fits_features(planted, tmp_path, capsys):
+    pd.DataFrame(planted[0]).add_prefix("item ").to_csv(tmp_path / "answers.csv", index=False)
+    few = ["--rank", "2", "--chains", "1", "--warmup", "30", "--samples", "20", "--quiet"]
+    few += ["--model", "features", "--weights", "positive", "--output", str(tmp_path / "out")]
+    assert (
+        main(["fit", str(tmp_path / "answers.csv"), *few, "--tiles", str(tmp_path / "t.csv")]) == 0
+    )
+    fit = bmfjax.Fit.load(tmp_path / "out")
+    assert fit.settings["priors"]["weights"] == "positive" and (fit.basis_draws >= 0).all()
+    assert "odds_ratio" in pd.read_csv(tmp_path / "t.csv").columns
