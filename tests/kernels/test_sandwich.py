@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from bmfjax.kernels.sgmcmc.sandwich import (
+    at_least,
     average_covariance,
     calibrating_map,
     definite,
@@ -135,3 +136,24 @@ def test_a_direction_that_curves_upwards_is_turned_and_others_stay():
     expected = np.array([[2.0, -0.5], [-0.5, 2.0]])  # eigenvalues 2.5 and 1.5 instead of -1.5
     np.testing.assert_allclose(turned / np.outer(units, units), expected, rtol=1e-4)
     np.testing.assert_allclose(definite(*float32(CURVATURE)), CURVATURE, rtol=1e-4, atol=1e-4)
+
+
+def test_flat_directions_take_the_curvature_of_the_prior():
+    """A rotation of two normal factors at their mode: the curvature there is zero."""
+    prior = covariance(np.array([1.0, 2.0, 0.5, 1.0, 1.0]))
+    root = np.linalg.cholesky(prior)
+    turn = np.linalg.qr(R.normal(size=(D, D)))[0]
+    shares, raised = np.array([0.0, 0.2, 1.0, 5.0, 900.0]), np.array([1.0, 1.0, 1.0, 5.0, 900.0])
+
+    def with_shares(values):
+        return root @ (turn * values) @ turn.T @ root.T
+
+    found, num_flat = at_least(*float32(with_shares(shares), prior))
+    np.testing.assert_allclose(found, with_shares(raised), rtol=1e-3, atol=0.02)
+    assert int(num_flat) == 2
+
+
+def test_without_a_prior_the_curvature_stays_as_it_is():
+    found, num_flat = at_least(*float32(CURVATURE, np.zeros((D, D))))
+    np.testing.assert_allclose(found, CURVATURE, rtol=1e-3, atol=1e-3)
+    assert int(num_flat) == 0

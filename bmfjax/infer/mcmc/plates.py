@@ -165,12 +165,16 @@ def log_density(
     for name, site in trace.items():
         if site["type"] != "sample":
             continue
+        power = likelihood_powers
+        if site["is_observed"]:
+            power = power[name] if isinstance(power, dict) else power
+            if isinstance(power, float) and power == 0.0:
+                continue  # the prior alone takes no pass over the data
         log_prob = jnp.sum(site["fn"].log_prob(site["value"]))
         if site["scale"] is not None:
             log_prob = site["scale"] * log_prob
-        if site["is_observed"] and likelihood_powers is not None:
-            power = likelihood_powers
-            log_prob = (power[name] if isinstance(power, dict) else power) * log_prob
+        if site["is_observed"] and power is not None:
+            log_prob = power * log_prob
         total = total + log_prob
     for name, transform in sites.transforms.items():
         jacobian = transform.log_abs_det_jacobian(position[name], values[name])

@@ -42,6 +42,8 @@ from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin
 USUAL_BATCH = 256
 #: The same of `AuxiliaryGibbs`, where both sides have more than `USUAL_BATCH`.
 AUXILIARY_BATCH = 64
+#: A step that is chosen as less than this share of the usual one is told.
+SHORT_STEP = 0.05
 #: Steps of Adam towards the anchor.
 NUM_APPROACH = 1000
 
@@ -107,6 +109,17 @@ class StochasticDynamics(AlgorithmKernel):
                 f"the gradients have {share:.1f} times the noise that a step of this length can "
                 "make up for, so that draws spread too widely; give a smaller step_size, larger "
                 "batches, or control_variates=True",
+                UserWarning,
+                stacklevel=3,
+            )
+        step, usual = float(jnp.min(measured.step_size)), max(self._usual_steps)
+        scale = usual / self._epsilon(usual)
+        if self._step_size is None and step * scale < SHORT_STEP * usual and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the gradients' noise leaves room for steps of {step * scale:.2g} only, instead "
+                f"of {usual}, so that draws follow each other slowly; look at R-hat and the "
+                "effective draws, or give larger batches",
                 UserWarning,
                 stacklevel=3,
             )
@@ -277,12 +290,17 @@ class SGLD(StochasticDynamics):
     Warns
     -----
     UserWarning
-        Once, if the gradients have more noise than a step can make up for.
+        Once, if the gradients have more noise than a step can make up for, or leave room for very
+        short steps only.
 
     Notes
     -----
     As for `IASG`, `init_params` of ``MCMC.run`` are values in the model's own space. Chains
     look for their anchors from there, and start at draws of the normal approximation.
+
+    In directions in which the data say nothing the preconditioner has the variance of the prior.
+    The rotations of two factor matrices are such directions. Their number is
+    ``last_state.inner.measured.num_flat``.
 
     The field `noise_share` is the gradients' noise as a share of what can be left out for
     it: below 1 it is made up for. `clamped` is the share of coordinates with bounds that

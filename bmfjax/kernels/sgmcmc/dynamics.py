@@ -10,7 +10,10 @@ minibatches, a preconditioner :math:`P`, the friction :math:`\alpha` and the ste
 is stochastic gradient Hamiltonian Monte Carlo (Chen, Fox, Guestrin 2014, equation 15). With
 :math:`\alpha=1` no momentum is left, and with :math:`\epsilon=h/2` the step is that of stochastic
 gradient Langevin dynamics (Welling and Teh 2011). P is the inverse curvature at the anchor, and
-constant: there is no correction for a preconditioner that varies.
+constant: there is no correction for a preconditioner that varies. In directions in which that
+curvature is less than the prior's, P has the inverse of the prior's. The density of a
+factorisation, for example, is the same along rotations of its factors. The curvature there is
+zero, and steps of the length that it allows would leave the ridge along its tangent.
 
 Injected noise
     "langevin" injects :math:`B=2\alpha\epsilon P`, right as the step and the gradient's noise
@@ -99,6 +102,8 @@ class Measured(NamedTuple):
     #: () float: noise of the gradients as a share of the noise that can be left out for it; NaN
     #: where it is not measured. Above 1 draws spread too widely.
     noise_share: jax.Array
+    #: () int: directions in which P has the inverse curvature of the prior; see the module.
+    num_flat: jax.Array
 
 
 class DynamicsState(NamedTuple):
@@ -181,7 +186,7 @@ def stochastic_dynamics(
     ...     cases = i.get("cases", jnp.arange(100))
     ...     return -0.5 * 100 / len(cases) * jnp.sum((y[cases] - p["mu"]) ** 2)
     >>> def gradient(p, i, y, inverse_temperature):
-    ...     return jax.grad(log_density)(p, i, y)
+    ...     return jax.grad(lambda p: inverse_temperature * log_density(p, i, y))(p)
     >>> def case_gradients(p, i, y, inverse_temperature):
     ...     return jax.vmap(lambda c: gradient(p, {"cases": c[None]}, y, 1.0))(i["cases"])
     >>> sgld, _ = stochastic_dynamics(
@@ -247,15 +252,16 @@ def stochastic_dynamics(
         value, nothing = density(flat), jnp.asarray(jnp.nan, flat.dtype)
         if not preconditioned:
             step = jnp.asarray(step_size, flat.dtype)
-            return Measured(anchor, gradient, value, None, None, step, nothing)
+            return Measured(anchor, gradient, value, None, None, step, nothing, jnp.asarray(0))
         curvature = sandwich.definite(curvature_at(flat))
         slope = flatten(blocks, gradient)
-        metric = curvature + jnp.diag(_scale_at_bounds(flat, slope, low, high))
+        metric, num_flat = sandwich.at_least(curvature, prior_curvature(flat, position, data))
+        metric = metric + jnp.diag(_scale_at_bounds(flat, slope, low, high))
         inverse = sandwich.inverse(metric)
         if not top_up:
             step = jnp.asarray(step_size, flat.dtype)
             root = symmetric_root(2.0 * friction * step * inverse)
-            return Measured(anchor, gradient, value, inverse, root, step, nothing)
+            return Measured(anchor, gradient, value, inverse, root, step, nothing, num_flat)
         noise = noise_of(key, anchor, data, metric, low, high)
         half = jnp.linalg.cholesky(inverse)
         most = jnp.max(jnp.linalg.eigvalsh(half.T @ noise @ half))
@@ -268,7 +274,19 @@ def stochastic_dynamics(
             inverse @ (drag * curvature + noise) @ inverse
         )
         share = step * most / (2.0 * friction - step * drag)
-        return Measured(anchor, gradient, value, inverse, symmetric_root(lacking), step, share)
+        root = symmetric_root(lacking)
+        return Measured(anchor, gradient, value, inverse, root, step, share, num_flat)
+
+    def prior_curvature(flat, position, data):
+        """Return minus the second derivative of the log prior, (d, d)."""
+
+        def slope(flat):
+            point, found = unflatten(blocks, position, flat), {}
+            for block in blocks:
+                found |= block.gradient(point, {}, data, 0.0)
+            return flatten(blocks, found)
+
+        return -jax.jacfwd(slope)(flat)
 
     def noise_of(key, anchor, data, metric, low, high):
         """Return V, in the mean over the normal approximation at the anchor."""

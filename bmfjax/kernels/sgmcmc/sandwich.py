@@ -41,6 +41,11 @@ from bmfjax.kernels.numerics.precision import full_precision
 DOUBLINGS = 24
 #: Smallest variance of averages, in posterior variances, that is made up for.
 LEAST_VARIANCE = 1e-4
+#: Share of the curvature that is added to a prior's, which may be none.
+LEAST_SHARE = 1e-6
+#: A direction is flat where the curvature is below this share of the prior's. A likelihood that is
+#: concave adds to the prior's, but for rounding.
+FLAT_SHARE = 0.9
 
 
 class Sweep(NamedTuple):
@@ -136,3 +141,25 @@ def definite(curvature: jax.Array) -> jax.Array:
     values, vectors = jnp.linalg.eigh(curvature / scale[:, None] / scale)
     values = jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)))
     return (vectors * values) @ vectors.T * scale[:, None] * scale
+
+
+@full_precision
+def at_least(curvature: jax.Array, least: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return a curvature that is in no direction below another, such as that of the prior.
+
+    Both are diagonal in one basis. The larger entries are taken there. Some models leave a
+    direction open, such as a rotation of two factors. The curvature there is next to nothing, and a
+    straight step of the length that it allows leaves the ridge.
+
+    Returns
+    -------
+    curvature : (d, d) float
+    num_flat : () int
+        Directions in which `curvature` was below `FLAT_SHARE` of `least`.
+    """
+    size = jnp.abs(jnp.diagonal(curvature))
+    root = jnp.linalg.cholesky(definite(least) + jnp.diag(LEAST_SHARE * size))
+    inner = solve_triangular(root, curvature, lower=True)
+    values, vectors = jnp.linalg.eigh(solve_triangular(root, inner.T, lower=True))
+    turned = root @ vectors
+    return (turned * jnp.maximum(values, 1.0)) @ turned.T, jnp.sum(values < FLAT_SHARE)
