@@ -78,7 +78,7 @@ def test_options_are_those_of_the_kernels(model):
         taken = list(inspect.signature(made).parameters.values())[1:]
         known = {p.name: p.default for p in taken if p.default is not p.empty}
         fields = parameters(sampler)
-        if model not in ("logistic", "pmf", "probit", "ordered-probit"):
+        if model not in ("features", "logistic", "pmf", "probit", "ordered-probit"):
             assert set(options) == known.keys()
         for name in set(options) & known.keys():
             assert fields[name].default in (AUTO, known[name]), name
