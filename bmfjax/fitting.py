@@ -129,7 +129,7 @@ def fit(
     >>> import bmfjax, numpy as np
     >>> tiles = np.kron(np.eye(2), np.ones((8, 5)))
     >>> short = {{"num_chains": 2, "num_warmup": 300, "num_samples": 200, "progress": False}}
-    >>> fit = bmfjax.fit(tiles, bmfjax.OrMachine(2, num_rates=2), **short)
+    >>> fit = bmfjax.fit(tiles, bmfjax.OrMachine(2, num_rates=1), **short)
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
     [[8, 5], [8, 5]]
     """

@@ -53,7 +53,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
     model : {"ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming"} or Model
-        As of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=2)``.
+        As of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=1)``.
         Of "one-hot" a sample uses exactly one component, so that the components are clusters. With
         a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
