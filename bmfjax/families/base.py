@@ -327,7 +327,7 @@ class Chains:
         )
 
 
-class Stage(NamedTuple):
+class StagePlan(NamedTuple):
     """What chains run with until they end, or until the next stage follows."""
 
     options: Mapping[str, Any]  # of the kernel
@@ -342,7 +342,7 @@ class Plan(NamedTuple):
     """
 
     arguments: Mapping[str, Any]  # of the model, or its priors by name
-    stages: tuple[Stage, ...]
+    stages: tuple[StagePlan, ...]
     init: str  # where chains start
     memory: Mapping[str, float]  # bytes, by what takes them
     why: str  # one sentence on the options of the stages

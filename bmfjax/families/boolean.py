@@ -27,7 +27,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     annealed_options,
     kept_draws,
@@ -451,7 +451,7 @@ def _following(problem, plan: Plan, number: int) -> Callable | None:
     return next_stage
 
 
-def _patience(problem, following: Stage) -> dict:
+def _patience(problem, following: StagePlan) -> dict:
     """Return the patience of chains before temperatures, which cost much at higher ranks."""
     tempered = "inverse_temperatures" in following.options
     return {"patience": PATIENCE} if tempered and int(problem.rank) >= WHOLE_RANK else {}
@@ -526,7 +526,7 @@ def boolean_arguments(priors: Mapping, finds_rank: bool) -> dict:
     return {f"{n}_prior" if n in FACTORS else n: value for n, value in priors.items()} | found
 
 
-def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> Stage:
+def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> StagePlan:
     """Return the first stage: options as given, or what a matrix of this size affords."""
     options = {**defaults, **given}
     if later:
@@ -541,10 +541,10 @@ def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> 
         options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
     # Of a run that may count draws as warm-up.
     warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
-    return Stage(annealed_options(problem, options, from_prior, warmup), warmup)
+    return StagePlan(annealed_options(problem, options, from_prior, warmup), warmup)
 
 
-def _later_stages(problem: Problem, priors, given: Mapping, defaults: Mapping) -> list[Stage]:
+def _later_stages(problem: Problem, priors, given: Mapping, defaults: Mapping) -> list[StagePlan]:
     """Return the chains that go on where those before them disagree.
 
     First they jump between the solutions that they have found, where these are known well enough
@@ -564,12 +564,12 @@ def _later_stages(problem: Problem, priors, given: Mapping, defaults: Mapping) -
     hotter = options | {"num_anneal": heated, "num_adapt": adapted}
     phase = f"sampling at {len(options['inverse_temperatures'])} temperatures"
     if not _can_jump(problem, priors, given):
-        return [Stage(hotter, heated + adapted, phase)]
+        return [StagePlan(hotter, heated + adapted, phase)]
     moves = {"moves": (*WHOLE_FACTORS, "jump")}
     plain = {n: v for n, v in options.items() if n not in (*OF_LADDER, "num_anneal")}
     return [
-        Stage(plain | moves, SETTLE, "sampling with jumps between solutions"),
-        Stage(hotter | moves, heated + adapted, phase),
+        StagePlan(plain | moves, SETTLE, "sampling with jumps between solutions"),
+        StagePlan(hotter | moves, heated + adapted, phase),
     ]
 
 
@@ -766,7 +766,7 @@ def _plan_of_populations(problem: Problem) -> Plan:
     size = int(problem.rank), problem.num_chains, problem.sampler.num_particles
     return Plan(
         boolean_arguments(problem.priors, False),
-        (Stage(problem.options, 0, "tempering"),),
+        (StagePlan(problem.options, 0, "tempering"),),
         "the prior",
         {"particles": memory_of_particles(problem.data, *size), "programs": PROGRAMS},
         "populations of particles choose their temperatures themselves",

@@ -33,7 +33,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     annealed_options,
     check_need,
@@ -288,7 +288,7 @@ class Features(Family):
         priors = {n: settings_text(v) if n == "usage" else v for n, v in problem.priors.items()}
         return Plan(
             priors,
-            (Stage(options, warmup),),
+            (StagePlan(options, warmup),),
             "random" if from_prior else digest(problem.init),
             dense_need(problem.data, BYTES_AN_ENTRY * problem.num_chains),
             f"the first {options['num_anneal']} sweeps are annealed",

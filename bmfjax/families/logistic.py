@@ -38,7 +38,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     alike,
     kept_draws,
@@ -443,7 +443,7 @@ class Logistic(Family):
         looks = problem.sampler.name != "svi"
         return Plan(
             resolve_priors(problem),
-            (Stage(sampler_options(problem, steps), steps if exact else 0),),
+            (StagePlan(sampler_options(problem, steps), steps if exact else 0),),
             "random" if problem.init is None else digest(problem.every_chain(problem.init)),
             {"entries": BYTES_AN_ENTRY * entries * looks, "programs": PROGRAMS},
             f"every step looks at {'all entries' if looks else 'entries drawn at random'}",

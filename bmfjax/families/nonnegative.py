@@ -23,7 +23,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     annealed_options,
     dense_need,
@@ -157,7 +157,7 @@ class Nonnegative(Family):
         copies = problem.num_chains * (1 + len(walls or ()))
         return Plan(
             nmf_arguments(problem),
-            (Stage(options, warmup),),
+            (StagePlan(options, warmup),),
             "prior",
             dense_need(problem.data, 24 + each * copies),
             "the warm-up is annealed" if options["num_anneal"] else "nothing is annealed",

@@ -50,7 +50,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     alike,
     check_columns,
@@ -580,7 +580,7 @@ class Factorisation(Family):
         _check_precision(known[2])
         return Plan(
             resolve_priors(problem, link, known[2]),
-            (Stage({}, problem.warmup(WARMUP)),),
+            (StagePlan({}, problem.warmup(WARMUP)),),
             "near zero",
             {"programs": PROGRAMS},
             "only observed entries are looked at",

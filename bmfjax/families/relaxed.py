@@ -21,7 +21,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     annealed_options,
     check_need,
     dense_need,
@@ -131,7 +131,7 @@ class Relaxed(TileFamily):
         init = "prior" if problem.init is None else digest(problem.init)
         return Plan(
             model_arguments(problem),
-            (Stage(options, warmup),),
+            (StagePlan(options, warmup),),
             "annealed, with fixed rates" if problem.finds_rank else init,
             dense_need(data, each),
             "the first half of the warm-up is annealed"

@@ -29,7 +29,7 @@ from bmfjax.families.base import (
     Ordered,
     Plan,
     Problem,
-    Stage,
+    StagePlan,
     after_warmup,
     annealed_options,
     check_need,
@@ -696,7 +696,7 @@ class Variant(TileFamily):
         """Tell whether chains start from the prior, annealed."""
         return problem.init is None
 
-    def stages(self, problem) -> tuple[Stage, ...]:
+    def stages(self, problem) -> tuple[StagePlan, ...]:
         """Return the first stage, and that of chains that go on where the first ones disagree."""
         options, from_prior = dict(problem.options), self.from_prior(problem)
         unasked = "inverse_temperatures" not in options
@@ -707,7 +707,7 @@ class Variant(TileFamily):
         # Of a run that may count draws as warm-up.
         warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
         options = annealed_options(problem, options, from_prior, warmup)
-        first = Stage(options, warmup)
+        first = StagePlan(options, warmup)
         if not (problem.is_auto and unasked):
             return (first,)
         warmup = STAGE_WARMUP * int(problem.rank)
@@ -718,7 +718,7 @@ class Variant(TileFamily):
             "num_anneal": heated,
             "num_adapt": warmup - heated,
         }
-        return first, Stage(hotter, warmup, f"sampling at {number} temperatures")
+        return first, StagePlan(hotter, warmup, f"sampling at {number} temperatures")
 
     def start_text(self, problem, options) -> str:
         """Return where chains start."""
