@@ -33,6 +33,7 @@ OF_MODEL = {
     "toy": (lambda: DATA, {}),
     "ormachine": (small_fits.ones, QUICK),
     "relaxed": (small_fits.ones, {}),
+    "features": (small_fits.ones, {}),
     "nmf": (small_fits.real, {}),
     "pmf": (small_fits.stars, {}),
 }
@@ -95,7 +96,8 @@ def test_merged_chains_are_those_of_one_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "model", ["relaxed", *(pytest.param(m, marks=pytest.mark.long) for m in ("nmf", "pmf"))]
+    "model",
+    ["relaxed", *(pytest.param(m, marks=pytest.mark.long) for m in ("features", "nmf", "pmf"))],
 )
 def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
     """Those of the Boolean family run from the command line, below."""

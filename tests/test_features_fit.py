@@ -14,6 +14,8 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics.align import align_turned
 from bmfjax.families import ask
 from bmfjax.families.features import turned
+from bmfjax.families.sampling import identity
+from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.posterior.features import features_of
 
 QUICK = {"num_chains": 2, "num_warmup": 200, "num_samples": 200, "progress": False}
@@ -129,6 +131,27 @@ def test_the_row_without_entries_has_the_densities_for_memberships(fitted):
 def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
     assert abs(fitted.modes.weights.sum() - 1.0) < 1e-9
     assert str(fitted.restricted(0).verdict).startswith("One mode")
+
+
+@pytest.mark.long
+def test_a_resumed_fit_is_the_unbroken_one_and_starts_where_it_is_told(planted, tmp_path):
+    options = QUICK | {"num_samples": 30, "num_warmup": 20}
+    start = {"usage": planted[1] * 1.0, "basis": np.ones((COLUMNS, 2))}
+    asked = {n: v for n, v in options.items() if n != "progress"}
+    problem = ask(planted[0], 2, model="features", init=start, **asked)
+    chains = problem.chains()
+    run = chains.run(problem)
+    position = run.state.inner.position
+    np.testing.assert_array_equal(position["usage"], np.stack([start["usage"]] * 2))
+    np.testing.assert_array_equal(position["basis"], 1.0)
+    run.advance(35)
+    Checkpoint(tmp_path, identity(problem, chains)).write(run)
+    again = bmfjax.fit(
+        planted[0], 2, model="features", init=start, checkpoint=tmp_path, resume=True, **options
+    )
+    whole = bmfjax.fit(planted[0], 2, model="features", init=start, **options)
+    np.testing.assert_array_equal(again.usage_draws, whole.usage_draws)
+    np.testing.assert_array_equal(again.basis_draws, whole.basis_draws)
 
 
 # ---- what is known -------------------------------------------------------------------------------
