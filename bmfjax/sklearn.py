@@ -23,8 +23,8 @@ except ImportError as error:
         "bmfjax.sklearn needs scikit-learn 1.6 or later; pip install 'bmfjax[sklearn]'"
     ) from error
 
-#: Models whose factors are bits.
-MODELS = tuple(m for m in FAMILIES if Fit._of_model(m)._is_boolean)
+#: Models of bits that samples have or have not.
+MODELS = tuple(m for m in FAMILIES if hasattr(Fit._of_model(m), "_chance_given"))
 #: Draws of the basis that `inverse_transform` averages over at most.
 MAX_DRAWS = 400
 
@@ -52,8 +52,9 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
-    model : {"ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming"} or Model
-        As of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=1)``.
+    model : str or Model
+        "ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming" or "features", as
+        of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=1)``.
         Of "one-hot" a sample uses exactly one component, so that the components are clusters. With
         a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
@@ -175,8 +176,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         :math:`E_u[1 - \prod_k (1 - z_{ik} u_{jk})]` over draws of the basis: exact for usages of
         0 and 1, and for probabilities where the components of a sample are independent. Of
-        "one-hot" :math:`E_u[\sum_k z_{ik} u_{jk}]`, and of "hamming" the probability of an
-        observed one.
+        "one-hot" :math:`E_u[\sum_k z_{ik} u_{jk}]`, of "hamming" the probability of an observed
+        one, and of "features" that in a sample of average effect.
 
         Parameters
         ----------

@@ -186,6 +186,9 @@ def test_the_inverse_transform_of_bits_is_what_they_say(model):
     if model == "hamming":
         log_odds = usage @ (2 * basis - 1).T * fit.other_draws["dispersion"][1, 3]
         expected = 1 / (1 + np.exp(-log_odds))
+    if model == "features":
+        log_odds = usage @ basis.T + fit.other_draws["column_effect"][1, 3]
+        expected = 1 / (1 + np.exp(-log_odds))
     np.testing.assert_allclose(fit._chance_given(usage, 1, 3), expected, atol=1e-6)
 
 
