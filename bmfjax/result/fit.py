@@ -203,7 +203,8 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
 
         Of the Boolean model a factor counts where it has ones in both matrices. Beforehand all
         numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
-        of these may be empty, and then do not count.
+        of these may be empty, and then do not count. So it is for "features": one that is there
+        counts where it has rows and columns.
 
         Of other models every one of `max_rank` factors is there, with a scale that is learned. It
         counts in a draw where it adds more to the product than a factor that fits noise alone

@@ -31,7 +31,7 @@ class OnesMixin:
         :math:`P(y_i^\top x_j \ge 1/2 \mid D)`; computed from the kept draws. For the
         logistic model it is that an observation is a one, averaged over the starts (see
         `bmfjax.posterior.mixture.probability`), or over the draws of sampler "gibbs"; and so it is
-        for "hamming".
+        for "features" and "hamming".
 
         Parameters
         ----------

@@ -31,10 +31,10 @@ class PredictionsMixin:
         r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
         That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
-        the logistic model and of "hamming" is the log odds, effects and bias included. Of "pmf" it
-        is the expected rating, effects included, and so it is of "ordered-probit"; of "probit" the
-        probability of a one. See `predict_cells` for single cells, and for observations with their
-        noise.
+        the logistic model, "features" and "hamming" is the log odds, effects and bias included. Of
+        "pmf" it is the expected rating, effects included, and so it is of "ordered-probit"; of
+        "probit" the probability of a one. See `predict_cells` for single cells, and for
+        observations with their noise.
 
         Parameters
         ----------
@@ -76,8 +76,8 @@ class PredictionsMixin:
             it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
             precision; only intervals need random numbers. For "ordered-probit" it is of stars.
             For "ormachine" and its variants flips or effects are included, and there are "mean" and
-            "probability", which are the same. Not for "logistic", "probit" and "hamming", whose
-            "probability" is that of an observation already.
+            "probability", which are the same. Not for "features", "logistic", "probit" and
+            "hamming", whose "probability" is that of an observation already.
 
         Returns
         -------
@@ -200,8 +200,8 @@ class PredictionsMixin:
         model the same without the upper bound. For the logistic model the mean of the variational
         posterior, averaged over the starts (zero, that of the prior, for a row of which nothing is
         observed), and by sampler "gibbs" the mean of draws given every kept draw, each from a few
-        sweeps. Of "pmf" and the probit models the posterior mean, from `given_new`, which has its
-        spread and predictions as well.
+        sweeps. So it is of "features", whose rows have effects too. Of "pmf" and the probit models
+        the posterior mean, from `given_new`, which has its spread and predictions as well.
 
         Parameters
         ----------
