@@ -156,6 +156,7 @@ def test_the_closest_normal_of_a_skewed_density():
         jnp.asarray(np.concatenate([normal, -normal]), jnp.float32),
         lambda x: 3.0 - jnp.exp(x),
         lambda x: jnp.exp(x)[:, None],
+        jnp.zeros((1, 1)),
     )
     assert float(curvature[0, 0]) == pytest.approx(3.0, rel=0.02)
     assert float(mean[0]) == pytest.approx(np.log(3.0) - 1 / 6, abs=0.01)
@@ -280,8 +281,11 @@ def test_a_logistic_regression_has_its_means_and_standard_deviations(calibration
 # ---- where it is doubtful ----------------------------------------------------------------------
 
 
-def measured(departure=0.0, ratio=1.0):
-    return SimpleNamespace(departure=jnp.array(departure), ratio={"b": jnp.array([1.0, ratio])})
+def measured(departure=0.0, ratio=1.0, num_flat=0):
+    return SimpleNamespace(
+        departure=jnp.array(departure), ratio={"b": jnp.array([1.0, ratio])},
+        num_flat=jnp.array(num_flat),
+    )  # fmt: skip
 
 
 def test_doubtful_calibrations_are_told():
@@ -291,5 +295,7 @@ def test_doubtful_calibrations_are_told():
         _warn_of(measured(departure=0.5), "top-up")
     with pytest.warns(UserWarning, match=r"averages of 'b' have 10% of the posterior's"):
         _warn_of(measured(ratio=0.1), "sandwich")
+    with pytest.warns(UserWarning, match="2 directions .*, such as rotations.* use bmfjax.SGLD"):
+        _warn_of(measured(num_flat=2), "top-up")
     with pytest.raises(FloatingPointError, match="found no mode"):
         _warn_of(measured(departure=np.nan), "step")

@@ -162,6 +162,7 @@ def test_the_diagnostics_string_is_short():
     assert text.startswith("log joint -") and text.endswith("clamped 0%")
 
 
+@pytest.mark.filterwarnings("ignore:IASG does not move")
 def test_the_relaxed_model_runs_from_a_start_in_its_own_space():
     """With traced arguments, so that the mask of missing entries is traced too."""
     values = VALUES.copy()

@@ -171,6 +171,10 @@ class IASG(AlgorithmKernel):
     _statistics = ("clamped",)
     _cautioned = False
     _compiles_start = True
+    _remedy = (
+        "use bmfjax.SGLD, or give a smaller step_size, larger batches, or init_params nearer to a "
+        "mode"
+    )
     #: Iterates that a draw averages, by site; None before the first run.
     windows: dict[str, int] | None = None
 
@@ -339,6 +343,14 @@ def _warn_of(calibration, kind):
         warnings.warn(
             f"the curvature of the log density changes by {departure:.0%} within the posterior, "
             "and calibration takes it as constant; check standard deviations against NUTS",
+            UserWarning,
+            stacklevel=3,
+        )
+    num_flat = int(jnp.max(calibration.num_flat))
+    if num_flat:
+        warnings.warn(
+            f"the data say nothing of {num_flat} directions at the mode, such as rotations of "
+            "factors, and averages do not follow what is curved about them; use bmfjax.SGLD",
             UserWarning,
             stacklevel=3,
         )

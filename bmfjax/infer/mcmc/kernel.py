@@ -20,6 +20,7 @@ from numpyro.util import is_prng_key
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+from bmfjax.infer.mcmc.watch import watch
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.tempering import annealed, parallel_tempering
@@ -76,6 +77,8 @@ class AlgorithmKernel(MCMCKernel):
     _ladder, _num_adapt, _num_anneal, _lowest = None, 0, 0, 1.0
     #: Whether the start is compiled as one program: worth it where it passes over the data often.
     _compiles_start = False
+    #: What to do where a draw is not finite, of kernels whose steps may leave for infinity.
+    _remedy = ""
 
     @property
     def model(self):
@@ -182,7 +185,10 @@ class AlgorithmKernel(MCMCKernel):
             inner, info = bound.algorithm.step(key_step, state.inner, bound.data)
             return self._state(bound.algorithm, inner, info, state.i + 1, key)
 
-        return one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+        found = one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
+        if self._remedy:
+            watch(type(self).__name__, self._remedy, state.sample, found.sample, found.i)
+        return found
 
     def refresh(self, state, model_args, model_kwargs):
         """Return the state after other blocks of a composite `Gibbs` of NumPyro have moved."""

@@ -28,6 +28,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.numerics.precision import full_precision
+from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.models.relaxed import box, interval
@@ -287,7 +288,8 @@ def plate_block(
     """Return a block whose gradients come from the model by automatic differentiation.
 
     Its functions take ``data = (args, kwargs)``. With `newton` it is preconditioned by the inverse
-    of its Hessian (eigenvalues made positive), taken on all data once a window. With
+    of its Hessian (eigenvalues made positive, and at least the prior's), taken on all data once a
+    window. With
     `scale_likelihood` the likelihood of S cases is multiplied by N/S; Gonsior 2019 does not.
     """
 
@@ -329,13 +331,14 @@ def plate_block(
         rest = {n: v for n, v in position.items() if n not in names}
         flat, unravel = ravel_pytree({n: position[n] for n in names})
 
-        def negative(x):
-            return -log_density(model, sites, rest | unravel(x), {}, *data, inverse_temperature)
+        def negative(x, power):
+            return -log_density(model, sites, rest | unravel(x), {}, *data, power)
 
-        values, vectors = jnp.linalg.eigh(jax.hessian(negative)(flat))
+        values, vectors = jnp.linalg.eigh(jax.hessian(negative)(flat, inverse_temperature))
         # Away from the mode the density may curve upwards; its scale is still the right one.
         values = jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)))
-        return (vectors * values) @ vectors.T
+        curvature = (vectors * values) @ vectors.T
+        return sandwich.at_least(curvature, jax.hessian(negative)(flat, 0.0))[0]
 
     def direction(gradient, free, curvature):
         g, unravel = ravel_pytree(gradient)

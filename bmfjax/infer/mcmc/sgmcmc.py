@@ -54,6 +54,7 @@ class StochasticDynamics(AlgorithmKernel):
     _statistics = ("noise_share", "clamped")
     _warned = False
     _compiles_start = True
+    _remedy = "give a smaller step_size, larger batches, or init_params nearer to an optimum"
     #: Usual step without bounds and with them, in units of the recursion, and the friction.
     _usual_steps: tuple[float, float]
     _friction = 1.0

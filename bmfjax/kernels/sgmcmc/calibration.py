@@ -33,7 +33,8 @@ Then, by `kind`,
 
 What all need: a density that is nearly quadratic where the posterior is, with the curvature
 nearly constant, and no active bounds. `Calibration.departure` says by how much the curvature at
-the mode differs from A. Where the prior says more than the cases, C is small against A:
+the mode differs from A. In directions in which the curvature is less than the prior's, such as
+rotations of factors, A has the prior's. Where the prior says more than the cases, C is small against A:
 "sandwich" then has to stretch much, and "top-up" does not.
 """
 
@@ -91,6 +92,8 @@ class Calibration(NamedTuple):
     top_up : tuple of (d, d) float
         Of each block a root of the covariance of the noise that is added to its step; empty
         unless the kind is "top-up".
+    num_flat : () int
+        Directions in which the curvature is less than the prior's. A has the prior's there.
     """
 
     curvature: jax.Array
@@ -100,7 +103,8 @@ class Calibration(NamedTuple):
     departure: jax.Array
     mean: jax.Array
     count: jax.Array
-    top_up: tuple = ()
+    top_up: tuple
+    num_flat: jax.Array
 
 
 def flatten(blocks: Sequence[Block], values: dict) -> jax.Array:
@@ -162,19 +166,22 @@ def calibrating(
     def calibrate(key, position, data):
         key_cases, key_points, key_steps = random.split(key, 3)
 
-        def density(flat):
-            return log_joint(position | unflatten(blocks, position, flat), data, 1.0)
+        def density(flat, power=1.0):
+            return log_joint(position | unflatten(blocks, position, flat), data, power)
 
         def curvature_at(flat):
             return -jax.hessian(density)(flat)
 
         mode = newton_mode(density, curvature_at, flatten(blocks, position), NUM_NEWTON)
-        at_mode = sandwich.definite(curvature_at(mode))
+        prior = -jax.hessian(density)(mode, 0.0)
+        at_mode, num_flat = sandwich.at_least(sandwich.definite(curvature_at(mode)), prior)
         covariance_at = noise_at(blocks, key_cases, position, data, replace=replace)
         most = max(n for b in blocks for n, _ in b.plates.values())
         few = most > MANY_CASES or len(mode) > FULL_COORDINATES
         normal = pairs(key_points, len(mode), FEW_POINTS if few else NUM_POINTS)
-        mean, curvature = _closest_normal(mode, at_mode, normal, jax.grad(density), curvature_at)
+        mean, curvature = _closest_normal(
+            mode, at_mode, normal, jax.grad(density), curvature_at, prior
+        )
         noise = lax.map(covariance_at, mean + scaled(normal, curvature)).mean(0)
         found = position | unflatten(blocks, position, mean)
         parts = _slices(blocks, position)
@@ -217,6 +224,7 @@ def calibrating(
                 mean,
                 jnp.asarray(WEIGHT_OF_MODE, mode.dtype),
                 tuple(top_up),
+                num_flat,
             ),
         )
 
@@ -324,9 +332,10 @@ def scaled(normal, curvature):
     return solve_triangular(root, normal.astype(root.dtype).T).T
 
 
-def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
+def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at, prior):
     """Return mean and curvature with which gradient and curvature agree in the mean.
 
+    The curvature is at least that of the `prior`.
     A round that leaves the finite numbers is not taken; the rounds end with one that changes the
     normal by less than `NEAR` standard deviations.
     """
@@ -336,7 +345,7 @@ def _closest_normal(mode, at_mode, normal, gradient_at, curvature_at):
         n, mean, curvature, _ = carry
         points = mean + scaled(normal, curvature)
         gradients, curvatures = lax.map(lambda x: (gradient_at(x), curvature_at(x)), points)
-        found = sandwich.definite(curvatures.mean(0))
+        found = sandwich.at_least(sandwich.definite(curvatures.mean(0)), prior)[0]
         away = jnp.linalg.solve(found, gradients.mean(0))
         usable = jnp.isfinite(found).all() & jnp.isfinite(away).all()
         change = jnp.max(jnp.abs(_relative(found, curvature) - 1.0))
