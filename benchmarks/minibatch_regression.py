@@ -185,7 +185,7 @@ def samplers(mode):
     yield "SGLD", bmfjax.SGLD(model, BLOCKS, **known), 0
     yield "SGLD, long steps", bmfjax.SGLD(model, BLOCKS, **known, **LONG), 0
     yield "IASG, top-up", bmfjax.IASG(model, BLOCKS, **known, calibration="top-up"), 0
-    yield "IASG", bmfjax.IASG(model, BLOCKS, **known), CHUNK
+    yield "IASG", bmfjax.IASG(model, BLOCKS, **known, calibration=None), CHUNK
 
 
 def measured(kernel, warmup, data, mode, exact, options) -> dict:

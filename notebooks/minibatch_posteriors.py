@@ -116,7 +116,7 @@ kernels = {
     "HMCECS": (hmcecs, 300, 4000),
     "SGLD": (lambda data: bmfjax.SGLD(model, BLOCKS), 50, 4000),
     "SGLD, long steps": (lambda data: bmfjax.SGLD(model, BLOCKS, **LONG), 50, 8000),
-    "IASG": (lambda data: bmfjax.IASG(model, BLOCKS), 20, 100),
+    "IASG": (lambda data: bmfjax.IASG(model, BLOCKS, calibration=None), 20, 100),
     "IASG, top-up": (lambda data: bmfjax.IASG(model, BLOCKS, calibration="top-up"), 5, 250),
 }
 

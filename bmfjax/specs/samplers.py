@@ -220,7 +220,7 @@ class IterateAveraging(Sampler):
     num_approach: int | None = parameter(None, "Adam steps towards a mode before the first draw")
     report_variance: bool = parameter(False, "whether the variance of the iterates is traced")
     calibration: str | None = parameter(
-        None, 'measure curvature and noise at the mode: "step", "sandwich" or "top-up"'
+        "auto", 'measure curvature and noise at the mode: "auto", "step", "sandwich" or "top-up"'
     )
     optimizer: Any = parameter(None, "makes the steps, of Optax")
 

@@ -270,7 +270,7 @@ def test_default_batches_average_eight_iterates_of_large_plates():
             r"TruncatedGibbs \(sampler='gibbs'",
         ),
         (
-            IASG(model, (MU, (("sigma",), {"cases": 20}))),
+            IASG(model, (MU, (("sigma",), {"cases": 20})), calibration=None),
             Y,
             r"averages only 6 iterates of mu, from 5 of the 40 cases of plate 'cases'; and "
             r"1 iterate of sigma, from 20 of .*use NUTS",
@@ -302,7 +302,8 @@ def test_a_batch_of_none_is_chosen_for_any_model():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        bound = IASG(larger, ((("mu",), {"cases": None}),), num_approach=0).bind(y)
+        kernel = IASG(larger, ((("mu",), {"cases": None}),), num_approach=0, calibration=None)
+        bound = kernel.bind(y)
     state = bound.algorithm.init(random.key(0), None, bound.data)
     assert bound.windows == {"mu": 8}
     assert float(state.step_size["mu"]) == pytest.approx(matched_step_size(8, 15 / 200))

@@ -278,6 +278,75 @@ def test_a_logistic_regression_has_its_means_and_standard_deviations(calibration
     np.testing.assert_allclose((draws.mean((0, 1)) - mean) / sd, 0.0, atol=0.05)
 
 
+# ---- a hierarchy -----------------------------------------------------------------------------
+
+GROUPS, ROWS = 20, 2000
+
+
+def groups_of_rows(group, y):
+    """Nothing is seen of `mu` but by way of the groups."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    level = numpyro.sample("level", dist.Normal(mu, 0.5).expand([GROUPS]).to_event(1))
+    with numpyro.plate("rows", ROWS) as i:
+        numpyro.sample("y", dist.Normal(level[group[i]], 1.0), obs=y[i])
+
+
+def test_a_site_without_data_of_its_own_has_its_spread_by_default():
+    """Averages that are not calibrated have an eighth of it."""
+    r = np.random.default_rng(0)
+    group = np.arange(ROWS) % GROUPS
+    y = 1.0 + 0.5 * r.normal(size=GROUPS)[group] + r.normal(size=ROWS)
+    kernel = IASG(groups_of_rows, ((("mu", "level"), {"rows": None}),), num_approach=0)
+    bound = kernel.bind(jnp.asarray(group), jnp.asarray(y, jnp.float32))
+    run = ChainRun(
+        bound.algorithm, random.key(1), bound.data,
+        num_chains=16, num_warmup=20, num_samples=200, draws={"mu": 1},
+    )  # fmt: skip
+    run.finish()
+    draws = run.draws()["mu"]
+    # The means of the groups are normal around mu.
+    sd = (1 / 25 + GROUPS / (0.25 + GROUPS / ROWS)) ** -0.5
+    sizes = ess_bulk(draws[..., None])
+    assert sizes.min() > 1000
+    assert draws.std() == pytest.approx(sd, rel=4 / np.sqrt(2 * sizes.min()))
+    assert draws.mean() == pytest.approx(
+        y.mean() * (1 - sd**2 / 25), abs=4 * sd / np.sqrt(sizes.min())
+    )
+
+
+def on_a_box(x, y):
+    a = numpyro.sample("a", dist.Uniform(-9.0, 9.0))
+    with numpyro.plate("rows", N) as i:
+        numpyro.sample("y", dist.Normal(a * x[i, 1], TAU**-0.5), obs=y[i])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (IASG(on_a_box, ((("a",), {"rows": None}),)), "'a' is on a box"),
+        (IASG(linear, ((("a", "b"), {}),), window=8), "exactly one plate a block"),
+        (
+            IASG(
+                linear, ((("b",), {"rows": 12}),),
+                conditionals={"a": lambda key, sites, *data: sites["a"]},
+            ),
+            r"\['a'\] are drawn exactly",
+        ),
+    ],
+    ids=["box", "plates", "conditional"],
+)  # fmt: skip
+def test_draws_that_cannot_be_calibrated_by_default_are_told(kernel, reason):
+    with pytest.warns(UserWarning, match=f"IASG are not calibrated, .*{reason}.*; use NUTS"):
+        kernel.bind(*regression())
+
+
+def test_steps_of_the_users_own_are_not_calibrated():
+    for own in ({"preconditioner": None, "step_size": 1e-3}, {"step_size": 0.2}):
+        bound = IASG(linear, BLOCKS["together"], **own).bind(*regression())
+        state = jax.eval_shape(lambda b=bound: b.algorithm.init(random.key(0), None, b.data))
+        assert state.calibration is None and bound.caution == ""
+
+
 # ---- where it is doubtful ----------------------------------------------------------------------
 
 

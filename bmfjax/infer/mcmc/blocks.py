@@ -48,10 +48,10 @@ class IASGSettings:
     optimizer: optax.GradientTransformation | None
 
     def __post_init__(self):
-        one_of("calibration", self.calibration, (None, "step", "sandwich", "top-up"))
+        one_of("calibration", self.calibration, ("auto", None, "step", "sandwich", "top-up"))
         if self.optimizer is not None:
             self._check_optimizer()
-        if self.calibration is not None:
+        if self.calibration not in ("auto", None):
             self._check_calibration()
         one_of("preconditioner", self.preconditioner, ("newton", "calibrated", None))
         one_of("boundary", self.boundary, ("clamp", "reflect", "logit"))
@@ -97,7 +97,7 @@ class IASGSettings:
                 f"an optimizer makes the whole step, and {name} is given as well; leave one of "
                 "the two out"
             )
-        if self.calibration is not None:
+        if self.calibration not in ("auto", None):
             raise InputError(
                 "calibration knows the covariance of steps without memory, and an optimizer may "
                 "have one; leave calibration or the optimizer out"
@@ -123,6 +123,10 @@ class IASGSettings:
             raise InputError(
                 f"calibration={self.calibration!r} chooses the step_size; leave step_size out"
             )
+
+    def takes_newton_steps(self) -> bool:
+        """Tell whether the steps are those that calibration can choose."""
+        return self.preconditioner == "newton" and self.step_size is None and self.optimizer is None
 
 
 def listed_blocks(blocks) -> tuple | None:
@@ -165,9 +169,15 @@ def bound_algorithm(
         bounds[site] = (low + margin, high - margin)
     windows = _windows(settings, blocks, planned)
     steps = _step_sizes(settings, blocks, bounds, windows)
-    calibrates = None
+    calibrates, doubt = None, ""
     if settings.calibration is not None:
-        check_calibrated(blocks, bounds, conditionals, initial, data, instead)
+        doubt = against_calibration(blocks, bounds, conditionals, initial, data)
+        if doubt and settings.calibration != "auto":
+            raise InputError(f"{doubt}; leave calibration out, or use {instead}")
+    kind = settings.calibration
+    if kind == "auto":
+        kind = "top-up" if settings.takes_newton_steps() and not doubt else None
+    if kind is not None:
         # One window for all: their averages are corrected together.
         windows = dict.fromkeys(windows, max(windows.values()))
         default_approach = default_approach or 1000
@@ -176,7 +186,7 @@ def bound_algorithm(
             blocks,
             window=max(windows.values()),
             replace=settings.replace,
-            kind=settings.calibration,
+            kind=kind,
             step_size=None if settings.step_size is None else steps,
             newton=settings.preconditioner == "newton",
         )
@@ -198,8 +208,14 @@ def bound_algorithm(
         report_variance=settings.report_variance,
     )
     # A correction makes up for a short window.
-    told = settings.window == "matched" and settings.calibration is None
+    told = settings.window == "matched" and kind is None
     caution = _caution(blocks, windows, instead) if told else ""
+    if doubt and settings.takes_newton_steps() and not caution:
+        caution = (
+            f"draws of IASG are not calibrated, and their standard deviations may be far from the "
+            f"posterior's: {doubt}; use {instead}, or give calibration=None if this is as it "
+            "should be"
+        )
     return BoundAlgorithm(
         algorithm,
         data,
@@ -210,42 +226,41 @@ def bound_algorithm(
     )
 
 
-def check_calibrated(blocks, bounds, conditionals, initial, data, instead) -> None:
-    """Refuse to calibrate where the theory of it does not hold, in one sentence each."""
+def against_calibration(blocks, bounds, conditionals, initial, data) -> str:
+    """Say why the theory of calibration does not hold; empty where it does."""
     if bounds:
-        raise InputError(
+        return (
             f"calibration is for sites without bounds, and {min(bounds)!r} is on a box, where "
-            f"averages do not follow the posterior; leave calibration out, or use {instead}"
+            "averages do not follow the posterior"
         )
     if conditionals:
-        raise InputError(
+        return (
             f"calibration covers sites that move by gradients, and {sorted(conditionals)} are "
-            "drawn exactly; fix them, or leave calibration out"
+            "drawn exactly"
         )
     for block in blocks:
         if len(block.plates) != 1:
-            raise InputError(
+            return (
                 f"calibration needs exactly one plate a block, and the block of "
                 f"{block.sites[0]!r} has {len(block.plates)}"
             )
     start = jax.eval_shape(lambda: initial(jax.random.key(0), data))
     sizes = [sum(start[s].size for s in block.sites) for block in blocks]
     if sum(sizes) > MAX_CALIBRATED:
-        raise InputError(
+        return (
             f"the blocks have {sum(sizes)} coordinates together, too many to measure the "
-            f"covariance of their gradients (at most {MAX_CALIBRATED}); leave calibration out, or "
-            f"use {instead}"
+            f"covariance of their gradients (at most {MAX_CALIBRATED})"
         )
     for block, size in zip(blocks, sizes, strict=True):
         ((cases, _),) = block.plates.values()
         is_matrix = len(block.sites) == 1 and start[block.sites[0]].ndim == 2
         if size > FULL_COORDINATES and cases > MAX_CASES and not is_matrix:
-            raise InputError(
+            return (
                 f"the block of {block.sites[0]!r} has {size} coordinates, too many to measure the "
                 f"covariance of their gradients from {MAX_CASES} cases (at most "
-                f"{FULL_COORDINATES}, unless it is one matrix); leave calibration out, or use "
-                f"{instead}"
+                f"{FULL_COORDINATES}, unless it is one matrix)"
             )
+    return ""
 
 
 def _windows(settings, blocks, planned) -> dict[str, int]:

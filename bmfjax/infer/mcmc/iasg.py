@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +38,10 @@ class IASG(AlgorithmKernel):
     minibatches of named plates; one draw is the average of a window of iterates
     (Mandt, Hoffman, Blei 2017; Gonsior 2019, algorithms 3.1 and 3.2).
 
-    The draws are approximate. Inside the support their covariance is
-    :math:`A^{-1}CA^{-1}/N` (see `bmfjax.kernels.iasg`); at an active bound the
-    method is wrong in kind, and `clamped` tells how many coordinates are there.
+    The draws are approximate. Inside the support the covariance of averages is
+    :math:`A^{-1}CA^{-1}/N` (see `bmfjax.kernels.iasg`), and by default draws are calibrated to
+    that of the posterior. At an active bound the method is wrong in kind, and `clamped` tells how
+    many coordinates are there.
 
     Parameters
     ----------
@@ -103,10 +105,13 @@ class IASG(AlgorithmKernel):
         `relaxed_bmf` also the field `sandwich`: by how much the standard deviations
         of long averages differ from the posterior's, given the other factor matrix
         and away from bounds.
-    calibration : {None, "step", "sandwich", "top-up"}
+    calibration : {"auto", None, "step", "sandwich", "top-up"}
         Measure curvature A and gradient noise C at the mode, from single-case
         gradients by ``vmap``, instead of assuming C = A (see
-        `bmfjax.kernels.sgmcmc.calibration`). "step": steps for which the variance of
+        `bmfjax.kernels.sgmcmc.calibration`). "auto": "top-up" for Newton steps where no
+        `step_size` is given. Sites on a box, several plates a block, too many coordinates and
+        sites drawn exactly leave draws uncalibrated, and a warning says so. For `relaxed_bmf`
+        and as a block of ``Gibbs``: None. "step": steps for which the variance of
         a draw is the posterior's, on average over the coordinates of a block.
         "sandwich": draws are moved by an affine map that gives them the covariance
         of the posterior, :math:`A^{-1}`. "top-up": the same, and normal noise is
@@ -131,7 +136,8 @@ class IASG(AlgorithmKernel):
     Warns
     -----
     UserWarning
-        Once, if a window that was matched is shorter than eight iterates.
+        Once, if a window that was matched is shorter than eight iterates, or if draws cannot be
+        calibrated. At the start of a run, where a calibration is doubtful.
 
     Notes
     -----
@@ -139,9 +145,9 @@ class IASG(AlgorithmKernel):
     own, constrained space. Sites without a box move and are averaged in
     unconstrained coordinates.
 
-    Without `calibration` draws may be far from the posterior where a prior says more
-    than the cases do, or where there are few cases a coordinate: steps may even leave
-    for infinity. ``calibration="top-up"`` is the safest choice without bounds.
+    With ``calibration=None`` draws may be far from the posterior where a prior says more than
+    the cases do, as of the parameters of a hierarchy, or where there are few cases a coordinate:
+    steps may even leave for infinity.
 
     The covariance of long averages does not depend on the step rule as long as the
     rule is linear in the gradients and does not change: plain and preconditioned
@@ -195,7 +201,7 @@ class IASG(AlgorithmKernel):
         num_calibration: int = 2500,
         num_approach: int | None = None,
         report_variance: bool = False,
-        calibration: str | None = None,
+        calibration: str | None = "auto",
         optimizer: optax.GradientTransformation | None = None,
     ):
         self._model = model
@@ -256,6 +262,7 @@ class IASG(AlgorithmKernel):
             blocks,
             batch_size=None if blocks is not None else batch_size,
             preconditioner="calibrated",
+            calibration=None,
             window="pass",
             boundary="clamp",
             delta=delta,
@@ -270,7 +277,8 @@ class IASG(AlgorithmKernel):
         state = super().init(rng_key, num_warmup, init_params, model_args, model_kwargs)
         found = state.inner.calibration
         if found is not None and not isinstance(found.departure, jax.core.Tracer):
-            _warn_of(found, self._settings.calibration)
+            kind = self._settings.calibration
+            _warn_of(found, "top-up" if kind == "auto" else kind)
         return state
 
     def get_diagnostics_str(self, state):
@@ -289,6 +297,13 @@ class IASG(AlgorithmKernel):
                 "measured; leave calibration out"
             )
         return state
+
+    def wrap_model(self, wrapper):
+        """Return a copy on the wrapped model, which is not calibrated unless that was asked for."""
+        kernel = super().wrap_model(wrapper)
+        if self._settings.calibration == "auto":
+            kernel._settings = dataclasses.replace(self._settings, calibration=None)
+        return kernel
 
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -234,6 +235,8 @@ def bind_relaxed(
         newton=settings.preconditioner == "newton",
         scale_likelihood=settings.scale_likelihood,
     )
+    if settings.calibration == "auto":  # all sites are on a box
+        settings = dataclasses.replace(settings, calibration=None)
     return bound_algorithm(
         settings,
         functools.partial(relaxed_kernel.log_joint, density),

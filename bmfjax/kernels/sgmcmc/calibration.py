@@ -34,8 +34,8 @@ Then, by `kind`,
 What all need: a density that is nearly quadratic where the posterior is, with the curvature
 nearly constant, and no active bounds. `Calibration.departure` says by how much the curvature at
 the mode differs from A. In directions in which the curvature is less than the prior's, such as
-rotations of factors, A has the prior's. Where the prior says more than the cases, C is small against A:
-"sandwich" then has to stretch much, and "top-up" does not.
+rotations of factors, A has the prior's. Where the prior says more than the cases, C is small
+against A: "sandwich" then has to stretch much, and "top-up" does not.
 """
 
 from __future__ import annotations
