@@ -127,9 +127,9 @@ beside = against_nuts(runs)
 beside.round(3)
 
 # %% [markdown]
-# Without calibration, IASG takes it that the gradients of the cases vary as the curvature says. Here they
-# nearly do: standard deviations are within a tenth of those of NUTS. With `calibration="top-up"`
-# it measures both, and adds the noise that is missing.
+# Without calibration, IASG takes it that the gradients of the cases vary as the curvature says.
+# Here they nearly do: standard deviations are within a tenth of those of NUTS. As it comes
+# (`calibration="top-up"`) it measures both, and adds the noise that is missing.
 
 # %%
 if not quick:
@@ -169,9 +169,9 @@ print(*dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning
 wide.round(2)
 
 # %% [markdown]
-# Without calibration, IASG is now more than ten times too wide, and its means are off by many standard
-# deviations. The calibrated draws are right in the median. The worst of the 31 standard deviations
-# is a quarter too small, and IASG has warned: the curvature, which calibration takes as constant,
+# Without calibration, IASG is now more than ten times too wide, and its means are off by many
+# standard deviations. The calibrated draws are right in the median. The worst of the 31 standard
+# deviations is a quarter too small, and IASG has warned: the curvature, which calibration takes as constant,
 # changes within the posterior. Heed that warning, and compare with NUTS on a part of the data.
 
 # %%

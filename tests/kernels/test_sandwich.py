@@ -143,7 +143,7 @@ def test_flat_directions_take_the_curvature_of_the_prior():
     prior = covariance(np.array([1.0, 2.0, 0.5, 1.0, 1.0]))
     root = np.linalg.cholesky(prior)
     turn = np.linalg.qr(R.normal(size=(D, D)))[0]
-    shares, raised = np.array([0.0, 0.2, 1.0, 5.0, 900.0]), np.array([1.0, 1.0, 1.0, 5.0, 900.0])
+    shares, raised = np.array([0.0, 0.02, 0.8, 5.0, 900.0]), np.array([1.0, 1.0, 0.8, 5.0, 900.0])
 
     def with_shares(values):
         return root @ (turn * values) @ turn.T @ root.T
@@ -156,4 +156,12 @@ def test_flat_directions_take_the_curvature_of_the_prior():
 def test_without_a_prior_the_curvature_stays_as_it_is():
     found, num_flat = at_least(*float32(CURVATURE, np.zeros((D, D))))
     np.testing.assert_allclose(found, CURVATURE, rtol=1e-3, atol=1e-3)
+    assert int(num_flat) == 0
+
+
+def test_a_prior_that_curves_upwards_is_none_there():
+    """Two coordinates that a product of theirs couples, as the level and scale of a hierarchy."""
+    prior = np.array([[1.0, 2.0], [2.0, 1.0]])  # with the values 3 and -1
+    found, num_flat = at_least(*float32(prior + np.diag([1.5, 1.5]), prior))
+    np.testing.assert_allclose(found, prior + np.diag([1.5, 1.5]), rtol=1e-4)
     assert int(num_flat) == 0

@@ -288,9 +288,9 @@ def plate_block(
     """Return a block whose gradients come from the model by automatic differentiation.
 
     Its functions take ``data = (args, kwargs)``. With `newton` it is preconditioned by the inverse
-    of its Hessian (eigenvalues made positive, and at least the prior's), taken on all data once a
-    window. With
-    `scale_likelihood` the likelihood of S cases is multiplied by N/S; Gonsior 2019 does not.
+    of its Hessian (eigenvalues made positive; the prior's where the data say nothing), taken on
+    all data once a window. With `scale_likelihood` the likelihood of S cases is multiplied by
+    N/S; Gonsior 2019 does not.
     """
 
     def powers(inverse_temperature, drawn):

@@ -33,7 +33,7 @@ Then, by `kind`,
 
 What all need: a density that is nearly quadratic where the posterior is, with the curvature
 nearly constant, and no active bounds. `Calibration.departure` says by how much the curvature at
-the mode differs from A. In directions in which the curvature is less than the prior's, such as
+the mode differs from A. In directions in which the curvature is next to nothing, such as
 rotations of factors, A has the prior's. Where the prior says more than the cases, C is small
 against A: "sandwich" then has to stretch much, and "top-up" does not.
 """
@@ -93,7 +93,7 @@ class Calibration(NamedTuple):
         Of each block a root of the covariance of the noise that is added to its step; empty
         unless the kind is "top-up".
     num_flat : () int
-        Directions in which the curvature is less than the prior's. A has the prior's there.
+        Directions in which the curvature is next to nothing beside the prior's, which A has there.
     """
 
     curvature: jax.Array

@@ -11,7 +11,7 @@ is stochastic gradient Hamiltonian Monte Carlo (Chen, Fox, Guestrin 2014, equati
 :math:`\alpha=1` no momentum is left, and with :math:`\epsilon=h/2` the step is that of stochastic
 gradient Langevin dynamics (Welling and Teh 2011). P is the inverse curvature at the anchor, and
 constant: there is no correction for a preconditioner that varies. In directions in which that
-curvature is less than the prior's, P has the inverse of the prior's. The density of a
+curvature is next to nothing beside the prior's, P has the inverse of the prior's. The density of a
 factorisation, for example, is the same along rotations of its factors. The curvature there is
 zero, and steps of the length that it allows would leave the ridge along its tangent.
 

@@ -43,9 +43,8 @@ DOUBLINGS = 24
 LEAST_VARIANCE = 1e-4
 #: Share of the curvature that is added to a prior's, which may be none.
 LEAST_SHARE = 1e-6
-#: A direction is flat where the curvature is below this share of the prior's. A likelihood that is
-#: concave adds to the prior's, but for rounding.
-FLAT_SHARE = 0.9
+#: A direction is flat where the curvature is below this share of the prior's.
+FLAT_SHARE = 0.1
 
 
 class Sweep(NamedTuple):
@@ -136,30 +135,39 @@ def definite(curvature: jax.Array) -> jax.Array:
 
     Away from the mode a density may curve upwards; the scale of that is still the right one.
     """
-    size = jnp.abs(jnp.diagonal(curvature))
+    return _with_values(
+        curvature, lambda values: jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)))
+    )
+
+
+def _with_values(matrix, change):
+    """Return a symmetric matrix with other eigenvalues, after scaling to a unit diagonal."""
+    size = jnp.abs(jnp.diagonal(matrix))
     scale = jnp.sqrt(jnp.where(size > 0.0, size, 1.0))
-    values, vectors = jnp.linalg.eigh(curvature / scale[:, None] / scale)
-    values = jnp.maximum(jnp.abs(values), 1e-6 * jnp.max(jnp.abs(values)))
-    return (vectors * values) @ vectors.T * scale[:, None] * scale
+    values, vectors = jnp.linalg.eigh(matrix / scale[:, None] / scale)
+    return (vectors * change(values)) @ vectors.T * scale[:, None] * scale
 
 
 @full_precision
 def at_least(curvature: jax.Array, least: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return a curvature that is in no direction below another, such as that of the prior.
+    """Return a curvature with that of the prior, `least`, in directions that the data leave open.
 
-    Both are diagonal in one basis. The larger entries are taken there. Some models leave a
-    direction open, such as a rotation of two factors. The curvature there is next to nothing, and a
-    straight step of the length that it allows leaves the ridge.
+    Both are diagonal in one basis. An entry below `FLAT_SHARE` of the prior's is replaced by the
+    prior's. A rotation of two factors is such a direction. The curvature there is next to nothing,
+    and a straight step of the length that it allows leaves the ridge. Where the prior itself curves
+    upwards, as between the level and the scale of a hierarchy, it says nothing.
 
     Returns
     -------
     curvature : (d, d) float
     num_flat : () int
-        Directions in which `curvature` was below `FLAT_SHARE` of `least`.
+        Number of these directions.
     """
     size = jnp.abs(jnp.diagonal(curvature))
-    root = jnp.linalg.cholesky(definite(least) + jnp.diag(LEAST_SHARE * size))
+    positive = _with_values(least, lambda values: jnp.maximum(values, 0.0))
+    root = jnp.linalg.cholesky(positive + jnp.diag(LEAST_SHARE * size))
     inner = solve_triangular(root, curvature, lower=True)
     values, vectors = jnp.linalg.eigh(solve_triangular(root, inner.T, lower=True))
     turned = root @ vectors
-    return (turned * jnp.maximum(values, 1.0)) @ turned.T, jnp.sum(values < FLAT_SHARE)
+    flat = values < FLAT_SHARE
+    return (turned * jnp.where(flat, 1.0, values)) @ turned.T, jnp.sum(flat)
