@@ -250,6 +250,12 @@ MODELS = {
     "ratings, 6,040 x 3,706, a million stars, rank 32": (
         lambda: _ratings(6040, 3706, 1_000_000), 32, {"model": "pmf"}, False,
     ),
+    "features, 1,000 x 200, rank 16": (
+        lambda: _binary(1000, 200, 16), 16, {"model": "features"}, True,
+    ),
+    "features, 10,000 x 1,000, rank 16": (
+        lambda: _binary(10_000, 1000, 16), 16, {"model": "features"}, False,
+    ),
     "logistic, exact, 1,000 x 500, rank 8": (
         lambda: _binary(1000, 500, 8), 8, {"model": "logistic", "sampler": "gibbs"}, True,
     ),

@@ -12,7 +12,7 @@ either `bits` (packed rows) or `indptr` and `indices` of the ones, and those of 
 `mask_indptr` and `mask_indices`. Sets whose files are absent are left out.
 
     python benchmarks/panel.py --data FOLDER
-    python benchmarks/panel.py --data FOLDER --sets zoo votes --models "latent classes" features
+    python benchmarks/panel.py --data FOLDER --sets zoo votes --models "latent classes" nmf
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -147,18 +148,18 @@ def one(options) -> None:
     options.found.write_text(json.dumps(found))
 
 
-def in_a_process(options, name: str, model: str, folder: Path) -> dict:
+def in_a_process(options, name: str, model: str) -> dict:
     """Score a model in a process of its own: what is compiled is counted each time."""
-    path = folder / "found.json"
-    path.unlink(missing_ok=True)
-    command = [sys.executable, __file__, "--data", options.data, "--one", name, model]
-    command += ["--found", path, "--seed", str(options.seed)]
-    if options.max_time is not None:
-        command += ["--max-time", str(options.max_time)]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if ended.returncode or not path.exists():
-        return {"stopped": " / ".join(ended.stderr.strip().splitlines()[-2:])[-300:]}
-    return json.loads(path.read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        command = [sys.executable, __file__, "--data", options.data, "--one", name, model]
+        command += ["--found", path, "--seed", str(options.seed)]
+        if options.max_time is not None:
+            command += ["--max-time", str(options.max_time)]
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        if ended.returncode or not path.exists():
+            return {"stopped": " / ".join(ended.stderr.strip().splitlines()[-2:])[-300:]}
+        return json.loads(path.read_text())
 
 
 def main() -> None:
@@ -169,6 +170,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--max-time", type=float, help="seconds of a fit; default: its own")
     parser.add_argument("--seed", type=int, default=0, help="of the fits")
+    parser.add_argument("--jobs", type=int, default=1, help="fits at once")
+    parser.add_argument("--commit", help="of the code, where there is no repository to ask")
     parser.add_argument("--one", nargs=2, metavar=("SET", "MODEL"), help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path)
@@ -178,19 +181,24 @@ def main() -> None:
         return
     from record import write_record
 
-    figures = {"max_time": options.max_time, "seed": options.seed, "sets": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in options.sets:
-            if not any(options.data.glob(SETS[name][0])):
-                print(f"{name}: no file {SETS[name][0]} in the folder; left out", flush=True)
-                continue
+    figures = {
+        "max_time": options.max_time, "seed": options.seed, "jobs": options.jobs, "sets": {},
+    }  # fmt: skip
+    absent = [name for name in options.sets if not any(options.data.glob(SETS[name][0]))]
+    for name in absent:
+        print(f"{name}: no file {SETS[name][0]} in the folder; left out", flush=True)
+    for name in options.sets:
+        if name not in absent:
             figures["sets"][name] = {}
-            for model in options.models:
-                found = in_a_process(options, name, model, Path(folder))
-                figures["sets"][name][model] = found
-                print(name, model, found, flush=True)
+    pairs = [(name, model) for model in options.models for name in figures["sets"]]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        asked = {pool.submit(in_a_process, options, *pair): pair for pair in pairs}
+        for done in as_completed(asked):
+            name, model = asked[done]
+            figures["sets"][name][model] = done.result()
+            print(name, model, done.result(), flush=True)
             # What has been found stays if the rest is cut off.
-            path = write_record("panel", figures, options.output)
+            path = write_record("panel", figures, options.output, commit=options.commit)
     print(path)
 
 
