@@ -128,6 +128,14 @@ def test_the_row_without_entries_has_the_densities_for_memberships(fitted):
     np.testing.assert_allclose(fitted.usage[5, :2], share[:2], atol=0.12)
 
 
+def test_exports_say_who_is_a_member(fitted):
+    table = fitted.to_frame().query("factor == 'factor 1'").set_index("name")["member"]
+    members = fitted.tiles(members=True).query("factor == 1 and member")["name"]
+    assert set(table.index[table]) == set(members)
+    adata = pytest.importorskip("anndata") and fitted.to_anndata()
+    np.testing.assert_array_equal(adata.varm["bmf_basis_binary"], fitted.basis_binary)
+
+
 def test_draws_have_modes_and_a_mode_is_a_fit(fitted):
     assert abs(fitted.modes.weights.sum() - 1.0) < 1e-9
     assert str(fitted.restricted(0).verdict).startswith("One mode")

@@ -42,7 +42,7 @@ def _one_side(fit, side, factor, names) -> pd.DataFrame:
         "mean": getattr(fit, factor).ravel(),
         "sd": getattr(fit, f"{factor}_sd").ravel(),
     }
-    if fit.binary is not None:
+    if hasattr(fit, f"{factor}_binary"):
         table["member"] = np.asarray(getattr(fit, f"{factor}_binary"), bool).ravel()
     return pd.DataFrame(table)
 
@@ -71,7 +71,7 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
         for what, name in names.items():
             # Real factors have no Boolean ones; those of an older fit go.
             group.pop(name.format(key), None)
-            if fit.binary is None and "binary" in what:
+            if "binary" in what and not hasattr(fit, what):
                 continue
             values = np.asarray(getattr(fit, what))
             # Lines that were not fitted are in no factor, as far as is known.
