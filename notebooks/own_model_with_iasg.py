@@ -171,8 +171,9 @@ wide.round(2)
 # %% [markdown]
 # Without calibration, IASG is now more than ten times too wide, and its means are off by many
 # standard deviations. The calibrated draws are right in the median. The worst of the 31 standard
-# deviations is a quarter too small, and IASG has warned: the curvature, which calibration takes as constant,
-# changes within the posterior. Heed that warning, and compare with NUTS on a part of the data.
+# deviations is a quarter too small, and IASG has warned: the curvature, which calibration takes as
+# constant, changes within the posterior. Heed that warning, and compare with NUTS on a part of
+# the data.
 
 # %%
 if not quick:

@@ -103,7 +103,6 @@ def test_options_that_fit_no_model(options, message):
 @pytest.mark.parametrize(
     ("of", "blocks", "options", "message"),
     [
-        (model, None, {}, r"blocks of this model are not known; give blocks="),
         (
             model,
             ((("mu", "nu"), {"cases": 5}), SIGMA),

@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer.util import potential_energy
 
 from bmfjax.data import InputError
-from bmfjax.infer import IASG
+from bmfjax.infer import IASG, SGHMC
 from bmfjax.infer.mcmc import plates
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.kernels import IASGState
@@ -24,6 +24,7 @@ from bmfjax.models import relaxed_bmf
 N = 30
 X = jnp.asarray(np.random.default_rng(0).normal(size=(N, 2)), jnp.float32)
 Y = jnp.asarray(np.random.default_rng(1).normal(0.5, 1.0, N), jnp.float32)
+KEY = random.key(0)
 CASES = jnp.array([3, 3, 0, 17, 29, 8])
 
 
@@ -308,3 +309,68 @@ def test_the_relaxed_blocks_know_the_sandwich_of_their_single_cases():
             noise = np.cov(np.asarray(each[:, j]).T, ddof=0) / size
             expected = np.diag(inverse @ noise @ inverse) / np.diag(inverse)
             np.testing.assert_allclose(found, np.sqrt(expected), rtol=1e-3)
+
+
+# ---- minibatches of the user's model -------------------------------------------------------------
+
+
+def level_of(kind, y):
+    """One level, and data in plates as users write them."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    if kind == "two plates":
+        with numpyro.plate("others", 8) as j:
+            numpyro.sample("z", dist.Normal(mu, 1.0), obs=jnp.zeros(8)[j])
+    if kind == "a plate of groups":
+        with numpyro.plate("groups", 4):
+            numpyro.sample("level", dist.Normal(mu, 1.0))
+    if kind == "no plate":
+        numpyro.sample("y", dist.Normal(mu, 1.0).expand([N]).to_event(1), obs=y)
+        return
+    drawn = 5 if kind == "subsampled" else None
+    scale = jnp.ones(N) if kind == "scales of all" else 1.0
+    with numpyro.plate("cases", N, subsample_size=drawn) as i:
+        taken = y if kind == "data of all" else y[i]
+        numpyro.sample("y", dist.Normal(mu, scale), obs=taken)
+
+
+def kinds_of(kind):
+    return functools.partial(level_of, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sites"), [("one plate", ("mu",)), ("a plate of groups", ("mu", "level"))]
+)
+def test_one_plate_around_data_makes_one_block_of_all_sites(kind, sites):
+    found = plates.found_blocks(plates.inspect_model(kinds_of(kind), (Y,), {}))
+    assert found == ((sites, {"cases": None}),)
+    for kernel in (IASG(kinds_of(kind)), SGHMC(kinds_of(kind))):
+        bound = kernel.bind(Y)
+        assert set(jax.eval_shape(bound.algorithm.init, KEY, None, bound.data).position) == {*sites}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("two plates", "the plates 'cases' and 'others' are around data; give blocks="),
+        ("no plate", "no plate is around data alone; give blocks="),
+        ("subsampled", "'cases' has subsample_size=5, .*; leave subsample_size out"),
+        ("data of all", "'cases'.*index all data by the plate: with numpyro.plate"),
+        ("scales of all", "fails on two cases of plate 'cases' .*; index all data by the plate"),
+    ],
+)
+def test_models_that_minibatches_do_not_fit_are_refused_in_the_users_words(kind, message):
+    for kernel in (IASG(kinds_of(kind)), SGHMC(kinds_of(kind))):
+        with pytest.raises(InputError, match=message):
+            kernel.bind(Y)
+
+
+def test_data_that_do_not_follow_their_plate_are_seen_by_their_shape():
+    """NumPyro takes them where the distribution has one case only."""
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        with numpyro.plate("cases", N):
+            numpyro.factor("y", -0.5 * (y - mu) ** 2)
+
+    with pytest.raises(InputError, match="index all data by the plate"):
+        SGHMC(model).bind(Y)

@@ -50,8 +50,9 @@ class IASG(AlgorithmKernel):
         ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
         Give static arguments by ``functools.partial``.
     blocks : sequence, optional
-        ``((sites, {plate: batch}), ...)``. For `relaxed_bmf` found by itself. A
-        batch of None is chosen as in `batch_size`.
+        ``((sites, {plate: batch}), ...)``. Found by itself for `relaxed_bmf`, and where one
+        plate is around data and around no latent site: all sites, from that plate. A batch
+        of None is chosen as in `batch_size`.
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
         ``{"rows": ..., "columns": ...}``. Default: the largest with which a draw

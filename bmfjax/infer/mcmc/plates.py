@@ -11,6 +11,7 @@ otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -38,6 +39,11 @@ MAX_NEWTON_SIZE = 1000
 #: Log density of a prior, and its slope, from which on a bound counts as a pole or a zero of it.
 STEEPEST = 1e12
 
+#: How data follow a plate, of an error.
+_INDEXED = (
+    "index all data by the plate: with numpyro.plate({!r}, n) as i: numpyro.sample(..., obs=y[i])"
+)
+
 
 class ModelSites(NamedTuple):
     """Latent sites, plates and observed sites of a model, by their names."""
@@ -58,7 +64,7 @@ def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
     shapes, boxes, transforms, plates, seen, latent, priors = {}, {}, {}, {}, {}, {}, {}
     for name, site in trace.items():
         if site["type"] == "plate":
-            plates[name] = site["args"][0]
+            plates[name] = _full_size(name, *site["args"])
         if site["type"] != "sample":
             continue
         around = tuple(frame.name for frame in site["cond_indep_stack"])
@@ -78,6 +84,54 @@ def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
         else:
             boxes[name] = ends
     return ModelSites(shapes, boxes, transforms, plates, seen, latent, priors)
+
+
+def _full_size(name, size, drawn) -> int:
+    if drawn is not None and drawn != size:
+        raise InputError(
+            f"plate {name!r} has subsample_size={drawn}, and this sampler draws the minibatches "
+            f"itself; leave subsample_size out, and give blocks=((sites, {{{name!r}: {drawn}}}),)"
+        )
+    return size
+
+
+def found_blocks(sites: ModelSites, drawn_exactly=()) -> tuple:
+    """Return one block of all sites, from the one plate that is around data and no latent site."""
+    plates = {p for around in sites.observed_plates.values() for p in around}
+    plates -= {p for around in sites.latent_plates.values() for p in around}
+    if len(plates) != 1:
+        found = " and ".join(map(repr, sorted(plates)))
+        why = f"the plates {found} are around data" if plates else "no plate is around data alone"
+        raise InputError(
+            f"the blocks of this model are not known, because {why}; "
+            "give blocks=((sites, {plate: batch}), ...)"
+        )
+    names = tuple(n for n in sites.shapes if n not in drawn_exactly)
+    return ((names, {plates.pop(): None}),)
+
+
+def check_minibatches(model: Callable, sites: ModelSites, blocks, args, kwargs) -> None:
+    """Refuse a model whose data do not follow the indices of the plates of its blocks."""
+    for plate in {p for _, batches in blocks for p in batches if sites.plates.get(p, 0) > 2}:
+        fixed = handlers.substitute(model, data={plate: jnp.arange(2)})
+        try:
+            trace = model_trace(fixed, jax.random.key(0), args, kwargs)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the model fails on two cases of plate {plate!r} ({str(error).splitlines()[0]}); "
+                f"{_INDEXED.format(plate)}"
+            ) from error
+        for name, site in trace.items():
+            if site["type"] != "sample" or not site["is_observed"]:
+                continue
+            dims = [frame.dim for frame in site["cond_indep_stack"] if frame.name == plate]
+            shape = jnp.shape(site["value"])
+            shape = shape[: len(shape) - site["fn"].event_dim]
+            if dims and len(shape) >= -dims[0] and shape[dims[0]] != 2:
+                raise InputError(
+                    f"the data of site {name!r} have {shape[dims[0]]} cases where a minibatch of "
+                    f"plate {plate!r} has two; {_INDEXED.format(plate)}"
+                )
 
 
 def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSites:
@@ -191,11 +245,10 @@ def bind_plates(
     `learned` are sites drawn exactly, ``{site: draw(key, values, data, inverse_temperature)}`` in
     the model's own space, beside the conditionals of the settings.
     """
-    if settings.blocks is None:
-        raise InputError(
-            "the blocks of this model are not known; give blocks=((sites, {plate: batch}), ...)"
-        )
     sites = inspect_model(model, args, kwargs)
+    if settings.blocks is None:
+        exactly = {*settings.conditionals, *learned}
+        settings = dataclasses.replace(settings, blocks=found_blocks(sites, exactly))
     if settings.boundary == "logit":
         sites = at_bounds(sites, "logit")
     given = {n: functools.partial(_untempered, n, d) for n, d in settings.conditionals.items()}
@@ -213,6 +266,7 @@ def bind_plates(
         newton=newton,
         variance=settings.report_variance,
     )
+    check_minibatches(model, sites, given, args, kwargs)
     blocks = [
         plate_block(
             model, sites, names, batches, newton=newton, scale_likelihood=settings.scale_likelihood

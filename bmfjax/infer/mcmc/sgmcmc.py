@@ -21,7 +21,9 @@ from bmfjax.infer.mcmc.plates import (
     MAX_NEWTON_SIZE,
     at_bounds,
     check_blocks,
+    check_minibatches,
     constrain,
+    found_blocks,
     inspect_model,
     log_density,
     plate_block,
@@ -142,26 +144,28 @@ class StochasticDynamics(AlgorithmKernel):
 
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""
-        if self._blocks is None:
+        if self._takes_standard_blocks(args, kwargs or {}):
             return dict
         # Not by `bind`: as a block of `Gibbs` this is asked for with the other blocks' sites free.
         args, kwargs = as_jax(args, kwargs or {})
         return functools.partial(constrain, self._sites_of(args, kwargs))
 
+    def _takes_standard_blocks(self, args, kwargs):
+        """Tell whether the model is one whose blocks have gradients of their own."""
+        return False
+
     def _sites_of(self, args, kwargs):
         return at_bounds(inspect_model(self._model, args, kwargs), self._boundary)
 
     def _bind_plates(self, args, kwargs) -> BoundAlgorithm:
-        if self._blocks is None:
-            raise InputError(
-                "the blocks of this model are not known; give blocks=((sites, {plate: batch}), ...)"
-            )
         model, newton = self._model, self._preconditioner == "newton"
         sites = self._sites_of(args, kwargs)
-        given = tuple((n, self._with_batches(sites, plates)) for n, plates in self._blocks)
+        blocks = found_blocks(sites) if self._blocks is None else self._blocks
+        given = tuple((n, self._with_batches(sites, plates)) for n, plates in blocks)
         top_up = self._noise == "top-up"
         check_blocks(sites, given, (), replace=True, newton=False, variance=False)
         self._check_size(sites, given)
+        check_minibatches(model, sites, given, args, kwargs)
         blocks = [
             plate_block(model, sites, n, batches, newton=False, scale_likelihood=True)
             for n, batches in given
@@ -251,7 +255,8 @@ class SGLD(StochasticDynamics):
     blocks : sequence, optional
         ``((sites, {plate: batch}), ...)``: which sites take their gradients from which
         minibatches, drawn with replacement. A batch of None is 256 cases; one of all
-        cases gives the exact gradient. For `relaxed_bmf` and `nmf` found by itself.
+        cases gives the exact gradient. Found by itself for `relaxed_bmf` and `nmf`, and where
+        one plate is around data and around no latent site: all sites, from that plate.
     batch_size : int or mapping, optional
         For `relaxed_bmf` and `nmf` without `blocks`: one number, or
         ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.
@@ -356,6 +361,9 @@ class SGLD(StochasticDynamics):
     def _epsilon(step_size):
         return None if step_size is None else 0.5 * step_size
 
+    def _takes_standard_blocks(self, args, kwargs):
+        return self._blocks is None and relaxed_arguments(self._model, args, kwargs) is not None
+
     def _bind_plates(self, args, kwargs):
         arguments = relaxed_arguments(self._model, args, kwargs)
         if self._blocks is not None or arguments is None:
@@ -398,7 +406,7 @@ class SGHMC(StochasticDynamics):
     Parameters
     ----------
     model, blocks
-        As for `SGLD`; `blocks` must be given.
+        As for `SGLD`; `blocks` must be given for `relaxed_bmf` and `nmf`.
     friction : float
         :math:`\alpha`, above 0 and at most 1.
     step_size : float, optional
