@@ -668,3 +668,29 @@ def minibatch_regression(records: Records):
         f"draws, is {number(nuts.get('mean'), 3)} standard deviations from it in the means and "
         f"{number(nuts.get('sd'), 3)} in the standard deviations."
     )
+
+
+@page(
+    "numpyro_kernels", "Are the minibatch kernels right on NumPyro users' models, or do they warn?"
+)
+def numpyro_kernels(records: Records):
+    yield (
+        "Each kernel at its defaults, beside NUTS: the largest difference of means in standard "
+        "deviations of NUTS, and the ratio of standard deviations that is farthest from one, of "
+        "quantities that rotations and relabelling leave as they are. The rule is that means off "
+        "by more than 0.2, or standard deviations by more than 20 %, come with a warning."
+    )
+    rows = figures(records, "numpyro_kernels").get("rows", {})
+    yield table(
+        ["model", "kernel", "mean", "ratio", "CPU, s", "CPU of NUTS, s", "said", "silently wrong"],
+        [
+            [
+                model, kernel, number(row.get("mean"), 3), number(row.get("ratio"), 3),
+                number(row["seconds"], 1), number(kernels["NUTS"]["seconds"], 1),
+                "; ".join(row["warnings"]), "yes" if row["silent"] else "no",
+            ]
+            for model, kernels in rows.items()
+            for kernel, row in kernels.items()
+            if kernel != "NUTS"
+        ],
+    )  # fmt: skip
