@@ -522,6 +522,61 @@ def flipped_bits(records: Records):
     )
 
 
+@page("panel", "How well are hidden entries of real binary matrices predicted?", "panel*")
+def panel(records: Records):
+    yield (
+        "A tenth of the observed entries of each matrix was hidden. Mean log probability of the "
+        "hidden entries in nats, higher is better; the best of a row is bold. Latent classes, "
+        "logistic and nonnegative factorisation were tuned by a validation tenth; fits found their "
+        "number of factors."
+    )
+    for name, record in records.items():
+        found = record["figures"]
+        sets = found["sets"]
+        models = list(dict.fromkeys(model for of in sets.values() for model in of))
+        yield f"## {name}"
+        limit = "without a limit" if found["max_time"] is None else f"{found['max_time']:g} seconds"
+        yield (
+            f"Sampling was given {limit}, with {found['jobs']} fits at once. Empty: not reached; "
+            '"none": the fit ended without a result.'
+        )
+        yield table(
+            ["matrix", *models],
+            [[matrix, *_scored(sets[matrix], models)] for matrix in sets],
+        )
+        yield (
+            "Of the fits: error of calibration, beside what it is below in 95 % of cases if the "
+            "probabilities are true; factors with any draw; processor seconds with all "
+            "compilation; and what the verdict begins with."
+        )
+        yield table(
+            ["matrix", "model", "calibration error", "by chance", "factors", "processor seconds",
+             "verdict"],
+            [
+                [matrix, model, number(case["calibration_error"], 3),
+                 number(case["calibration_error_by_chance"], 3), case["rank"],
+                 number(case["cpu_seconds"], 0), case["verdict"].split(",")[0].split(":")[0]]
+                for matrix, of in sets.items() for model, case in of.items() if "verdict" in case
+            ],
+        )  # fmt: skip
+
+
+def _scored(of: dict, models: list[str]) -> list[str]:
+    """Write the scores of one matrix; the best is bold."""
+    best = max(case["log_score"] for case in of.values() if "log_score" in case)
+    cells = []
+    for model in models:
+        case = of.get(model)
+        if case is None:
+            cells.append("")
+        elif "log_score" not in case:
+            cells.append("none")
+        else:
+            text = number(case["log_score"], 4)
+            cells.append(f"**{text}**" if case["log_score"] == best else text)
+    return cells
+
+
 @page(
     "ormachine_completion", "Does the Boolean model fill in missing entries as well as can be?",
     "ormachine_completion*",
