@@ -1046,6 +1046,8 @@ def _tell(result, output) -> None:
     if hasattr(result, "modes") and not result.figures.converged:
         _tell_modes(result.modes)
     _say(str(result.verdict))
+    if result._can_be_checked:
+        _say(str(result.check()))
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bmfjax.posterior.model_check import ModelCheck, model_check
+from bmfjax.posterior.model_check import ModelCheck
 from bmfjax.report.section import Section, beside, image, section, table
 from bmfjax.report.style import (
     COLOURS,
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def model_section(fit) -> Section:
+def model_section(fit) -> Section | None:
     """Show what the model explains, and where data of its own differ from the data."""
-    found = model_check(fit)
+    if not fit._can_be_checked:
+        return None
+    found = fit.check()
     statistics = found.statistics.drop(columns="worst").astype(float)
     statistics.insert(1, "worst", found.statistics["worst"])
     return section(

@@ -419,7 +419,19 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         >>> fit.check().explains
         False
         """
+        if (max_entries, seed) == (MAX_SCORED, 0):
+            return self._model_check
         return model_check(self, max_entries=max_entries, seed=seed)
+
+    @functools.cached_property
+    def _model_check(self) -> ModelCheck:
+        """What `check` returns; computed once for the terminal and the report."""
+        return model_check(self)
+
+    @property
+    def _can_be_checked(self) -> bool:
+        """Whether there are entries that can be left out."""
+        return self.data.num_rows * self.data.num_columns - self.data.num_missing > 1
 
     def _scalars(self) -> dict[str, Any]:
         """Return the figures as plain values, with the words of the verdict."""
