@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics.align import align_turned
 from bmfjax.families import ask
-from bmfjax.families.features import turned
+from bmfjax.families.features import in_order, turned
 from bmfjax.families.sampling import identity
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.posterior.features import features_of
@@ -191,6 +192,10 @@ def test_what_cannot_be_is_refused(planted):
         bmfjax.Features(2, slab=3.0)
     with pytest.raises(InputError, match=r"has shape \(3, 2\); give 0, 1 or NaN for each of 120"):
         ask(values, bmfjax.Features(2, usage=np.zeros((3, 2)))).chains()
+    second = np.full((ROWS, 2), np.nan)
+    second[0, 1] = 1.0
+    with pytest.raises(InputError, match="memberships of feature 2 and none of one before it"):
+        ask(values, bmfjax.Features(2, usage=second)).chains()
     start = {"usage": np.full((ROWS, 2), 0.5), "basis": np.zeros((COLUMNS, 2))}
     with pytest.raises(InputError, match="values other than 0 and 1; give memberships"):
         ask(values, 2, model="features", init=start)
@@ -240,6 +245,24 @@ def test_a_feature_that_is_turned_leaves_the_log_odds():
 
     np.testing.assert_allclose(log_odds(other), log_odds(drawn), rtol=1e-12)
     assert np.abs(other["basis"] - drawn["basis"]).max() > 0.5
+
+
+def test_a_known_feature_keeps_its_place_and_its_side():
+    """The second is larger, and the first takes away more than it adds; it stays all the same."""
+    usage, basis = np.array([[1, 0], [0, 1], [1, 1], [0, 0]]), np.array([[-2.0, 3.0], [0.0, 3.0]])
+    known = np.full(usage.shape, np.nan)
+    known[:, 0] = usage[:, 0]
+    problem = ask(np.eye(4)[:, :2], bmfjax.Features(2, usage=known))
+    sites = {
+        "usage": np.tile(usage, (1, 3, 1, 1)), "basis": np.tile(basis, (1, 3, 1, 1)),
+        "usage_density": np.full((1, 3, 2), 0.5), "column_effect": np.zeros((1, 3, 2)),
+    }  # fmt: skip
+    seen = SimpleNamespace(sites=sites, best=(0, 0), at_draws=lambda name: np.zeros((1, 3)))
+    drawn = in_order(problem, seen)
+    np.testing.assert_array_equal(drawn["usage"], sites["usage"])
+    np.testing.assert_array_equal(drawn["basis"], sites["basis"])
+    free = in_order(ask(np.eye(4)[:, :2], bmfjax.Features(2)), seen)
+    np.testing.assert_array_equal(free["usage"][..., 1], 1 - sites["usage"][..., 0])
 
 
 def test_a_feature_that_another_takes_the_place_of_is_not_there():

@@ -318,7 +318,7 @@ class Features(Family):
             start = problem.every_chain(jax.device_get(start))
         algorithm = problem.kernel.make(
             density, problem.data.shape,
-            rebirths=options.get("rebirths", problem.sampler.rebirths), known=_num_known(data),
+            rebirths=options.get("rebirths", problem.sampler.rebirths), known=_num_known(problem),
         )  # fmt: skip
         every, most_kept = thinning(
             4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),
@@ -385,6 +385,13 @@ def _check_known(problem: Problem) -> None:
                 f"usage has shape {values.shape}; give 0, 1 or NaN for each of {shape[0]} rows and "
                 f"{shape[1]} features"
             )
+        is_known, number = (~np.isnan(values)).any(0), _num_known(problem)
+        is_known[: problem.num_anchors] = True
+        if not is_known[:number].all():
+            raise InputError(
+                f"usage has known memberships of feature {number} and none of one before it; give "
+                "the known features first"
+            )
     known = problem.anchors
     if known is not None and problem.priors["weights"] == "positive" and (known.values < 0).any():
         raise InputError(
@@ -409,11 +416,13 @@ def _data(problem: Problem, density: FeatureDensity) -> FeatureData:
     return found._replace(known_basis=whole)
 
 
-def _num_known(data: FeatureData) -> int:
-    """Return how many first features there are up to the last of which something is known."""
-    parts = [np.asarray(known) for known in data[1:] if known is not None]
-    ends = [np.flatnonzero(~np.isnan(known).all(0)) for known in parts]
-    return int(max((end[-1] + 1 for end in ends if len(end)), default=0))
+def _num_known(problem: Problem) -> int:
+    """Return how many first features are known: by anchors, or memberships of some rows."""
+    given = problem.priors["usage"]
+    if given is None:
+        return problem.num_anchors
+    known = np.flatnonzero(~np.isnan(np.asarray(given, float)).all(0))
+    return max([problem.num_anchors, *(known + 1).tolist()])
 
 
 def signs_of(data: BinaryMatrix) -> FeatureData:
@@ -431,7 +440,8 @@ def signs_of(data: BinaryMatrix) -> FeatureData:
 
 def in_order(problem: Problem, seen) -> dict:
     """Return the draws with features in one order and turned to one side, and those alone kept."""
-    drawn, known = {n: np.asarray(v) for n, v in seen.sites.items()}, problem.num_anchors
+    # What is known of a feature is of this one and of this side.
+    drawn, known = {n: np.asarray(v) for n, v in seen.sites.items()}, _num_known(problem)
     signed = problem.priors["weights"] == "signed"
     usage, basis = drawn["usage"], drawn["basis"]
     log_joint = seen.at_draws("log_joint")[:, : usage.shape[1]]
@@ -451,7 +461,7 @@ def in_order(problem: Problem, seen) -> dict:
     chosen = np.concatenate([np.arange(known), known + np.argsort(-size[known:], kind="stable")])
     if problem.finds_rank:
         used = _used(drawn).mean((0, 1))[chosen]
-        kept = used >= LEAST_USED
+        kept = (used >= LEAST_USED) | (np.arange(len(used)) < known)
         chosen = chosen[kept] if kept.any() else chosen[:1]
     for name in drawn:
         drawn[name] = FeaturesFit._in_order(name, drawn[name], chosen)
