@@ -31,7 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import InputError, Ratings, RealMatrix, checks
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
+from bmfjax.data.bits import count_ones
 from bmfjax.data.blocks import blocks, spaced
 from bmfjax.posterior.pointwise import some_draws
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
@@ -171,32 +172,54 @@ def _explained(scores, plain, is_discrete: bool) -> tuple[float, float]:
 def _baseline(fit, cells) -> tuple[np.ndarray, str]:
     """Return the log densities of cells, each left out, without factors; and what that is."""
     i, j, values = cells
-    rows, columns, all_values = _observed(fit.data)
     if fit._scored in (BINARY, STARS):
-        return shares_left_out(columns, all_values, j, values), "independent columns"
-    return effects_left_out(rows, columns, all_values, fit.data.shape, i, j, values), (
+        counts, kind = _counted(fit.data, values)
+        return shares_left_out(counts, j, kind), "independent columns"
+    return effects_left_out(*_observed(fit.data), fit.data.shape, i, j, values), (
         "effects of rows and columns"
     )
 
 
 def _observed(data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, columns and values of observed entries: all, or as many as are looked at."""
+    """Return rows, columns and values: of all ratings, else of as many entries as are looked at.
+
+    Of the ratings of a row there may be few, so that some of them would not tell its effect.
+    """
+    if isinstance(data, Ratings):
+        return data.rows, data.columns, data.values
     return observed_sample(data, 10 * MOST_REPLICATED, 0)
 
 
-def shares_left_out(columns, values, j, left_out) -> np.ndarray:
-    """Return the log shares of values among the other entries of their columns, (cell,).
+def _counted(data, values) -> tuple[np.ndarray, np.ndarray]:
+    """Count the values of each column, (column, kind); and return the kinds of values (cell,)."""
+    if isinstance(data, BinaryMatrix):
+        return _bits_of_columns(data), (values > 0.5).astype(int)
+    kinds = np.unique(data.values)
+    at = len(kinds) * data.columns + np.searchsorted(kinds, data.values)
+    counts = np.bincount(at, minlength=len(kinds) * data.num_columns)
+    return counts.reshape(-1, len(kinds)), np.searchsorted(kinds, values)
 
-    `columns` and `values` (entry,) hold the cells j, `left_out` (cell,) as well.
+
+def _bits_of_columns(data: BinaryMatrix) -> np.ndarray:
+    """Count the zeros and the ones of each column, (column, 2), of all entries.
+
+    A sample would not do: of rare ones it has too few a column to tell their shares.
     """
-    kinds, at = np.unique(values, return_inverse=True)
-    width = int(max(columns.max(), j.max())) + 1
-    counts = np.zeros((width, len(kinds)))
-    np.add.at(counts, (columns, at), 1.0)
-    # Of a large matrix the columns are known from entries drawn at random: not all cells are in.
-    own = np.maximum(counts[j, np.searchsorted(kinds, left_out)] - 1.0, 0.0)
-    rest = np.maximum(counts[j].sum(1) - 1.0, 0.0)
-    return np.log((own + PRIOR / len(kinds)) / (rest + PRIOR))
+    if data.is_sparse:
+        ones = np.bincount(data.ones().indices, minlength=data.num_columns)
+    else:
+        ones = count_ones(data.packed("columns").ones)
+    observed = data.num_rows - data._missing_counts(0)
+    return np.stack([observed - ones, ones], 1)
+
+
+def shares_left_out(counts, j, kind) -> np.ndarray:
+    """Return the log shares of kinds of values (cell,) among the other entries of their columns j.
+
+    `counts` (column, kind) has how many entries of a column are of a kind, the cells among them.
+    """
+    own, rest = counts[j, kind] - 1.0, counts[j].sum(1) - 1.0
+    return np.log((own + PRIOR / counts.shape[1]) / (rest + PRIOR))
 
 
 def effects_left_out(rows, columns, values, shape, i, j, left_out) -> np.ndarray:

@@ -5,11 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 
-from bmfjax.data import BinaryMatrix, RealMatrix
+from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.posterior.model_check import (
     UNLIKELY,
+    _bits_of_columns,
+    _counted,
     calibration,
     effects_left_out,
     model_check,
@@ -78,10 +81,34 @@ def drawn(chance, seed, missing=0.1):
 
 
 def test_shares_of_columns_leave_the_entry_itself_out():
-    columns, values = np.array([0, 0, 0, 1, 1]), np.array([1.0, 0.0, 1.0, 1.0, 1.0])
-    found = np.exp(shares_left_out(columns, values, columns, values))
+    columns, values = np.array([0, 0, 0, 1, 1]), np.array([1, 0, 1, 1, 1])
+    found = np.exp(shares_left_out(np.array([[1, 2], [0, 2]]), columns, values))
     # Two values share one prior entry: (others alike + 1/2) / (others + 1).
     np.testing.assert_allclose(found, [1.5 / 3, 0.5 / 3, 1.5 / 3, 1.5 / 2, 1.5 / 2])
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "packed"])
+def test_columns_are_counted_whole_however_they_are_kept(kind):
+    rng = np.random.default_rng(0)
+    values = (rng.random((70, 5)) < 0.2).astype(float)
+    hidden = rng.random(values.shape) < 0.3
+    data = BinaryMatrix(np.where(hidden, np.nan, values))
+    if kind == "sparse":
+        data = BinaryMatrix(scipy.sparse.csr_array(values * ~hidden), observed=~hidden)
+    if kind == "packed":
+        words = data.packed()
+        data = BinaryMatrix.from_packed(words.ones, 5, words.observed)
+    assert data.is_sparse == (kind == "sparse") and data.is_packed == (kind == "packed")
+    zeros, ones = _bits_of_columns(data).T
+    np.testing.assert_array_equal(ones, ((values == 1) & ~hidden).sum(0))
+    np.testing.assert_array_equal(zeros, ((values == 0) & ~hidden).sum(0))
+
+
+def test_stars_of_columns_are_counted_by_their_kind():
+    ratings = Ratings([0, 1, 2, 0, 2], [0, 0, 0, 2, 2], [5.0, 1.0, 5.0, 3.0, 1.0])
+    counts, kind = _counted(ratings, np.array([5.0, 3.0]))
+    np.testing.assert_array_equal(counts, [[1, 0, 2], [0, 0, 0], [1, 1, 0]])
+    np.testing.assert_array_equal(kind, [2, 1])
 
 
 def test_effects_of_rows_and_columns_leave_the_entry_itself_out():
@@ -107,7 +134,9 @@ def test_the_share_that_is_explained_is_that_of_the_deviance():
     i, j = np.nonzero(data.observed())
     values = data.dense()[i, j]
     own = np.log(np.where(values > 0.5, chance[i, j], 1 - chance[i, j]))
-    plain = shares_left_out(j, values, j, values)
+    dense = data.dense()
+    counts = np.stack([(dense == 0).sum(0), (dense == 1).sum(0)], 1)
+    plain = shares_left_out(counts, j, values.astype(int))
     assert found.explained == pytest.approx(1 - own.sum() / plain.sum(), rel=1e-6)
     assert found.explains and found.num_entries == len(i)
     rng = np.random.default_rng(0)
