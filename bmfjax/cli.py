@@ -240,7 +240,7 @@ def _add_fit(commands, models) -> None:
         "--anchors", type=Path, metavar="FILE",
         help="known factors that stay as they are, the first of --rank: a .csv whose first line "
         "names them and whose others hold a column of the data and its number in each (ormachine: "
-        "0, 1, or blank to learn it; nmf, pmf, probit, ordered-probit)",
+        "0, 1, or blank to learn it; features, nmf, pmf, probit, ordered-probit)",
     )  # fmt: skip
     for side in ("row", "column"):
         fit.add_argument(
@@ -303,8 +303,8 @@ def _add_written(parser) -> None:
     parser.add_argument(
         "--tiles", type=Path, metavar="FILE",
         help="write all tiles with their probabilities and members to a .csv or .parquet "
-        "(relaxed, ormachine and its variants but hamming); --overwrite replaces such a table, "
-        "never another file",
+        "(relaxed, features, ormachine and its variants but hamming); --overwrite replaces such a "
+        "table, never another file",
     )  # fmt: skip
     parser.add_argument(
         "--fdr",
@@ -865,9 +865,10 @@ def _check_tiles(options) -> None:
 def _check_has_tiles(options, fit, model) -> None:
     """Refuse a table of tiles of a fit, or of a kind of fits, that has none."""
     if options.tiles is not None and not hasattr(fit, "tiles"):
-        raise InputError(
-            f"--tiles is for models ormachine and relaxed, and the model is {model}; leave it out"
-        )
+        from bmfjax.fitting import Fit
+
+        able = ", ".join(Fit._models_with("tiles"))
+        raise InputError(f"--tiles is for models {able}, and the model is {model}; leave it out")
 
 
 def _check_level(options) -> None:

@@ -279,7 +279,7 @@ def test_a_tile_of_one_chain_says_so():
     assert table["chains"].tolist() == [3, 1]
     assert table["remarks"].tolist() == ["robust", "found by some chains only"]
     assert "factor 2 is real with probability 0.33 (1 of 3 chains found it)" in fit.doubts
-    assert fit.doubts.startswith("1 of 2 factors are tiles to trust")
+    assert fit.doubts.startswith("1 of 2 factors is a tile to trust")
     # Chains that all come and go have it all the same, less than surely.
     moving = fit_with((A, B), [[(A, B), (A, NONE), (A, B)], [(A, B), (A, NONE), (A, NONE)]])
     table = moving.tiles(all=True)
@@ -463,7 +463,7 @@ def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quic
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--tiles", "t.csv", "--model", "nmf"], "--tiles is for models ormachine and relaxed"),
+        (["--tiles", "t.csv", "--model", "nmf"], "relaxed, features, and the model is nmf"),
         (["--tiles", "t.csv", "--fdr", "1.5"], "fdr is 1.5; give a number between 0 and 1"),
         (["--fdr", "0.1"], "--fdr is for the table of --tiles"),
         (["--tiles", "t.txt"], "has the ending '.txt'"),

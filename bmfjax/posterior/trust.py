@@ -200,7 +200,8 @@ def doubts(fit, table: pd.DataFrame) -> str:
         verb = "factor {} is" if len(empty) == 1 else "factors {} are"
         said.append(f"{verb.format(', '.join(empty))} empty")
     kept = fit.rank - len(doubtful)
-    which = f"{kept} of {fit.rank} factors are tiles" if kept else "No factor is a tile"
+    number = f"{kept} of {fit.rank} factors" if kept else "No factor"
+    which = f"{number} {'are tiles' if kept > 1 else 'is a tile'}"
     # The others follow: without a word between, they read as those that are kept.
     then = ". Of the others, " if kept else ": "
     return (
