@@ -50,6 +50,14 @@ def test_a_value_keeps_what_it_was_given():
     with pytest.raises(AttributeError):
         model.num_rates = 1
     assert repr(bmfjax.OrMachine(4, num_rates=1)) == "OrMachine(4, num_rates=1)"
+    model = bmfjax.OrMachine("auto", usage=known, flip_rate=dist.Beta(1.0, 9.0))
+    assert repr(model) == (
+        "OrMachine('auto', usage=<array of shape (12, 2)>, "
+        "flip_rate=Beta(concentration0=9.0, concentration1=1.0))"
+    )
+    assert repr(bmfjax.Gibbs(update="joint", moves=["birth"])) == (
+        "Gibbs(update='joint', moves=('birth',))"
+    )
     assert bmfjax.Gibbs(update="joint", dispersion="sample").given() == {"update": "joint"}
 
 

@@ -150,7 +150,8 @@ class Value:
     def __repr__(self) -> str:
         said = self.given()
         first = [repr(said.pop("rank"))] if "rank" in said else []
-        return f"{type(self).__name__}({', '.join(first + [f'{n}={v}' for n, v in said.items()])})"
+        parts = first + [f"{name}={_shown(value)}" for name, value in said.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @classmethod
     def summary(cls) -> str:
@@ -228,6 +229,13 @@ def _text(value: Any) -> str:
         array = np.asarray(value)
         return f"{array.shape}, {digest({'': array})}"
     return f"{type(value).__name__} {id(value)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it is printed: a distribution by its parameters, an array by its shape."""
+    if hasattr(value, "arg_constraints"):
+        return settings_text(value)
+    return f"<array of shape {np.shape(value)}>" if hasattr(value, "__array__") else repr(value)
 
 
 def settings_text(value: Any) -> str:

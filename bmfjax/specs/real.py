@@ -164,7 +164,7 @@ class Features(Model):
     --------
     >>> from bmfjax import Features
     >>> Features("auto", weights="positive")
-    Features('auto', weights=positive)
+    Features('auto', weights='positive')
     """
 
     name: ClassVar = "features"
