@@ -17,7 +17,8 @@ import bmfjax
 SURE = (".shape", ".num_missing", ".tolist()", "again.verdict == fit.verdict", "dataset.name")
 #: Parts of code whose words depend on how the run went.
 JUDGED = (
-    ".verdict", ".check(", ".modes", ".tiles(", ".rank_probabilities", "compare(", "print(ranks)", "votes[fit",
+    ".verdict", ".check(", ".modes", ".tiles(", ".rank_probabilities", "compare(", "print(ranks)",
+    "votes[fit",
 )  # fmt: skip
 _SAYING = ("verdict", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py")
 
