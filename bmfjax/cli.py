@@ -1123,7 +1123,9 @@ def _print_table(frame, title) -> None:
     table = Table(title=plain(title, "table.title"), title_justify="left")
     for column in frame.columns:
         numbers = pd.api.types.is_numeric_dtype(frame[column])
-        table.add_column(plain(column), justify="right" if numbers else "left")
+        # At an underscore a narrow terminal has no place to break a line.
+        heading = plain(str(column).replace("_", " "))
+        table.add_column(heading, justify="right" if numbers else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*map(plain, row))
     with _reader(sys.stdout):

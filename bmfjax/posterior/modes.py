@@ -21,6 +21,7 @@ from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import agreement, split_rhat, stacking_weights
 from bmfjax.posterior.packed import PackedDraws, subset
 from bmfjax.posterior.scores import observed_sample, scored
+from bmfjax.posterior.trust import WholeTable
 
 #: Likeness from which on two tiles are the same factor.
 SAME = 0.8
@@ -313,7 +314,7 @@ class Modes(Sequence):
         """One row a mode: its weight, draws, chains, mean figures, and the factors that differ.
 
         Chains and factors are numbered from 1; `differs` lists factors that are not alike in the
-        first mode.
+        first mode. Printed, it has all columns.
         """
         rows = [
             {
@@ -326,7 +327,7 @@ class Modes(Sequence):
             }
             for number, mode in enumerate(self.modes, 1)
         ]
-        return pd.DataFrame(rows).set_index("mode")
+        return WholeTable(pd.DataFrame(rows).set_index("mode"))
 
     @property
     def shared(self) -> str:
