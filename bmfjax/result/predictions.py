@@ -144,9 +144,9 @@ class PredictionsMixin:
         Each is given the cells of its row that `new` observes and the fitted data. The usage of the
         new rows is inferred for every draw of everything else: of the Boolean model summed over all
         sets of factors up to rank 8, and drawn beyond; of matrix factorisations and of "features"
-        drawn. Of the relaxed and the nonnegative model it is the least-squares fit to what is observed, as Owen
-        and Perry (2009, section 5) have it; of the logistic model its variational posterior, and
-        drawn where the fit is by sampler "gibbs".
+        drawn. Of the relaxed and the nonnegative model it is the least-squares fit to what is
+        observed, as Owen and Perry (2009, section 5) have it; of the logistic model its variational
+        posterior, and drawn where the fit is by sampler "gibbs".
 
         Parameters
         ----------

@@ -193,7 +193,8 @@ class Features(Model):
     )
     usage: Prior = parameter(
         None,
-        "memberships that are known, (rows, rank): 0 or 1, and NaN elsewhere; none by default",
+        "memberships that are known, (rows, rank): 0 or 1, and NaN elsewhere; none by default. "
+        "Known features come first",
         kind="array, optional",
     )
 
