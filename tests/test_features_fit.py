@@ -98,6 +98,7 @@ def test_the_tables_name_rows_columns_and_odds(fitted, tmp_path):
 def test_the_page_shows_what_is_common_before_what_is_special(fitted, tmp_path):
     text = fitted.report(tmp_path / "page.html").read_text()
     assert text.index("What is common") < text.index("The factors")
+    assert "<h3>All rows <span>" in text and text.count("<h3>Factor 1") == 1
     assert "odds x" in text and "Real with probability" in text and "person" in text
 
 

@@ -66,6 +66,7 @@ class Card(NamedTuple):
     trust: str = ""  # whether it is a tile to trust, and what speaks against it
     shade: str = ""  # a class of the style sheet
     name: str = ""  # of a known factor
+    heading: str = ""  # of a card that is of no factor
 
 
 class Shades(NamedTuple):

@@ -50,7 +50,7 @@ def common(fit) -> Section:
         bars[FIRST_COLUMNS:],
         f"{left_out:,} columns with lower chances are not listed." if left_out else "",
         _busy_rows(fit),
-        name="All rows",
+        heading="All rows",
     )
     return section(
         "What is common",
@@ -75,10 +75,11 @@ def _busy_rows(fit) -> list[Names]:
     if "row_effect" not in fit.other_draws or not fit.data.has_row_names:
         return []
     effect = fit.other_draws["row_effect"].mean((0, 1), dtype=float)
-    found = []
+    # No row is among both.
+    found, number = [], min(FIRST_ROWS, fit.data.num_rows // 2)
     for heading, order in (("most", np.argsort(-effect)), ("least", np.argsort(effect))):
-        names = [f"{fit.data.row_names[i]} (x {np.exp(effect[i]):.2f})" for i in order[:FIRST_ROWS]]
-        left = max(fit.data.num_rows - FIRST_ROWS, 0)
+        names = [f"{fit.data.row_names[i]} (x {np.exp(effect[i]):.2f})" for i in order[:number]]
+        left = fit.data.num_rows - number
         found.append(Names(f"Rows with the {heading} ones beside features, odds", names, [], left))
     return found
 
