@@ -115,7 +115,7 @@ def test_a_name_is_the_value_with_its_defaults():
         (lambda: ask(TILES, bmfjax.OrMachine()), "number of factors is not given"),
         (lambda: ask(TILES, bmfjax.OrMachine(2), model="relaxed"), "give one of them"),
         (lambda: ask(TILES, 3, model=bmfjax.OrMachine(2)), "rank is 3, and the model is OrMachine"),
-        (lambda: ask(TILES, 2, model=bmfjax.OrMachine), "model is .*; choose from ormachine"),
+        (lambda: ask(TILES, 2, model=bmfjax.OrMachine), "model is the class OrMachine; call it"),
         (lambda: ask(TILES, bmfjax.Relaxed(2), bmfjax.SMC()), "'relaxed' has .* belongs to ormach"),
         (lambda: bmfjax.OrMachine(num_rates=3), "num_rates is 3; give a whole number from 1 to 2"),
         (lambda: bmfjax.Gibbs(num_anneal=-1), "num_anneal is -1; give a whole number of at least"),
@@ -152,3 +152,17 @@ def test_values_and_the_help_of_fits_need_no_jax():
         "sys.exit('jax' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((bmfjax.Gibbs(), bmfjax.OrMachine(2)), "rank is Gibbs.., which is a sampler; give fit"),
+        ((2, bmfjax.OrMachine()), "sampler is OrMachine.., which is a model; give fit"),
+        ((bmfjax.OrMachine,), r"rank is the class OrMachine; call it, as OrMachine\(\)"),
+        ((2, bmfjax.Gibbs), r"sampler is the class Gibbs; call it, as Gibbs\(\)"),
+    ],
+)
+def test_values_out_of_their_place_are_refused(given, words):
+    with pytest.raises(bmfjax.InputError, match=words):
+        bmfjax.fit(TILES, *given)

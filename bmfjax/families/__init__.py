@@ -120,6 +120,8 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
 
     `rank` may be the model, and `model` a model, its name, or None for the default.
     """
+    _refuse_values_in_place("rank", rank, Sampler)
+    _refuse_values_in_place("model", model, Sampler)
     if isinstance(rank, Model):
         if model is not None:
             raise InputError(f"the model is {rank}, and model is {model!r}; give one of them")
@@ -140,8 +142,20 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
     return model.replace(**{n: v for n, v in given.items() if v is not None})
 
 
+def _refuse_values_in_place(name: str, given: Any, other: type) -> None:
+    """Refuse a class in the place of a value, and a model and a sampler in each other's place."""
+    if isinstance(given, type) and issubclass(given, Model | Sampler):
+        raise InputError(f"{name} is the class {given.__name__}; call it, as {given.__name__}()")
+    if isinstance(given, other):
+        kind = "model" if other is Model else "sampler"
+        raise InputError(
+            f"{name} is {given}, which is a {kind}; give fit(data, model, sampler) in this order"
+        )
+
+
 def asked_sampler(family: Family, model: Model, data: Data, sampler: Any) -> Sampler:
     """Return the sampler of a call: a sampler, its name, or None for the default."""
+    _refuse_values_in_place("sampler", sampler, Model)
     if sampler is None:
         sampler = family.default_sampler(data)
     if isinstance(sampler, Sampler):
