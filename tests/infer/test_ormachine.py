@@ -16,7 +16,7 @@ from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import posterior_dataset
 from bmfjax.infer import OrMachineGibbs
 from bmfjax.infer.mcmc import ormachine as ormachine_kernel
-from bmfjax.infer.new_rows import MAX_RANK, sampled_usage, usage_of_new_rows
+from bmfjax.infer.new_rows import MAX_SUMMED_RANK, sampled_usage, usage_of_new_rows
 from bmfjax.kernels.boolean.collapsed import collapsed_ormachine
 from bmfjax.posterior.packed import PackedDraws
 
@@ -167,8 +167,8 @@ def test_usage_of_new_rows_is_their_posterior_mean():
 
 def test_more_factors_than_can_be_summed_over_are_sampled():
     rng = np.random.default_rng(0)
-    basis = PackedDraws.pack(rng.random((1, 5, 12, MAX_RANK + 1)) < 0.3)
-    rates, densities = np.full((1, 5), 0.1), rng.uniform(0.2, 0.8, (1, 5, MAX_RANK + 1))
+    basis = PackedDraws.pack(rng.random((1, 5, 12, MAX_SUMMED_RANK + 1)) < 0.3)
+    rates, densities = np.full((1, 5), 0.1), rng.uniform(0.2, 0.8, (1, 5, MAX_SUMMED_RANK + 1))
     rows = BinaryMatrix(rng.random((4, 12)) < 0.5)
     others = {"flip_rate": rates, "usage_density": densities}
     found = usage_of_new_rows(rows, basis, others)
