@@ -104,8 +104,8 @@ def test_a_fit_jumps_to_solutions_that_are_given():
         moves=["jump"], solutions=known_solutions(draws), inverse_temperatures=None
     )
     fit = bmfjax.fit(
-        data.astype(float), RANK, num_warmup=30, num_samples=40, num_chains=2, progress=False,
-        sampler=given,
+        data.astype(float), bmfjax.OrMachine(RANK, num_rates=1), given, num_warmup=30,
+        num_samples=40, num_chains=2, progress=False,
     )  # fmt: skip
     assert fit.trace["jump_accepted"].mean() > 0.1
     assert fit.settings["sampler_options"]["solutions"].startswith("given, ")
@@ -160,7 +160,7 @@ def test_given_solutions_stay_where_chains_disagree():
     """The next stage jumps to what was given, and is stored under its fingerprint."""
     data = (np.random.default_rng(0).random((30, 5)) < 0.5).astype(float)
     jumps = bmfjax.Gibbs(moves=["jump"], solutions=known_solutions(drawn()[1]), num_anneal=0)
-    request = ask(data, RANK, num_chains=2, sampler=jumps)
+    request = ask(data, bmfjax.OrMachine(RANK, num_rates=1), num_chains=2, sampler=jumps)
     first = request.chains()
     hotter = first.next_stage(first.run(request))
     assert "inverse_temperatures" in hotter.settings["sampler_options"]

@@ -195,7 +195,7 @@ def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
     made, short, tmp_path, monkeypatch, way, small_figures
 ):
     whole, options = short, SHORT
-    assert whole.sampler == ask(made[0], 2, model="logistic").sampler == "batch"
+    assert whole.sampler == ask(made[0], 2, model="logistic").sampler.name == "batch"
     assert whole.figures.steps == 6 and whole.figures.complete
     assert "had not settled after 6 steps" in str(whole.verdict) and "num_warmup" in str(
         whole.verdict

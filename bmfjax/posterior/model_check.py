@@ -161,6 +161,8 @@ def _explained(scores, plain, is_discrete: bool) -> tuple[float, float]:
     """Return the share that is explained, and its standard error by the delta method."""
     number = len(scores)
     if is_discrete:
+        if not plain.any():  # all values are one value: nothing is left to be explained
+            return 0.0, 0.0
         share = 1.0 - scores.mean() / plain.mean()
         error = np.std(scores - (1.0 - share) * plain, ddof=1) / abs(plain.mean())
         return float(share), float(error / math.sqrt(number))

@@ -329,8 +329,6 @@ def balance_p_value(name, before, after, classes=12):
         pytest.param("given", "collapsed rebirth", marks=pytest.mark.long),
         pytest.param("given", "collapsed rebirth of known", marks=pytest.mark.long),
         ("learned", "collapsed rebirth of one"),
-        pytest.param("given at 1.0", "summed split and merge", marks=pytest.mark.long),
-        pytest.param("given at 0.5", "summed split and merge", marks=pytest.mark.long),
     ],
 )
 def test_a_move_leaves_exact_draws_exact(name, move):
@@ -351,9 +349,6 @@ def test_a_move_leaves_exact_draws_exact(name, move):
         ("split and merge", "pair"),
         ("collapsed rebirth of one", "collapsed proposal"),
         ("collapsed rebirth of one", "collapsed target"),
-        pytest.param("summed split and merge", "summed parts", marks=pytest.mark.long),
-        pytest.param("summed split and merge", "summed whole", marks=pytest.mark.long),
-        pytest.param("summed split and merge", "collapsed proposal", marks=pytest.mark.long),
     ],
 )
 def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
