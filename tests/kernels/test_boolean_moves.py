@@ -352,7 +352,7 @@ def test_a_move_leaves_exact_draws_exact(name, move):
     ],
 )
 def test_a_ratio_without_one_of_its_terms_is_found_out(move, fault):
-    name = "given at 1.0" if move.startswith("summed") else "learned"
+    name = "learned"
     before, after, *_ = moved(name, move, fault)
     assert np.abs(invariance_scores(name, before, after)).max() > 6.0
 
