@@ -42,7 +42,7 @@ def difference(code: str, page: str, now: str) -> str:
 
 def _blanked(text: str) -> list[str]:
     """Return the words of a text, with a mark for every number; arrays pad theirs."""
-    return re.sub(r"\[\s+", "[", _NUMBER.sub("#", text)).split()
+    return re.sub(r"(?<=\[)\s+|\s+(?=\])", "", _NUMBER.sub("#", text)).split()
 
 
 def is_sure(code: str) -> bool:
