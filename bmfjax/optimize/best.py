@@ -81,7 +81,7 @@ def best_reconstruction(
     Set ``OPENBLAS_NUM_THREADS=1`` in the environment before NumPy is imported, as for `polish`.
 
     The fewest wrong entries are not the truth: in noise, factors with fewer wrong entries than the
-    true ones describe the noise. `trusted` and `bmfjax.Fit.tiles` say which factors are real.
+    true ones describe the noise. `trusted` and ``fit.tiles()`` say which factors are real.
 
     Examples
     --------

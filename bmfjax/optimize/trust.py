@@ -90,7 +90,7 @@ def trusted(tiling, data: BinaryMatrix, fdr: float = 0.05, *, noise: float | Non
     adds. A tile that is left out is noise, and its ones count as such for those that remain. This
     is repeated until all that remain are kept.
 
-    The probability that a tile is real, given a model and the data, is what `bmfjax.Fit.tiles` has.
+    The probability that a tile is real, given a model and the data, is what ``fit.tiles()`` has.
 
     References
     ----------
