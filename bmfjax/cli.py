@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it could not be
     written, 130 when interrupted, 143 when terminated (138 by SIGUSR1, 129 by SIGHUP).
     """
+    began = time.monotonic()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         # The models are with NumPy, which takes a moment to load.
@@ -89,10 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # of characters that the terminal does not have
             stream.reconfigure(errors="backslashreplace")
     try:
+        from bmfjax.infer.clock import clock_running
         from bmfjax.infer.interrupt import exit_when_terminated
         from bmfjax.kernels.numerics.compiling import use_compilation_cache
 
-        with exit_when_terminated(), _plain_warnings():
+        with exit_when_terminated(), _plain_warnings(), clock_running(began):
             use_compilation_cache()
             code = options.run(options)
             sys.stdout.flush()  # now, while what it says can be told
@@ -252,8 +255,8 @@ def _add_fit(commands, models) -> None:
     _add_sampling(fit)
     fit.add_argument(
         "--max-time", type=float, metavar="SECONDS",
-        help=f"stop sampling after so many seconds ({run.MAX_TIME:g} where --samples is auto, else "
-        "none; none with --sampler smc)",
+        help=f"most seconds of the whole command ({run.MAX_TIME:g} where --samples is auto, else "
+        "any; any with --sampler smc); at their end the results are those of what was drawn",
     )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument(
@@ -779,10 +782,10 @@ def _fit_apart(options) -> int:
         _say(f"{which}: {run.num_draws:,} draws; when all are there: {merge}")
         return 0
     why = "the time was up (--max-time)" if run.timed_out else "interrupted"
-    _say_error(
-        f"{which}: {why} after {run.num_draws:,} of {run.num_samples:,} draws a chain; "
-        f"to continue: {options.again}"
-    )
+    reached = f"{run.num_draws:,} of {run.num_samples:,} draws a chain"
+    if run.num_warmup < run.planned_warmup:
+        reached = f"{run.num_warmup:,} of {run.planned_warmup:,} steps of warm-up"
+    _say_error(f"{which}: {why} after {reached}; to continue: {options.again}")
     return 0 if run.timed_out else INTERRUPTED
 
 
@@ -1079,6 +1082,8 @@ def _end(result, missing, output, again) -> int:
     timed_out, planned = result.figures.timed_out, result.settings["num_samples"]
     of = "" if planned == "auto" else f" of {planned:,}"
     reached = f"{result.figures.num_draws:,}{of} draws a chain"
+    if (warmup := result.figures.planned_warmup) is not None:
+        reached = f"{result.figures.num_warmup:,} of {warmup:,} steps of warm-up"
     if result._is_variational:
         reached = f"{result.figures.steps:,} steps of optimisation"
     why = "the time was up (--max-time)" if timed_out else "interrupted"

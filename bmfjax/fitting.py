@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
 from bmfjax.families.sampling import finish
+from bmfjax.infer.clock import clock_running
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS
 from bmfjax.specs.base import AUTO, Model, Sampler
@@ -82,9 +83,10 @@ def fit(
         ({rhat_approximate}, if the sampler is approximate), at the numbers of draws in
         `bmfjax.families.base.LOOKS`.
     max_time : float, optional
-        Seconds of sampling after which to stop with what there is: by default {max_time:g} where
-        `num_samples` is "auto", and none where it is a number. The search for starts is not
-        counted.
+        Seconds that the fit may take, from reading the data to the result: by default {max_time:g}
+        where `num_samples` is "auto" (but of `SMC`), and any number where it is given. When they
+        are over the result is of the draws that there are, if need be of the warm-up, and the
+        verdict says so. The sampler is compiled and takes at least four steps, whatever the time.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one CPU bit for
         bit.
@@ -133,36 +135,37 @@ def fit(
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
     [[8, 5], [8, 5]]
     """
-    problem = ask(
-        data,
-        rank,
-        sampler,
-        model=model,
-        max_rank=max_rank,
-        init=init,
-        num_chains=num_chains,
-        num_warmup=num_warmup,
-        num_samples=num_samples,
-        seed=seed,
-        anchors=anchors,
-        row_attributes=row_attributes,
-        column_attributes=column_attributes,
-        chains=chains,
-        mesh=mesh,
-    )
-    made = problem.chains()
-    if chains is not None:
-        check_apart(problem, made)
-    if chains is not None and checkpoint is not None:
-        checkpoint, resume = place_of(problem, made, checkpoint, resume=resume)
-    return finish(
-        problem,
-        made,
-        max_time=max_time,
-        progress=progress,
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+    with clock_running():
+        problem = ask(
+            data,
+            rank,
+            sampler,
+            model=model,
+            max_rank=max_rank,
+            init=init,
+            num_chains=num_chains,
+            num_warmup=num_warmup,
+            num_samples=num_samples,
+            seed=seed,
+            anchors=anchors,
+            row_attributes=row_attributes,
+            column_attributes=column_attributes,
+            chains=chains,
+            mesh=mesh,
+        )
+        made = problem.chains()
+        if chains is not None:
+            check_apart(problem, made)
+        if chains is not None and checkpoint is not None:
+            checkpoint, resume = place_of(problem, made, checkpoint, resume=resume)
+        return finish(
+            problem,
+            made,
+            max_time=max_time,
+            progress=progress,
+            checkpoint=checkpoint,
+            resume=resume,
+        )
 
 
 fit.__doc__ = inspect.cleandoc(fit.__doc__ or "").format(

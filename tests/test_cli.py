@@ -266,13 +266,14 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(
 
 
 def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_page):
-    for module in ("infer.run", "families.sampling"):  # the same at every look, on any machine
+    # The same at every look, on any machine.
+    for module in ("cli", "infer.run", "infer.clock", "families.sampling"):
         clock = itertools.count(0.0, 0.25)
         now = types.SimpleNamespace(monotonic=functools.partial(next, clock))
         monkeypatch.setattr(f"bmfjax.{module}.time", now)
     out = tmp_path / "out"
     # Steps of the warm-up as below, and more draws than the device holds: the same program.
-    arguments = [*LONG[:-1], 20_000, "--max-time", 20]
+    arguments = [*LONG[:-1], 20_000, "--max-time", 5]
     assert run("fit", "davis", *arguments, "--output", out) == 0
     found = bmfjax.Fit.load(out)
     drawn = found.figures.num_draws

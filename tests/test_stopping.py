@@ -26,7 +26,8 @@ from bmfjax.families.boolean import (
     WHOLE_LADDER,
     WHOLE_RANK,
 )
-from bmfjax.infer import geometric_ladder
+from bmfjax.infer import ChainRun, geometric_ladder
+from bmfjax.infer.clock import clock_running
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
 from tests.toy import DATA, Toy, asked, fitted, interrupted
@@ -290,13 +291,10 @@ def test_a_stopped_run_resumes_in_its_stage(tmp_path, stage, steps):
     assert not part.complete
     # Without a draw of its own the second stage leaves the result to the first.
     assert part.earlier == (520 if steps == 200 else 0)
-    # Seconds count from the first step on, so that one chunk is taken.
-    if steps == 10:  # still in the warm-up, and the draws of the first stage are not stored
-        with pytest.raises(InputError, match="of 20 steps of warm-up, kept in"):
-            fitted(CURED, checkpoint=tmp_path, resume=True, max_time=1e-9)
-    else:
-        again = fitted(CURED, checkpoint=tmp_path, resume=True, max_time=1e-9)
-        assert again.timed_out and not again.complete
+    # One step is taken. The draws of the first stage are not stored.
+    again = fitted(CURED, checkpoint=tmp_path, resume=True, max_time=1e-9)
+    assert again.timed_out and not again.complete
+    assert again.warmup == (11 if steps == 10 else 20)
     whole = fitted(CURED, checkpoint=tmp_path, resume=True)
     assert_same(whole, unbroken(CURED))
     # A finished run has nothing to resume.
@@ -309,11 +307,58 @@ def test_chains_that_agree_resume_to_the_same_end(tmp_path):
     assert_same(fitted(ALIKE, checkpoint=tmp_path, resume=True), unbroken(ALIKE))
 
 
+# ---- the time is up ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps_of_a_second(monkeypatch):
+    """A clock that goes on by one second with every step, whatever else happens."""
+    now, advance = [0.0], ChainRun.advance
+
+    def slow(run, num_steps=None):
+        taken = advance(run, num_steps)
+        now[0] += taken
+        return taken
+
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    for module in ("infer.clock", "infer.run", "families.sampling"):
+        monkeypatch.setattr(f"bmfjax.{module}.time", clock)
+    monkeypatch.setattr(ChainRun, "advance", slow)
+    return now
+
+
+def test_the_time_of_all_that_came_before_counts(steps_of_a_second):
+    with clock_running(began=-30.0):
+        found = fitted(APART, max_time=100)
+    assert found.timed_out and not found.complete
+    # What is summarised afterwards has its share, and a chunk at the end may be longer.
+    assert 50 <= found.warmup + found.draws <= 80
+
+
+def test_time_that_is_up_in_the_warmup_leaves_a_result(steps_of_a_second, tmp_path):
+    given = {"num_warmup": 300, "num_samples": 100}
+    found = fitted(ALIKE, max_time=20, checkpoint=tmp_path, **given)
+    assert found.timed_out and found.draws == found.usage.shape[1] == LEAST_KEPT
+    assert 15 <= found.warmup <= 30 and found.planned_warmup == 300
+    # The checkpoint is of the warm-up, which a resumed run completes.
+    assert fitted(ALIKE, checkpoint=tmp_path, resume=True, **given).warmup == 300
+
+
+def test_no_stage_follows_that_has_no_time_to_compile(steps_of_a_second, monkeypatch):
+    """It takes a minute by this clock, as that of the stage before did."""
+
+    def options():
+        steps_of_a_second[0] += 60.0
+
+    monkeypatch.setattr("bmfjax.infer.run.chain_options", options)
+    assert fitted(CURED, max_time=600).earlier == 0 and steps_of_a_second[0] < 600
+    assert fitted(CURED, max_time=700).earlier == 520
+
+
 def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypatch):
-    """A limit that nobody gave waits until there are draws enough for a result."""
     monkeypatch.setattr(sampling, "MAX_TIME", 1e-9)
     found = fitted(APART)
-    assert found.timed_out and not found.complete and found.usage.shape[1] >= LEAST_KEPT
+    assert found.timed_out and not found.complete and found.usage.shape[1] == LEAST_KEPT
     assert found.draws < fitted(APART, max_time=600).draws
     assert fitted(ALIKE, num_samples=8, num_warmup=0).complete
 

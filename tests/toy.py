@@ -120,6 +120,7 @@ class Toy(Family):
             settings=chains.settings,
             rank=request.rank,
             warmup=run.warmup_steps,
+            planned_warmup=run.planned_warmup,
             draws=run.num_draws,
             complete=run.is_complete,
             timed_out=run.timed_out,

@@ -25,6 +25,7 @@ from bmfjax.data.io.files import replacing_all
 from bmfjax.families import ask
 from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
+from bmfjax.infer.clock import clock_running
 from bmfjax.infer.progress import tasks_bar
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.evidence import LogEvidence, rank_probabilities
@@ -234,10 +235,9 @@ def compare_ranks(
     model, sampler, num_chains, num_warmup, num_samples
         Of every fit, as of `bmfjax.fit`; the model has no rank.
     max_time : float
-        Seconds of sampling for a rank, divided among its fits; ``float("inf")`` is no limit. A
-        fit goes on until it has 100 draws a chain, and an estimate of the evidence that is not
-        done by then is left out. The first step of a fit, which compiles, does not end it, but
-        what it took is missing to the fits of the rank that follow.
+        Seconds for a rank, divided among its fits; ``float("inf")`` is no limit. A fit goes on
+        until it has 100 draws a chain, and what it took beyond its share is missing to the fits of
+        the rank that follow. An estimate of the evidence that is not done by then is left out.
     seed : int
         Of the fits and of the cells that are hidden. The fit to all data is that of `bmfjax.fit`
         with this seed, unless the time was up.
@@ -429,8 +429,9 @@ def _one_rank(problem: Problem, plan: _Plan, max_time, show) -> _Found:
         own = problem if data is None else dataclasses.replace(problem, data=data)
         own = dataclasses.replace(own, **changed)
         seconds = budget.next()
-        chains = _with_draws(own.chains(), own) if patient else own.chains()
-        fit = finish(own, chains, max_time=seconds, progress=False, patient=patient)
+        with clock_running():
+            chains = _with_draws(own.chains(), own) if patient else own.chains()
+            fit = finish(own, chains, max_time=seconds, progress=False, patient=patient)
         _stop_if_interrupted(fit, problem)
         budget.spend(min(seconds, fit.figures.seconds))
         spent.append(fit.figures.seconds)

@@ -808,6 +808,8 @@ def make_fit(
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
     judged = judged.changed(**known)
+    if run.num_warmup < run.planned_warmup:
+        judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)

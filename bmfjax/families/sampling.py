@@ -20,6 +20,7 @@ from bmfjax.families.base import Chains, Problem, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.clock import running_clock
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.infer.progress import progress_bar
 from bmfjax.kernels.numerics.mesh import agreed, is_first
@@ -27,6 +28,8 @@ from bmfjax.result import Fit
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
+#: Seconds that the summary of draws takes, and for each of their numbers.
+SUMMARY_SECONDS, NUMBER_SECONDS = 1.0, 1.5e-7
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
     "log_joint": "log joint density",
@@ -55,8 +58,9 @@ def sampled(
 ) -> Iterator[Stage]:
     """Sample, and yield the last stage; its checkpoint is held until the work with it is done.
 
-    The options are those of `bmfjax.fit`. `overwrite` replaces what an earlier run has stored. A
-    `patient` run goes on beyond `max_time` until there are draws enough for a result.
+    The options are those of `bmfjax.fit`. Time is that of the clock that runs
+    (`bmfjax.infer.clock`). `overwrite` replaces what an earlier run has stored. A `patient` run
+    goes on beyond `max_time` until there are draws enough, as its chains say.
     """
     if max_time is not None and not max_time > 0:
         raise InputError(f"max_time is {max_time}; give a positive number of seconds")
@@ -64,9 +68,10 @@ def sampled(
         raise InputError("resume needs a checkpoint folder; give checkpoint=")
     if resume and not holds_checkpoint(Path(checkpoint)):
         raise InputError(f"{checkpoint} holds no checkpoint to resume from; leave resume out")
-    clock = _Clock(max_time, told=max_time is not None and not patient)
+    clock = running_clock()
+    clock.limit = max_time
     if max_time is None and problem.is_auto and chains.limited:
-        clock = _Clock(MAX_TIME, told=False)
+        clock.limit = MAX_TIME
     store = None if checkpoint is None else Checkpoint(checkpoint, identity(problem, chains))
     writes = store is not None and is_first(problem.mesh)
     with contextlib.ExitStack() as held:
@@ -90,7 +95,7 @@ def sampled(
         try:
             over = False
             while not over:
-                stage, over = _sample(stage, store, clock, progress)
+                stage, over = _sample(stage, store, clock, progress, patient)
             yield stage._replace(is_stored=_is_stored(store))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
@@ -146,33 +151,6 @@ def result_of(stage: Stage) -> Fit:
     return problem.family.result(problem.of_result, stage.chains, stage.run)
 
 
-class _Clock:
-    """The seconds of sampling that are left.
-
-    The start of a stage and its first step, which compiles, are free, but where more factors
-    follow: then they are in the time that was given for all (once; a run that is resumed has time
-    of its own). A limit that nobody `told` us waits until there are draws enough for a result.
-    """
-
-    def __init__(self, max_time: float | None, told: bool):
-        self.left = self.max_time = max_time
-        self.told = told
-
-    def spend(self, seconds: float) -> None:
-        """Take seconds from those that are left."""
-        if self.left is not None:
-            self.left -= seconds
-
-    def ends(self, began: float) -> bool:
-        """Whether the time is up for what began at this reading of the monotonic clock."""
-        return self.left is not None and time.monotonic() - began >= self.left
-
-    @property
-    def is_up(self) -> bool:
-        """Whether no time is left."""
-        return self.left is not None and self.left <= 0
-
-
 def _stored(problem, chains, store) -> Stage:
     """Return the stage of a checkpoint, where it stopped."""
     found = {}
@@ -188,7 +166,7 @@ def _stored(problem, chains, store) -> Stage:
     return found[store.earlier]
 
 
-def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
+def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
     """Run a stage to its end, storing now and then; return the stage to go on with, or the last.
 
     The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
@@ -196,7 +174,6 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
     problem, chains, run = stage.problem, stage.chains, stage.run
     watch, objective = Watch(problem, chains, run), chains.objective
     stored, grows = time.monotonic(), False
-    first = stored if stage.is_wider else None
     began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
@@ -205,12 +182,10 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
 
         def is_cramped():
             """Whether more factors, with which it takes as long again at least, have no time."""
-            spent = 0.0 if first is None else time.monotonic() - first
-            return clock.left is not None and clock.left - spent < run.seconds
+            return clock.left < run.seconds
 
         def on_chunk(run):
-            nonlocal stored, first, grows
-            first = time.monotonic() if first is None else first
+            nonlocal stored, grows
             show(watch.next_look, _note(chains, watch, clock))
             if not np.isfinite(run.last_trace(objective)).all():
                 what = OBJECTIVES[objective]
@@ -220,7 +195,8 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
                     "with iasg a large step_size)"
                 )
             # With more factors there is a result already, of the chains before.
-            late = clock.ends(first) and (clock.told or stage.is_wider or chains.enough(run))
+            late = clock.left <= _seconds_after(stage)
+            late &= not patient or stage.is_wider or chains.enough(run)
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
             grows = watch.is_full and not (cramped or stops or late)
@@ -240,10 +216,9 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
         if not over:
             with progress_bar(run, progress and run.writes, objective, chains.phase) as show:
                 run.finish(on_chunk=on_chunk, ends=watch.steps)
-        if first is not None:
-            clock.spend(time.monotonic() - first)
-            run.seconds = time.monotonic() - began
-        stops, is_up = run.together(interrupt.requested, clock.is_up)
+        # To compile the next stage takes as long as this one took.
+        short = clock.left <= _seconds_after(stage) + run.compile_seconds
+        stops, is_short = run.together(interrupt.requested, short)
         if store is not None:
             keep(run, store, stage.earlier)
     if interrupt.terminated:
@@ -256,31 +231,45 @@ def _sample(stage, store, clock, progress) -> tuple[Stage, bool]:
             return stage.before, True
         if stops:
             raise KeyboardInterrupt(_so_far(stage, store))
-        more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
-        if _is_stored(store):
-            more += ", or continue with resume=True (--resume)"
-        why = f"max_time is {clock.max_time}, which was up" if run.timed_out else "the run ended"
-        raise InputError(f"{why} {_so_far(stage, store)}: too few for a result; {more}")
+        if not run.timed_out or not chains.sites:
+            more = f"give {'more seconds or ' * run.timed_out}{chains.sooner}"
+            if _is_stored(store):
+                more += ", or continue with resume=True (--resume)"
+            why = f"max_time is {clock.limit:g}, which was up" if run.timed_out else "the run ended"
+            raise InputError(f"{why} {_so_far(stage, store)}: too few for a result; {more}")
+        # What is stored is as it was, so that a run that is resumed ends its warm-up.
+        run.end_warmup()
+        while not chains.enough(run):
+            run.advance(1)
+        run.seconds = time.monotonic() - began
+        return stage, True
     if chains.looks:
         run.discard(watch.look().discarded)
     run.is_enough = chains.finished(run) or watch.is_done
     if grows and not stops:
         return _wider(stage, store, clock)
     if watch.is_stuck and not stops:
-        run.timed_out = bool(is_up)
-        if not is_up:
+        run.timed_out = bool(is_short)
+        if not is_short:
             return _following(stage, stage.next, store)
     return stage, True
 
 
+def _seconds_after(stage) -> float:
+    """Return about how long the summary of the draws takes: their number follows the run."""
+    if not stage.chains.sites:
+        return 0.0
+    run, numbers = stage.run, stage.problem.rank * sum(stage.problem.data.shape)
+    kept = run.num_draws // run.thinning("usage")
+    return SUMMARY_SECONDS + NUMBER_SECONDS * kept * run.num_chains * numbers
+
+
 def _wider(stage, store, clock) -> tuple[Stage, bool]:
     """Return chains with more factors; or those before where there is no room or time for them."""
-    began = time.monotonic()
     try:
         following, over = _following(stage, stage.wider, store)
-        clock.spend(time.monotonic() - began)
         run = stage.run
-        (run.cramped,) = map(bool, run.together(clock.is_up))
+        (run.cramped,) = map(bool, run.together(clock.left <= run.compile_seconds))
         run.timed_out = run.cramped and not run.is_enough
         return (stage, True) if run.cramped else (following, over)
     except InputError as error:
@@ -310,7 +299,7 @@ def _note(chains, watch, clock) -> str:
     if not chains.looks:
         return ""
     said = [watch.said]
-    most = clock.max_time
+    most = clock.limit
     if most is not None and np.isfinite(most):
         said.append(f"at most {most:.3g} s" if most < 120 else f"at most {most / 60:.3g} min")
     return "; ".join(filter(None, said))

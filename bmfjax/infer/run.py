@@ -150,6 +150,8 @@ class ChainRun:
         self._padded = pairs and len(numbers) % 2 == 1
         numbers = np.append(numbers, numbers[-1:]) if self._padded else numbers
         self.num_steps = num_warmup + num_samples
+        #: Steps of warm-up that were planned; `num_warmup` are fewer after `end_warmup`.
+        self.planned_warmup = num_warmup
         self.steps_done = 0
         self.timed_out = False
         #: Whether whoever runs it has found that it needs no more steps.
@@ -157,6 +159,8 @@ class ChainRun:
         self._discarded = 0
         #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
+        #: What it took to trace and compile the loop.
+        self.compile_seconds = 0.0
         self.cramped = False  # no time was left for more factors
         data = data if mesh is None else place_whole(data, mesh)
         if position is not None and several_processes(mesh):
@@ -275,14 +279,17 @@ class ChainRun:
     def _advance_groups(self, first: int, last: int) -> None:
         # Arguments too, so that other intervals are not compiled again.
         apart = {n: np.int32(every) for n, every in self.intervals(first).items()}
-        steps, keys = (np.int32(first), np.int32(last), apart), self._keys
+        steps = (np.int32(first), np.int32(last), np.int32(self.num_warmup), apart)
+        keys = self._keys
         if self._advance is None:
             # Compiled once for all groups, and before there are threads: those know nothing of
             # the settings of this one, such as its precision.
-            given = (_PARTS, P(), P(), P(), P(CHAINS))
+            began = time.monotonic()
+            given = (_PARTS, P(), P(), P(), P(), P(CHAINS))
             run = jax.jit(self._on_mesh(self._run_chunk, given, _PARTS), donate_argnums=(0,))
             lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
             self._advance = lowered.compile(compiler_options=chain_options())
+            self.compile_seconds = time.monotonic() - began
 
         def one(group):
             # In place at once: the old arrays are gone, and an interrupt may come while we wait.
@@ -296,31 +303,31 @@ class ChainRun:
             with ThreadPoolExecutor(min(len(keys), num_cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
-    def _run_chunk(self, carry, first, last, apart, chain_keys, data):
+    def _run_chunk(self, carry, first, last, warmup, apart, chain_keys, data):
         def body(t, carry):
             keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
             state, info = self._step(keys, carry.state, data)
             observed = self._observe(state, info)
             reducers = lax.cond(
-                t >= self.num_warmup,
+                t >= warmup,
                 lambda r: {
                     n: jax.vmap(self._reducers[n].update)(c, observed) for n, c in r.items()
                 },
                 lambda r: r,
                 carry.reducers,
             )
-            draws = self._record(carry.draws, "draws", apart, observed, t, first)
-            trace = self._record(carry.trace, "trace", self._every["trace"], observed, t, first)
+            draws = self._record(carry.draws, apart, observed, t, first, warmup)
+            trace = self._record(carry.trace, self._every["trace"], observed, t, first, 0)
             return _Carry(state, reducers, draws, trace)
 
         return lax.fori_loop(first, last, body, carry)
 
-    def _record(self, buffers, kind, apart, observed, t, first):
+    def _record(self, buffers, apart, observed, t, first, offset):
         out = {}
         for name, every in apart.items():
             buffer = buffers[name]
-            draw = t - self._offset(kind)
-            slot = (draw + 1) // every - 1 - self._kept(kind, every, first)
+            draw = t - offset
+            slot = (draw + 1) // every - 1 - jnp.maximum(first - offset, 0) // every
             keep = (draw >= 0) & ((draw + 1) % every == 0)
             slot = jnp.where(keep, slot, buffer.shape[0] - 1)
             out[name] = lax.dynamic_update_index_in_dim(buffer, observed[name], slot, 0)
@@ -331,9 +338,7 @@ class ChainRun:
 
     def _kept(self, kind, every, step):
         """Return how many records the first `step` steps leave."""
-        after = step - self._offset(kind)
-        most = jnp.maximum if isinstance(after, jax.Array) else max
-        return most(after, 0) // every
+        return max(step - self._offset(kind), 0) // every
 
     def _allocate(self, kind, name, shape):
         every = self._every[kind][name]
@@ -469,6 +474,10 @@ class ChainRun:
         They stay in the checkpoint, so that a resumed run may decide otherwise.
         """
         self._discarded = number
+
+    def end_warmup(self) -> None:
+        """Count all further steps as draws, whatever the warm-up was to do in them."""
+        self.num_warmup = min(self.num_warmup, self.steps_done)
 
     @property
     def is_complete(self) -> bool:

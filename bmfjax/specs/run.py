@@ -6,8 +6,8 @@ NUM_WARMUP = 1000
 NUM_SAMPLES = 1000
 #: The most factors that a fit looks for which finds their number itself.
 MAX_RANK = 20
-#: Seconds after which a run that is to end by itself is stopped, where none are given.
-MAX_TIME = 600.0
+#: Seconds that a fit which is to end by itself may take, where none are given.
+MAX_TIME = 300.0
 #: Seconds from one checkpoint to the next.
 CHECKPOINT_SECONDS = 10.0
 #: Entries up to which the logistic model looks at all of them in every step, by default.

@@ -23,6 +23,7 @@ from bmfjax.verdict.judging import (
     of_starts,
     rank_text,
     with_bound,
+    with_short_warmup,
 )
 from bmfjax.verdict.record import (
     ESS_PER_CHAIN,
@@ -70,4 +71,5 @@ __all__ = [
     "status_of",
     "suffices",
     "with_bound",
+    "with_short_warmup",
 ]

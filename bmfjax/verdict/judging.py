@@ -91,6 +91,31 @@ def with_bound(judged: Verdict, drawn, bound: int, most: int, *, cramped: bool =
     return dataclasses.replace(found, status=status_of(found.figures), number=number)
 
 
+# ---- a warm-up that was cut short ----------------------------------------------------------------
+
+
+def with_short_warmup(judged: Verdict, planned: int) -> Verdict:
+    """Say in a verdict that the time was up in the warm-up, of which so many steps were planned.
+
+    Examples
+    --------
+    >>> figures = Figures(num_warmup=20, factors_agreeing=1.0, converged=True)
+    >>> judged = Verdict(status_of(figures), "Usable", ("they agree",), figures=figures)
+    >>> str(with_short_warmup(judged, 300)).split(", so that")[0]
+    'Do not rely on this run, because the time was up after 20 of 300 steps of warm-up'
+    """
+    steps = judged.figures.num_warmup
+    why = (
+        f"the time was up after {steps:,} of {planned:,} steps of warm-up, so that its draws tell "
+        "where the chains were and not the posterior"
+    )
+    figures = dataclasses.replace(judged.figures, planned_warmup=planned, converged=False)
+    return dataclasses.replace(
+        judged, status=status_of(figures), opening="Do not rely on this run, because",
+        reasons=(why,), notes=(), remedy=_RESUME, figures=figures,
+    )  # fmt: skip
+
+
 def _mode(drawn) -> int:
     """Return the most frequent number, the smallest of several."""
     numbers, counts = np.unique(drawn, return_counts=True)

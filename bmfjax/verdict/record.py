@@ -43,6 +43,8 @@ class Figures:
     num_warmup, num_draws, earlier_steps, thinning : int
         Steps and draws of a chain; `earlier_steps` were of chains that were started anew, and one
         in `thinning` draws was kept.
+    planned_warmup : int
+        Steps of warm-up that were planned, where the time was up before their end.
     complete, timed_out : bool
         Whether all was drawn that was asked for, and whether the time was up before.
     seconds : float
@@ -112,6 +114,7 @@ class Figures:
     """
 
     num_warmup: int | None = None
+    planned_warmup: int | None = None
     num_draws: int | None = None
     earlier_steps: int | None = None
     thinning: int | None = None
@@ -363,6 +366,8 @@ def status_of(figures: Figures) -> Status:
     >>> str(status_of(good)), str(status_of(dataclasses.replace(good, rank_bounded=True)))
     ('reliable', 'usable')
     """
+    if figures.planned_warmup is not None:
+        return Status.UNRELIABLE
     is_of_starts = figures.settled is not None
     if is_of_starts and not figures.settled:
         return Status.UNRELIABLE
