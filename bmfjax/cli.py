@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import errno
 import json
 import math
@@ -968,7 +969,10 @@ def _read(options, mesh=None):
     given = {"binarize": options.binarize} | _reading(options)
     if mesh is not None:
         model, sampler_options = of_model(options)
-        asked = model.replace(rank=options.rank), _sampler(options, model, sampler_options)
+        asked = (
+            dataclasses.replace(model, rank=options.rank),
+            _sampler(options, model, sampler_options),
+        )
         share_of = FAMILIES[options.model].share_of(mesh, *asked, options.chain)
         if share_of is not None:
             return load_share(options.data, share_of, **given)

@@ -220,7 +220,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         ),
         (["fit", "davis", "--sampler", "iasg"], "model 'ormachine' has gibbs"),
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
-        ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give at least 1"),
+        ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give a whole number of at least 1"),
         ([*RELAXED, "--batch-size", "5"], "'gibbs' of model 'relaxed' has no option 'batch_size'"),
         (["fit", "davis", "--effects", "rows"], "--effects belongs to logistic, pmf"),
         (["fit", "davis", "--option", "moves"], "--option moves has no name and value"),

@@ -24,7 +24,7 @@ def product():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "rank is 0; give a number from 1 to 24"),
+        ({"rank": 0}, "rank is 0; give a whole number of factors, at least 1"),
         ({"rank": 25}, "rank is 25; give a number from 1 to 24, the smaller side of the 40 x 24"),
         ({"rank": "auto", "sampler": "thesis"}, "model 'relaxed' with sampler .* give a rank"),
         ({"model": "bmf"}, "model is 'bmf'; choose from ormachine, "),
@@ -46,7 +46,7 @@ def product():
             "does not fit the curvature",
         ),
         ({"max_time": -1.0}, "max_time is -1.0"),
-        ({"priors": {"usage": "cauchy"}}, "prior 'cauchy' of usage is unknown"),
+        ({"priors": {"usage": "cauchy"}}, "usage is 'cauchy'; choose from"),
         ({"priors": {"noise": 1.0}}, "model 'relaxed' has no 'noise'"),
         ({"priors": {"precision": -2.0}}, "precision is -2.0; give a positive number"),
         ({"options": {"speed": 1}}, "sampler 'gibbs' of model 'relaxed' has no option 'speed'"),
@@ -54,17 +54,20 @@ def product():
         ({"options": {"lowest": "low"}}, "lowest is 'low'; give a number above 0"),
         ({"options": {"inverse_temperatures": 0.5}}, "inverse_temperatures is 0.5; give"),
         ({"options": {"update": "joint"}}, "has no option 'update'"),
-        ({"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}}, "has shape"),
+        (
+            {"priors": {"precision": numpyro.distributions.Gamma(np.ones(2), 1.0)}},
+            "is a Gamma of shape",
+        ),
         (
             {"priors": {"precision": numpyro.distributions.HalfNormal(1.0)}},
-            "give a scalar Gamma",
+            "HalfNormal of shape .*; give a scalar numpyro.distributions.Gamma",
         ),
         (
             {"options": {"num_anneal": 301}},
             r"num_anneal is 301 and num_warmup \(--warmup\) 300",
         ),
         ({"options": {"num_anneal": 10, "lowest": 0.0}}, "lowest is 0.0"),
-        ({"priors": {"rate": 3.0}}, 'give prior="ard" with it'),
+        ({"priors": {"rate": numpyro.distributions.Gamma(1.0)}}, 'give prior="ard" with it'),
         (
             {**APPROXIMATE, "options": {"batch_size": {"rows": 3}}},
             "must name 'rows' and 'columns'",

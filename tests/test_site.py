@@ -1,5 +1,6 @@
 """The pages of the site: their code runs, their links lead somewhere, and nothing is left out."""
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -46,7 +47,7 @@ def small_fit(data, rank=None, sampler=None, **options):
     else:
         options |= {"num_warmup": 5 if model.name == "logistic" else 50, "num_samples": 30}
     rank = 2 if model.rank == "auto" else model.rank  # `test_rank.py` has it whole
-    model = model.replace(rank=None, max_rank=None)
+    model = dataclasses.replace(model, rank=None, max_rank=None)
     if model.name == "ormachine" and sampler is None:
         # One sampler, without temperatures, and one rank of the votes: fewer programs to compile.
         sampler = bmfjax.Gibbs(update="collapsed")

@@ -166,3 +166,53 @@ def test_values_and_the_help_of_fits_need_no_jax():
 def test_values_out_of_their_place_are_refused(given, words):
     with pytest.raises(bmfjax.InputError, match=words):
         bmfjax.fit(TILES, *given)
+
+
+#: Values that a field refuses, of fields that are not refused by all of `NEVER`.
+NEVER = (object(), "no such word", -1, [["?"]])
+ALSO_WRONG = {
+    "rank": (0, 2.5, True),
+    "max_rank": (0,),
+    "usage": (1.5, dist.Normal(0.0, 1.0), np.full((3, 2), 2.0), np.zeros(3)),
+    "basis": (dist.Gamma(2.0, 2.0),),
+    "flip_rate": (0.0, 0.7, dist.Normal(0.0, 1.0), (0.1, 0.2, 0.3)),
+    "num_rates": (3, True),
+    "layers": ([], [2, 0], [1] * 9),
+    "weights": ([0.7, 0.7], dist.Beta(1.0, 1.0)),
+    "dispersion": (0.0, dist.Normal(0.0, 1.0)),
+    "precision": (0.0, np.inf, dist.HalfNormal(1.0)),
+    "rate": (2.0, dist.Beta(1.0, 1.0)),
+    "usage_rate": (0.0, dist.Gamma(1.0, 1.0)),
+    "effects": (1,),
+    "slab": ((1.0,), (0.0, 1.0)),
+    "level": ((0.0, -1.0),),
+    "update": (None, "auto "),
+    "block_size": (0, 9),
+    "moves": ("no_such_move", ["birth", "no_such_move"]),
+    "inverse_temperatures": ((1.0, 1.0), (0.9, 0.5), ()),
+    "walls": ((1.0, 2.0), ()),
+    "lowest": (0, 1.5, True),
+    "num_particles": (8, 100),
+    "chain_length": (1,),
+    "ess": (0.0, 1.0),
+    "step_size": (0.0, np.nan),
+    "batch_size": (0, {"rows": 3}, {"rows": 3, "columns": 0}),
+    "blocks": ((), [3]),
+    "window": (0, None),
+    "delta": (0.5, -0.1),
+    "replace": (1,),
+    "conditionals": ({"usage": 3},),
+    "num_calibration": (1,),
+    "optimizer": ("adam",),
+}
+
+
+@KINDS
+def test_every_field_refuses_at_once_and_in_one_sentence(kind):
+    for name in parameters(kind):
+        for wrong in (*NEVER, *ALSO_WRONG.get(name, ())):
+            with pytest.raises(InputError) as refused:
+                kind(**{name: wrong})
+                pytest.fail(f"{kind.__name__}({name}={wrong!r}) is taken")
+            assert name in str(refused.value) and "; " in str(refused.value)
+            assert "\n" not in str(refused.value).replace(repr(wrong), "")

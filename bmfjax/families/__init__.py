@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable
@@ -90,8 +91,6 @@ def ask(
         )
     if finds_rank:
         rank = _most_factors(family, data, model.name, sampler.name, init, most)
-    elif most is not None:
-        raise InputError(f"max_rank is {most}, and rank is {rank}; max_rank is for rank='auto'")
     own = None if chains is None else _chain_numbers(chains, num_chains)
     if own is not None and num_samples == AUTO:
         num_samples = NUM_SAMPLES
@@ -139,7 +138,7 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
             f"the number of factors is not given; give it, as fit(data, 4) or {model.name!r} "
             f"as {type(model).__name__}(4)"
         )
-    return model.replace(**{n: v for n, v in given.items() if v is not None})
+    return dataclasses.replace(model, **{n: v for n, v in given.items() if v is not None})
 
 
 def _refuse_values_in_place(name: str, given: Any, other: type) -> None:

@@ -101,8 +101,6 @@ class Problem:
     def __post_init__(self):
         checks.seed_number(self.seed)
         rank, rows, columns = self.rank, self.data.num_rows, self.data.num_columns
-        if isinstance(rank, bool) or not isinstance(rank, int | np.integer):
-            raise InputError(f"rank is {rank!r}; give a whole number of factors, or 'auto'")
         most = min(rows, columns)
         if not 1 <= rank <= most:
             raise InputError(

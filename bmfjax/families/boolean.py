@@ -49,7 +49,7 @@ from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts
 from bmfjax.infer.ascent_start import MAX_CLIMB_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.known_solutions import known_solutions, no_solutions
-from bmfjax.infer.mcmc.ormachine import MOVES, RULES
+from bmfjax.infer.mcmc.ormachine import MOVES
 from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import (
     chance_in_new_rows,
@@ -78,6 +78,7 @@ from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.result import RowsMixin
 from bmfjax.specs import OrMachine
 from bmfjax.specs.base import Sampler, digest, settings_text
+from bmfjax.specs.samplers import RULES
 from bmfjax.verdict import RHAT_SLOW
 
 #: Draws of a chain that are kept: bits are small.

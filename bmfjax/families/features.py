@@ -379,14 +379,8 @@ def _check_known(problem: Problem) -> None:
     """Refuse memberships and weights that cannot be."""
     given, shape = problem.priors["usage"], (problem.data.num_rows, int(problem.rank))
     if given is not None:
-        try:
-            values = np.asarray(given, float)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"usage is {given!r}; give an array of 0, 1 or NaN for each of {shape[0]} rows and "
-                f"{shape[1]} features"
-            ) from None
-        if values.shape != shape or not (np.isnan(values) | np.isin(values, (0, 1))).all():
+        values = np.asarray(given, float)
+        if values.shape != shape:
             raise InputError(
                 f"usage has shape {values.shape}; give 0, 1 or NaN for each of {shape[0]} rows and "
                 f"{shape[1]} features"

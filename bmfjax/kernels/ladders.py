@@ -16,7 +16,6 @@ are the best for a given amount of work: each exchange is then accepted every ot
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ import numpy as np
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+from bmfjax.specs.samplers import checked_ladder
 
 #: Least rejection of a pair, so that the barrier rises along the whole ladder.
 LEAST_REJECTION = 1e-3
@@ -239,7 +239,8 @@ def equalised_ladder(
     >>> equalised_ladder((1.0, 0.4, 0.0), [0.6, 0.2], number=5)
     (1.0, 0.8, 0.6, 0.4, 0.0)
     """
-    betas, rejection = checked_ladder(inverse_temperatures), np.asarray(rejection, float)
+    betas = checked_ladder("inverse_temperatures", inverse_temperatures)
+    rejection = np.asarray(rejection, float)
     number = len(betas) if number is None else whole("number", number, 2)
     shape = (len(betas) - 1,)
     if rejection.shape != shape or not ((rejection >= 0) & (rejection <= 1)).all():
@@ -258,17 +259,6 @@ def equalised(betas, rejection, number: int):
     parts = jnp.arange(1, number - 1) * (barrier[-1] / (number - 1))
     between = jnp.interp(parts, barrier, betas)
     return jnp.concatenate([betas[:1], between.astype(betas.dtype), betas[-1:]])
-
-
-def checked_ladder(inverse_temperatures) -> tuple[float, ...]:
-    """Return inverse temperatures as floats that fall from one."""
-    betas = tuple(float(b) for b in inverse_temperatures)
-    falling = all(a > b for a, b in pairwise(betas))
-    if not (betas and betas[0] == 1.0 and falling and betas[-1] >= 0):
-        raise InputError(
-            f"inverse_temperatures are {betas}; give them falling strictly from 1.0 to 0 or more"
-        )
-    return betas
 
 
 def _checked_trace(name, values):

@@ -15,7 +15,6 @@ What it leaves invariant
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,9 +23,9 @@ import jax.numpy as jnp
 from jax import lax, random
 from jax.custom_batching import sequential_vmap
 
-from bmfjax.data.checks import share, whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
+from bmfjax.specs.samplers import SMC
 
 #: Halvings of the interval in which the next inverse temperature lies.
 BISECTIONS = 40
@@ -136,7 +135,8 @@ def smc(
     >>> bool(abs(state.log_evidence - exact) < 4 * state.variance**0.5)
     True
     """
-    chains = check_population(num_particles, chain_length, ess)
+    SMC(num_particles=num_particles, chain_length=chain_length, ess=ess)  # refuses others
+    chains = num_particles // chain_length
     block = max(n for n in range(1, min(BLOCK, chains) + 1) if chains % n == 0)
 
     def weighed(state, data):
@@ -206,19 +206,6 @@ def smc(
         return {name: getattr(state, name) for name in names}
 
     return Algorithm(init, step, observe)
-
-
-def check_population(num_particles: int, chain_length: int, ess: float) -> int:
-    """Return the number of chains, or refuse numbers out of range."""
-    whole("chain_length", chain_length, 2)
-    whole("num_particles", num_particles, 2 * chain_length)
-    if num_particles % chain_length:
-        raise InputError(
-            f"num_particles is {num_particles} and chain_length {chain_length}; give a multiple "
-            "of chain_length"
-        )
-    share("ess", ess, math.ulp(0.0), 1.0, "a share above 0 and below 1")
-    return num_particles // chain_length
 
 
 def _at_place(particles, place):

@@ -22,9 +22,10 @@ from jax import random
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
-from bmfjax.kernels.ladders import checked_ladder, equalised
+from bmfjax.kernels.ladders import equalised
 from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.control import acceptance
+from bmfjax.specs.samplers import checked_ladder
 
 #: Steps of the first round in which a ladder is adapted, at least.
 FIRST_ROUND = 8
@@ -254,7 +255,7 @@ def parallel_tempering(
     >>> sorted(algorithm.observe(state, info))
     ['inverse_temperatures', 'replica', 'swap_probability', 'x']
     """
-    betas = checked_ladder(inverse_temperatures)
+    betas = checked_ladder("inverse_temperatures", inverse_temperatures)
     whole("swap_every", swap_every)
     ends = _ends_of_rounds(whole("num_adapt", num_adapt, 0), swap_every)
     number = len(betas)

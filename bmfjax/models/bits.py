@@ -11,6 +11,7 @@ from numpyro.distributions.util import validate_sample
 
 from bmfjax.data.errors import InputError
 from bmfjax.models.spiked_beta import SpikedBeta
+from bmfjax.specs import priors
 
 
 class ExactBernoulli(BernoulliProbs):
@@ -61,47 +62,18 @@ def resolve_bits_prior(prior, site, shape):
     """
     if prior is None:
         return dist.Beta(1.0, 1.0)
+    prior = priors.bits_prior(f"the prior of {site}", prior)
     if isinstance(prior, dist.Distribution):
-        return _density_prior(prior, site)
-    values = np.asarray(None if isinstance(prior, str) else prior)
-    if values.dtype.kind not in "fiub" or (values.dtype.kind == "b" and not values.shape):
-        raise InputError(
-            f"prior of {site} is {prior!r}; give a density in (0, 1), a numpyro.distributions.Beta "
-            "or an array of probabilities"
-        )
-    values = values.astype(float)
+        return prior
+    values = np.asarray(prior, float)
     if not values.shape:
-        if not 0.0 < values < 1.0:
-            raise InputError(
-                f"density of {site} is {values}; give a number between 0 and 1, both excluded, "
-                "or fix single bits by an array of probabilities"
-            )
         return float(values)
     if values.shape != tuple(shape):
         raise InputError(
-            f"prior of {site} has shape {values.shape}; the probabilities of its bits have "
+            f"the prior of {site} has shape {values.shape}; the probabilities of its bits have "
             f"shape {tuple(shape)}"
         )
-    outside = np.argwhere(~((values >= 0.0) & (values <= 1.0)))
-    if len(outside):
-        i, k = outside[0].tolist()
-        raise InputError(f"prior of {site} at [{i}, {k}] is {values[i, k]}; give values in [0, 1]")
     return values
-
-
-def _density_prior(prior, site):
-    if not isinstance(prior, dist.Beta) or prior.batch_shape:
-        raise InputError(
-            f"prior of {site} is {type(prior).__name__} of shape {prior.batch_shape}; give a "
-            "scalar numpyro.distributions.Beta, the prior of the factors' densities"
-        )
-    # In NumPy, because a comparison in JAX would be traced where the model is.
-    if not (np.asarray(prior.concentration1) > 0 and np.asarray(prior.concentration0) > 0):
-        raise InputError(
-            f"prior of {site} is Beta({prior.concentration1}, {prior.concentration0}); give "
-            "positive concentrations"
-        )
-    return prior
 
 
 def resolve_known_bits(anchors, prior, shape):
@@ -192,7 +164,7 @@ def resolve_presence(presence, prior, site):
             f"presence_prior is {presence!r}; give a scalar numpyro.distributions.Beta, the prior "
             "of the share of factors that are there, or the pair of its concentrations"
         )
-    return _density_prior(presence, "presence")
+    return priors.beta("presence_prior", presence)
 
 
 def sample_bits(site, density_site, dims, shape, prior, presence=None, known=None):

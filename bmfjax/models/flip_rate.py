@@ -8,8 +8,8 @@ import numpyro
 import numpyro.distributions as dist
 
 from bmfjax.data.errors import InputError
-from bmfjax.kernels.boolean.flip_rates import LEAST_RATE
 from bmfjax.models.truncated_beta import TruncatedBeta
+from bmfjax.specs.priors import flip_prior
 
 
 def resolve_flip_rate(flip_rate, num_rates=1):
@@ -45,28 +45,9 @@ def resolve_flip_rate(flip_rate, num_rates=1):
     shape = () if num_rates == 1 else (2,)
     if flip_rate is None:
         return TruncatedBeta(np.ones(shape), np.ones(shape), 0.5)
-    if isinstance(flip_rate, dist.Distribution):
-        return _truncated(flip_rate, shape)
-    rates = np.asarray(flip_rate) if not isinstance(flip_rate, str) else np.asarray(None)
-    if rates.dtype.kind not in "fiu" or rates.shape not in ((), shape):
-        raise InputError(
-            f"flip_rate is {flip_rate!r}; give a number in (0, 1/2], a pair of them with "
-            "num_rates=2, or a numpyro.distributions.Beta"
-        )
-    if not ((rates >= LEAST_RATE) & (rates <= 0.5)).all():
-        raise InputError(
-            f"flip_rate is {rates.tolist()}; a flip rate is in (0, 1/2], and at least {LEAST_RATE}"
-        )
-    return np.broadcast_to(rates.astype(float), shape)
-
-
-def _truncated(prior, shape):
-    if not isinstance(prior, dist.Beta) or prior.batch_shape not in ((), shape):
-        raise InputError(
-            f"the prior of flip_rate is {type(prior).__name__} of shape {prior.batch_shape}; give "
-            f"a numpyro.distributions.Beta, scalar{' or of shape (2,)' if shape else ''}: it is "
-            "truncated to [0, 1/2]"
-        )
+    prior = flip_prior("flip_rate", flip_rate, num_rates)
+    if not isinstance(prior, dist.Distribution):
+        return np.broadcast_to(np.asarray(prior, float), shape)
     a, b = (
         np.broadcast_to(np.asarray(c, float), shape)
         for c in (prior.concentration1, prior.concentration0)

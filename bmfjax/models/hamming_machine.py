@@ -7,10 +7,9 @@ import numpyro
 import numpyro.distributions as dist
 
 from bmfjax.data.checks import whole
-from bmfjax.data.errors import InputError
 from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
-from bmfjax.models.relaxed import interval, is_positive
+from bmfjax.specs.priors import nonnegative_or_number
 
 
 def hamming_machine(
@@ -97,17 +96,4 @@ def resolve_dispersion(dispersion):
     """Check the dispersion and return a positive number, or the prior of a learned one."""
     if dispersion is None:
         return dist.Exponential(1.0)
-    if isinstance(dispersion, dist.Distribution):
-        ends = interval(dispersion.support) if not dispersion.shape() else None
-        if ends is None or ends[0] < 0.0:
-            raise InputError(
-                f"the prior of dispersion is {type(dispersion).__name__} of shape "
-                f"{dispersion.shape()}; give a scalar distribution on [0, inf), "
-                "HalfNormal or Exponential for instance"
-            )
-        return dispersion
-    if not is_positive(dispersion):
-        raise InputError(
-            f"dispersion is {dispersion!r}; give a positive number or a distribution on [0, inf)"
-        )
-    return float(dispersion)
+    return nonnegative_or_number("dispersion", dispersion)

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bmfjax.data.errors import InputError
-from bmfjax.models.relaxed import is_positive, relaxed_bmf
+from bmfjax.models.relaxed import relaxed_bmf
+from bmfjax.specs.priors import positive_number
 
 
 def nmf(
@@ -146,8 +147,6 @@ def nmf_priors(usage_rate, basis_rate, rate=None) -> dict:
         return {"upper": jnp.inf, "prior": "ard", "rate": rate}
     priors = {"upper": jnp.inf}
     for name, value in given.items():
-        value = 1.0 if value is None else value
-        if not is_positive(value):
-            raise InputError(f"{name} is {value!r}; give a positive number")
-        priors[f"{name.removesuffix('_rate')}_prior"] = dist.Exponential(float(value))
+        rate = 1.0 if value is None else positive_number(name, value)
+        priors[f"{name.removesuffix('_rate')}_prior"] = dist.Exponential(rate)
     return priors

@@ -12,6 +12,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
+from bmfjax.specs.priors import shares
 
 
 def one_hot_machine(
@@ -110,23 +111,12 @@ def resolve_cluster_prior(prior, shape):
     rows, rank = shape
     if prior is None:
         return dist.Dirichlet(jnp.ones(rank))
-    if isinstance(prior, dist.Distribution):
-        if not isinstance(prior, dist.Dirichlet) or prior.shape() != (rank,):
-            raise InputError(
-                f"prior of cluster is {type(prior).__name__} of shape {prior.shape()}; give a "
-                f"numpyro.distributions.Dirichlet over the {rank} codes"
-            )
-        return prior
-    weights = np.asarray(None if isinstance(prior, str) else prior)
-    if weights.dtype.kind not in "fiub" or weights.shape not in ((rank,), (rows, rank)):
+    prior = shares("the prior of cluster", prior)
+    is_learned = isinstance(prior, dist.Distribution)
+    found = prior.shape() if is_learned else np.shape(prior)
+    if found != (rank,) and (is_learned or found != (rows, rank)):
         raise InputError(
-            "prior of cluster is none of a numpyro.distributions.Dirichlet and an array of "
+            f"the prior of cluster has shape {found}; give a Dirichlet over the {rank} codes, or "
             f"probabilities of shape {(rank,)} or {(rows, rank)}"
         )
-    weights = weights.astype(float)
-    if not ((weights >= 0).all() and np.allclose(weights.sum(-1), 1.0, atol=1e-5)):
-        raise InputError(
-            "prior of cluster has weights that are negative or do not sum to one; divide them by "
-            "their sum"
-        )
-    return weights
+    return prior if is_learned else np.asarray(prior, float)

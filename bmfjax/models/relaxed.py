@@ -3,17 +3,13 @@ r"""The relaxed Boolean matrix factorisation, as a NumPyro model."""
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.models.missing import split_missing
-
-#: The priors of Gonsior 2019, equations 3.3 to 3.6, restricted to [0, 1], and "ard".
-PRIORS = ("uniform", "normal", "laplace", "beta", "ard")
+from bmfjax.specs.priors import entry_prior, gamma, is_positive
 
 
 def relaxed_bmf(
@@ -163,9 +159,7 @@ def resolve_rate(rate, priors):
             raise InputError('rate is the prior of the rates of "ard"; give prior="ard" with it')
         return None
     rate = dist.Gamma(1.0, 1.0) if rate is None else rate
-    if not isinstance(rate, dist.Gamma) or rate.batch_shape:
-        raise InputError(f"rate is {rate!r}; give a scalar numpyro.distributions.Gamma")
-    return rate
+    return gamma("rate", rate)
 
 
 def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
@@ -197,29 +191,15 @@ def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
     """
     if upper not in (1.0, jnp.inf):
         raise InputError(f"upper is {upper}; the factors are on [0, 1] or, with inf, on [0, inf)")
-    if isinstance(prior, str):
-        return _named_prior(prior, site, upper)
-    if not isinstance(prior, dist.Distribution):
+    if isinstance(prior, str) and prior == "ard":
         raise InputError(
-            f"prior of {site} is a {type(prior).__name__}; give a name or a NumPyro distribution"
+            f"the prior of {site} is 'ard', whose rates belong to the factors; give another"
         )
-    if prior.batch_shape or prior.event_shape:
-        raise InputError(f"prior of {site} has shape {prior.shape()}; give a scalar distribution")
-    low, high = interval(prior.support) or (None, None)
-    if low is None or low < 0.0 or high > upper:
-        where = "[0, 1]" if upper == 1.0 else "[0, inf)"
-        raise InputError(
-            f"prior of {site} has support {prior.support}; give a distribution on {where}"
-        )
-    return prior
+    prior = entry_prior(f"the prior of {site}", prior, upper)
+    return _named_prior(prior, site, upper) if isinstance(prior, str) else prior
 
 
 def _named_prior(prior, site, upper):
-    if prior not in PRIORS or prior == "ard":
-        raise InputError(
-            f"prior {prior!r} of {site} is unknown; choose from {', '.join(PRIORS)} "
-            "or give a NumPyro distribution on [0, 1]"
-        )
     if upper == jnp.inf:
         if prior in ("uniform", "beta"):
             why = "improper" if prior == "uniform" else "not defined"
@@ -234,32 +214,6 @@ def _named_prior(prior, site, upper):
         "laplace": lambda: exponential(0.5, 1.0),
         "beta": lambda: dist.Beta(0.5, 0.5),
     }[prior]()
-
-
-def interval(support):
-    """Return (low, high) of an interval with constant ends, `high` perhaps infinite, else None."""
-    ends = box(support)
-    low = getattr(support, "lower_bound", None)
-    if ends is not None or low is None or jnp.ndim(low) or hasattr(support, "upper_bound"):
-        return ends
-    return (float(low), float("inf")) if not getattr(support, "is_discrete", False) else None
-
-
-def box(support):
-    """Return (low, high) of a bounded interval with constant ends, else None."""
-    support = getattr(support, "base_constraint", support)  # of an independent event
-    if support is constraints.unit_interval:
-        return 0.0, 1.0
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    if low is None or high is None or not (jnp.ndim(low) == jnp.ndim(high) == 0):
-        return None
-    return (float(low), float(high)) if getattr(support, "is_discrete", False) is False else None
-
-
-def is_positive(value) -> bool:
-    """Say whether something is one finite number above zero; True and False are none."""
-    found = np.asarray(None if isinstance(value, str) else value)
-    return found.dtype.kind in "fiu" and not found.shape and bool(0 < found < np.inf)
 
 
 def resolve_precision(precision):

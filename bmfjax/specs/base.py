@@ -89,10 +89,31 @@ def parameters(kind: type[Value]) -> dict[str, Parameter]:
 def value_class(kind: type) -> type:
     """Make a class of values of a class with fields; its docstring lists them at {parameters}."""
     kind = dataclass(frozen=True, eq=False, repr=False)(kind)
+    kind.__init__ = _named(kind.__init__)
     if kind.__doc__:
         doc = inspect.cleandoc(kind.__doc__).replace("{batch}", f"{BATCH:,}")
         kind.__doc__ = doc.replace("{parameters}", _listed(kind))
     return kind
+
+
+def _named(make: Callable) -> Callable:
+    """Return the constructor of a value, which refuses fields that the value lacks."""
+
+    @functools.wraps(make)
+    def init(self, *args, **given):
+        known = parameters(type(self))
+        for name in given:
+            if name not in known:
+                has = ", ".join(known) or "no field"
+                raise InputError(f"{type(self).__name__} has no {name!r}; it has {has}")
+        if len(args) > ("rank" in known):
+            raise InputError(
+                f"{type(self).__name__} is given {len(args)} values without a name; name all "
+                f"{'but the rank' if 'rank' in known else 'of them'}"
+            )
+        make(self, *args, **given)
+
+    return init
 
 
 def _listed(kind) -> str:
@@ -107,6 +128,54 @@ def _listed(kind) -> str:
     return "\n".join(lines)
 
 
+# ---- checks of fields ------------------------------------------------------------------------
+
+
+def positive(what: str) -> Callable[[str, Any], float]:
+    """Return a check of one positive number; `what` ends "give a positive"."""
+    return lambda name, value: checks.positive(name, value, what)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str, Any], int]:
+    """Return a check of a whole number between bounds."""
+    return lambda name, value: checks.whole(name, value, least, most)
+
+
+def one_of(*choices: Any) -> Callable[[str, Any], Any]:
+    """Return a check of a choice."""
+    return lambda name, value: checks.one_of(name, value, choices)
+
+
+def _rank(name: str, value: Any) -> int | str:
+    """Return a number of factors, or "auto"."""
+    try:
+        return AUTO if isinstance(value, str) and value == AUTO else checks.whole(name, value)
+    except InputError:
+        raise InputError(
+            f"{name} is {value!r}; give a whole number of factors, at least 1, or 'auto'"
+        ) from None
+
+
+def pair(name: str, value: Any, wanted: str) -> tuple[float, float]:
+    """Return two numbers, or refuse what is none; `wanted` says which two."""
+    try:
+        first, second = map(float, value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; give {wanted}") from None
+    return first, second
+
+
+def gamma_pair(name: str, value: Any) -> list[float]:
+    """Return shape and rate of a Gamma prior, checked."""
+    shape, rate = pair(name, value, "shape and rate")
+    if not (0 < shape < math.inf and 0 < rate < math.inf):
+        raise InputError(f"{name} is {value!r}; give a positive shape and rate")
+    return [shape, rate]
+
+
+# ---- values ---------------------------------------------------------------------------------
+
+
 class Value:
     """A frozen record of parameters."""
 
@@ -119,6 +188,10 @@ class Value:
             if _text(_frozen(value)) != _text(known.default):
                 value = known.check(name, value)
             object.__setattr__(self, name, _frozen(value))
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse fields that do not go together."""
 
     def given(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, by name."""
@@ -132,10 +205,6 @@ class Value:
     def fields(self) -> dict[str, Any]:
         """Return all fields by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-
-    def replace(self, **changes: Any) -> Any:
-        """Return the value with other fields."""
-        return dataclasses.replace(self, **changes)
 
     @functools.cached_property
     def _key(self) -> str:
@@ -174,6 +243,7 @@ class Model(Value):
     rank: int | str | None = parameter(
         None,
         'number of factors, "auto" where it is to be found, or None where `bmfjax.fit` is given it',
+        _rank,
         kind='int, "auto" or None',
         positional=True,
     )
@@ -181,8 +251,15 @@ class Model(Value):
         None,
         'most factors that there may be, where the rank is "auto"; None where `bmfjax.fit` is '
         "given it, or leaves it to the data",
+        whole(1),
         kind="int, optional",
     )
+
+    def _check(self):
+        if self.max_rank is not None and self.rank not in (None, AUTO):
+            raise InputError(
+                f"max_rank is {self.max_rank}, and rank is {self.rank}; max_rank is for rank='auto'"
+            )
 
     def priors(self) -> dict[str, Any]:
         """Return all fields but the number of factors."""
@@ -212,7 +289,7 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = value.copy()
         value.setflags(write=False)
-    return value
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _text(value: Any) -> str:
@@ -256,38 +333,3 @@ def digest(position: Mapping) -> str:
     for name in sorted(position):
         found.update(np.ascontiguousarray(position[name]).tobytes())
     return f"given, {found.hexdigest()[:16]}"
-
-
-# ---- checks of fields ------------------------------------------------------------------------
-
-
-def positive(what: str) -> Callable[[str, Any], float]:
-    """Return a check of one positive number; `what` ends "give a positive"."""
-    return lambda name, value: checks.positive(name, value, what)
-
-
-def whole(least: int, most: int | None = None) -> Callable[[str, Any], int]:
-    """Return a check of a whole number between bounds."""
-    return lambda name, value: checks.whole(name, value, least, most)
-
-
-def one_of(*choices: Any) -> Callable[[str, Any], Any]:
-    """Return a check of a choice."""
-    return lambda name, value: checks.one_of(name, value, choices)
-
-
-def pair(name: str, value: Any, wanted: str) -> tuple[float, float]:
-    """Return two numbers, or refuse what is none; `wanted` says which two."""
-    try:
-        first, second = map(float, value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}; give {wanted}") from None
-    return first, second
-
-
-def gamma_pair(name: str, value: Any) -> list[float]:
-    """Return shape and rate of a Gamma prior, checked."""
-    shape, rate = pair(name, value, "shape and rate")
-    if not (0 < shape < math.inf and 0 < rate < math.inf):
-        raise InputError(f"{name} is {value!r}; give a positive shape and rate")
-    return [shape, rate]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bmfjax.errors import InputError
-from bmfjax.specs import checks
+from bmfjax.specs import checks, priors
 from bmfjax.specs.base import (
     Flag,
     Model,
@@ -54,21 +54,29 @@ def _density_of_usage() -> Any:
         "prior of the density of every factor's usage: a `numpyro.distributions.Beta` (default "
         "Beta(1, 1)), a number that fixes it, or an array of the probability of every bit, in "
         "which 0 and 1 fix it",
+        priors.bits_prior,
         kind="Beta, float or array, optional",
     )
 
 
 def _density_of_basis(about: str = "the same of the basis") -> Any:
-    return parameter(None, about, kind="Beta, float or array, optional")
+    return parameter(None, about, priors.bits_prior, kind="Beta, float or array, optional")
 
 
 def _flip_rate(about: str) -> Any:
-    return parameter(None, about, kind="Beta, float or pair of float, optional")
+    return parameter(None, about, priors.flip_prior, kind="Beta, float or pair of float, optional")
 
 
 _OF_FLIPS = (
     "a Beta prior, or a number or pair that fixes it; default Beta(1, 1), truncated to [0, 1/2]"
 )
+
+
+def _check_rates(model: Model) -> None:
+    """Refuse two rates of flips where there is one."""
+    for name in ("flip_rate", "flip_rate_above"):
+        if (value := getattr(model, name, None)) is not None:
+            priors.flip_prior(name, value, model.num_rates)
 
 
 def _num_rates(number: int = 1) -> Any:
@@ -118,6 +126,10 @@ class OrMachine(Model):
     basis: Prior = _density_of_basis()
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
     num_rates: int = _num_rates(2)
+
+    def _check(self):
+        super()._check()
+        _check_rates(self)
 
 
 @value_class
@@ -187,6 +199,7 @@ class DeepOrMachine(Model):
         "prior of the density of every factor's usage in the top layer: a "
         "`numpyro.distributions.Beta` (default Beta(1, 1)), a number that fixes it, or an array of "
         "the probability of every bit",
+        priors.bits_prior,
         kind="Beta, float or array, optional",
     )
     basis: Prior = _density_of_basis(
@@ -197,6 +210,10 @@ class DeepOrMachine(Model):
         "the same of every layer above the first; Beta(1, 100) expects them to be nearly exact"
     )
     num_rates: int = _num_rates()
+
+    def _check(self):
+        super()._check()
+        _check_rates(self)
 
 
 @value_class
@@ -215,6 +232,7 @@ class OneHot(Model):
         None,
         "prior of the shares of the factors: a `numpyro.distributions.Dirichlet` (default a flat "
         "one), or probabilities (rank,) or (rows, rank) that fix them",
+        priors.shares,
         kind="Dirichlet or array, optional",
     )
     basis: Prior = _density_of_basis(
@@ -224,6 +242,10 @@ class OneHot(Model):
     )
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
     num_rates: int = _num_rates()
+
+    def _check(self):
+        super()._check()
+        _check_rates(self)
 
 
 @value_class
@@ -244,5 +266,6 @@ class Hamming(Model):
         None,
         "a scalar `numpyro.distributions` prior on [0, inf) of what a code adds to the log odds, "
         "or a number that fixes it; default Exponential(1)",
+        priors.nonnegative_or_number,
         kind="distribution or float, optional",
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from bmfjax.errors import InputError
-from bmfjax.specs import checks
+from bmfjax.specs import checks, priors
 from bmfjax.specs.base import (
     Flag,
     Model,
@@ -45,7 +45,7 @@ _PRECISION = Flag(
 _PRIOR = Flag(
     "--prior",
     "prior of the factors' entries (uniform where not given)",
-    {"choices": ["uniform", "normal", "laplace", "beta", "ard"]},
+    {"choices": list(priors.NAMED)},
 )
 _SIDES = {"choices": ["rows", "columns", "both", "none"]}
 
@@ -72,16 +72,19 @@ class Relaxed(Model):
         None,
         'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" (always '
         'where the rank is "auto") or a NumPyro distribution on [0, 1]',
+        priors.entry_prior,
         flag=_PRIOR,
         kind="str or distribution, optional",
     )
     basis: Prior = parameter(
-        None, "the same of the basis", flag=_PRIOR, kind="str or distribution, optional"
-    )
+        None, "the same of the basis", priors.entry_prior, flag=_PRIOR,
+        kind="str or distribution, optional",
+    )  # fmt: skip
     precision: Prior = parameter(
         None,
         "a number that fixes the noise precision; default a Gamma(1, 1) prior, and 1 for sampler "
         '"thesis"',
+        priors.gamma_or_number,
         flag=_PRECISION,
         kind="float or Gamma, optional",
     )
@@ -89,6 +92,7 @@ class Relaxed(Model):
         None,
         'Gamma prior of the rates of "ard"; default Gamma(1, 1), and with rank "auto" Gamma(1, '
         "0.01), with which factors may all but vanish",
+        priors.gamma,
         kind="Gamma, optional",
     )
 
@@ -195,6 +199,7 @@ class Features(Model):
         None,
         "memberships that are known, (rows, rank): 0 or 1, and NaN elsewhere; none by default. "
         "Known features come first",
+        priors.memberships,
         kind="array, optional",
     )
 
@@ -217,20 +222,23 @@ class NMF(Model):
         None,
         "rate of the exponential prior; default by the scale of the data, as "
         "`bmfjax.models.priors_by_scale` has it",
-        kind="float or distribution, optional",
+        priors.positive_number,
+        kind="float, optional",
     )
     basis_rate: Prior = parameter(
-        None, "the same of the basis", kind="float or distribution, optional"
+        None, "the same of the basis", priors.positive_number, kind="float, optional"
     )
     rate: Prior = parameter(
         None,
         'with rank "auto" in place of these: the Gamma prior of each factor\'s own rate; default '
         "by the scale of the data, as `bmfjax.models.relevance_by_scale` has it",
+        priors.gamma,
         kind="Gamma, optional",
     )
     precision: Prior = parameter(
         None,
-        "a number fixes the noise precision, a distribution is its prior",
+        "a number fixes the noise precision, a Gamma distribution is its prior",
+        priors.gamma_or_number,
         flag=_PRECISION,
         kind="float or Gamma, optional",
     )

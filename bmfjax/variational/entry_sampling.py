@@ -37,8 +37,8 @@ from jax import lax, random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
+from bmfjax.specs.samplers import STRATEGIES
 
-STRATEGIES = ("uniform", "balanced", "biased")
 #: Below this share of accepted proposals, zeros are too few to be found by trying.
 LEAST_ACCEPTANCE = 1e-3
 WHOLE = 2**32

@@ -172,7 +172,7 @@ def test_a_ladder_is_made_longer_or_shorter():
         (lambda: equalised_ladder((1.0, 0.5), [0.3, 0.2]), r"rejection has shape \(2,\)"),
         (lambda: equalised_ladder((1.0, 0.5), [1.3]), r"give a probability for each of the 1"),
         (lambda: equalised_ladder((1.0, 0.5), [np.nan]), r"give a probability"),
-        (lambda: equalised_ladder((0.5, 0.2), [0.3]), r"falling strictly from 1.0"),
+        (lambda: equalised_ladder((0.5, 0.2), [0.3]), r"fall strictly from 1.0"),
         (lambda: equalised_ladder((1.0, 0.5), [0.3], 1), r"number is 1"),
         (lambda: communication_barrier([0.5]), r"swap_probability has 1 axes"),
         (lambda: parallel_tempering(still(), energy, (1.0,), num_adapt=-1), r"num_adapt is -1"),

@@ -65,7 +65,7 @@ def large(y):
         ({"boundary": "bounce"}, r"boundary is 'bounce'; choose from clamp, reflect"),
         ({"delta": 0.5}, r"delta is 0\.5; give a share of the box"),
         ({"delta": -0.1}, r"delta is -0\.1"),
-        ({"window": 0}, r"window is 0; give at least 1, or 'matched' or 'pass'"),
+        ({"window": 0}, r"window is 0; give a whole number of at least 1"),
         ({"window": 2.5}, r"window is 2\.5"),
         ({"window": "all"}, r"window is 'all'"),
         (
@@ -186,7 +186,7 @@ def test_options_that_fit_no_model(options, message):
             {"calibration": "sandwich", "preconditioner": None, "step_size": 0.1},
             r"1001 coordinates together, too many to measure .*at most 1000\)",
         ),
-        (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size of 'mu' is -0\.1; give a positive"),
+        (model, (MU, SIGMA), {"step_size": -0.1}, r"step_size is -0\.1; give a positive"),
         (
             model,
             (MU, SIGMA),
@@ -204,7 +204,7 @@ def test_what_does_not_fit_the_model(of, blocks, options, message):
     ("model_options", "options", "message"),
     [
         ({}, {"batch_size": {"rows": 3}}, r"batch_size names \['rows'\]; it must name 'rows' and"),
-        ({}, {"batch_size": 0}, r"batch of plate 'rows' is 0"),
+        ({}, {"batch_size": 0}, r"batch_size is 0; give"),
         (
             {},
             {"batch_size": {"rows": 5, "columns": 16}, "replace": False},

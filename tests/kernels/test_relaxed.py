@@ -18,7 +18,8 @@ from bmfjax.kernels.numerics.linalg import newton_direction
 from bmfjax.kernels.relaxed import density as kernel
 from bmfjax.kernels.relaxed.data import matrix_data, num_observed, residual_sum_of_squares
 from bmfjax.kernels.sgmcmc.relaxed_blocks import relaxed_blocks
-from bmfjax.models.relaxed import PRIORS, relaxed_bmf
+from bmfjax.models.relaxed import relaxed_bmf
+from bmfjax.specs.priors import NAMED
 
 ROWS, COLUMNS, RANK = 9, 7, 3
 #: With repeats, as drawing with replacement gives them.
@@ -168,7 +169,7 @@ def test_curvature_is_the_hessian_of_a_row(x64):
 
 
 def test_constant_prior_curvature_enters_and_no_other(x64):
-    found = {prior: problem(prior)[2] for prior in PRIORS}
+    found = {prior: problem(prior)[2] for prior in NAMED}
     assert {p: round(d.usage.curvature, 4) for p, d in found.items()} == {
         "uniform": 0.0,
         "normal": 1.0,

@@ -58,9 +58,9 @@ def test_axes_of_the_bits_have_names():
 @pytest.mark.parametrize(
     ("prior", "message"),
     [
-        (0.0, r"density of usage is 0\.0; give a number between 0 and 1, both excluded"),
-        (1, r"density of usage is 1\.0"),
-        (float("nan"), r"density of usage is nan"),
+        (0.0, r"the prior of usage is 0\.0; give a density between 0 and 1, both"),
+        (1, r"prior of usage is 1;"),
+        (float("nan"), r"prior of usage is nan"),
         (True, r"prior of usage is True; give a density"),
         ("uniform", r"prior of usage is 'uniform'; give a density in \(0, 1\)"),
         (np.full((2, 4), 0.5), r"prior of usage has shape \(2, 4\); .* shape \(4, 2\)"),
@@ -103,8 +103,8 @@ def test_flip_rates_stand_for_what_is_said():
         ((0.1, 0.2), 1, r"give a number in \(0, 1/2\], a pair of them with num_rates=2"),
         ((0.1, 0.2, 0.3), 2, r"a pair of them"),
         ("low", 1, r"flip_rate is 'low'; give"),
-        (dist.Uniform(), 1, r"the prior of flip_rate is Uniform of shape \(\); give"),
-        (dist.Beta(np.ones(2), 1.0), 1, r"prior of flip_rate is Beta of shape \(2,\)"),
+        (dist.Uniform(), 1, r"flip_rate is Uniform of shape \(\); give"),
+        (dist.Beta(np.ones(2), 1.0), 1, r"flip_rate is Beta of shape \(2,\)"),
         (dist.Beta(90.0, 10.0), 1, r"Beta\(90\.0, 10\.0\) has less than 0\.01 of its mass"),
         (0.1, 3, r"num_rates is 3; give 1 or"),
     ],

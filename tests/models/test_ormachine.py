@@ -147,7 +147,7 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
     [
         ({"rank": 0}, r"rank is 0; give a whole number of at least 1"),
         ({"rank": 1.5}, r"rank is 1\.5"),
-        ({"usage_prior": 2.0}, r"density of usage is 2\.0"),
+        ({"usage_prior": 2.0}, r"prior of usage is 2\.0"),
         ({"basis_prior": np.ones((2, 2))}, r"prior of basis has shape \(2, 2\).* shape \(4, 2\)"),
         ({"flip_rate": 0.7}, r"flip_rate is 0\.7"),
         ({"data": np.full((2, 2), 0.5)}, r"data at row 0, column 0 is 0\.5; give 0, 1 or"),

@@ -292,7 +292,11 @@ def test_axes_of_the_layers_have_names():
         (ONE_HOT, {"cluster_prior": [0.5, 0.6]}, r"negative or do not sum to one"),
         (ONE_HOT, {"cluster_prior": [1.5, -0.5]}, r"negative or do not sum to one"),
         (ONE_HOT, {"cluster_prior": np.ones((3, 2)) / 2}, r"of shape \(2,\) or \(7, 2\)"),
-        (ONE_HOT, {"cluster_prior": dist.Dirichlet(np.ones(3))}, r"Dirichlet of shape \(3,\)"),
+        (
+            ONE_HOT,
+            {"cluster_prior": dist.Dirichlet(np.ones(3))},
+            r"cluster has shape \(3,\); give a Dirichlet",
+        ),
         (ONE_HOT, {"flip_rate": 0.0}, r"flip_rate is 0\.0"),
         (DEEP, {"data": None}, r"deep_ormachine needs data"),
         (DEEP, {"data": VALUES + 2}, r"data at row 0, column 0 is"),

@@ -24,7 +24,8 @@ from numpyro.infer.util import log_density
 
 from bmfjax.data import InputError
 from bmfjax.models import relaxed_bmf
-from bmfjax.models.relaxed import PRIORS, box, resolve_precision, resolve_prior
+from bmfjax.models.relaxed import resolve_precision, resolve_prior
+from bmfjax.specs.priors import NAMED, box
 
 ROWS, COLUMNS, RANK = 6, 5, 2
 MODEL = functools.partial(relaxed_bmf, rank=RANK)
@@ -77,7 +78,7 @@ def test_gradient_is_finite_where_entries_are_missing():
 # ---- priors ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prior", [p for p in PRIORS if p != "ard"])
+@pytest.mark.parametrize("prior", [p for p in NAMED if p != "ard"])
 def test_named_priors_are_densities_on_the_unit_interval(prior):
     # x = sin^2 t takes the ends of Beta(1/2, 1/2) away.
     t = (np.arange(2000) + 0.5) / 2000 * np.pi / 2
@@ -132,8 +133,8 @@ def test_precision_is_fixed_by_a_number_and_learned_from_a_distribution():
     ("options", "error", "message"),
     [
         ({"rank": 0}, InputError, r"rank is 0; give a whole number of at least 1"),
-        ({"prior": "gauss"}, InputError, r"prior 'gauss' of usage is unknown; choose from uniform"),
-        ({"basis_prior": "x"}, InputError, r"prior 'x' of basis is unknown"),
+        ({"prior": "gauss"}, InputError, r"prior of usage is 'gauss'; choose from uniform"),
+        ({"basis_prior": "x"}, InputError, r"prior of basis is 'x'; choose"),
         ({"prior": 0.5}, InputError, r"prior of usage is a float; give a name"),
         ({"basis_prior": dist.Normal()}, InputError, r"prior of basis has support .*on \[0, 1\]"),
         ({"prior": dist.Uniform(0.0, 2.0)}, InputError, r"prior of usage has support"),

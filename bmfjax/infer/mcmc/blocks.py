@@ -1,16 +1,13 @@
-"""IASG's settings, checked, and from blocks of sites to the algorithm."""
+"""From IASG's options and blocks of sites to the algorithm."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import jax
-import optax
 
-from bmfjax.data.checks import one_of, share, switch, whole
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm
 from bmfjax.kernels.sgmcmc.calibration import FULL_COORDINATES, MAX_CASES, calibrating
@@ -22,128 +19,20 @@ from bmfjax.kernels.sgmcmc.step_size import (
     matched_step_size,
     matched_windows,
 )
+from bmfjax.specs.samplers import IterateAveraging
 
 #: Coordinates of all blocks together up to which calibration measures full covariances.
 MAX_CALIBRATED = 1000
 
 
-@dataclass(frozen=True)
-class IASGSettings:
-    """Options of `IASG`, checked; its docstring says what they mean."""
-
-    blocks: tuple | None
-    batch_size: int | Mapping[str, int] | None
-    preconditioner: str | None
-    step_size: float | Mapping[str, float] | None
-    window: int | str
-    boundary: str
-    delta: float
-    replace: bool
-    scale_likelihood: bool
-    conditionals: Mapping[str, Callable]
-    num_calibration: int
-    num_approach: int | None
-    report_variance: bool
-    calibration: str | None
-    optimizer: optax.GradientTransformation | None
-
-    def __post_init__(self):
-        one_of("calibration", self.calibration, ("auto", None, "step", "sandwich", "top-up"))
-        if self.optimizer is not None:
-            self._check_optimizer()
-        if self.calibration not in ("auto", None):
-            self._check_calibration()
-        one_of("preconditioner", self.preconditioner, ("newton", "calibrated", None))
-        one_of("boundary", self.boundary, ("clamp", "reflect", "logit"))
-        whole("num_calibration", self.num_calibration, 2)
-        if self.num_approach is not None:
-            whole("num_approach", self.num_approach, 0)
-        if self.preconditioner is None and self.step_size is None and self.optimizer is None:
-            raise InputError("plain gradient steps (preconditioner=None) need a step_size")
-        share("delta", self.delta, 0.0, 0.5, "a share of the box from 0 to below 0.5")
-        for name in ("replace", "scale_likelihood", "report_variance"):
-            switch(name, getattr(self, name))
-        for site, draw in self.conditionals.items():
-            if not callable(draw):
-                raise InputError(f"the conditional of {site!r} is {draw!r}; give a function")
-        numbered = isinstance(self.window, int) and self.window >= 1
-        if not numbered and self.window not in ("matched", "pass"):
-            raise InputError(f"window is {self.window!r}; give at least 1, or 'matched' or 'pass'")
-        if self.preconditioner == "newton" and not self.scale_likelihood:
-            raise InputError(
-                "a likelihood that is not scaled to the data does not fit the curvature of all of "
-                "it; with scale_likelihood=False use preconditioner='calibrated' or None"
-            )
-        if self.preconditioner == "newton" and self.boundary == "reflect":
-            raise InputError(
-                "averages of reflected Newton steps do not follow a density near its bound; with "
-                "boundary='reflect' use preconditioner='calibrated' or None, and with 'newton' "
-                "boundary='clamp' or 'logit'; bmfjax.SGLD reflects as it should"
-            )
-        if self.blocks is not None and self.batch_size is not None:
-            raise InputError("blocks already say the batch sizes; leave batch_size out")
-        if self.blocks is not None and not self.blocks:
-            raise InputError("blocks is empty; give at least one (sites, {plate: batch})")
-
-    def _check_optimizer(self):
-        if not all(callable(getattr(self.optimizer, n, None)) for n in ("init", "update")):
-            raise InputError(
-                f"optimizer is {self.optimizer!r}; give an optimizer of Optax, such as "
-                "optax.sgd(1e-4)"
-            )
-        if self.preconditioner is not None or self.step_size is not None:
-            name = "step_size" if self.step_size is not None else "preconditioner"
-            raise InputError(
-                f"an optimizer makes the whole step, and {name} is given as well; leave one of "
-                "the two out"
-            )
-        if self.calibration not in ("auto", None):
-            raise InputError(
-                "calibration knows the covariance of steps without memory, and an optimizer may "
-                "have one; leave calibration or the optimizer out"
-            )
-
-    def _check_calibration(self):
-        if self.preconditioner != "newton" and self.calibration != "sandwich":
-            raise InputError(
-                f"calibration={self.calibration!r} chooses the step for Newton steps; use "
-                "preconditioner='newton'"
-            )
-        if self.preconditioner == "calibrated" or not self.scale_likelihood:
-            raise InputError(
-                "calibration needs steps on the density of all data; use preconditioner='newton' "
-                "and scale_likelihood=True"
-            )
-        if self.conditionals:
-            raise InputError(
-                f"calibration covers sites that move by gradients, and {sorted(self.conditionals)} "
-                "are drawn exactly; put them into a block, or leave calibration out"
-            )
-        if self.calibration != "sandwich" and self.step_size is not None:
-            raise InputError(
-                f"calibration={self.calibration!r} chooses the step_size; leave step_size out"
-            )
-
-    def takes_newton_steps(self) -> bool:
-        """Tell whether the steps are those that calibration can choose."""
-        return self.preconditioner == "newton" and self.step_size is None and self.optimizer is None
-
-
-def listed_blocks(blocks) -> tuple | None:
-    """Return blocks, as `IASG` takes them, in a form that cannot change."""
-    if blocks is None:
-        return None
-    try:
-        return tuple((tuple(sites), dict(plates)) for sites, plates in blocks)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"blocks is {blocks!r}; give a sequence of (sites, {{plate: batch}}), such as "
-            "[(['basis'], {'rows': 64})]"
-        ) from None
+def takes_newton_steps(settings: IterateAveraging) -> bool:
+    """Tell whether the steps are those that calibration can choose."""
+    newton = settings.preconditioner == "newton"
+    return newton and settings.step_size is None and settings.optimizer is None
 
 
 def bound_algorithm(
-    settings: IASGSettings,
+    settings: IterateAveraging,
     log_joint,
     blocks,
     boxes,
@@ -176,7 +65,7 @@ def bound_algorithm(
             raise InputError(f"{doubt}; leave calibration out, or use {instead}")
     kind = settings.calibration
     if kind == "auto":
-        kind = "top-up" if settings.takes_newton_steps() and not doubt else None
+        kind = "top-up" if takes_newton_steps(settings) and not doubt else None
     if kind is not None:
         # One window for all: their averages are corrected together.
         windows = dict.fromkeys(windows, max(windows.values()))
@@ -210,7 +99,7 @@ def bound_algorithm(
     # A correction makes up for a short window.
     told = settings.window == "matched" and kind is None
     caution = _caution(blocks, windows, instead) if told else ""
-    if doubt and settings.takes_newton_steps() and not caution:
+    if doubt and takes_newton_steps(settings) and not caution:
         caution = (
             f"draws of IASG are not calibrated, and their standard deviations may be far from the "
             f"posterior's: {doubt}; use {instead}, or give calibration=None if this is as it "

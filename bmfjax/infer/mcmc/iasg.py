@@ -14,7 +14,6 @@ import optax
 from jax.sharding import Mesh
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import IASGSettings, listed_blocks
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax
 from bmfjax.infer.mcmc.plates import at_bounds, bind_plates, constrain, inspect_model
 from bmfjax.infer.mcmc.relaxed import (
@@ -23,6 +22,7 @@ from bmfjax.infer.mcmc.relaxed import (
     plate_conditionals,
     relaxed_arguments,
 )
+from bmfjax.specs.samplers import IterateAveraging
 
 #: What the state tells of a window, as `IASGInfo` has it.
 STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")
@@ -206,12 +206,8 @@ class IASG(AlgorithmKernel):
         optimizer: optax.GradientTransformation | None = None,
     ):
         self._model = model
-        if conditionals is not None and not isinstance(conditionals, Mapping):
-            raise InputError(f"conditionals is {conditionals!r}; give a mapping of sites")
-        if preconditioner == "auto":
-            preconditioner = "newton" if optimizer is None else None
-        self._settings = IASGSettings(
-            blocks=listed_blocks(blocks),
+        settings = IterateAveraging(
+            blocks=blocks,
             batch_size=batch_size,
             preconditioner=preconditioner,
             step_size=step_size,
@@ -220,12 +216,15 @@ class IASG(AlgorithmKernel):
             delta=delta,
             replace=replace,
             scale_likelihood=scale_likelihood,
-            conditionals=dict(conditionals or {}),
+            conditionals=conditionals,
             num_calibration=num_calibration,
             num_approach=num_approach,
             report_variance=report_variance,
             calibration=calibration,
             optimizer=optimizer,
+        )
+        self._settings = dataclasses.replace(
+            settings, preconditioner=settings.resolved_preconditioner
         )
 
     @classmethod
@@ -343,7 +342,7 @@ class IASG(AlgorithmKernel):
         args, kwargs = as_jax(args, kwargs if mesh is None else kwargs | {"mesh": mesh})
         learned = {}
         if arguments is not None:
-            learned = plate_conditionals(arguments, settings.conditionals)
+            learned = plate_conditionals(arguments, settings.conditionals or {})
         return bind_plates(self._model, settings, args, kwargs, learned)
 
 

@@ -13,8 +13,9 @@ from bmfjax.infer.mcmc.kernel import BoundAlgorithm
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density, relaxed_start
 from bmfjax.infer.mcmc.truncated import TruncatedGibbs, relaxed_data
 from bmfjax.kernels.nonnegative.gibbs import MOVES, checked_moves, nonnegative_gibbs
-from bmfjax.kernels.nonnegative.replicas import behind_walls, checked_walls
+from bmfjax.kernels.nonnegative.replicas import behind_walls
 from bmfjax.kernels.relaxed.data import SparseMatrixData, matrix_data
+from bmfjax.specs.samplers import checked_walls
 
 
 class NMFGibbs(TruncatedGibbs):
@@ -72,7 +73,7 @@ class NMFGibbs(TruncatedGibbs):
     ):
         super().__init__(model, num_anneal=num_anneal, lowest=lowest)
         self._moves = checked_moves(moves)
-        self._walls = None if walls is None else checked_walls(walls)
+        self._walls = None if walls is None else checked_walls("walls", walls)
         if walls is not None and num_anneal:
             raise InputError(
                 f"num_anneal is {num_anneal} beside walls, whose replicas share one likelihood; "

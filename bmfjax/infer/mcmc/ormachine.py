@@ -47,9 +47,8 @@ from bmfjax.kernels.numerics.mesh import num_shards, over_mesh, place_whole, spe
 from bmfjax.models.bits import resolve_bits_prior, resolve_known_bits, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
+from bmfjax.specs.samplers import RULES, UPDATES
 
-UPDATES = ("metropolis", "gibbs", "joint", "collapsed")
-RULES = ("sample", "laplace", "mle")
 #: Temperatures between which factors are exchanged are about so many places apart.
 REACH = 2.0
 MOVES = {

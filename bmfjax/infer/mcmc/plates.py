@@ -26,13 +26,14 @@ from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
+from bmfjax.infer.mcmc.blocks import bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
-from bmfjax.models.relaxed import box, interval
+from bmfjax.specs.priors import box, interval
+from bmfjax.specs.samplers import IterateAveraging
 
 #: A dense Hessian of a block is formed up to this many coordinates.
 MAX_NEWTON_SIZE = 1000
@@ -238,7 +239,7 @@ def log_density(
 
 
 def bind_plates(
-    model: Callable, settings: IASGSettings, args: tuple, kwargs: dict, learned: Mapping
+    model: Callable, settings: IterateAveraging, args: tuple, kwargs: dict, learned: Mapping
 ) -> BoundAlgorithm:
     """Build IASG for a model with its blocks' gradients by automatic differentiation.
 
@@ -247,11 +248,12 @@ def bind_plates(
     """
     sites = inspect_model(model, args, kwargs)
     if settings.blocks is None:
-        exactly = {*settings.conditionals, *learned}
+        exactly = {*(settings.conditionals or ()), *learned}
         settings = dataclasses.replace(settings, blocks=found_blocks(sites, exactly))
     if settings.boundary == "logit":
         sites = at_bounds(sites, "logit")
-    given = {n: functools.partial(_untempered, n, d) for n, d in settings.conditionals.items()}
+    drawn = settings.conditionals or {}
+    given = {n: functools.partial(_untempered, n, d) for n, d in drawn.items()}
     conditionals = {
         name: functools.partial(_in_moving_coordinates, sites, name, draw)
         for name, draw in ({**learned, **given}).items()
@@ -297,7 +299,7 @@ def bind_plates(
     )
 
 
-def _with_batches(sites: ModelSites, settings: IASGSettings) -> tuple:
+def _with_batches(sites: ModelSites, settings: IterateAveraging) -> tuple:
     """Return the blocks with a batch where None was given, for a window of enough iterates."""
     return tuple(
         (

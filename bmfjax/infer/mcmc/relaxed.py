@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from numpyro.distributions import truncated
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import IASGSettings, bound_algorithm, check_batch
+from bmfjax.infer.mcmc.blocks import bound_algorithm, check_batch
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, arguments_of, model_trace
 from bmfjax.kernels.relaxed import density as relaxed_kernel
 from bmfjax.kernels.relaxed.data import matrix_data
@@ -27,12 +27,13 @@ from bmfjax.models.nmf import nmf, nmf_priors
 from bmfjax.models.relaxed import (
     exponential,
     gamma_parameters,
-    interval,
     relaxed_bmf,
     resolve_precision,
     resolve_prior,
     resolve_rate,
 )
+from bmfjax.specs.priors import interval
+from bmfjax.specs.samplers import IterateAveraging
 
 LATENT = ("usage", "basis", "precision", "rate")
 #: Blocks of IASG: the basis moves from rows, the usage from columns.
@@ -198,7 +199,7 @@ def _constant_curvature(prior) -> float:
 # ---- IASG -------------------------------------------------------------------------------
 
 
-def has_standard_blocks(settings: IASGSettings) -> bool:
+def has_standard_blocks(settings: IterateAveraging) -> bool:
     """Tell whether the hand-written gradients serve: `BLOCKS`, and nothing else drawn exactly."""
     if settings.conditionals or settings.boundary == "logit":
         return False
@@ -208,7 +209,7 @@ def has_standard_blocks(settings: IASGSettings) -> bool:
 
 
 def bind_relaxed(
-    settings: IASGSettings, arguments: dict, mesh: Mesh | None = None
+    settings: IterateAveraging, arguments: dict, mesh: Mesh | None = None
 ) -> BoundAlgorithm:
     """Build IASG for `relaxed_bmf` with its hand-written gradients.
 

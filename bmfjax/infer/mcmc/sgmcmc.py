@@ -15,7 +15,6 @@ from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.checks import one_of, positive, whole
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import listed_blocks
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm, as_jax, latent_values
 from bmfjax.infer.mcmc.plates import (
     MAX_NEWTON_SIZE,
@@ -39,6 +38,7 @@ from bmfjax.infer.mcmc.relaxed import (
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.sgmcmc.dynamics import stochastic_dynamics
 from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin
+from bmfjax.specs.samplers import blocks_of_sites
 
 #: Cases in a minibatch where the number is not given. As many are taken whole.
 USUAL_BATCH = 256
@@ -85,7 +85,7 @@ class StochasticDynamics(AlgorithmKernel):
         if num_approach is not None:
             whole("num_approach", num_approach, 0)
         self._model = model
-        self._blocks = listed_blocks(blocks)
+        self._blocks = blocks_of_sites("blocks", blocks)
         self._step_size, self._boundary, self._noise = step_size, boundary, noise
         self._num_steps = whole("num_steps", num_steps)
         self._control_variates, self._preconditioner = control_variates, preconditioner

@@ -19,8 +19,9 @@ from bmfjax.kernels.boolean.gibbs import OrMachineInfo, observed_state, state_in
 from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.numerics.compiling import jit_once
-from bmfjax.kernels.smc import BLOCK, check_population, smc
+from bmfjax.kernels.smc import BLOCK, smc
 from bmfjax.models.ormachine import ormachine as ormachine_model
+from bmfjax.specs.samplers import SMC
 
 #: Steps of the walk of every site of rates and densities in a sweep: hot ones mix slowly.
 WALKS = 6
@@ -89,8 +90,8 @@ class OrMachineSMC:
         ess: float = 0.5,
     ):
         self._model, self.num_particles = model, num_particles
-        check_population(num_particles, chain_length, ess)
-        self._options = {"num_particles": num_particles, "chain_length": chain_length, "ess": ess}
+        options = SMC(num_particles=num_particles, chain_length=chain_length, ess=ess)
+        self._options = options.fields()
 
     def bind(self, *args, **kwargs) -> BoundSMC:
         """Return the algorithm for these model arguments, with its data, for `ChainRun`."""

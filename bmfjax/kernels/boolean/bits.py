@@ -60,10 +60,9 @@ from bmfjax.kernels.boolean.words import (
     unpack_last_axis,
 )
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
+from bmfjax.specs.samplers import MAX_JOINT
 
 FULL = np.uint32(0xFFFFFFFF)
-#: Factors of a group at most: more states than their 256 cost more than they help.
-MAX_JOINT = 8
 #: The loop over up to so many factors is unrolled where all lines together have so many words. A
 #: sweep then takes two thirds of the time; compiling takes longer, by 0.1 to 0.2 s a factor.
 UNROLLED_RANK, UNROLLED_WORDS = 64, 2**14

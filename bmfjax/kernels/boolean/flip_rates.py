@@ -18,9 +18,8 @@ from scipy import special
 
 from bmfjax.kernels.boolean.bits import Weights
 from bmfjax.kernels.numerics.beta import draw_beta
+from bmfjax.specs.priors import LEAST_RATE
 
-#: Keeps the dispersion finite. The published bound, a dispersion of 1,000, is no float32 rate.
-LEAST_RATE = 1e-30
 #: Parts of equal probability of the prior, within which its draws are uniform.
 PARTS = 4096
 #: Proposals from the Beta distribution; the first within [0, 1/2] is taken.

@@ -7,7 +7,6 @@ not the likelihood. The option that sets it is called `walls`: the hardness of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import jax
 import numpy as np
@@ -29,6 +28,7 @@ from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.relaxed.density import RelaxedDensity
 from bmfjax.kernels.relaxed.gibbs import TruncatedGibbsState, sweep_info
 from bmfjax.kernels.tempering import parallel_tempering
+from bmfjax.specs.samplers import checked_walls
 
 
 def behind_walls(
@@ -77,7 +77,7 @@ def behind_walls(
     """
     check_exponential(density)
     moves = checked_moves(moves)
-    ladder = (1.0, *(float(w) / HARD for w in checked_walls(walls)))
+    ladder = (1.0, *(float(w) / HARD for w in checked_walls("walls", walls)))
 
     def energy(state, data):
         return -HARD * violation(state.position, factor_rates(density, state.position))
@@ -101,20 +101,6 @@ def behind_walls(
         return state, info._replace(inner=sweep_info(density, position, data))
 
     return Algorithm(inner.init, step, inner.observe)
-
-
-def checked_walls(walls) -> tuple[float, ...]:
-    """Return the hardness of soft walls as numbers that fall; refuse others."""
-    try:
-        found = tuple(float(w) for w in walls)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"walls is {walls!r}; give positive numbers that fall, such as [1000, 30, 2]"
-        ) from None
-    falling = all(a > b for a, b in pairwise(found))
-    if isinstance(walls, str) or not found or not falling or not 0 < found[-1] <= found[0] < 1e12:
-        raise InputError(f"walls is {walls!r}; give positive numbers below 1e12 that fall")
-    return found
 
 
 def wall_ladder(hardest: float, softest: float, number: int) -> tuple[float, ...]:
