@@ -66,7 +66,7 @@ def make_fit(data, truth, usage, basis):
     """A fit as it is after the verdict."""
     from bmfjax.diagnostics import Binarized
     from bmfjax.families.boolean import BooleanFit
-    from bmfjax.verdict import Figures, Status, Verdict
+    from bmfjax.verdict import Figures, Verdict
 
     chains, kept = usage.shape[:2]
     rng = np.random.default_rng(1)
@@ -79,9 +79,7 @@ def make_fit(data, truth, usage, basis):
         basis_draws=basis,
         trace={"log_joint": rng.normal(size=(chains, kept))},
         agreement=np.ones(usage.shape[3]),
-        verdict=Verdict(
-            Status.UNCHECKED, "", figures=Figures(num_warmup=0, thinning=1, expected_errors=0.0)
-        ),
+        verdict=Verdict(Figures(num_warmup=0, thinning=1, expected_errors=0.0)),
         binary=Binarized(*truth, 0.0),
         other_draws={"flip_rate": rng.uniform(0, 0.5, (chains, kept))},
     )

@@ -14,12 +14,12 @@ from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import covered, quantiles_of_bits
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.selection import positions
-from bmfjax.verdict import Figures, Status, Verdict
+from bmfjax.verdict import Figures, Verdict
 
 ROWS, COLUMNS, RANK, CHAINS, DRAWS = 40, 37, 3, 2, 25
 NAMES = tuple(f"user {i}" for i in range(ROWS))
 FIGURES = Figures(num_warmup=0, thinning=1, expected_errors=0.0)
-VERDICT = Verdict(Status.UNCHECKED, "Put together", figures=FIGURES)
+VERDICT = Verdict(FIGURES)
 MODELS = tuple(FAMILIES)
 BOOLEAN = tuple(m for m in MODELS if bmfjax.Fit._of_model(m)._is_boolean)
 OF_ONES = (*BOOLEAN, "relaxed", "features", "logistic", "probit")

@@ -17,7 +17,7 @@ from bmfjax.families.base import is_exact
 from bmfjax.infer import ChainRun
 from bmfjax.infer.interrupt import Terminated
 from bmfjax.posterior.selection import informed
-from bmfjax.verdict.judging import _noise_of_batches
+from bmfjax.verdict.judging import _spread_of
 from tests.small_fits import SIZES, ones
 
 QUICK = {
@@ -191,7 +191,7 @@ def test_minibatches_say_how_exact_they_are(product, fitted):
     assert fit.other_draws["precision"].mean() == pytest.approx(
         fitted.other_draws["precision"].mean(), rel=0.1
     )
-    assert "have 1.7 times the noise" in _noise_of_batches(verdict.Figures(noise_share=1.7))
+    assert "have 1.7 times the noise" in _spread_of(verdict.Figures(noise_share=1.7))
 
 
 def test_thesis_sampler_fixes_the_precision_at_one():
@@ -296,7 +296,7 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     first = {n: t[:1] for n, t in trace.items()}
     entries = verdict.mixing(lines, usage[:1], basis[:1])
     alone = verdict.of_chains(entries, 1, 0, np.full(3, np.nan), first, **options)
-    assert str(alone).startswith("Not checked: one chain")
+    assert str(alone).startswith("Not checked: predictions (not compared)")
 
     # The same factors in every chain, with little noise of their own: now it can be relied on.
     jitter = rng.normal(0, 0.02, (2, 500, 40, 3)), rng.normal(0, 0.02, (2, 500, 24, 3))
@@ -308,8 +308,8 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     assert str(agree).startswith(("Reliable", "Usable"))
     assert "without noise" not in str(agree)
     for windows, text in (
-        ({"usage": 8, "basis": 8}, "; a draw averages 8 iterates."),
-        ({"usage": 9, "basis": 1}, "a draw averages iterates, 9 of the usage and 1 of the basis, "),
+        ({"usage": 8, "basis": 8}, " A draw averages 8 iterates."),
+        ({"usage": 9, "basis": 1}, "A draw averages iterates, 9 of the usage and 1 of the basis, "),
     ):
         averaged = verdict.of_chains(entries, 2, 0, np.ones(3), trace, windows=windows, **options)
         assert averaged.figures.window == min(windows.values()) and text in str(averaged)
@@ -317,7 +317,7 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     # One scalar of the whole that has not mixed is enough to doubt it.
     stuck = {**trace, "precision": np.repeat([[1.0], [2.0]], 500, 1) + rng.normal(0, 0.1, (2, 500))}
     doubted = verdict.of_chains(entries, 2, 0, np.ones(3), stuck, **options)
-    assert "the noise precision has" in str(doubted)
+    assert doubted.predictions.said.startswith("predictions do not hold yet (R-hat ")
     assert not doubted.figures.converged
 
 

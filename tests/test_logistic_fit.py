@@ -1,7 +1,6 @@
 """`bmfjax.fit` with the logistic model: probabilities, log odds, starts, and the refusals."""
 
 import contextlib
-import dataclasses
 import math
 import types
 
@@ -21,8 +20,7 @@ from bmfjax.variational import LogisticPosterior, LogisticPrior, batch_fit
 from bmfjax.variational.chains import posterior_of
 from bmfjax.variational.posterior import Gaussian
 from bmfjax.variational.settling import WINDOW, has_settled, no_values, with_value
-from bmfjax.verdict import Figures, mixing_of_starts, of_starts
-from bmfjax.verdict.judging import said_of_starts
+from bmfjax.verdict import Mixing, mixing_of_starts, of_starts
 from tests.said import said
 
 QUICK = {"num_chains": 2, "num_warmup": 120, "num_samples": 200, "progress": False}
@@ -312,21 +310,23 @@ def test_zeros_that_biased_draws_would_miss_are_told_of():
 
 
 def test_the_verdict_says_what_is_wrong():
-    good = Figures(
-        elbo_rise=0.0, steps=70, settled=True, complete=True, converged=True, factors_agreeing=1.0,
-        rhat_product=1.01, sampled=False,
-    )  # fmt: skip
+    elbo = np.linspace(-10.0, -9.9, 70)[None].repeat(4, 0)
 
-    def said(starts=4, **changes):
-        return str(said_of_starts(dataclasses.replace(good, **changes), starts, 3))
+    def said(apart=0.0, agreeing=(1.0, 1.0, 1.0), settled=True, starts=4, sampled=False):
+        near = np.full(5, apart)
+        entries = Mixing(np.full(5, 3.0), None, apart=near, error=np.zeros(5))
+        steps, ends = np.full(starts, 70), np.full(starts, settled)
+        return str(
+            of_starts(entries, np.array(agreeing), elbo[:starts], steps, ends, 70, sampled=sampled)
+        )
 
-    assert said().startswith("Usable, as an approximation: 3 of 3 factors")
-    rising = said(elbo_rise=0.02, settled=False)
-    assert "not settled after 70 steps" in rising and "+2.00%" in rising
-    assert said(1, factors_agreeing=math.nan).startswith("Not checked: one start")
-    assert said(factors_agreeing=1 / 3).startswith(
-        "Use the probabilities, but not the factors, as an approximation: 1 of"
-    )
-    assert "on standard deviations: the starts differ by more" in said(converged=False)
-    two = said(2, converged=False, rhat_product=3.0, factors_agreeing=1 / 3)
-    assert "different solutions; 1 of 3 factors were found by both starts" in two
+    assert said().startswith("Usable, as an approximation: predictions hold (to within 0.01)")
+    assert "Standard deviations of a mean-field approximation are too small" in said()
+    rising = said(settled=False)
+    assert "not settled after 70 steps" in rising and "take more steps" in rising
+    assert rising.startswith("Do not rely on this run: predictions do not hold yet (the bound has")
+    assert said(agreeing=[math.nan] * 3, starts=1).startswith("Not checked")
+    two = said(agreeing=[1.0, 0.3, 0.3], starts=2)
+    assert two.startswith("In part: predictions hold (to within 0.01); factor 1 holds, factors 2")
+    assert said(apart=0.2).startswith("In part: predictions do not hold yet (chains differ by 0.20")
+    assert said(sampled=True).startswith("In part: predictions hold")

@@ -14,7 +14,7 @@ from bmfjax.posterior.modes import SAME, entry_rhat, mode_labels
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.report import checks
-from bmfjax.verdict import Figures, Status, Verdict
+from bmfjax.verdict import Figures, Verdict
 from tests.test_cells import data_of, fit_of
 
 ROWS, COLUMNS, RANK, DRAWS = 60, 30, 3, 60
@@ -27,7 +27,7 @@ FIGURES = Figures(
     num_warmup=5, thinning=2, num_draws=2 * DRAWS, errors=0, exact=True, noise_free=False,
     complete=True, factors_agreeing=2 / 3, converged=False, rhat=2.0,
 )  # fmt: skip
-VERDICT = Verdict(Status.UNRELIABLE, "Put together", remedy="try more", figures=FIGURES)
+VERDICT = Verdict(FIGURES, remedies={"chains": "try more"})
 
 
 def product(usage, basis):
@@ -60,7 +60,7 @@ def fit_in(sequence, truth=ONE, remedy="try more", **figures):
         other_draws={"flip_rate": np.full(sequence.shape, 0.06)},
         trace={"log_joint": -500 - 20 * steps + rng.normal(size=steps.shape)},
         agreement=np.array([1.0, 1.0, 0.2]),
-        verdict=dataclasses.replace(VERDICT.changed(**figures), remedy=remedy),
+        verdict=dataclasses.replace(VERDICT.changed(**figures), remedies={"chains": remedy}),
     )
 
 
@@ -256,7 +256,7 @@ def stuck_fit(**figures):
 
 
 def test_chains_that_are_stuck_in_one_mode_are_told_with_lines_and_the_remedy():
-    fit = stuck_fit(factors_agreeing=1.0, rhat=np.inf)
+    fit = stuck_fit(factors_agreeing=1.0, rhat=np.inf, rhat_product=np.inf)
     modes, rows, columns = fit.modes, fit.data.row_names, fit.data.column_names
     assert len(modes) == 1
     assert modes.differences.to_numpy().tolist() == [

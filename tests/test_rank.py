@@ -283,19 +283,20 @@ def test_what_was_found_stays_where_there_is_no_room_for_more(few_looks, monkeyp
 
 def test_no_more_than_the_smaller_side_is_advised():
     drawn = np.full((2, 50), 9)
-    good = Figures(rhat=1.0, factors_agreeing=1.0, exact=True, converged=True)
-    well = Verdict(Status.RELIABLE, "Reliable", ("all is well",), figures=good)
+    good = Figures(
+        num_chains=2, factors_agreeing=1.0, exact=True, rank=9, rank_probability=1.0
+    )  # fmt: skip
+    well = Verdict(good)
     found = with_bound(well, drawn, 9, 12)
-    assert str(found).startswith("Usable for at most 9 factors: all is well. There may be")
-    assert "max_rank=12 (" in str(found) and found.status == Status.USABLE
+    assert well.status == Status.RELIABLE and found.status == Status.IN_PART
+    assert "; there may be more than were allowed." in str(found)
+    assert str(found).endswith("Next, allow more factors, max_rank=12 (--max-rank 12).")
     cramped = str(with_bound(well, drawn, 9, 12, cramped=True))
     assert "more time" in cramped and "max_rank" not in cramped
     assert with_bound(well, drawn, 9, 9) == well
-    bad = dataclasses.replace(good, converged=False)
-    bad = Verdict(Status.UNRELIABLE, "Do not", remedy="give it more time", figures=bad)
-    advised = str(with_bound(bad, drawn, 9, 12))
-    assert advised.count("Next,") == 1
-    assert advised.endswith("; to look for them, allow more, max_rank=12 (--max-rank 12).")
+    bad = dataclasses.replace(good, factors_agreeing=0.5)
+    advised = str(with_bound(Verdict(bad, (), {"chains": "try more"}), drawn, 9, 12))
+    assert advised.endswith("Next, try more; and allow more factors, max_rank=12 (--max-rank 12).")
 
 
 def test_a_factor_without_ones_on_one_side_is_emptied():

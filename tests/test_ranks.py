@@ -22,7 +22,7 @@ from bmfjax.infer import new_rows
 from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.packed import PackedDraws
-from bmfjax.verdict import Figures, Status, Verdict
+from bmfjax.verdict import Figures, Verdict
 from tests import small_fits
 from tests.test_cells import MODELS, data_of, fit_of
 
@@ -418,7 +418,7 @@ def no_sampling(monkeypatch):
         others = dict(fit.other_draws)
         if request.model.name == "ormachine":
             others["usage_density"] = np.full((*fit.usage_draws.shape[:2], fit.rank), 0.5)
-        judged = Verdict(Status.RELIABLE, "Reliable", figures=Figures(**figures))
+        judged = Verdict(Figures(**figures))
         return dataclasses.replace(fit, verdict=judged, other_draws=others)
 
     monkeypatch.setattr(ranks, "finish", finish)

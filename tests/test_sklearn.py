@@ -20,7 +20,7 @@ from bmfjax.families.boolean import BooleanFit
 from bmfjax.fitting import fit
 from bmfjax.infer.new_rows import expected_usage
 from bmfjax.sklearn import BooleanMF
-from bmfjax.verdict import Status, Verdict
+from bmfjax.verdict import Verdict
 from tests.test_cells import fit_of
 
 #: The estimator passes on no options of samplers; these compile in a third of the time.
@@ -57,7 +57,7 @@ def stand_in(data, rank, *, seed, **_):
         },
         trace={},
         agreement=np.ones(rank),
-        verdict=Verdict(Status.UNCHECKED, ""),
+        verdict=Verdict(),
         binary=Binarized(usage.mean((0, 1)) >= 0.5, basis.mean((0, 1)) >= 0.5, 0.0),
     )
 

@@ -23,7 +23,6 @@ from bmfjax.verdict import (
     RHAT_USABLE,
     Figures,
     Mixing,
-    Status,
     Tried,
     Verdict,
     agrees,
@@ -31,6 +30,7 @@ from bmfjax.verdict import (
     farther_spread,
     fewest_draws,
     mixing,
+    mixing_of_entries,
     of_chains,
     of_ratings,
     of_starts,
@@ -38,7 +38,7 @@ from bmfjax.verdict import (
     status_of,
     suffices,
 )
-from bmfjax.verdict.judging import remedy_of_chains
+from bmfjax.verdict.remedies import remedy_of_chains
 from tests import small_fits
 
 ONE, OTHER = np.eye(6)[:, :3], np.eye(6)[:, [0, 1, 5]]
@@ -83,8 +83,9 @@ def test_of_two_factor_matrices_the_one_whose_draws_are_farther_apart_speaks():
 
 # ---- what to try next ----------------------------------------------------------------------------
 
-APART = Figures(converged=False, factors_agreeing=0.5, rhat=2.3, ess_product=9.0)
-SLOW = Figures(converged=False, factors_agreeing=1.0, rhat=1.04, ess_product=60.0)
+APART = Figures(num_chains=4, converged=False, factors_agreeing=0.5, rhat=2.3, ess_product=9.0)
+ALONE = dataclasses.replace(APART, num_chains=1)
+SLOW = Figures(num_chains=4, converged=False, factors_agreeing=1.0, rhat=1.04, ess_product=60.0)
 FLAT = np.random.default_rng(0).normal(size=(4, 100))
 #: Chains that come together, and chains that stay apart.
 FALLING = FLAT + np.array([0, 3, 6, 9])[:, None] * np.exp(-np.arange(100) / 15)
@@ -123,9 +124,9 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
     ],
 )
 def test_the_remedy_depends_on_what_is_wrong_and_what_was_tried(figures, tried, log_joint, words):
-    remedy = remedy_of_chains(figures, 4, log_joint, tried)
+    remedy = remedy_of_chains(figures, log_joint, tried)
     assert words in remedy if words else remedy == ""
-    assert "--chains 4" in remedy_of_chains(APART, 1, log_joint[:1], Tried())
+    assert "--chains 4" in remedy_of_chains(ALONE, log_joint[:1], Tried())
 
 
 def test_temperatures_are_advised_for_small_boolean_matrices_alone():
@@ -141,7 +142,7 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
         run = types.SimpleNamespace(num_draws=500, is_complete=True)
         tried = what_was_tried(request, types.SimpleNamespace(trace=()), run)
         assert tried.large is large and tried.ladder is False
-        assert (family.ladder[0] in remedy_of_chains(APART, 4, STUCK, tried)) is not large
+        assert (family.ladder[0] in remedy_of_chains(APART, STUCK, tried)) is not large
 
 
 def test_remedies_name_options_that_there_are():
@@ -150,7 +151,7 @@ def test_remedies_name_options_that_there_are():
         assert FAMILIES[model].ladder[0] in MODELS[model].samplers[Gibbs]
     for figures, tried in ((APART, Tried(ladder=False)), (APART, Tried(ladder=True, rank=2)),
                            (SLOW, Tried()), (SLOW, Tried(stopped=True))):  # fmt: skip
-        for flag in re.findall(r"--([a-z-]+)", remedy_of_chains(figures, 4, STUCK, tried)):
+        for flag in re.findall(r"--([a-z-]+)", remedy_of_chains(figures, STUCK, tried)):
             assert hasattr(known, flag.replace("-", "_"))
 
 
@@ -159,9 +160,9 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     agreeing = np.array([1.0, 1.0, 0.3])
     found = of_chains(entries, 4, 3, agreeing, trace, exact=True, tried=Tried(ladder=False))
     assert str(found) == (
-        f"Do not rely on this run, because only 2 of 3 factors were found by all 4 chains and the "
-        f"log joint density has an R-hat of {found.figures.rhat_log_joint:.2f}; fit.modes and the "
-        f"report show the modes. Next, {found.remedy}."
+        "In part: predictions do not hold yet (R-hat 1.80); factors 1 and 2 hold, "
+        "factor 3 does not; their number was given. The modes are in fit.modes and in the "
+        f"report. Next, {found.remedy}."
     )
     alone = of_chains(entries, 1, 3, agreeing, {"log_joint": FLAT[:1]}, exact=True)
     assert str(alone).endswith("Next, fit with num_chains=4 (--chains 4).")
@@ -176,8 +177,7 @@ def test_chains_that_are_stuck_with_the_same_factors_are_said_to_be():
     stuck = Mixing(np.full(9, np.inf), np.full(9, 900.0))
     found = of_chains(stuck, 4, 3, np.ones(3), {"log_joint": FLAT}, exact=True)
     assert not found.figures.converged
-    assert "the reconstruction has an infinite R-hat (chains are stuck)" in str(found)
-    assert "; fit.modes and the report show where they differ. Next, " in str(found)
+    assert found.predictions.said == "predictions do not hold yet (chains are stuck)"
 
 
 def test_chains_that_shared_their_starts_are_said_to_have():
@@ -218,11 +218,11 @@ def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
     counts = counts or (family, name) == ("logistic", "log_joint")
     found = judged(family, **{name: SLOW_TRACE})
     assert found.figures.rhat <= 1.01
-    assert found.figures.converged is suffices(found.figures, 4) is not counts
+    assert found.figures.converged is suffices(found.figures) is not counts
     if counts:
         what, number = fewest_draws(found.figures)
         assert what == words and number < 200
-        assert words in str(found) and f"{number:.0f} effective draws" in str(found)
+        assert f"{number:.0f} effective draws" in str(found)
         assert found.remedy.startswith("take more draws")
 
 
@@ -245,17 +245,18 @@ def test_draws_that_suffice_have_converged(rhat, draws, agreeing, empty, chains,
     ratings = of_ratings(entries, chains, agreeing if chains > 1 else alone, trace, exact=exact)
     for found in (boolean, ratings):
         most = RHAT_GOOD if exact else RHAT_USABLE
-        assert suffices(found.figures, chains) is agrees(found.figures, chains, most)
-        assert found.figures.converged is (chains > 1 and agrees(found.figures, chains))
-        assert found.figures.converged or chains == 1 or not suffices(found.figures, chains)
+        assert suffices(found.figures) is agrees(found.figures, most)
+        assert found.figures.converged is (chains > 1 and agrees(found.figures))
+        assert found.figures.converged or chains == 1 or not suffices(found.figures)
         assert found.status == status_of(found.figures)
-        doubted = chains > 1 and not found.figures.converged
-        assert str(found).startswith("Do not rely") is doubted is (found.status == "unreliable")
+        whole = found.status in ("reliable", "usable")
+        assert whole is found.figures.converged
+        assert all(part.holds for part in found.parts) is whole or found is ratings
     # The factors of ratings say nothing against predictions.
     full = np.ones(2, bool) if empty is None else ~np.array(empty)
     apart = chains > 1 and bool((agreeing < 0.8)[full].any())
     assert factors_differ(boolean.figures) is apart and not factors_differ(ratings.figures)
-    assert not (apart and suffices(boolean.figures, chains))
+    assert not (apart and suffices(boolean.figures))
 
 
 @pytest.mark.parametrize("family", ["boolean", "ratings", "logistic"])
@@ -266,7 +267,7 @@ def test_what_never_moves_needs_no_effective_draws(family):
     assert (
         np.isnan(found.figures.ess_log_joint)
         and found.figures.converged
-        and suffices(found.figures, 4)
+        and suffices(found.figures)
     )
     apart = still + np.arange(4)[:, None]
     for name in ("precision", "rank"):
@@ -274,7 +275,7 @@ def test_what_never_moves_needs_no_effective_draws(family):
         assert (
             found.figures.rhat == np.inf
             and not found.figures.converged
-            and not suffices(found.figures, 4)
+            and not suffices(found.figures)
         )
 
 
@@ -285,32 +286,27 @@ def test_entries_that_never_move_do_not_hide_those_that_do():
         assert (
             found.figures.ess_product == 20.0
             and not found.figures.converged
-            and not suffices(found.figures, 4)
+            and not suffices(found.figures)
         )
 
 
 def test_factors_that_are_empty_when_rounded_are_not_found():
     trace = {"log_joint": QUICK}
     for agreeing, empty, words in (
-        ([1.0, 1.0, 1.0], [0, 0, 1], "2 of 2 factors with a tile were found by all 4 chains (1 "
-         "more is empty when rounded)"),
-        ([1.0, 0.3, 1.0], [0, 0, 1], "because only 1 of 2 factors with a tile were found by all 4 "
-         "chains (1 more is empty when rounded)"),
-        ([1.0, 1.0, 0.3], [0, 0, 1], "Reliable: an exact sampler, and chains that agree; 2 of 2 "
-         "factors with a tile were found by all 4 chains (1 more is empty when rounded)"),
-        ([0.3, 0.3, 0.3], [1, 1, 1], "Reliable: an exact sampler, and chains that agree; no factor "
-         "has a tile when rounded"),
-        ([1.0, 1.0, 1.0], [1, 1, 1], "no factor has a tile when rounded, and 99 %"),
-        ([1.0, 1.0, 1.0], [1, 1, 0], "1 of 1 factors with a tile were found by all 4 chains (2 "
-         "more are empty when rounded)"),
-        ([1.0, 1.0, 1.0], [0, 0, 0], "3 of 3 factors were found by all 4 chains"),
+        ([1.0, 1.0, 1.0], [0, 0, 1], "factors 1 and 2 hold (1 empty)"),
+        ([1.0, 0.3, 1.0], [0, 0, 1], "factor 1 holds, factor 2 does not (1 empty)"),
+        ([1.0, 1.0, 0.3], [0, 0, 1], "factors 1 and 2 hold (1 empty)"),
+        ([0.3, 0.3, 0.3], [1, 1, 1], "no factor is there"),
+        ([1.0, 1.0, 1.0], [1, 1, 1], "no factor is there"),
+        ([1.0, 1.0, 1.0], [1, 1, 0], "factor 3 holds (2 empty)"),
+        ([1.0, 1.0, 1.0], [0, 0, 0], "factors 1 to 3 hold"),
     ):  # fmt: skip
         judged = of_chains(GOOD, 4, 3, np.array(agreeing), trace, exact=True, empty=np.array(empty))
-        assert words in str(judged)
+        assert judged.factors.said == words
         full = [a for a, e in zip(agreeing, empty, strict=True) if not e]
         share = np.mean(np.array(full) == 1.0) if full else 1.0
         assert judged.figures.factors_agreeing == share
-        assert judged.figures.converged is suffices(judged.figures, 4) is bool(share == 1.0)
+        assert judged.figures.converged is suffices(judged.figures) is bool(share == 1.0)
         assert judged.figures.factors_empty == sum(empty)
         assert judged.figures.factors_found == sum(a == 1.0 for a in full)
     alone = of_chains(GOOD, 1, 3, np.full(2, np.nan), {"log_joint": QUICK[:1]}, exact=True,
@@ -322,13 +318,11 @@ def test_factors_that_are_empty_when_rounded_are_not_found():
 def test_a_good_verdict_says_how_probable_the_number_of_factors_is(family):
     rank = np.random.default_rng(2).choice([3, 4], p=[0.2, 0.8], size=(4, 400))
     found = judged(family, rank=rank)
-    assert found.figures.converged and found.figures.rank == 4
-    said = f"the number of factors is 4 with probability {np.mean(rank == 4):.2f} (R-hat 1.0"
-    assert said in str(found)
-    assert f"{found.figures.ess_rank:.0f} effective draws)" in str(found)
+    assert found.figures.converged and found.number.rank == 4 and found.number.holds
+    assert f"their number is 4 with probability {np.mean(rank == 4):.2f}" in str(found)
     same = str(judged(family, rank=np.full((4, 400), 3)))
-    assert "is 3 with probability 1.00 (the same in every draw)" in same
-    assert "number of factors is" not in str(judged(family))
+    assert "their number is 3 with probability 1.00" in same
+    assert judged(family).number.given
 
 
 def test_chains_that_started_from_a_given_solution_are_said_to_have():
@@ -383,27 +377,38 @@ def test_many_chains_have_a_nested_rhat():
 # ---- the record ----------------------------------------------------------------------------------
 
 GOOD_FIGURES = Figures(
-    rhat=1.0, factors_agreeing=1.0, exact=True, converged=True, clamped=float("nan")
+    num_chains=4, rhat_log_joint=1.0, factors_agreeing=1.0, exact=True, clamped=float("nan")
 )
-GOOD_STARTS = Figures(rhat=1.0, factors_agreeing=1.0, exact=False, converged=True, settled=True)
+GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=True)
 
 
 @pytest.mark.parametrize(
     ("figures", "changes", "status"),
     [
         (GOOD_FIGURES, {}, "reliable"),
-        (GOOD_FIGURES, {"rhat": 1.03}, "usable"),
-        (GOOD_FIGURES, {"rank_bounded": True}, "usable"),
+        (GOOD_FIGURES, {"rhat_log_joint": 1.03}, "usable"),
+        (GOOD_FIGURES, {"rank": 4, "rank_bounded": True}, "in part"),
+        (GOOD_FIGURES, {"factors_agreeing": 0.5}, "in part"),
+        (GOOD_FIGURES, {"factors_agreeing": 0.5, "agreement_counts": False}, "reliable"),
+        (GOOD_FIGURES, {"rhat_product": 1.3}, "in part"),
+        (GOOD_FIGURES, {"rhat_product": 1.3, "chains_apart": 0.04, "mc_error": 0.05}, "reliable"),
+        (GOOD_FIGURES, {"chains_apart": 0.06, "mc_error": 0.01}, "in part"),
+        (GOOD_FIGURES, {"chains_apart": 0.01, "mc_error": 0.06}, "in part"),
+        (GOOD_FIGURES, {"explained": 0.02, "explained_error": 0.01}, "in part"),
+        (GOOD_FIGURES, {"explained": 0.03, "explained_error": 0.01}, "reliable"),
+        (GOOD_FIGURES, {"calibration_error": 0.03, "calibration_by_chance": 0.02}, "in part"),
         (GOOD_FIGURES, {"exact": False}, "usable"),
         (GOOD_FIGURES, {"exact": False, "noise_share": 0.9}, "usable"),
         (GOOD_FIGURES, {"exact": False, "noise_share": 1.1}, "in part"),
         (GOOD_FIGURES, {"exact": False, "clamped": 0.3}, "in part"),
-        (GOOD_FIGURES, {"converged": False}, "unreliable"),
-        (GOOD_FIGURES, {"factors_agreeing": np.nan, "converged": False}, "unchecked"),
+        (GOOD_FIGURES, {"rhat_product": 1.3, "factors_agreeing": 0.5}, "unreliable"),
+        (GOOD_FIGURES, {"rhat_product": 1.3, "factors_agreeing": 0.6}, "in part"),
+        (GOOD_FIGURES, {"factors_agreeing": np.nan}, "unchecked"),
         (GOOD_STARTS, {}, "usable"),
         (GOOD_STARTS, {"factors_agreeing": 0.5}, "in part"),
         (GOOD_STARTS, {"factors_agreeing": 0.5, "rank": 0}, "usable"),
-        (GOOD_STARTS, {"converged": False}, "in part"),
+        (GOOD_STARTS, {"chains_apart": 0.1}, "in part"),
+        (GOOD_STARTS, {"sampled": True}, "in part"),
         (GOOD_STARTS, {"factors_agreeing": np.nan}, "unchecked"),
         (GOOD_STARTS, {"factors_agreeing": np.nan, "settled": False}, "unreliable"),
     ],
@@ -413,21 +418,92 @@ def test_the_status_follows_from_the_figures_alone(figures, changes, status):
 
 
 def test_a_stored_verdict_is_the_same_again():
-    """Whatever JSON can hold of it; an older summary has the sentence alone, and the figures."""
+    """Whatever JSON can hold of it; an older summary has a sentence of its own, and the figures."""
     figures = Figures(
-        rhat=2.0, converged=False, factors_agreeing=0.5, exact=True, layers_agreeing=(0.5, 1.0)
-    )
-    verdict = Verdict(
-        Status.UNRELIABLE, "Do not rely on this run, because", ("one", "two"), ("three",),
-        "take more draws", "One mode of 2 alone", "There may be more.", figures,
+        num_chains=4, rhat_product=2.0, converged=False, factors_agreeing=0.5, exact=True,
+        layers_agreeing=(0.5, 1.0), factors_holding=("1",), factors_differing=("2",),
     )  # fmt: skip
-    said = "One mode of 2 alone. Do not rely on this run, because one and two; three. Next, take "
-    assert str(verdict) == said + "more draws. There may be more."
+    verdict = Verdict(figures, ("three",), {"chains": "take more draws"}, "One mode of 2 alone")
+    assert str(verdict) == (
+        "One mode of 2 alone. Do not rely on this run: predictions do not hold yet (R-hat 2.00); "
+        "factor 1 holds, factor 2 does not; their number was given. Three. Next, take more draws."
+    )
     scalars = figures.known() | {"remedy": verdict.remedy, "gone": 1}
     summary = {"verdict": str(verdict), "judged": verdict.stored(), "scalars": scalars}
     again = Verdict.of_stored(json.loads(json.dumps(summary)))
     assert again == verdict and again.figures == figures
-    del summary["judged"]
-    older = Verdict.of_stored(json.loads(json.dumps(summary)))
-    assert str(older) == str(verdict) and older.figures == figures
-    assert (older.status, older.remedy) == (verdict.status, verdict.remedy)
+    assert summary["judged"]["factors"]["differing"] == ["2"]
+    assert summary["judged"]["predictions"]["status"] == "not yet"
+    names = ("num_chains", "factors_holding", "factors_differing")
+    summary["scalars"] = {n: v for n, v in scalars.items() if n not in names}
+    summary["settings"] = {"num_chains": 4}
+    for judged in (
+        {"status": "unreliable", "opening": "Do not", "remedy": "take more draws"},
+        None,
+    ):
+        summary["judged"] = judged
+        if judged is None:
+            del summary["judged"]
+        older = Verdict.of_stored(json.loads(json.dumps(summary)))
+        assert (older.status, older.remedy) == (verdict.status, verdict.remedy)
+        assert "50 % of the factors hold" in str(older) and older.figures.num_chains == 4
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+
+
+def test_chains_may_differ_by_chance_and_no_more():
+    """By the error within chains: another mode does not widen it."""
+    rng = np.random.default_rng(5)
+    same = 0.5 + 0.3 * rng.normal(size=(4, 400, 200))
+    found = mixing_of_entries(same, predicted=same)
+    assert np.quantile(found.apart, 0.99) < 0.01
+    np.testing.assert_allclose(found.error, 2 * 0.3 / np.sqrt(1600), rtol=0.3)
+    other = same + np.array([0, 0, 0, 0.2])[:, None, None]
+    found = mixing_of_entries(other, predicted=other)
+    assert 0.1 < np.median(found.apart) < 0.2
+    np.testing.assert_allclose(found.error, 2 * 0.3 / np.sqrt(1600), rtol=0.3)
+    still = np.repeat(np.array([0.1, 0.9])[:, None, None], 50, 1)
+    assert mixing_of_entries(still, predicted=still).apart == pytest.approx(0.8)
+    assert mixing_of_entries(still).apart is None
+
+
+def test_a_misfit_is_said_first():
+    """Chains agree, and the model says hardly more than column means; or nothing."""
+    good = dataclasses.replace(GOOD_FIGURES, chains_apart=0.0, mc_error=0.02)
+    little = Verdict(dataclasses.replace(good, explained=0.036, explained_error=0.012))
+    assert str(little).startswith("The model explains little (4 ± 1 %). Reliable: ")
+    other = {"model": "fit with model='features'"}
+    nothing = dataclasses.replace(good, explained=0.02, explained_error=0.011)
+    nothing = Verdict(nothing, remedies=other)
+    assert str(nothing).startswith("The model explains nothing (2 ± 1 %). In part: predictions do")
+    assert str(nothing).endswith("Next, fit with model='features'.")
+    assert nothing.predictions.status == "does not hold" and nothing.factors.holds
+    whole = Verdict(dataclasses.replace(good, explained=0.4, explained_error=0.01))
+    assert whole.predictions.said == "predictions hold (to within 0.02; 40 % explained)"
+    assert whole.predictions.lead == "" and whole.remedy == ""
+
+
+def test_the_sentence_says_all_in_forty_words():
+    """Whatever differs, with as many factors as are found."""
+    numbers = [str(k) for k in range(1, 41)]
+    for holding in ([], numbers[:1], numbers[::2], numbers[:39], numbers[::7], numbers):
+        figures = Figures(
+            num_chains=4, exact=True, factors_agreeing=len(holding) / 40, rank=40,
+            rank_probability=0.3, rank_bounded=True, rank_at_bound=0.3, chains_apart=0.1,
+            mc_error=0.1, explained=0.01, explained_error=0.02, factors_empty=3,
+            factors_holding=tuple(holding),
+            factors_differing=tuple(k for k in numbers if k not in holding),
+        )  # fmt: skip
+        for chains in (1, 4):
+            found = Verdict(dataclasses.replace(figures, num_chains=chains))
+            assert len(found.sentence.split()) <= 40 and len(found.parts) == 3
+
+
+def test_a_run_may_end_when_its_predictions_hold():
+    apart = dataclasses.replace(
+        GOOD_FIGURES, factors_agreeing=0.5, chains_apart=0.01, mc_error=0.02
+    )
+    assert not suffices(apart) and suffices(apart, "predictions")
+    assert not suffices(apart, "predictions", 0.01) and suffices(apart, "predictions", 0.03)
+    assert not suffices(dataclasses.replace(apart, mc_error=0.06), "predictions")

@@ -38,7 +38,7 @@ from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Model, Sampler, digest
 from bmfjax.specs.run import NUM_WARMUP
-from bmfjax.verdict import Figures, Mixing, Status, Tried, Verdict
+from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
 FACTORS = ("usage", "basis")
@@ -488,7 +488,13 @@ class Family:
     def mixing(self, problem: Problem, drawn: Mapping, number: int) -> Mixing:
         """Return R-hat and effective draws of up to `number` entries of these draws."""
         usage, basis = self.product_draws(problem, drawn)
-        return verdict.mixing(informed(problem.data), usage, basis, number)
+        kind, predicted = Fit._of_model(problem.model.name), None
+        if kind is not None:
+
+            def predicted(entries):
+                return kind._predicted(entries, drawn, problem.priors)
+
+        return verdict.mixing(informed(problem.data), usage, basis, number, predicted)
 
     def ordered(self, problem: Problem, chains: Chains, seen: KeptDraws) -> Ordered:
         """Return the draws of a fit: factors in one order, and those alone that it has."""
@@ -691,6 +697,14 @@ class NumbersFit(Fit):
     _kinds = PREDICTED
     what = "numbers"
 
+    @classmethod
+    def _predicted(cls, entries, others, priors):
+        """Return numbers in a unit in which the noise makes differences those of probabilities."""
+        precision = others["precision"] if "precision" in others else priors["precision"]
+        sd = np.mean(np.asarray(precision, float) ** -0.5)
+        # Normals that are d standard deviations apart are at most so far apart in probability.
+        return np.asarray(entries, float) / (sd * math.sqrt(2.0 * math.pi))
+
     def _check_kind(self, kind, noisy):
         if kind == "probability" and kind not in self._kinds:
             raise InputError(
@@ -797,7 +811,7 @@ def make_fit(
         other_draws={n: v for n, v in draws.items() if n not in FACTORS},
         trace=trace,
         agreement=agreement,
-        verdict=Verdict(Status.UNCHECKED, "Not checked", figures=figures),
+        verdict=Verdict(figures),
         binary=binary,
         versions=versions_in_use(),
         anchors=problem.anchors,
@@ -805,13 +819,26 @@ def make_fit(
     )
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
-    judged = judged.changed(**known)
+    judged = judged.changed(**known, **_named(fit, judged.figures))
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
+    if fit._can_be_checked:
+        judged = verdict.with_fit(judged, fit._left_out.figures)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
+
+
+def _named(fit: Fit, figures: Figures) -> dict:
+    """Return the names of factors that hold, and do not, with those that were given."""
+    if fit.anchors is None or figures.factors_holding is None:
+        return {}
+    names = {str(k + 1): name for k, name in enumerate(fit.anchors.names)}
+    return {
+        what: tuple(names.get(k, k) for k in getattr(figures, what))
+        for what in ("factors_holding", "factors_differing")
+    }
 
 
 def data_figures(fit: Fit) -> dict:

@@ -197,6 +197,10 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
     _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
     _scored = "probabilities of ones and zeros"
 
+    @classmethod
+    def _predicted(cls, entries, others, priors):
+        return expit(entries)
+
     def _product_draws(self, rows, columns):
         usage, basis = super()._product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
@@ -716,9 +720,7 @@ def _without_factors(density: LogisticDensity, data) -> dict:
 
 def _judged(entries, chains: int, agreeing, trace, **more) -> verdict.Verdict:
     """Judge chains by their log odds and by the log joint density, which has no wandering parts."""
-    return verdict.of_ratings(
-        entries, chains, agreeing, trace, what="log odds", joint_counts=True, **more
-    )
+    return verdict.of_ratings(entries, chains, agreeing, trace, joint_counts=True, **more)
 
 
 def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:

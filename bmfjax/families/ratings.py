@@ -475,8 +475,9 @@ class RatingsFit(NumbersFit):
         )
         # What a fitted line is like is known from the fit, also where no new line observes it.
         lines = informed(self.data) | {side: informed(new)[side]}
-        mixing = verdict.mixing(lines, *found._product_draws(*map(np.arange, new.shape)))
-        vars(found)["mixing"] = mixing
+        draws = found._product_draws(*map(np.arange, new.shape))
+        mixing = verdict.mixing(lines, *draws, predicted=found._predicts)
+        vars(found)["_mixing"] = mixing
         return found._judged(_verdict_of_new(self, found, side, mixing))
 
 
@@ -491,6 +492,10 @@ class ProbitFit(OnesMixin, RatingsFit):
     _observed_kinds = ("mean", "probability")
     _no_flips = "probability() is that of an observation already"
     _no_noise = "a binary observation has no interval; leave noisy out"
+
+    @classmethod
+    def _predicted(cls, entries, others, priors):
+        return ndtr(entries)
 
     def _probability(self, i, j):
         return self._predict(i, j, "mean", 0.9)
@@ -513,6 +518,10 @@ class OrderedProbitFit(RatingsFit):
     _kinds = _noisy_kinds = cells.KINDS
 
     _scored = "probabilities of stars"
+
+    @classmethod
+    def _predicted(cls, entries, others, priors):
+        return super()._predicted(entries, {"precision": 1.0}, priors)
 
     def _check_observed(self, values):
         stars = np.asarray(self.settings["stars"], float)

@@ -51,7 +51,10 @@ class Watch:
         run, chains = self._run, self._chains
         draws, rhat = chains.patience
         looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
-        return chains.next_stage is not None and looks and self.look().figures.rhat > rhat
+        if chains.next_stage is None or not looks:
+            return False
+        look = self.look()
+        return look.figures.rhat > rhat and not look.done
 
     @property
     def is_full(self) -> bool:
@@ -105,12 +108,12 @@ def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
         d: family.judged(problem, chains, verdict.UNSEEN, after(d)).figures
         for d in dict.fromkeys(candidates)
     }
-    hopeful = [d for d, found in early.items() if verdict.suffices(found, problem.num_chains)]
+    hopeful = [d for d, found in early.items() if verdict.suffices(found)]
     seen = {}
     for discarded in hopeful or [min(early, key=lambda d: early[d].rhat)]:
         for judged in (_by_few_entries, _by_all):
             seen[discarded] = judged(problem, chains, after(discarded))
-            done = verdict.suffices(seen[discarded], problem.num_chains)
+            done = verdict.suffices(seen[discarded])
             if not done:
                 break
         if done:

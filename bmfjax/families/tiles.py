@@ -258,8 +258,8 @@ def tile_fit(
 
     def judge(fit):
         judged = verdict.of_chains(
-            fit._mixing, fit.num_chains, errors, agreement, after_warmup(run, trace),
-            exact=is_exact(problem, chains), empty=size == 0,
+            fit._mixing, fit.num_chains, errors, fit.agreement, after_warmup(run, trace),
+            exact=is_exact(problem, chains), empty=size[order] == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
             given_start=problem.init is not None,
             windows=chains.arguments.get("windows", {}),

@@ -238,7 +238,8 @@ def mixing_of_log_odds(
     """Return R-hat and effective draws of the log odds of up to `number` entries."""
     i, j = sampled_positions(*informed(data).values(), number)
     drawn = log_odds(usage, basis, others, i, j)
-    return verdict.mixing_of_entries(drawn.reshape(*usage.shape[:2], -1))
+    drawn = drawn.reshape(*usage.shape[:2], -1)
+    return verdict.mixing_of_entries(drawn, predicted=expit(drawn))
 
 
 def _page_of_flips(*more_facts, sections=(), more_words=()) -> Page:
@@ -971,7 +972,7 @@ class Hamming(Variant):
 
         def judge(fit):
             return verdict.of_chains(
-                fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                fit._mixing, fit.num_chains, float("nan"), fit.agreement, after_warmup(run, trace),
                 exact=True, given_start=problem.init is not None,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip

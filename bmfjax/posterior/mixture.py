@@ -13,8 +13,6 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from bmfjax.posterior.selection import informed, sampled_positions
-
 MOMENTS = ("mean", "variance")
 
 
@@ -83,12 +81,6 @@ def rhat(mean, variance) -> np.ndarray:
         return np.full(mean.shape[1:], np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.sqrt(1.0 + mean.var(0, ddof=1) / variance.mean(0))
-
-
-def sampled_rhat(approximation, data, number: int) -> np.ndarray:
-    """Return R-hat of the log odds of up to `number` entries of informed rows and columns."""
-    at = sampled_positions(*informed(data).values(), number)
-    return rhat(*cell_log_odds(approximation, *at))
 
 
 def log_prior(draws: Mapping[str, np.ndarray], scale: float, bias_scale: float) -> np.ndarray:

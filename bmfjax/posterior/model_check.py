@@ -54,8 +54,8 @@ PRIOR = 1.0
 
 
 @dataclass(frozen=True, repr=False)
-class ModelCheck:
-    """What `Fit.check` found.
+class LeftOut:
+    """How well entries that are left out are predicted.
 
     Attributes
     ----------
@@ -77,9 +77,6 @@ class ModelCheck:
         Mean distance of the two over entries; NaN of other data.
     error_by_chance : float
         What it would stay below in 95 % of cases if the probabilities were true.
-    statistics : pandas.DataFrame
-        A row for `row sums`, `column sums` and `pairs of columns`: `p_value`, the share of
-        replicates as far off; and of the `worst`: `observed`, `expected` and `sd`.
     """
 
     explained: float
@@ -91,7 +88,6 @@ class ModelCheck:
     calibration: pd.DataFrame | None
     calibration_error: float
     error_by_chance: float
-    statistics: pd.DataFrame
 
     @property
     def explains(self) -> bool:
@@ -102,6 +98,27 @@ class ModelCheck:
     def is_calibrated(self) -> bool:
         """Whether the calibration error is one that true probabilities have; else False."""
         return not self.calibration_error > self.error_by_chance
+
+    @property
+    def figures(self) -> dict:
+        """What the verdict rests on, by the names of its figures."""
+        names = ("explained", "explained_error", "baseline", "calibration_error")
+        known = {name: getattr(self, name) for name in names}
+        return known | {"calibration_by_chance": self.error_by_chance}
+
+
+@dataclass(frozen=True, repr=False)
+class ModelCheck(LeftOut):
+    """What `Fit.check` found: beside how entries left out are predicted, `statistics`.
+
+    Attributes
+    ----------
+    statistics : pandas.DataFrame
+        A row for `row sums`, `column sums` and `pairs of columns`: `p_value`, the share of
+        replicates as far off; and of the `worst`: `observed`, `expected` and `sd`.
+    """
+
+    statistics: pd.DataFrame
 
     @property
     def misfits(self) -> tuple[str, ...]:
@@ -138,6 +155,13 @@ def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCh
     """Check whether the model of a fit explains its data; see `Fit.check`."""
     checks.whole("max_entries", max_entries, 2)
     seed = checks.seed_number(seed)
+    usual = (max_entries, seed) == (MAX_SCORED, 0)
+    found = fit._left_out if usual else left_out(fit, max_entries, seed)
+    return ModelCheck(**vars(found), statistics=_statistics(fit, seed))
+
+
+def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
+    """Predict observed entries, each left out, and compare with a model without factors."""
     cells = observed_sample(fit.data, max_entries, seed)
     if len(cells[0]) < 2:
         raise InputError("the data have fewer than two observed entries; there is nothing to check")
@@ -148,9 +172,9 @@ def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCh
     if fit._scored == BINARY:
         one = np.where(cells[2] > 0.5, np.exp(scores), -np.expm1(scores))
         table, wrong, by_chance = calibration(one, cells[2] > 0.5, seed)
-    return ModelCheck(
+    return LeftOut(
         explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
-        table, wrong, by_chance, _statistics(fit, seed),
+        table, wrong, by_chance,
     )  # fmt: skip
 
 

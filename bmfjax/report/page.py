@@ -83,13 +83,15 @@ def render(fit) -> str:
 
 
 def _shade(fit) -> str:
-    """Green for exact draws of chains that agree; amber at best for an approximate sampler."""
+    """Green where all parts hold by exact draws, red where nothing does; grey where none is known.
+
+    An approximate sampler is amber at best.
+    """
     status = fit.verdict.status
-    if status == Status.UNCHECKED:
-        return "grey"
-    if not fit.figures.converged:
-        return "red"
-    return "green" if status == Status.RELIABLE and not fit.figures.noise_free else "amber"
+    if status == Status.RELIABLE and fit.figures.noise_free:
+        return "amber"
+    shades = {Status.UNCHECKED: "grey", Status.RELIABLE: "green", Status.UNRELIABLE: "red"}
+    return shades.get(status, "amber")
 
 
 def _flat(settings) -> list[tuple[str, str]]:

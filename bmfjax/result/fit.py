@@ -18,7 +18,7 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
 from bmfjax.posterior import cells
-from bmfjax.posterior.model_check import ModelCheck, model_check
+from bmfjax.posterior.model_check import LeftOut, ModelCheck, left_out, model_check
 from bmfjax.posterior.scores import MAX_SCORED
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
 from bmfjax.report.section import Page
@@ -296,7 +296,21 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     @functools.cached_property
     def _mixing(self) -> Mixing:
         """R-hat and effective draws of up to 1,000 entries of the reconstruction; computed once."""
-        return mixing(informed(self.data), *self._product_draws(*map(np.arange, self.data.shape)))
+        draws = self._product_draws(*map(np.arange, self.data.shape))
+        return mixing(informed(self.data), *draws, predicted=self._predicts)
+
+    def _predicts(self, entries) -> np.ndarray:
+        """Return what entries (chain, draw, entry) of the reconstruction predict."""
+        return self._predicted(entries, self.other_draws, self.settings.get("priors", {}))
+
+    @classmethod
+    def _predicted(cls, entries, others: Mapping, priors: Mapping) -> np.ndarray:
+        """Return predictions of draws (chain, draw, entry): by them chains are compared.
+
+        They are on a scale on which a difference is one of probabilities. `others` are draws of
+        other sites, and `priors` hold what is not drawn.
+        """
+        return entries
 
     @functools.cached_property
     def spread(self) -> Coverage:
@@ -422,6 +436,11 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         if (max_entries, seed) == (MAX_SCORED, 0):
             return self._model_check
         return model_check(self, max_entries=max_entries, seed=seed)
+
+    @functools.cached_property
+    def _left_out(self) -> LeftOut:
+        """How entries left out are predicted; computed once for the verdict and the check."""
+        return left_out(self)
 
     @functools.cached_property
     def _model_check(self) -> ModelCheck:

@@ -143,6 +143,7 @@ class ModesMixin:
                 remedy=self.verdict.remedy,
             ),
         )  # fmt: skip
+        known |= self._left_out.figures if self._can_be_checked else {}
         figures = Figures(**(known | judged.figures.known()))
         judged = dataclasses.replace(judged, scope=what, figures=figures)
         if self.figures.rank_bounded is not None:

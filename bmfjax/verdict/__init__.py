@@ -1,4 +1,4 @@
-"""Whether to trust a fit: a record of figures, a status, reasons and a remedy, and one sentence."""
+"""Whether to trust a fit: what its figures say of predictions, factors and their number."""
 
 from bmfjax.verdict.entries import (
     MAX_LINES,
@@ -12,10 +12,10 @@ from bmfjax.verdict.entries import (
     mixing_of_starts,
     spread,
 )
+from bmfjax.verdict.factors import Factors, factors_differ
+from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.judging import (
     AT_BOUND,
-    RHAT_SLOW,
-    Tried,
     number_agreeing,
     of_chains,
     of_rank,
@@ -23,23 +23,25 @@ from bmfjax.verdict.judging import (
     of_starts,
     rank_text,
     with_bound,
+    with_fit,
     with_short_warmup,
 )
+from bmfjax.verdict.number import Number
+from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_GOOD, RHAT_USABLE, Holds, Part
+from bmfjax.verdict.predictions import ACCURATE, Predictions
 from bmfjax.verdict.record import (
-    ESS_PER_CHAIN,
-    RHAT_GOOD,
-    RHAT_USABLE,
-    Figures,
+    UNTIL,
     Status,
     Verdict,
     agrees,
-    factors_differ,
     fewest_draws,
     status_of,
     suffices,
 )
+from bmfjax.verdict.remedies import RHAT_SLOW, Tried
 
 __all__ = [
+    "ACCURATE",
     "AT_BOUND",
     "ESS_PER_CHAIN",
     "MAX_LINES",
@@ -49,8 +51,14 @@ __all__ = [
     "RHAT_SLOW",
     "RHAT_USABLE",
     "UNSEEN",
+    "UNTIL",
+    "Factors",
     "Figures",
+    "Holds",
     "Mixing",
+    "Number",
+    "Part",
+    "Predictions",
     "Status",
     "Tried",
     "Verdict",
@@ -71,5 +79,6 @@ __all__ = [
     "status_of",
     "suffices",
     "with_bound",
+    "with_fit",
     "with_short_warmup",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,14 @@ from bmfjax.diagnostics import (
     split_rhat,
 )
 from bmfjax.posterior import products
-from bmfjax.posterior.mixture import sampled_rhat
+from bmfjax.posterior.mixture import (
+    cell_log_odds,
+    probability_of_a_one,
+    rhat,
+)
 from bmfjax.posterior.packed import subset
-from bmfjax.verdict.record import NAN
+from bmfjax.posterior.selection import informed, sampled_positions
+from bmfjax.verdict.figures import NAN
 
 NUM_ENTRIES = 1000
 #: Chains from which on the nested R-hat is reported.
@@ -35,37 +40,69 @@ class Mixing(NamedTuple):
     ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
     uncertain: float = NAN  # share of Boolean entries that are neither surely a one nor a zero
     nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
+    apart: np.ndarray | None = None  # (entry,) how far chains are apart, beyond Monte Carlo error
+    error: np.ndarray | None = None  # (entry,) two Monte Carlo standard errors of all chains
 
 
 #: Entries of which nothing is known, and nothing held against the draws.
-UNSEEN = Mixing(np.ones(1), np.full(1, 1e9))
+UNSEEN = Mixing(np.ones(1), np.full(1, 1e9), apart=np.zeros(1), error=np.zeros(1))
+#: Standard errors that chains are apart by chance, of a thousand entries.
+BY_CHANCE = 3.0
 
 
-def mixing(lines: Mapping, usage, basis, number: int = NUM_ENTRIES) -> Mixing:
+def mixing(
+    lines: Mapping, usage, basis, number: int = NUM_ENTRIES, predicted: Callable | None = None
+) -> Mixing:
     """Return R-hat and effective draws of up to `number` entries of products of draws.
 
     Of Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
     a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
-    without information follow the prior alone, which IASG does not sample.
+    without information follow the prior alone, which IASG does not sample. `predicted` returns
+    what the entries predict, by which chains are compared, too.
     """
     share = NAN
     if usage.dtype == bool:
         entries, share = products.uncertain_entries(usage, basis, number // 2, **lines)
     else:
         entries = products.sampled_entries(usage, basis, number, **lines)
-    return mixing_of_entries(entries, share)
+    return mixing_of_entries(entries, share, predicted and predicted(entries))
 
 
-def mixing_of_entries(entries, uncertain: float = NAN) -> Mixing:
-    """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction."""
+def mixing_of_entries(entries, uncertain: float = NAN, predicted=None) -> Mixing:
+    """Return R-hat and effective draws of entries (chain, draw, entry) of the reconstruction.
+
+    `predicted` are the predictions that follow, such as probabilities where entries are log odds:
+    by them chains are compared, too.
+    """
     # Chains of a fit have starts of their own, so that each is a group.
     nested = nested_rhat(entries) if len(entries) >= MANY_CHAINS else None
-    return Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
+    found = Mixing(split_rhat(entries), ess_bulk(entries), uncertain, nested)
+    return found if predicted is None else found._replace(**differences(predicted))
+
+
+def differences(predicted) -> dict[str, np.ndarray]:
+    """Return how far chains are `apart` in predictions, and their Monte Carlo `error`, (entry,).
+
+    The error of a chain is from its own draws, so that chains in different modes do not widen it.
+    """
+    predicted = np.asarray(predicted, np.float64)
+    mean, variance = predicted.mean(1), predicted.var(1)
+    # What never moves within a chain has no error there.
+    size = np.stack([np.nan_to_num(ess_bulk(chain[None]), nan=np.inf) for chain in predicted])
+    square = variance / np.maximum(size, 1.0)
+    ends = np.stack([mean.argmax(0), mean.argmin(0)])
+    (high, low), between = (np.take_along_axis(a, ends, 0) for a in (mean, square))
+    apart = np.maximum(high - low - BY_CHANCE * np.sqrt(between.sum(0)), 0.0)
+    return {"apart": apart, "error": 2.0 * np.sqrt(square.sum(0)) / len(predicted)}
 
 
 def mixing_of_starts(data, approximation) -> Mixing:
     """Return R-hat of the log odds of up to 1,000 entries, of normals and not of draws."""
-    return Mixing(sampled_rhat(approximation, data, NUM_ENTRIES), None)
+    moments = cell_log_odds(
+        approximation, *sampled_positions(*informed(data).values(), NUM_ENTRIES)
+    )
+    one = probability_of_a_one(*moments)
+    return Mixing(rhat(*moments), None, apart=np.ptp(one, axis=0), error=np.zeros(one.shape[1]))
 
 
 def spread(draws, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:

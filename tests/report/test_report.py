@@ -15,7 +15,7 @@ import bmfjax
 from bmfjax.families import FAMILIES
 from bmfjax.report import factors, overview, page, plots, write_report
 from bmfjax.report.style import label_colours, plain, png
-from bmfjax.verdict import Status, of_rank, status_of
+from bmfjax.verdict import Figures, Verdict, of_rank
 
 AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
 
@@ -187,18 +187,19 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "shade"),
     [
-        ({"converged": True, "exact": True, "rhat": 1.005, "noise_free": False}, "green"),
-        ({"converged": True, "exact": True, "rhat": 1.03}, "amber"),
-        ({"converged": True, "exact": True, "rhat": 1.005, "noise_free": True}, "amber"),
-        ({"converged": True, "exact": False, "rhat": 1.005}, "amber"),
-        ({"converged": False, "exact": True, "rhat": 1.005}, "red"),
+        ({}, "green"),
+        ({"rhat_log_joint": 1.03}, "amber"),
+        ({"noise_free": True}, "amber"),
+        ({"exact": False}, "amber"),
+        ({"chains_apart": 0.2}, "amber"),
+        ({"chains_apart": 0.2, "factors_agreeing": 0.5}, "red"),
+        ({"factors_agreeing": np.nan}, "grey"),
     ],
 )
-def test_the_verdict_is_green_only_for_exact_draws_that_agree(fit, changes, shade):
-    judged = fit.verdict.changed(**changes)
-    judged = dataclasses.replace(judged, status=status_of(judged.figures))
-    changed = dataclasses.replace(fit, verdict=judged)
-    assert page._shade(changed) == shade
+def test_the_verdict_is_green_only_for_exact_draws_of_which_all_parts_hold(fit, changes, shade):
+    known = {"num_chains": 4, "exact": True, "factors_agreeing": 1.0, "noise_free": False}
+    judged = Verdict(Figures(**(known | changes)))
+    assert page._shade(dataclasses.replace(fit, verdict=judged)) == shade
 
 
 def test_a_stopped_run_says_so(fit, small_figures):
@@ -217,11 +218,12 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
         other_draws={n: v[:1] for n, v in fit.other_draws.items()},
         trace={n: t[:1] for n, t in fit.trace.items()},
         agreement=np.full(2, np.nan),
-        verdict=dataclasses.replace(
-            fit.verdict.changed(
-                factors_agreeing=np.nan, rhat_product=np.nan, converged=False, num_warmup=0
-            ),
-            status=Status.UNCHECKED,
+        verdict=fit.verdict.changed(
+            num_chains=1,
+            factors_agreeing=np.nan,
+            rhat_product=np.nan,
+            converged=False,
+            num_warmup=0,
         ),
     )
     few = dataclasses.replace(

@@ -1,0 +1,130 @@
+"""Do factors hold, and which: are they the same in all chains, and do their draws mix?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bmfjax.verdict.figures import Figures
+from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest, unfinished
+
+#: So many names are listed.
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factors(Part):
+    """Whether the factors of a fit can be used, and which of them.
+
+    Attributes
+    ----------
+    holding, differing : tuple of str
+        Names of the factors that all chains found, and of those that they did not.
+    counts : bool
+        Whether the status of the fit depends on them. That of matrix factorisations does not: data
+        determine the product of their factors alone.
+    """
+
+    holding: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    counts: bool = True
+
+
+def of_factors(figures: Figures, remedy: str = "") -> Factors:
+    """Judge factors by the figures of a fit.
+
+    Examples
+    --------
+    >>> found = dict(factors_holding=("1", "2", "4"), factors_differing=("3",))
+    >>> of_factors(Figures(num_chains=4, factors_agreeing=0.75, **found)).said
+    'factors 1, 2 and 4 hold, factor 3 does not'
+    """
+    holding, differing = figures.factors_holding or (), figures.factors_differing or ()
+    counts, status = figures.agreement_counts is not False, Holds.NOT_YET
+    if figures.num_chains == 1:
+        said = "factors (not compared)"
+    elif factors_differ(figures, counted=False):
+        status, said = Holds.NO, _told(figures)
+    elif why := unfinished(figures):
+        said = f"factors do not hold yet ({why})"
+    elif counts and not mixed(figures, _scalars(figures)):
+        said = f"factors do not hold yet ({slowest(figures, _scalars(figures))})"
+    else:
+        status, remedy, said = Holds.HOLDS, "", _told(figures)
+    remedy = remedy if counts else ""
+    return Factors(
+        status=status, said=said, remedy=remedy, holding=holding, differing=differing, counts=counts
+    )
+
+
+def factors_differ(figures: Figures, *, counted: bool = True) -> bool:
+    """Whether chains disagree about a factor; one chain compares nothing.
+
+    Where only what is `counted` is asked for, factors that say nothing against a fit do not differ.
+    """
+    if counted and figures.agreement_counts is False:
+        return False
+    return figures.rank != 0 and figures.get("factors_agreeing") < 1.0
+
+
+def factors_agree(figures: Figures, most: float = RHAT_USABLE) -> bool:
+    """Whether all chains found the same factors, as far as these count, and their draws mixed."""
+    counts = figures.agreement_counts is not False
+    return not factors_differ(figures) and (not counts or mixed(figures, _scalars(figures), most))
+
+
+def _scalars(figures: Figures) -> list[str]:
+    return [] if figures.log_joint_counts is False else ["log_joint"]
+
+
+def _told(figures: Figures) -> str:
+    """Say which factors hold."""
+    if figures.factors_holding is None:  # of an older fit
+        share = figures.get("factors_agreeing")
+        return "all factors hold" if share == 1.0 else f"{100 * share:.0f} % of the factors hold"
+    holding, differing = figures.factors_holding, figures.factors_differing
+    empty = figures.factors_empty or 0
+    more = f" ({empty} empty)" if empty else ""
+    if not holding and not differing:
+        return "no factor is there"
+    if not differing:
+        return f"{listed(holding, 'hold')}{more}"
+    if not holding:
+        return f"{listed(differing, 'do not hold')}{more}"
+    if min(len(holding), len(differing)) > MOST_NAMED:
+        return f"{len(holding)} of {len(holding) + len(differing)} factors hold{more}"
+    if len(holding) > MOST_NAMED:
+        return f"{listed(differing, 'do not hold')}, {_others(holding, 'do')}{more}"
+    does_not = listed(differing, "do not")
+    if len(differing) > MOST_NAMED:
+        does_not = _others(differing, "do not")
+    return f"{listed(holding, 'hold')}, {does_not}{more}"
+
+
+def _others(names, do: str) -> str:
+    return f"{len(names)} others {do}"
+
+
+def listed(names: Sequence[str], does: str) -> str:
+    """Say what factors with these names do; a run of three numbers or more in short.
+
+    Examples
+    --------
+    >>> listed(["1", "2", "3", "5"], "hold"), listed(["2"], "do not")
+    ('factors 1 to 3 and 5 hold', 'factor 2 does not')
+    """
+    runs: list[list[str]] = []
+    for name in names:
+        follows = runs and name.isdigit() and runs[-1][-1] == str(int(name) - 1)
+        if follows:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    told = [
+        text for run in runs
+        for text in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)
+    ]  # fmt: skip
+    text = " and ".join(filter(None, [", ".join(told[:-1]), told[-1]]))
+    if len(names) == 1:
+        does = {"hold": "holds", "do not": "does not", "do not hold": "does not hold"}[does]
+    return f"factor{'s' * (len(names) > 1)} {text} {does}"

@@ -1,0 +1,217 @@
+"""Figures of a fit, which all that is said of it follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Figures of a fit. What a fit does not have is None; what cannot be known is NaN.
+
+    Attributes
+    ----------
+    num_chains : int
+        Chains, or starts, that were compared.
+    num_warmup, num_draws, earlier_steps, thinning : int
+        Steps and draws of a chain; `earlier_steps` were of chains that were started anew, and one
+        in `thinning` draws was kept.
+    planned_warmup : int
+        Steps of warm-up that were planned, where the time was up before their end.
+    complete, timed_out : bool
+        Whether all was drawn that was asked for, and whether the time was up before.
+    seconds : float
+    steps : int
+        Of optimisation, of a variational fit.
+    temperatures : int
+        Of sampler "smc".
+    coverage_largest, coverage_mean : float
+        Angles in degrees between the factors of two draws; see `Fit.spread`.
+    rows_without_information, columns_without_information : int
+        Lines without an observed entry.
+    errors, expected_errors : float
+        Observed entries that the Boolean product gets wrong, and entries of the matrix without
+        noise that it is expected to get wrong.
+    exact : bool
+        Whether the draws are from the posterior itself.
+    converged : bool
+        Whether chains, or starts, agree about all three parts of the verdict.
+    chains_apart : float
+        99 % of up to 1,000 entries have predictions that differ by at most this between two chains,
+        beyond their Monte Carlo error: the difference of probabilities, and of numbers the total
+        variation distance of normals with the noise of the fit.
+    mc_error : float
+        Two Monte Carlo standard errors of such a prediction of all chains; 99 % have at most this.
+    explained, explained_error, baseline : float, float, str
+        Share of the deviance of entries left out that the model explains, its standard error, and
+        what it is compared with; see `Fit.check`.
+    calibration_error, calibration_by_chance : float
+        Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
+        if the probabilities are true.
+    factors_holding, factors_differing : tuple of str
+        Names of the factors that all chains found, and of those that they did not; empty ones are
+        in neither.
+    rhat : float
+        The worst R-hat of those that count.
+    rhat_product, ess_product, rhat_product_worst : float
+        99 % of up to 1,000 entries of the reconstruction are at least as good; the worst entry.
+    rhat_nested : float
+        99 % of these entries have at most this nested R-hat (`bmfjax.diagnostics.nested_rhat`), of
+        at least 16 chains, each a group of its own.
+    rhat_log_joint, rhat_precision, rhat_dispersion, rhat_cutpoints, rhat_rank : float
+        R-hat of what is sampled besides, and with ``ess_`` effective draws.
+    rhat_layers : float
+        The worst of the dispersions of layers above the first.
+    entries_uncertain : float
+        Share of Boolean entries that are neither surely a one nor surely a zero.
+    factors_agreeing : float
+        Share of the factors with a tile in which all chains agree, NaN for one chain;
+        `factors_found` are so many, and `factors_empty` have no tile when rounded and do not count.
+    layers_agreeing : tuple of float
+        The same share of every layer above the first.
+    log_joint_counts, agreement_counts : bool
+        Whether the log joint density, and agreement about factors, count in the verdict.
+    clamped : float
+        Mean share of coordinates at a bound, of IASG.
+    window : int
+        The least number of iterates that a draw averages, of a sampler that averages.
+    noise_share : float
+        Of "minibatch", the noise of gradients as a share of what the sampler makes up for.
+    noise_free : bool
+        Whether the prior, and not the data, bounds the noise precision.
+    shared_starts, given_start : bool
+        Whether chains took over factors of each other before they started, or all started from the
+        solution that was given.
+    round_trips : int
+        Between the ends of a ladder of temperatures, of all chains.
+    rank : int
+        The most probable number of factors of a fit that finds it, with its `rank_probability`, and
+        the mean, `rank_mean`. `rank_agreeing` is the share of starts in which it is the most
+        probable.
+    rank_at_bound : float
+        Probability that all factors are there that were allowed; from 0.05 on more may be there,
+        which is `rank_bounded`. A fit that is `rank_cramped` had no time to start with more.
+    elbo, elbo_spread, elbo_rise : float
+        Lower bound of the best start, its distance to the worst, and by what share of its size it
+        changed over the last steps.
+    settled, sampled : bool
+        Whether every bound settled, and whether steps were taken from sampled entries.
+    log_evidence, log_evidence_error : float
+    log_evidence_runs, log_evidence_run_errors : list of float
+        Of sampler "smc"; see `Fit.log_evidence`.
+    """
+
+    num_chains: int | None = None
+    num_warmup: int | None = None
+    planned_warmup: int | None = None
+    num_draws: int | None = None
+    earlier_steps: int | None = None
+    thinning: int | None = None
+    complete: bool | None = None
+    timed_out: bool | None = None
+    seconds: float | None = None
+    coverage_largest: float | None = None
+    coverage_mean: float | None = None
+    rows_without_information: int | None = None
+    columns_without_information: int | None = None
+    expected_errors: float | None = None
+    exact: bool | None = None
+    chains_apart: float | None = None
+    mc_error: float | None = None
+    explained: float | None = None
+    explained_error: float | None = None
+    baseline: str | None = None
+    calibration_error: float | None = None
+    calibration_by_chance: float | None = None
+    factors_holding: tuple[str, ...] | None = None
+    factors_differing: tuple[str, ...] | None = None
+    elbo: float | None = None
+    elbo_spread: float | None = None
+    elbo_rise: float | None = None
+    steps: int | None = None
+    settled: bool | None = None
+    sampled: bool | None = None
+    rhat_product: float | None = None
+    rhat_product_worst: float | None = None
+    ess_product: float | None = None
+    rhat_nested: float | None = None
+    rhat_log_joint: float | None = None
+    ess_log_joint: float | None = None
+    log_joint_counts: bool | None = None
+    rhat_precision: float | None = None
+    ess_precision: float | None = None
+    rhat_dispersion: float | None = None
+    ess_dispersion: float | None = None
+    entries_uncertain: float | None = None
+    factors_agreeing: float | None = None
+    agreement_counts: bool | None = None
+    factors_empty: int | None = None
+    factors_found: int | None = None
+    layers_agreeing: tuple[float, ...] | None = None
+    clamped: float | None = None
+    noise_free: bool | None = None
+    shared_starts: bool | None = None
+    given_start: bool | None = None
+    errors: float | None = None
+    noise_share: float | None = None
+    window: int | None = None
+    rhat_cutpoints: float | None = None
+    ess_cutpoints: float | None = None
+    rank: int | None = None
+    rank_probability: float | None = None
+    rank_mean: float | None = None
+    rhat_rank: float | None = None
+    ess_rank: float | None = None
+    rank_agreeing: float | None = None
+    rhat_layers: float | None = None
+    round_trips: int | None = None
+    rhat: float | None = None
+    converged: bool | None = None
+    temperatures: int | None = None
+    log_evidence: float | None = None
+    log_evidence_error: float | None = None
+    log_evidence_runs: list[float] | None = None
+    log_evidence_run_errors: list[float] | None = None
+    rank_at_bound: float | None = None
+    rank_bounded: bool | None = None
+    rank_cramped: bool | None = None
+
+    def get(self, name: str) -> float:
+        """Return a figure by its name, NaN where the fit does not have it."""
+        value = getattr(self, name)
+        return NAN if value is None else value
+
+    def known(self) -> dict[str, Any]:
+        """Return all figures that the fit has, by name.
+
+        Examples
+        --------
+        >>> Figures(rhat=1.0).known()
+        {'rhat': 1.0}
+        """
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @classmethod
+    def of_stored(cls, stored: Mapping[str, Any]) -> Figures:
+        """Return the figures of a stored fit; names that there are no longer are left out.
+
+        Examples
+        --------
+        >>> Figures.of_stored({"factors_agreeing_2": 0.5, "rhat": 1.0, "old": 3}).layers_agreeing
+        (0.5,)
+        """
+        names = {one.name for one in fields(cls)}
+        found = {n: value for n, value in stored.items() if n in names}
+        # Older fits have a name for every layer.
+        old = sorted(n for n in stored if n.startswith("factors_agreeing_"))
+        if layers := found.get("layers_agreeing") or [stored[n] for n in old]:
+            found["layers_agreeing"] = tuple(layers)
+        for name in ("factors_holding", "factors_differing"):
+            if name in found:
+                found[name] = tuple(found[name])
+        return cls(**found)

@@ -1,0 +1,90 @@
+"""What the three parts of a verdict have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bmfjax.verdict.figures import NAN, Figures
+
+#: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
+RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
+ESS_PER_CHAIN = 50
+
+
+class Holds(StrEnum):
+    """Whether a part of a result can be used."""
+
+    HOLDS = "holds"
+    NOT_YET = "not yet"  # more draws, or chains, may show that it does
+    NO = "does not hold"  # more draws do not mend it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a verdict.
+
+    Attributes
+    ----------
+    status : Holds
+    said : str
+        What the sentence says of it.
+    remedy : str
+        What to try where it does not hold.
+    """
+
+    status: Holds
+    said: str
+    remedy: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it can be used."""
+        return self.status is Holds.HOLDS
+
+
+def unfinished(figures: Figures) -> str:
+    """Say what keeps draws from being those of the posterior, whatever chains say of each other."""
+    if figures.planned_warmup is not None:
+        return "the warm-up was cut short"
+    return "the bound has not settled" if figures.settled is False else ""
+
+
+def mixed(figures: Figures, names: Sequence[str], most: float = RHAT_USABLE) -> bool:
+    """Whether scalars of the trace with these names have a good R-hat, and draws enough.
+
+    What never moved, or is not there, is no reason against a run.
+
+    Examples
+    --------
+    >>> slow = Figures(rhat_rank=1.0, ess_rank=120.0, num_chains=4)
+    >>> mixed(slow, ["rank"]), mixed(slow, ["precision"])
+    (False, True)
+    """
+    least = ESS_PER_CHAIN * (figures.num_chains or 1)
+    return not any(
+        _of(figures, "rhat", name) > most or _of(figures, "ess", name) < least for name in names
+    )
+
+
+def _of(figures: Figures, what: str, name: str) -> float:
+    """Return R-hat or effective draws of a scalar, NaN where there is none."""
+    value = getattr(figures, f"{what}_{name}", None)
+    return NAN if value is None else value
+
+
+def slowest(figures: Figures, names: Sequence[str]) -> str:
+    """Say what is wrong with the scalar that mixed worst: its R-hat, else its effective draws.
+
+    Examples
+    --------
+    >>> slowest(Figures(rhat_rank=1.2, ess_rank=120.0, num_chains=4), ["rank"])
+    'R-hat 1.20'
+    """
+    worst = max(1.0 if math.isnan(r := _of(figures, "rhat", name)) else r for name in names)
+    if worst > RHAT_USABLE:
+        return "chains are stuck" if math.isinf(worst) else f"R-hat {worst:.2f}"
+    sizes = [_of(figures, "ess", name) for name in names]
+    return f"{min(size for size in sizes if not math.isnan(size)):.0f} effective draws"

@@ -1,0 +1,131 @@
+"""Do predictions hold: do chains predict alike, and are they true of entries left out?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bmfjax.verdict.figures import NAN, Figures
+from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest, unfinished
+
+#: The most that chains may be apart in a prediction, and that its Monte Carlo error may be.
+ACCURATE = 0.05
+#: Share of the deviance below which a model explains little.
+LITTLE = 0.05
+#: Scalars that predictions depend on besides the factors.
+NOISE = ("precision", "dispersion", "cutpoints", "layers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions(Part):
+    """Whether what a fit predicts can be used.
+
+    Attributes
+    ----------
+    within : float
+        How exact a prediction is: its Monte Carlo error, or how far chains are apart beyond that,
+        whichever is larger. NaN where it is not known.
+    explained : float
+        Share of the deviance that the model explains, NaN where it is not known.
+    lead : str
+        What is to be said first: that the model explains nothing, or little.
+    """
+
+    within: float = NAN
+    explained: float = NAN
+    lead: str = ""
+
+
+def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") -> Predictions:
+    """Judge predictions by the figures of a fit.
+
+    Examples
+    --------
+    >>> good = Figures(num_chains=4, chains_apart=0.0, mc_error=0.02, explained=0.6)
+    >>> of_predictions(good).said
+    'predictions hold (to within 0.02; 60 % explained)'
+    """
+    within = max(figures.get("chains_apart"), figures.get("mc_error"))
+    share = figures.get("explained")
+    told = [] if math.isnan(share) else [f"{100 * share:.0f} % explained"]
+    status = Holds.NOT_YET
+    wrong = misfit(figures)
+    if wrong is not None:
+        status, said = Holds.NO, f"predictions do not hold {_in_brackets(wrong)}".rstrip()
+    elif figures.num_chains == 1:
+        said = "predictions " + _in_brackets(["not compared", *told])
+    elif not predictions_agree(figures):
+        said = f"predictions do not hold yet ({_apart(figures)})"
+    else:
+        status, remedy = Holds.HOLDS, ""
+        known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
+        said = f"predictions hold {_in_brackets([*known, *told])}".rstrip()
+    return Predictions(
+        status=status,
+        said=said,
+        remedy=remedy if wrong is None else other_model,
+        within=within,
+        explained=share,
+        lead=_lead(figures),
+    )
+
+
+def predictions_agree(figures: Figures, most: float = RHAT_USABLE) -> bool:
+    """Whether chains predict alike, so that more draws would not change predictions.
+
+    Chains may differ by 0.05 in the probability of an entry, beyond its Monte Carlo error, which
+    may be as large. Where chains were not compared so, the R-hat of entries is asked for.
+
+    Examples
+    --------
+    >>> near = Figures(num_chains=4, chains_apart=0.01, mc_error=0.02, rhat_product=1.3)
+    >>> predictions_agree(near), predictions_agree(Figures(num_chains=4, rhat_product=1.3))
+    (True, False)
+    """
+    if figures.chains_apart is None:
+        agree = mixed(figures, ["product"], most)
+    else:
+        agree = not max(figures.chains_apart, figures.get("mc_error")) > ACCURATE
+    agree = agree and not unfinished(figures)
+    return bool(agree and mixed(figures, _scalars(figures), most))
+
+
+def misfit(figures: Figures) -> list[str] | None:
+    """Say why entries left out do not follow the predictions; None where they do.
+
+    That a model explains nothing is said first, and not again.
+    """
+    if figures.get("calibration_error") > figures.get("calibration_by_chance"):
+        return [f"probabilities off by {figures.calibration_error:.2f} on average"]
+    return [] if figures.get("explained") <= 2.0 * figures.get("explained_error") else None
+
+
+def _lead(figures: Figures) -> str:
+    share, error = figures.get("explained"), figures.get("explained_error")
+    if not share < max(LITTLE, 2.0 * error):
+        return ""
+    how = "nothing" if share <= 2.0 * error else "little"
+    return f"The model explains {how} ({100 * share:.0f} ± {100 * error:.0f} %)."
+
+
+def _scalars(figures: Figures) -> list[str]:
+    """Return the scalars that count; where factors do not, the log joint density may."""
+    joint = figures.agreement_counts is False and figures.log_joint_counts is not False
+    return [*NOISE, *["log_joint"] * joint]
+
+
+def _apart(figures: Figures) -> str:
+    """Say what keeps predictions from holding."""
+    if why := unfinished(figures):
+        return why
+    if figures.get("chains_apart") > ACCURATE:
+        return f"chains differ by {figures.chains_apart:.2f}"
+    if figures.get("mc_error") > ACCURATE:
+        return f"to within {figures.mc_error:.2f} only"
+    if figures.chains_apart is None and not mixed(figures, ["product"]):
+        return slowest(figures, ["product"])
+    return slowest(figures, _scalars(figures))
+
+
+def _in_brackets(parts) -> str:
+    return f"({'; '.join(parts)})" if parts else ""

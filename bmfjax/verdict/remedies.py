@@ -1,0 +1,117 @@
+"""What to try next, in Python and on the command line: it follows from what a run has tried."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from bmfjax.diagnostics import split_rhat
+from bmfjax.verdict.factors import factors_differ
+from bmfjax.verdict.figures import Figures
+from bmfjax.verdict.part import ESS_PER_CHAIN
+from bmfjax.verdict.predictions import ACCURATE
+from bmfjax.verdict.record import fewest_draws
+
+
+class Tried(NamedTuple):
+    """What a run has tried, and what is left to try."""
+
+    draws: int = 0  # of each chain
+    rank: int = 1
+    stopped: bool = False  # before all draws were taken
+    #: Temperatures (or walls) were used; None where the sampler has none.
+    ladder: bool | None = None
+    #: The matrix is so large that temperatures have not been seen to help.
+    large: bool = False
+    #: The option that turns temperatures on: its name, and a value as JSON.
+    ladder_option: tuple[str, str] = ("inverse_temperatures", "[1, 0.6, 0.36, 0.2]")
+    #: A sampler that is left to try: one that estimates the evidence, or an exact one.
+    other_sampler: str | None = None
+    particles: int = 0  # of each run, of a sampler that has them
+    remedy: str = ""  # what is known already to be the next thing to try
+
+
+UNKNOWN = Tried()
+
+
+def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
+    """Say what to try next where chains over nonnegative factors do not agree; else nothing."""
+    chains = figures.num_chains
+    if figures.converged:
+        return ""
+    if tried.remedy:
+        return tried.remedy
+    if chains == 1:
+        return FOUR_CHAINS
+    if tried.particles:
+        more = 4 * tried.particles
+        return (
+            f"take more particles, sampler=bmfjax.SMC(num_particles={more}) (--option "
+            f"num_particles={more})"
+        )
+    apart = factors_differ(figures) or figures.rhat > RHAT_SLOW
+    if tried.stopped and (not apart or _comes_together(log_joint)):
+        return RESUME
+    if not apart:
+        return _more_draws(figures, chains, tried)
+    if tried.ladder is False and not tried.large:
+        name, value = tried.ladder_option
+        return (
+            f"let the chains cross between modes, sampler=bmfjax.Gibbs({name}={value}) (--option "
+            f"{name}={value.replace(' ', '')})"
+        )
+    if tried.other_sampler is not None:
+        return f"fit with sampler='{tried.other_sampler}' (--sampler {tried.other_sampler})"
+    if tried.large:
+        return _where_large(tried)
+    if tried.rank > 1:
+        less = tried.rank - 1
+        return f"fit with a smaller rank, rank={less} (--rank {less}), or use one mode alone"
+    return _more_draws(figures, chains, tried)
+
+
+#: Up to this R-hat chains that found the same factors are slow, and not apart.
+RHAT_SLOW = 1.2
+FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
+RESUME = (
+    "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
+    "SECONDS)"
+)
+
+
+def _where_large(tried) -> str:
+    """Say what helps where chains are apart and temperatures cost more than they are known to."""
+    more = "take more draws (num_samples, --samples)"
+    if tried.stopped:
+        more = "give it more time (max_time, --max-time)"
+    less = tried.rank - 1
+    smaller = f" a smaller rank, rank={less} (--rank {less})," * (less > 0)
+    return f"{more},{smaller} or use the factors that all modes share (fit.modes.common)"
+
+
+def _comes_together(log_joint) -> bool:
+    """Say whether the chains were closer in the second half of the draws than in the first."""
+    half = log_joint.shape[1] // 2
+    if half < 4:
+        return True
+    return bool(split_rhat(log_joint[:, half:]) < split_rhat(log_joint[:, :half]))
+
+
+def _more_draws(figures: Figures, chains: int, tried: Tried) -> str:
+    """Say how many draws may be enough: at most ten times as many, in round numbers."""
+    short = ESS_PER_CHAIN * chains / max(fewest_draws(figures)[1], 1.0)
+    if figures.mc_error is not None:
+        short = max(short, (figures.mc_error / ACCURATE) ** 2)
+    wanted = min(max(2.0, 1.5 * short), 10.0) * max(tried.draws, 100)
+    digit = 10.0 ** math.floor(math.log10(wanted))
+    number = int(math.ceil(wanted / digit) * digit)
+    return f"take more draws, num_samples={number} (--samples {number})"
+
+
+def remedy_of_ratings(figures: Figures, tried: Tried) -> str:
+    """Say what to try next: chains of a matrix factorisation are slow rather than apart."""
+    if figures.num_chains == 1:
+        return FOUR_CHAINS
+    if figures.converged:
+        return ""
+    return RESUME if tried.stopped else _more_draws(figures, figures.num_chains, tried)
