@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from bmfjax.clock import clock_running, running_clock
 from bmfjax.errors import InputError, printable
+from bmfjax.progress import say, status_line
 
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
 #: Exit codes from this one on, as shells have them, are of commands that a signal ended.
@@ -29,6 +31,8 @@ NOT_ALL_WRITTEN = 3
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
+#: CPU seconds that tables, files and page of a fit take.
+WRITING = 4.0
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 
@@ -92,15 +96,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # of characters that the terminal does not have
             stream.reconfigure(errors="backslashreplace")
     try:
-        from bmfjax.infer.clock import clock_running
-        from bmfjax.infer.interrupt import exit_when_terminated
-        from bmfjax.kernels.numerics.compiling import use_compilation_cache
+        with _plain_warnings(), clock_running(began), contextlib.ExitStack() as options.line:
+            # What follows loads JAX, which takes seconds.
+            options.line.enter_context(status_line(not getattr(options, "quiet", True)))
+            say("loading")
+            from bmfjax.infer.interrupt import exit_when_terminated
+            from bmfjax.kernels.numerics.compiling import use_compilation_cache
 
-        with exit_when_terminated(), _plain_warnings(), clock_running(began):
-            use_compilation_cache()
-            code = options.run(options)
-            sys.stdout.flush()  # now, while what it says can be told
-            return code
+            with exit_when_terminated():
+                use_compilation_cache()
+                code = options.run(options)
+                options.line.close()
+                sys.stdout.flush()  # now, while what it says can be told
+                return code
     except (InputError, FloatingPointError) as error:
         _say_error(error)
     except OSError as error:
@@ -292,7 +300,7 @@ def _add_fit(commands, models) -> None:
     )
     existing.add_argument("--resume", action="store_true", help="continue an interrupted fit")
     _add_written(fit)
-    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    fit.add_argument("--quiet", action="store_true", help="do not tell what runs")
     _add_models(fit)
     _add_ratings(fit)
     _add_reading(fit)
@@ -666,18 +674,9 @@ def _fit(options) -> int:
             raise InputError(f"{output} holds no interrupted fit to resume; fit without --resume")
         return data, output
 
-    # Where one process refuses, all do.
-    data, output = agreed(mesh, read)
-    mesh = _shared_cores(options, data) if mesh is None else mesh
-    problem = _asked(options, data, mesh=mesh)
-    chains = problem.chains()
-    given = {
-        "max_time": options.max_time,
-        "progress": first and not options.quiet,
-        "checkpoint": output / CHECKPOINT,
-        "resume": options.resume,
-        "overwrite": replace,
-    }
+    running_clock().limit, running_clock().aside = options.max_time, WRITING
+    if not first:
+        options.line.close()
     with contextlib.ExitStack() as held:
 
         def prepare():
@@ -687,7 +686,20 @@ def _fit(options) -> int:
             check_files(output, replace, names, options.data)
             _check_tables(options, output, replace)  # only now: they may be for this directory
 
+        say("reading the data")
+        # Where one process refuses, all do.
+        data, output = agreed(mesh, read)
+        say("preparing the chains")
+        mesh = _shared_cores(options, data) if mesh is None else mesh
+        problem = _asked(options, data, mesh=mesh)
+        chains = problem.chains()
         agreed(mesh, lambda: first and prepare())
+        given = {
+            "max_time": options.max_time,
+            "checkpoint": output / CHECKPOINT,
+            "resume": options.resume,
+            "overwrite": replace,
+        }
         options.checkpoint, options.stage = output / CHECKPOINT, BEFORE
         with sampled(problem, chains, **given) as stage:
             # To which all processes add, unless they share the rows: then one reads all of them.
@@ -696,10 +708,16 @@ def _fit(options) -> int:
             def write():
                 result = result_of(stage) if made is None else made
                 with _ended(AFTER):
+                    if hasattr(result, "modes") and not result.figures.converged:
+                        say("choosing modes")
+                        _ = result.modes  # which are told, and are on the page
+                    options.line.close()
                     try:
                         _tell(result, output)
                     finally:  # whatever it costs to say what was found
-                        missing = _store(result, output, options, stage.is_stored)
+                        with status_line(not options.quiet):
+                            say("writing the results and the report")
+                            missing = _store(result, output, options, stage.is_stored)
                     missing += _write_tables(result, options, output, replace)
                 return result, missing
 
@@ -759,6 +777,7 @@ def _fit_apart(options) -> int:
         raise InputError(
             f"--chains is {options.chains}, and --chain names {number} in all; leave --chains out"
         )
+    say("reading the data")
     mesh, data = _mesh(options), _read(options)
     output = _output(options, data)
     problem = _asked(options, data, num_chains=number, chains=numbers, mesh=mesh)
@@ -768,10 +787,11 @@ def _fit_apart(options) -> int:
     )
     options.checkpoint, options.stage = place, BEFORE
     with sampled(
-        problem, chains, max_time=options.max_time, progress=not options.quiet, checkpoint=place,
-        resume=resume, overwrite=options.overwrite,
+        problem, chains, max_time=options.max_time, checkpoint=place, resume=resume,
+        overwrite=options.overwrite,
     ) as stage:  # fmt: skip
         run = stage.run
+    options.line.close()
     which = f"{'chain' if len(numbers) == 1 else 'chains'} {place.name} of {number}"
     if not stage.is_stored:  # which is all that merge has
         raise InputError(
@@ -1233,7 +1253,7 @@ def _add_rank(commands, models) -> None:
     rank.add_argument(
         "--overwrite", action="store_true", help="replace a comparison of ranks that is there"
     )
-    rank.add_argument("--quiet", action="store_true", help="no progress bar")
+    rank.add_argument("--quiet", action="store_true", help="do not tell what runs")
     _add_models(rank)
     _add_ratings(rank)
     _add_reading(rank)
@@ -1262,6 +1282,7 @@ def _rank(options) -> int:
         hidden=options.hidden,
         without=options.without,
     )
+    options.line.close()
     _print_table(found.printed, f"Ranks of {data.name or options.data}: {options.model} model")
     _say(*found.lines)
     if options.output is not None:

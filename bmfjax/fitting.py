@@ -10,10 +10,12 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from bmfjax.clock import clock_running
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
 from bmfjax.families.sampling import finish
-from bmfjax.infer.clock import clock_running
+from bmfjax.kernels.numerics.mesh import is_first
+from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS
 from bmfjax.specs.base import AUTO, Model, Sampler
@@ -91,7 +93,7 @@ def fit(
         The draws depend on it, the data, and the options that change draws; on one CPU bit for
         bit.
     progress : bool
-        Show a progress bar on standard error.
+        Show on standard error what runs, and what chains wait for.
     anchors : mapping or DataFrame, optional
         Known factors, the first of `rank`, whose basis stays as it is given: names with lists of
         columns, or with a number a column. They belong to the columns of the data, as attributes
@@ -135,7 +137,8 @@ def fit(
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
     [[8, 5], [8, 5]]
     """
-    with clock_running():
+    with clock_running(), status_line(progress and is_first(mesh)):
+        say("reading the data")
         problem = ask(
             data,
             rank,
@@ -153,6 +156,7 @@ def fit(
             chains=chains,
             mesh=mesh,
         )
+        say("preparing the chains")
         made = problem.chains()
         if chains is not None:
             check_apart(problem, made)
@@ -162,7 +166,6 @@ def fit(
             problem,
             made,
             max_time=max_time,
-            progress=progress,
             checkpoint=checkpoint,
             resume=resume,
         )

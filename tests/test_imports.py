@@ -21,6 +21,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 #: Rooms in the order in which they may import: each any that stands before its own line.
 ORDER = (
     {"errors"},
+    {"clock"},
+    {"progress"},
     {"specs"},
     {"data"},
     {"kernels"},

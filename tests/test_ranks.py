@@ -404,7 +404,7 @@ def no_sampling(monkeypatch):
     """Fits of numbers that were not sampled, of the shape that was asked for."""
     asked = []
 
-    def finish(request, chains, *, max_time, progress, patient):
+    def finish(request, chains, *, max_time, patient):
         asked.append((int(request.rank), request.data.shape, request.sampler.name, max_time))
         rows, columns = request.data.shape
         fit = fit_of(

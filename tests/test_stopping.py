@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import bmfjax
 from bmfjax import verdict
 from bmfjax.cli import build_parser
+from bmfjax.clock import clock_running
 from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.families import ask, sampling, stopping
@@ -27,7 +28,6 @@ from bmfjax.families.boolean import (
     WHOLE_RANK,
 )
 from bmfjax.infer import ChainRun, geometric_ladder
-from bmfjax.infer.clock import clock_running
 from bmfjax.kernels.tempering import OBSERVED
 from bmfjax.posterior.selection import informed
 from tests.toy import DATA, Toy, asked, fitted, interrupted
@@ -320,8 +320,8 @@ def steps_of_a_second(monkeypatch):
         now[0] += taken
         return taken
 
-    clock = types.SimpleNamespace(monotonic=lambda: now[0])
-    for module in ("infer.clock", "infer.run", "families.sampling"):
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0])
+    for module in ("clock", "infer.run", "families.sampling"):
         monkeypatch.setattr(f"bmfjax.{module}.time", clock)
     monkeypatch.setattr(ChainRun, "advance", slow)
     return now

@@ -145,7 +145,7 @@ def asked(family, data=DATA, rank=1, **options):
 def fitted(family, *, max_time=None, checkpoint=None, resume=False, **options):
     request = asked(family, **options)
     given = {"max_time": max_time, "checkpoint": checkpoint, "resume": resume}
-    return finish(request, request.chains(), progress=False, **given)
+    return finish(request, request.chains(), **given)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax import store
+from bmfjax.clock import clock_running
 from bmfjax.comparison.choice import recommended
 from bmfjax.comparison.held_out import hidden_cells, left_out_rows, side_by_side
 from bmfjax.data import BinaryMatrix, InputError, checks
@@ -25,11 +26,10 @@ from bmfjax.data.io.files import replacing_all
 from bmfjax.families import ask
 from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
-from bmfjax.infer.clock import clock_running
-from bmfjax.infer.progress import tasks_bar
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.evidence import LogEvidence, rank_probabilities
 from bmfjax.posterior.scores import observed_sample, scored_together
+from bmfjax.progress import counted
 from bmfjax.report.ranks import ranks_figure
 from bmfjax.report.style import png
 from bmfjax.result import Fit
@@ -242,7 +242,7 @@ def compare_ranks(
         Of the fits and of the cells that are hidden. The fit to all data is that of `bmfjax.fit`
         with this seed, unless the time was up.
     progress : bool
-        Show a progress bar on standard error.
+        Show on standard error which fit runs, and what it does.
     hidden : float
         Share of the observed cells that are hidden at once, at most 20,000 cells.
     without : sequence of {"evidence", "entries", "blocks"}
@@ -305,7 +305,7 @@ def compare_ranks(
         problem.chains()  # refuses what only the family can check, before anything runs
     plan = _Plan.of(first.data, hidden, seed, without)
     number = sum(len(plan.tasks(problem)) for problem in problems.values())
-    with tasks_bar(number, progress) as show:
+    with counted(number, progress) as show:
         found = {rank: _one_rank(problem, plan, max_time, show)
                  for rank, problem in problems.items()}  # fmt: skip
     table, notes = _table(found, plan)
@@ -431,7 +431,7 @@ def _one_rank(problem: Problem, plan: _Plan, max_time, show) -> _Found:
         seconds = budget.next()
         with clock_running():
             chains = _with_draws(own.chains(), own) if patient else own.chains()
-            fit = finish(own, chains, max_time=seconds, progress=False, patient=patient)
+            fit = finish(own, chains, max_time=seconds, patient=patient)
         _stop_if_interrupted(fit, problem)
         budget.spend(min(seconds, fit.figures.seconds))
         spent.append(fit.figures.seconds)

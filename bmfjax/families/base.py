@@ -288,7 +288,7 @@ class Chains:
     next_stage: Callable[[ChainRun], Chains] | None = None
     #: Draws of a chain after which the next stage may follow, and the R-hat above which it does.
     patience: tuple[int, float] = (500, verdict.RHAT_USABLE)
-    #: What the draws are from, for the progress bar.
+    #: What the draws are from, for the line of progress.
     phase: str = "sampling"
     #: Of the random numbers, beside those of an earlier stage.
     stream: int | None = None

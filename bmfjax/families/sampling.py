@@ -14,21 +14,21 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from bmfjax.clock import running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Problem, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
-from bmfjax.infer.clock import running_clock
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
-from bmfjax.infer.progress import progress_bar
 from bmfjax.kernels.numerics.mesh import agreed, is_first
+from bmfjax.progress import say
 from bmfjax.result import Fit
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
-#: Seconds that the summary of draws takes, and for each of their numbers.
+#: CPU seconds that a result takes, and for each number that was drawn.
 SUMMARY_SECONDS, NUMBER_SECONDS = 1.0, 1.5e-7
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
@@ -50,7 +50,6 @@ def sampled(
     chains: Chains,
     *,
     max_time: float | None = None,
-    progress: bool = True,
     checkpoint: str | os.PathLike | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -59,7 +58,7 @@ def sampled(
     """Sample, and yield the last stage; its checkpoint is held until the work with it is done.
 
     The options are those of `bmfjax.fit`. Time is that of the clock that runs
-    (`bmfjax.infer.clock`). `overwrite` replaces what an earlier run has stored. A `patient` run
+    (`bmfjax.clock`). `overwrite` replaces what an earlier run has stored. A `patient` run
     goes on beyond `max_time` until there are draws enough, as its chains say.
     """
     if max_time is not None and not max_time > 0:
@@ -95,7 +94,7 @@ def sampled(
         try:
             over = False
             while not over:
-                stage, over = _sample(stage, store, clock, progress, patient)
+                stage, over = _sample(stage, store, clock, patient)
             yield stage._replace(is_stored=_is_stored(store))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
@@ -148,6 +147,7 @@ class Stage(NamedTuple):
 def result_of(stage: Stage) -> Fit:
     """Return the fit of a last stage."""
     problem = stage.problem
+    say("putting the draws together")
     return problem.family.result(problem.of_result, stage.chains, stage.run)
 
 
@@ -166,7 +166,7 @@ def _stored(problem, chains, store) -> Stage:
     return found[store.earlier]
 
 
-def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
+def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
     """Run a stage to its end, storing now and then; return the stage to go on with, or the last.
 
     The second is whether it is the last. Ctrl-C and SIGTERM stop it after the chunk that runs.
@@ -182,11 +182,11 @@ def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
 
         def is_cramped():
             """Whether more factors, with which it takes as long again at least, have no time."""
-            return clock.left < run.seconds
+            return clock.left() < run.seconds
 
         def on_chunk(run):
             nonlocal stored, grows
-            show(watch.next_look, _note(chains, watch, clock))
+            say(_phase(chains, run), _note(chains, watch, run))
             if not np.isfinite(run.last_trace(objective)).all():
                 what = OBJECTIVES[objective]
                 raise FloatingPointError(
@@ -195,7 +195,7 @@ def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
                     "with iasg a large step_size)"
                 )
             # With more factors there is a result already, of the chains before.
-            late = clock.left <= _seconds_after(stage)
+            late = clock.left(_seconds_after(stage)) <= 0
             late &= not patient or stage.is_wider or chains.enough(run)
             due = time.monotonic() - stored > CHECKPOINT_SECONDS
             late, due, stops, cramped = run.together(late, due, interrupt.requested, is_cramped())
@@ -214,10 +214,10 @@ def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
             grows = not run.cramped
         over = grows or (run.steps_done > 0 and is_over())
         if not over:
-            with progress_bar(run, progress and run.writes, objective, chains.phase) as show:
-                run.finish(on_chunk=on_chunk, ends=watch.steps)
+            say("compiling the sampler")
+            run.finish(on_chunk=on_chunk, ends=watch.steps)
         # To compile the next stage takes as long as this one took.
-        short = clock.left <= _seconds_after(stage) + run.compile_seconds
+        short = clock.left(_seconds_after(stage)) <= run.compile_seconds
         stops, is_short = run.together(interrupt.requested, short)
         if store is not None:
             keep(run, store, stage.earlier)
@@ -256,7 +256,7 @@ def _sample(stage, store, clock, progress, patient) -> tuple[Stage, bool]:
 
 
 def _seconds_after(stage) -> float:
-    """Return about how long the summary of the draws takes: their number follows the run."""
+    """Return the CPU seconds that a result takes of the draws so far."""
     if not stage.chains.sites:
         return 0.0
     run, numbers = stage.run, stage.problem.rank * sum(stage.problem.data.shape)
@@ -269,7 +269,7 @@ def _wider(stage, store, clock) -> tuple[Stage, bool]:
     try:
         following, over = _following(stage, stage.wider, store)
         run = stage.run
-        (run.cramped,) = map(bool, run.together(clock.left <= run.compile_seconds))
+        (run.cramped,) = map(bool, run.together(clock.left() <= run.compile_seconds))
         run.timed_out = run.cramped and not run.is_enough
         return (stage, True) if run.cramped else (following, over)
     except InputError as error:
@@ -294,15 +294,23 @@ def _following(stage, start, store) -> tuple[Stage, bool]:
     return (stage, True) if stops else (following, False)
 
 
-def _note(chains, watch, clock) -> str:
-    """Say in the progress bar when the run will end by itself."""
+def _phase(chains, run) -> str:
+    """Name what the steps of a run are."""
+    return "warm-up" if run.steps_done < run.num_warmup else chains.phase
+
+
+def _note(chains, watch, run) -> str:
+    """Say how far a run is, and what it waits for where it ends by itself."""
+    objective = chains.objective
+    value = f"{objective.replace('_', ' ')} {float(np.mean(run.last_trace(objective))):,.0f}"
+    if run.steps_done < run.num_warmup:
+        return f"{run.steps_done:,} of {run.num_warmup:,} steps, {value}"
+    if chains.reached is not None:
+        return chains.reached(run)
+    drawn = run.steps_done - run.num_warmup
     if not chains.looks:
-        return ""
-    said = [watch.said]
-    most = clock.limit
-    if most is not None and np.isfinite(most):
-        said.append(f"at most {most:.3g} s" if most < 120 else f"at most {most / 60:.3g} min")
-    return "; ".join(filter(None, said))
+        return f"{drawn:,} of {run.num_samples:,} {chains.counted}, {value}"
+    return f"{drawn:,} draws; {watch.waits_for}"
 
 
 def keep(run, store, earlier=()) -> None:

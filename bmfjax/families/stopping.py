@@ -76,17 +76,21 @@ class Watch:
         return self.last
 
     @property
-    def next_look(self) -> int:
-        """The step after which the next look comes; the last step where there is none."""
-        steps = self._run.steps_done
-        return next((step for step in self.steps if step > steps), self._run.num_steps)
-
-    @property
-    def said(self) -> str:
-        """What the last look found, in a few words."""
+    def waits_for(self) -> str:
+        """What the last look found too little, in a few words; until then when the first comes."""
         if self.last is None:
-            return ""
-        return f"R-hat {self.last.figures.rhat:.2f} at the last look"
+            return f"looks at {self._chains.looks[0]:,}"
+        figures, missing = self.last.figures, []
+        most = verdict.RHAT_GOOD if figures.exact else verdict.RHAT_USABLE
+        if not figures.rhat <= most:
+            missing.append(f"R-hat {figures.rhat:.2f} of {most:g}")
+        number = verdict.fewest_draws(figures)[1]
+        least = verdict.ESS_PER_CHAIN * self._problem.num_chains
+        if number < least:
+            missing.append(f"{number:,.0f} of {least} effective draws")
+        if verdict.factors_differ(figures):
+            missing.append(f"{figures.factors_agreeing:.0%} of factors alike")
+        return f"waits for {', '.join(missing)}" if missing else ""
 
 
 def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:

@@ -12,14 +12,18 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+#: A share of the machine that is smaller is not waited for.
+MOST_SLOWNESS = 8.0
+
 
 class Clock:
     """The seconds since some work began, of the `limit` that it may take (None: any)."""
 
     def __init__(self, began: float | None = None):
-        self.began = time.monotonic() if began is None else began
+        self._here = time.monotonic(), time.process_time()
+        self.began = self._here[0] if began is None else began
         self.limit: float | None = None
-        #: Of the limit, what the work takes after its draws, besides their summary.
+        #: CPU seconds that the work takes after the result, of the same limit.
         self.aside = 0.0
 
     @property
@@ -28,9 +32,18 @@ class Clock:
         return time.monotonic() - self.began
 
     @property
-    def left(self) -> float:
-        """Seconds that are left for draws; infinity without a limit."""
-        return math.inf if self.limit is None else self.limit - self.aside - self.spent
+    def slowness(self) -> float:
+        """Seconds that a CPU second of this work has taken so far, on a machine that has others."""
+        wall, cpu = time.monotonic() - self._here[0], time.process_time() - self._here[1]
+        return min(max(wall / max(cpu, 1e-3), 1.0), MOST_SLOWNESS)
+
+    def left(self, after: float = 0.0) -> float:
+        """Return the seconds that are left before what takes so many CPU seconds, or infinity."""
+        if self.limit is None:
+            return math.inf
+        # Half is for draws, whatever follows them.
+        after = min((self.aside + after) * self.slowness, self.limit / 2)
+        return self.limit - self.spent - after
 
 
 _running: ContextVar[Clock | None] = ContextVar("bmfjax clock", default=None)
