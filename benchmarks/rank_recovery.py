@@ -214,7 +214,7 @@ def prior(options) -> dict:
     names = ("usage", "basis", "flip_rate")
     drawn = jax.jit(Predictive(
         lambda: bmfjax.models.ormachine(
-            rank=PRIOR_RANK, shape=PRIOR_SHAPE, presence_prior=(1.0, 1.0)
+            rank=PRIOR_RANK, num_rates=1, shape=PRIOR_SHAPE, presence_prior=(1.0, 1.0)
         ),
         num_samples=options.matrices,
     ))(jax.random.key(options.seed))  # fmt: skip

@@ -17,7 +17,7 @@ from bmfjax.families.sampling import finish
 from bmfjax.kernels.numerics.mesh import is_first
 from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
-from bmfjax.specs import MODELS
+from bmfjax.specs import MODELS, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
@@ -25,6 +25,7 @@ from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 __all__ = ["Fit", "fit", "merge"]
 
 
+@with_fields_refused
 def fit(
     data: Any,
     rank: int | str | Model | None = None,

@@ -12,6 +12,7 @@ from bmfjax.data.blocks import spaced
 from bmfjax.data.checks import one_of, whole
 from bmfjax.families import FAMILIES
 from bmfjax.fitting import Fit, fit
+from bmfjax.specs import with_fields_refused
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -91,6 +92,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     [5, 5]
     """
 
+    @with_fields_refused
     def __init__(
         self,
         n_components=2,

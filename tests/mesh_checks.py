@@ -77,7 +77,7 @@ def problem():
 def run_on(mesh):
     """The chains at their start: single flips and a move, bits with priors of their own."""
     data, factors, chance = problem()
-    model = functools.partial(models.ormachine, rank=RANK, num_rates=2, usage_prior=chance)
+    model = functools.partial(models.ormachine, rank=RANK, num_rates=2, usage=chance)
     kernel = OrMachineGibbs(model, moves=("birth",))
     bound, _ = kernel.bind_packed(data, mesh=mesh)
     start = jax.tree.map(np.asarray, bound.unconstrain(factors))
@@ -196,7 +196,7 @@ def refused_by_one(process, mesh):
 def refusal(chains):
     """What is said of a number of chains that a mesh does not divide."""
     data = problem()[0]
-    model = functools.partial(models.ormachine, rank=RANK)
+    model = functools.partial(models.ormachine, rank=RANK, num_rates=1)
     bound, _ = OrMachineGibbs(model).bind_packed(data)
     mesh = mesh_of(jax.local_devices(), 2, 1)
     try:

@@ -363,7 +363,7 @@ ARD = bmfjax.Relaxed(usage="ard", basis="ard")
 
 def test_learned_rates_are_drawn_and_stored(product):
     found = bmfjax.fit(product.data, rank=5, seed=0, **QUICK | {"model": ARD})
-    assert found.settings["priors"]["usage_prior"] == "'ard'"
+    assert found.settings["priors"]["usage"] == "'ard'"
     wrong = boolean_product(found.usage_binary, found.basis_binary) != product.clean
     assert wrong.mean() < 0.06
     # Rates belong to the factors as aligned: n over the sum of a factor's entries.

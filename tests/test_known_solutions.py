@@ -74,7 +74,7 @@ def test_chains_jump_under_numpyro():
             "flip_rate": r.beta(20.0, 150.0, (3, DRAWS)),
         }
     )
-    model = functools.partial(bmfjax.models.ormachine, rank=RANK)
+    model = functools.partial(bmfjax.models.ormachine, rank=RANK, num_rates=1)
     kernel = OrMachineGibbs(model, update="collapsed", moves="jump", solutions=solutions)
     mcmc = MCMC(
         kernel,
@@ -114,7 +114,7 @@ def test_a_fit_jumps_to_solutions_that_are_given():
 
 
 def test_refusals():
-    model = functools.partial(bmfjax.models.ormachine, rank=RANK)
+    model = functools.partial(bmfjax.models.ormachine, rank=RANK, num_rates=1)
     found = known_solutions(drawn()[1])
     with pytest.raises(InputError, match="goes to solutions that are known"):
         OrMachineGibbs(model, update="collapsed", moves="jump")

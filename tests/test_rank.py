@@ -121,7 +121,9 @@ def test_a_most_rank_goes_with_a_rank_that_is_found():
 
 
 def test_the_samplers_that_take_all_factors_to_be_there_refuse_a_prior_of_presence():
-    model = functools.partial(bmfjax.models.ormachine, rank=2, presence_prior=(1.0, 1.0))
+    model = functools.partial(
+        bmfjax.models.ormachine, rank=2, num_rates=1, presence_prior=(1.0, 1.0)
+    )
     for kernel in (
         OrMachineSMC(model),
         OrMachineGibbs(model, update="collapsed"),

@@ -13,8 +13,9 @@ import pytest
 import bmfjax
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask
+from bmfjax.sklearn import BooleanMF
 from bmfjax.specs import MODELS, SAMPLERS, checked_sampler, model_of, parameters, sampler_of
-from bmfjax.specs.base import AUTO
+from bmfjax.specs.base import AUTO, OF_RANK
 
 KINDS = pytest.mark.parametrize("kind", [*MODELS.values(), *SAMPLERS.values()])
 TILES = np.kron(np.eye(2), np.ones((6, 4)))
@@ -216,3 +217,42 @@ def test_every_field_refuses_at_once_and_in_one_sentence(kind):
                 pytest.fail(f"{kind.__name__}({name}={wrong!r}) is taken")
             assert name in str(refused.value) and "; " in str(refused.value)
             assert "\n" not in str(refused.value).replace(repr(wrong), "")
+
+
+def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
+    same = {
+        "ormachine": "ormachine", "deep-ormachine": "deep_ormachine", "one-hot": "one_hot_machine",
+        "hamming": "hamming_machine", "ormachine-effects": "ormachine_effects",
+    }  # fmt: skip
+    for name, model in same.items():
+        taken = inspect.signature(getattr(bmfjax.models, model)).parameters
+        fields = {n: p for n, p in parameters(MODELS[name]).items() if n not in OF_RANK}
+        for field in fields.keys() - {"layers", "flip_rate_above"}:
+            assert taken[field].default == fields[field].default, (name, field)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: bmfjax.fit(TILES, 2, priors={}), "fit any more; parameters are said in the mo"),
+        (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are said in the sampler"),
+        (lambda: bmfjax.fit(TILES, 2, walls=[2]), r"walls is no .* fit; give bmfjax.Gibbs\(walls="),
+        (lambda: bmfjax.compare_ranks(TILES, "1:2", num_rates=1), r"bmfjax.OrMachine\(num_rates"),
+        (lambda: BooleanMF(2, priors={}), "priors is no argument of BooleanMF any more"),
+        (lambda: bmfjax.OrMachine(2, usage_prior=0.5), "no 'usage_prior'; it has rank,"),
+        (lambda: bmfjax.OrMachine(2, 3), "is given 2 values without a name; name all but"),
+        (lambda: bmfjax.Gibbs("joint"), "Gibbs is given 1 values without a name; name all of them"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_gone_or_elsewhere_is_refused_with_its_place(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+    with pytest.raises(TypeError, match="no_such"):
+        bmfjax.fit(TILES, 2, no_such=1)
+
+
+def test_a_name_of_earlier_fits_is_refused_with_what_replaced_it():
+    fit = object.__new__(FAMILIES["ormachine"].fits)
+    for name, use in {"scalars": "figures", "is_real": "binary is None"}.items():
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; use fit.{use}"):
+            getattr(fit, name)

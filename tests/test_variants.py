@@ -288,6 +288,6 @@ def test_new_rows_need_what_was_learned_of_rows(model, prior):
 def test_weights_of_a_dirichlet_prior_are_learned():
     prior = dist.Dirichlet(jnp.array([3.0, 1.0]))
     chains = ask(X, 2, model=bmfjax.OneHot(weights=prior)).chains()
-    assert "weights" in chains.sites and "Dirichlet" in chains.settings["priors"]["cluster_prior"]
+    assert "weights" in chains.sites and "Dirichlet" in chains.settings["priors"]["weights"]
     fixed = ask(X, 2, model=bmfjax.OneHot(weights=[0.5, 0.5])).chains()
     assert "weights" not in fixed.sites

@@ -33,7 +33,7 @@ from bmfjax.progress import counted
 from bmfjax.report.ranks import ranks_figure
 from bmfjax.report.style import png
 from bmfjax.result import Fit
-from bmfjax.specs import SMC, sampler_of
+from bmfjax.specs import SMC, sampler_of, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.verdict import Status
 
@@ -197,6 +197,7 @@ def _number(value, digits) -> str:
 # ---- the comparison ------------------------------------------------------------------------------
 
 
+@with_fields_refused
 def compare_ranks(
     data: Any,
     ranks: Iterable[int] | str,

@@ -524,7 +524,7 @@ def position_of(state) -> dict:
 def boolean_arguments(priors: Mapping, finds_rank: bool) -> dict:
     """Return keyword arguments of `bmfjax.models.ormachine` from the fields of the model."""
     found = {"presence_prior": PRESENCE} if finds_rank else {}
-    return {f"{n}_prior" if n in FACTORS else n: value for n, value in priors.items()} | found
+    return dict(priors) | found
 
 
 def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> StagePlan:
@@ -796,7 +796,7 @@ def sites_of(arguments) -> list[str]:
     def learned(prior):
         return prior is None or hasattr(prior, "arg_constraints")
 
-    fixed = [f"{s}_density" for s in FACTORS if not learned(arguments[f"{s}_prior"])]
+    fixed = [f"{s}_density" for s in FACTORS if not learned(arguments[s])]
     fixed += [] if "presence_prior" in arguments else ["usage_presence"]
     return [n for n in SITES if n not in fixed]
 

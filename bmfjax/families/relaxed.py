@@ -237,7 +237,7 @@ def model_arguments(problem: Problem) -> dict:
     return {
         # "ard" stays a name: its rates belong to the factors.
         **{
-            f"{site}_prior": prior if prior == "ard" else models.resolve_prior(prior, site)
+            site: prior if prior == "ard" else models.resolve_prior(prior, site)
             for site, prior in chosen.items()
         },
         "precision": models.resolve_precision(precision),
@@ -329,7 +329,7 @@ def _with_prior_draws(problem, arguments, drawn) -> dict:
         if len(cases):
             chains, kept, _, rank = drawn[site].shape
             key = jax.random.fold_in(problem.key, 2**31 - 1 - i)
-            prior = arguments[f"{site}_prior"]
+            prior = arguments[site]
             prior = _prior_draws(prior, key, (chains, kept, len(cases), rank), drawn)
             drawn[site] = drawn[site].copy()
             drawn[site][:, :, cases] = np.asarray(prior)

@@ -598,7 +598,7 @@ class Variant(TileFamily):
 
     def arguments(self, problem: Problem) -> dict:
         """Return keyword arguments of the model, without rank and shape, from the priors."""
-        raise NotImplementedError
+        return dict(problem.priors)
 
     def bound(self, problem: Problem, arguments: Mapping, options: Mapping):
         """Return the algorithm and its data."""
@@ -772,15 +772,6 @@ class Effects(Variant):
     models: ClassVar = {"ormachine-effects": spec.OrMachineEffects}
     samplers: ClassVar = {"gibbs": Kernel(EffectsGibbs, True, ("log_joint", "dispersion"))}
 
-    def arguments(self, problem):
-        given = problem.priors
-        return {
-            "precision_prior": tuple(given["effect_precision"]),
-            "intercept_sd": given["intercept_sd"],
-            "dispersion_rate": given["dispersion_rate"],
-            "density_prior": tuple(given["density"]),
-        }
-
     def bound(self, problem, arguments, options):
         model = functools.partial(
             models.ormachine_effects,
@@ -814,17 +805,8 @@ class OneHot(Variant):
     models: ClassVar = {"one-hot": spec.OneHot}
     samplers: ClassVar = {"gibbs": Kernel(OneHotGibbs, True, OF_FLIPS)}
 
-    def arguments(self, problem):
-        given = problem.priors
-        return {
-            "cluster_prior": given["weights"],
-            "basis_prior": given["basis"],
-            "flip_rate": given["flip_rate"],
-            "num_rates": given["num_rates"],
-        }
-
     def sites(self, problem, arguments):
-        learned = {"weights": "cluster_prior", "basis_density": "basis_prior"}
+        learned = {"weights": "weights", "basis_density": "basis"}
         return (*FACTORS, "flip_rate", *(n for n, p in learned.items() if _learned(arguments[p])))
 
     def given(self, problem):
@@ -860,15 +842,12 @@ class Deep(Variant):
         return {"ranks": self.ranks(problem)}
 
     def arguments(self, problem):
-        given = problem.priors
+        given = super().arguments(problem)
         above = range(2, len(self.ranks(problem)) + 1)
+        of_layers_above, _ = given.pop("flip_rate_above"), given.pop("layers")
+        rates = {1: given["flip_rate"]} | dict.fromkeys(above, of_layers_above)
         basis = given["basis"]
-        return {
-            "usage_prior": given["usage"],
-            "basis_prior": {1: basis} if np.ndim(basis) else basis,
-            "flip_rate": {1: given["flip_rate"]} | dict.fromkeys(above, given["flip_rate_above"]),
-            "num_rates": given["num_rates"],
-        }
+        return given | {"flip_rate": rates, "basis": {1: basis} if np.ndim(basis) else basis}
 
     def more_settings(self, problem):
         return {"layers": list(self.ranks(problem)[1:])}
@@ -881,10 +860,10 @@ class Deep(Variant):
         found = [*FACTORS, "flip_rate"]
         for n in range(2, top + 1):
             found += [f"usage_{n}", f"basis_{n}", f"flip_rate_{n}"]
-        basis = of_layers(arguments["basis_prior"], "basis_prior", top)
+        basis = of_layers(arguments["basis"], "basis", top)
         learned = [n for n, prior in basis.items() if _learned(prior)]
         found += ["basis_density" if n == 1 else f"basis_density_{n}" for n in learned]
-        found += [f"usage_density_{top}"] * _learned(arguments["usage_prior"])
+        found += [f"usage_density_{top}"] * _learned(arguments["usage"])
         return tuple(found)
 
     def given(self, problem):
@@ -937,16 +916,8 @@ class Hamming(Variant):
     models: ClassVar = {"hamming": spec.Hamming}
     samplers: ClassVar = {"gibbs": Kernel(HammingGibbs, True, OF_FLIPS)}
 
-    def arguments(self, problem):
-        given = problem.priors
-        return {
-            "usage_prior": given["usage"],
-            "basis_prior": given["basis"],
-            "dispersion": given["dispersion"],
-        }
-
     def sites(self, problem, arguments):
-        learned = [n for n in FACTORS if _learned(arguments[f"{n}_prior"])]
+        learned = [n for n in FACTORS if _learned(arguments[n])]
         return (*FACTORS, "dispersion", *(f"{n}_density" for n in learned))
 
     def from_prior(self, problem):

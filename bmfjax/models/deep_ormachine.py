@@ -21,8 +21,8 @@ def deep_ormachine(
     observed=None,
     *,
     ranks=(4, 2),
-    usage_prior=None,
-    basis_prior=None,
+    usage=None,
+    basis=None,
     flip_rate=None,
     num_rates=1,
     shape=None,
@@ -51,9 +51,9 @@ def deep_ormachine(
         False marks further missing entries.
     ranks : sequence of int
         Number of factors of every layer, from the data upwards.
-    usage_prior : optional
+    usage : optional
         Prior of the bits of the top layer's usage, as for `bmfjax.models.ormachine`.
-    basis_prior : optional
+    basis : optional
         Prior of the bits of every layer's basis, as for `bmfjax.models.ormachine`; a
         mapping from layers (1, 2, ...) to priors gives them their own, and None to the
         layers that it lacks.
@@ -85,7 +85,7 @@ def deep_ormachine(
     >>> import functools, jax
     >>> from numpyro.infer import Predictive
     >>> model = functools.partial(
-    ...     deep_ormachine, ranks=(3, 2), basis_prior=0.5, flip_rate=0.1, shape=(5, 4)
+    ...     deep_ormachine, ranks=(3, 2), basis=0.5, flip_rate=0.1, shape=(5, 4)
     ... )
     >>> draws = jax.jit(Predictive(model, num_samples=6))(jax.random.key(0))
     >>> draws["usage_1"].shape, draws["basis_2"].shape, draws["data"].shape
@@ -98,7 +98,7 @@ def deep_ormachine(
     shape, values, seen = binary_data(data, observed, shape, "deep_ormachine")
     rows, columns = shape
     sizes, top = (columns, *ranks), len(ranks)
-    basis_priors = of_layers(basis_prior, "basis_prior", top)
+    basis_priors = of_layers(basis, "basis", top)
     flip_rates = of_layers(flip_rate, "flip_rate", top)
 
     usage = sample_bits(
@@ -106,7 +106,7 @@ def deep_ormachine(
         "usage_density",
         ("rows", f"factor_{top}"),
         (rows, ranks[-1]),
-        usage_prior,
+        usage,
     )
     for layer in range(top, 0, -1):
         resolved = resolve_flip_rate(flip_rates[layer], num_rates)

@@ -17,8 +17,8 @@ def hamming_machine(
     observed=None,
     *,
     rank,
-    usage_prior=None,
-    basis_prior=None,
+    usage=None,
+    basis=None,
     dispersion=None,
     shape=None,
 ):
@@ -44,7 +44,7 @@ def hamming_machine(
         False marks further missing entries.
     rank : int
         Number of factors.
-    usage_prior, basis_prior : optional
+    usage, basis : optional
         Prior of the bits, as for `bmfjax.models.ormachine`.
     dispersion : float or numpyro.distributions.Distribution, optional
         :math:`\lambda > 0`: a number fixes it, a scalar distribution on [0, inf) is its
@@ -80,10 +80,8 @@ def hamming_machine(
     strength = resolve_dispersion(dispersion)
     if isinstance(strength, dist.Distribution):
         strength = numpyro.sample("dispersion", strength)
-    usage = sample_bits("usage", "usage_density", ("rows", "factor"), (rows, rank), usage_prior)
-    basis = sample_bits(
-        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
-    )
+    usage = sample_bits("usage", "usage_density", ("rows", "factor"), (rows, rank), usage)
+    basis = sample_bits("basis", "basis_density", ("columns", "factor"), (columns, rank), basis)
     dtype = jnp.result_type(float)
 
     def logits(i, j):

@@ -148,5 +148,5 @@ def nmf_priors(usage_rate, basis_rate, rate=None) -> dict:
     priors = {"upper": jnp.inf}
     for name, value in given.items():
         rate = 1.0 if value is None else positive_number(name, value)
-        priors[f"{name.removesuffix('_rate')}_prior"] = dist.Exponential(rate)
+        priors[name.removesuffix("_rate")] = dist.Exponential(rate)
     return priors

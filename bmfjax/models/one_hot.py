@@ -20,8 +20,8 @@ def one_hot_machine(
     observed=None,
     *,
     rank,
-    cluster_prior=None,
-    basis_prior=None,
+    weights=None,
+    basis=None,
     flip_rate=None,
     num_rates=1,
     shape=None,
@@ -48,12 +48,12 @@ def one_hot_machine(
         False marks further missing entries.
     rank : int
         Number of codes.
-    cluster_prior : optional
+    weights : optional
         None: learned weights, with a flat Dirichlet prior. A
         `numpyro.distributions.Dirichlet` over `rank` codes: that prior. An array (rank,)
         or (rows, rank) of probabilities that sum to one: those of all rows, or of each;
         with zeros and a one the row's code is fixed.
-    basis_prior : optional
+    basis : optional
         Prior of the bits of the codes, as for `bmfjax.models.ormachine`.
     flip_rate, num_rates : optional
         As for `bmfjax.models.ormachine`.
@@ -86,7 +86,7 @@ def one_hot_machine(
     shape, values, seen = binary_data(data, observed, shape, "one_hot_machine")
     rows, columns = shape
     rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
-    weights = resolve_cluster_prior(cluster_prior, (rows, rank))
+    weights = resolve_cluster_prior(weights, (rows, rank))
     if isinstance(weights, dist.Distribution):
         weights = numpyro.sample("weights", weights, infer={"event_dims": ["factor"]})
     # Log odds take a weight of zero for what it is.
@@ -95,9 +95,7 @@ def one_hot_machine(
     logits = jnp.broadcast_to(log_weights, (rows, rank))
     codes = dist.Categorical(logits=logits, validate_args=False).to_event(1)
     cluster = jnp.asarray(numpyro.sample("cluster", codes, infer={"event_dims": ["rows"]}))
-    basis = sample_bits(
-        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior
-    )
+    basis = sample_bits("basis", "basis_density", ("columns", "factor"), (columns, rank), basis)
     logits = lambda i, j: flip_logits(rate, basis[j].T[cluster[i]] == 1)  # noqa: E731
     sample_data(logits, shape, values, seen)
 

@@ -8,6 +8,7 @@ from bmfjax.data.checks import whole
 from bmfjax.models.binary_data import binary_data, sample_data
 from bmfjax.models.bits import resolve_known_bits, sample_bits
 from bmfjax.models.flip_rate import flip_logits, resolve_flip_rate, sample_flip_rate
+from bmfjax.specs.boolean import NUM_RATES
 
 
 def ormachine(
@@ -15,11 +16,11 @@ def ormachine(
     observed=None,
     *,
     rank,
-    usage_prior=None,
-    basis_prior=None,
+    usage=None,
+    basis=None,
     presence_prior=None,
     flip_rate=None,
-    num_rates=1,
+    num_rates=NUM_RATES,
     anchors=None,
     shape=None,
 ):
@@ -45,7 +46,7 @@ def ormachine(
         False marks further missing entries.
     rank : int
         Number of factors.
-    usage_prior, basis_prior : optional
+    usage, basis : optional
         Prior of the bits of one factor matrix. None: every factor has a density of
         its own, with prior Beta(1, 1). A `numpyro.distributions.Beta`: that prior of the
         densities. A float in (0, 1): the density of all factors. An array (rows, rank)
@@ -60,7 +61,8 @@ def ormachine(
         `numpyro.distributions.Beta`: that prior, truncated so. A float in (0, 1/2], or
         with two rates a pair of them: fixed.
     num_rates : {1, 2}
-        Two: zeros and ones of the Boolean product have flip rates of their own.
+        Two, the default: zeros and ones of the Boolean product have flip rates of their own. One:
+        as in the paper.
     anchors : (columns, number) array, optional
         The basis of the first factors, 0 and 1, which is known; NaN is not, and has the prior of
         the other bits. The known bits say nothing of the density of their factor.
@@ -95,11 +97,11 @@ def ormachine(
     rows, columns = shape
     rate = sample_flip_rate("flip_rate", resolve_flip_rate(flip_rate, num_rates))
     usage = sample_bits(
-        "usage", "usage_density", ("rows", "factor"), (rows, rank), usage_prior, presence_prior
+        "usage", "usage_density", ("rows", "factor"), (rows, rank), usage, presence_prior
     )
     basis = sample_bits(
-        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis_prior,
-        known=resolve_known_bits(anchors, basis_prior, (columns, rank)),
+        "basis", "basis_density", ("columns", "factor"), (columns, rank), basis,
+        known=resolve_known_bits(anchors, basis, (columns, rank)),
     )  # fmt: skip
     logits = lambda i, j: flip_logits(rate, covered(usage[i], basis[j]))  # noqa: E731
     sample_data(logits, shape, values, seen)

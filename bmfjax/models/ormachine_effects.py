@@ -19,10 +19,10 @@ def ormachine_effects(
     shape,
     rank,
     effects=True,
-    precision_prior=(1.0, 1.0),
+    effect_precision=(1.0, 1.0),
     intercept_sd=10.0,
     dispersion_rate=1.0,
-    density_prior=(1.0, 1.0),
+    density=(1.0, 1.0),
 ):
     r"""Logistic likelihood of a Boolean product and effects of rows and columns.
 
@@ -53,10 +53,10 @@ def ormachine_effects(
         Number of factors, at least 0.
     effects : bool
         False: without intercept and effects.
-    precision_prior : (float, float)
+    effect_precision : (float, float)
         Shape and rate of the Gamma priors of both precisions.
     intercept_sd, dispersion_rate : float
-    density_prior : (float, float)
+    density : (float, float)
         Parameters of the Beta priors of the densities.
 
     Raises
@@ -90,11 +90,11 @@ def ormachine_effects(
     logits = jnp.zeros(rows.shape)
     if effects:
         logits += numpyro.sample("intercept", dist.Normal(0.0, intercept_sd))
-        logits += _effect("row", shape[0], precision_prior)[rows]
-        logits += _effect("column", shape[1], precision_prior)[columns]
+        logits += _effect("row", shape[0], effect_precision)[rows]
+        logits += _effect("column", shape[1], effect_precision)[columns]
     if rank:
-        usage = _bits("usage", shape[0], rank, density_prior)
-        basis = _bits("basis", shape[1], rank, density_prior)
+        usage = _bits("usage", shape[0], rank, density)
+        basis = _bits("basis", shape[1], rank, density)
         dispersion = numpyro.sample("dispersion", dist.Exponential(dispersion_rate))
         covered = jnp.any((usage[rows] != 0) & (basis[columns] != 0), axis=-1)
         logits += jnp.where(covered, dispersion, -dispersion)

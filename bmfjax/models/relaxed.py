@@ -18,8 +18,8 @@ def relaxed_bmf(
     *,
     rank,
     prior="uniform",
-    usage_prior=None,
-    basis_prior=None,
+    usage=None,
+    basis=None,
     precision=None,
     rate=None,
     upper=1.0,
@@ -54,7 +54,7 @@ def relaxed_bmf(
         [0, 1], "beta" (Beta(1/2, 1/2)), "ard" (exponential, truncated to [0, 1],
         with a rate of each factor's own that is learned: automatic relevance
         determination), or any scalar distribution on [0, 1].
-    usage_prior, basis_prior : like `prior`, optional
+    usage, basis : like `prior`, optional
         Prior of one factor matrix, in place of `prior`.
     precision : float or numpyro.distributions.Distribution, optional
         Noise precision :math:`\tau`: a number fixes it, a distribution is its
@@ -97,8 +97,8 @@ def relaxed_bmf(
     values, seen = split_missing(data, observed)
 
     priors = {
-        "usage": prior if usage_prior is None else usage_prior,
-        "basis": prior if basis_prior is None else basis_prior,
+        "usage": prior if usage is None else usage,
+        "basis": prior if basis is None else basis,
     }
     hyper = resolve_rate(rate, priors.values())
     if hyper is not None:

@@ -32,6 +32,13 @@ class NotOfModelError(InputError, AttributeError):
     """A name that fits of a model lack; `hasattr` is False for it."""
 
 
+#: What replaced names of earlier versions.
+_REPLACED = {
+    "scalars": "figures",
+    "precision_draws": "other_draws['precision']",
+    "rate_draws": "other_draws['rate']",
+    "is_real": "binary is None",
+}
 #: What to use in place of what a fit lacks.
 _INSTEAD = {
     "tiles": "; use summary()",
@@ -510,7 +517,8 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
             return object.__getattribute__(self, name)
         models = [] if name.startswith("_") else Fit._models_with(name)
         if not models:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            use = f"; use fit.{_REPLACED[name]}" if name in _REPLACED else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{use}")
         instead = _INSTEAD.get(name, "")
         named = ", ".join(map(repr, models))
         raise NotOfModelError(f"model {self.model!r} has no {name}, which {named} have{instead}")

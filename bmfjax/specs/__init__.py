@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from bmfjax.errors import InputError
@@ -81,6 +84,32 @@ def checked_sampler(sampler: Sampler, model: type[Model]) -> Sampler:
     for option in sampler.given():
         _check_option(option, type(sampler), model)
     return sampler
+
+
+#: What replaced arguments of earlier versions.
+_REPLACED = {
+    "priors": "parameters are said in the model, such as bmfjax.OrMachine(4, num_rates=1)",
+    "sampler_options": "options are said in the sampler, such as bmfjax.Gibbs(update='joint')",
+}
+
+
+def with_fields_refused(function: Callable) -> Callable:
+    """Return a function that refuses fields of models and samplers: they are said in these."""
+    known = inspect.signature(function).parameters
+    what = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def checked(*args, **given):
+        for name in (n for n in given if n not in known):
+            owners = [k for k in (*MODELS.values(), *SAMPLERS.values()) if name in parameters(k)]
+            if owners:
+                made = ", ".join(f"bmfjax.{kind.__name__}({name}=...)" for kind in owners)
+                raise InputError(f"{name} is no argument of {what}; give {made}")
+            if name in _REPLACED:
+                raise InputError(f"{name} is no argument of {what} any more; {_REPLACED[name]}")
+        return function(*args, **given)
+
+    return checked
 
 
 def _sampler_class(name: str, model: type[Model]) -> type[Sampler]:

@@ -24,6 +24,8 @@ from bmfjax.specs.samplers import SMC, TEMPERED, Gibbs
 
 #: Layers above the first, at most.
 MAX_ABOVE = 4
+#: Rates of flips of the OrMachine, where no number is given.
+NUM_RATES = 2
 
 
 def beta_pair(name: str, value: Any) -> list[float]:
@@ -125,7 +127,7 @@ class OrMachine(Model):
     usage: Prior = _density_of_usage()
     basis: Prior = _density_of_basis()
     flip_rate: Prior = _flip_rate(_OF_FLIPS)
-    num_rates: int = _num_rates(2)
+    num_rates: int = _num_rates(NUM_RATES)
 
     def _check(self):
         super()._check()

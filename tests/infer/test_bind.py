@@ -353,7 +353,7 @@ def test_iterates_and_draws_stay_in_the_box():
 
 
 def test_the_box_is_that_of_the_prior():
-    model = functools.partial(RELAXED, usage_prior=dist.Uniform(0.25, 0.5))
+    model = functools.partial(RELAXED, usage=dist.Uniform(0.25, 0.5))
     bound = IASG(model, delta=0.1).bind(VALUES)
     start = {"usage": jnp.ones((20, 2)), "basis": jnp.ones((16, 2))}
     state = bound.algorithm.init(random.key(0), start, bound.data)

@@ -63,7 +63,9 @@ def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
 @pytest.mark.parametrize("known", [None, 0.2])
 def test_chains_start_at_the_flip_rate_of_the_part(known):
     data = BinaryMatrix(np.random.default_rng(0).random((40, 30)) < 0.5)
-    model = functools.partial(ormachine, rank=1, **({} if known is None else {"flip_rate": known}))
+    model = functools.partial(
+        ormachine, rank=1, num_rates=1, **({} if known is None else {"flip_rate": known})
+    )
     bound, _ = OrMachineGibbs(model).bind_packed(data)
     start = {"usage": np.zeros((40, 1), bool), "basis": np.zeros((30, 1), bool)}
     position = bound.unconstrain(start | {"flip_rate": 0.03})

@@ -67,7 +67,7 @@ def test_blocks_are_found(mcmc):
 
 
 def test_a_start_of_bits_gets_densities_and_rates_that_fit_it():
-    model = functools.partial(bmfjax.models.ormachine, rank=2)
+    model = functools.partial(bmfjax.models.ormachine, rank=2, num_rates=1)
     kernel = OrMachineGibbs(model)
     bound, _ = kernel.bind_packed(BinaryMatrix(VALUES))
     truth = {
@@ -90,13 +90,13 @@ def test_draws_from_the_prior_are_made_where_a_temperature_asks_for_them(
         return collapsed_ormachine(*arguments, from_prior=from_prior, **options)
 
     monkeypatch.setattr(ormachine_kernel, "collapsed_ormachine", build)
-    model = functools.partial(bmfjax.models.ormachine, rank=1)
+    model = functools.partial(bmfjax.models.ormachine, rank=1, num_rates=1)
     OrMachineGibbs(model, update="collapsed", inverse_temperatures=ladder).bind(VALUES)
     assert asked == [fresh]
 
 
 def test_traced_data_are_packed_as_given_ones_are():
-    kernel = OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1))
+    kernel = OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1, num_rates=1))
 
     @jax.jit
     def pack(values):
@@ -126,12 +126,14 @@ def test_other_models_and_no_data_are_refused():
     with pytest.raises(InputError, match=r"samples bmfjax.models.ormachine and no other"):
         OrMachineGibbs(bmfjax.models.relaxed_bmf).bind(VALUES)
     with pytest.raises(InputError, match="needs data"):
-        OrMachineGibbs(functools.partial(bmfjax.models.ormachine, rank=1, shape=(3, 3))).bind()
+        OrMachineGibbs(
+            functools.partial(bmfjax.models.ormachine, rank=1, num_rates=1, shape=(3, 3))
+        ).bind()
 
 
 @pytest.mark.parametrize("options", [{"num_anneal": 9}, {"num_adapt": 9}])
 def test_draws_of_a_ladder_that_changes_are_refused(options):
-    model = functools.partial(bmfjax.models.ormachine, rank=1)
+    model = functools.partial(bmfjax.models.ormachine, rank=1, num_rates=1)
     kernel = OrMachineGibbs(model, inverse_temperatures=(1.0, 0.5), **options)
     with pytest.raises(InputError, match=r"the first 9 steps .* num_warmup is 8"):
         kernel.init(random.key(0), 8, None, (VALUES,), {})
@@ -184,7 +186,7 @@ def test_priors_are_read_from_the_model():
     from bmfjax.infer.mcmc.ormachine import boolean_density
 
     arguments = {
-        "rank": 2, "usage_prior": dist.Beta(2.0, 3.0), "basis_prior": np.full((4, 2), 0.25),
+        "rank": 2, "usage": dist.Beta(2.0, 3.0), "basis": np.full((4, 2), 0.25),
         "flip_rate": 0.1, "num_rates": 1,
     }  # fmt: skip
     density, given = boolean_density(arguments, (5, 4))

@@ -80,7 +80,7 @@ def stretched(right, site, scale):
 def relaxed():
     """Faults: the sign of one prior's slope, and a factor on the precision (`broken`)."""
     problem = new_problem(
-        FEW, rank=2, usage_prior="ard", basis_prior="laplace", precision=dist.Gamma(5.0, 0.2),
+        FEW, rank=2, usage="ard", basis="laplace", precision=dist.Gamma(5.0, 0.2),
         rate=dist.Gamma(3.0, 2.0),
     )  # fmt: skip
 
@@ -142,7 +142,7 @@ def moved(complete):
     """Moves of nonnegative factors; faults: a power of the scales' Jacobian, and the precision."""
     problem = new_problem(
         np.ones_like(OF_MOVES) if complete else OF_MOVES, rank=2, upper=INF,
-        usage_prior=dist.Exponential(1.5), basis_prior=dist.Exponential(0.7),
+        usage=dist.Exponential(1.5), basis=dist.Exponential(0.7),
         precision=dist.Gamma(4.0, 2.0),
     )  # fmt: skip
 
@@ -297,7 +297,7 @@ def one_hot_machine():
     """The fault: the scale of the flip rate. Labels are not exchangeable under this prior."""
     model = functools.partial(
         one_hot_model, rank=2, flip_rate=dist.Beta(1.0, 3.0),
-        cluster_prior=dist.Dirichlet(jnp.array([2.0, 1.0])),
+        weights=dist.Dirichlet(jnp.array([2.0, 1.0])),
     )  # fmt: skip
     flips = FlipRatePrior(1, 1.0, 3.0)
     density = one_hot.OneHotDensity(OBSERVED.shape, 2, (2.0, 1.0), flip_rate=flips)

@@ -64,7 +64,7 @@ def as_position(density, sites):
 SHAPE = (70, 5)
 
 
-def basis_prior():
+def prior_of_basis():
     """Probabilities of single bits, some of which fix the bit."""
     p = np.random.default_rng(1).random((34, 3))
     p[0], p[1] = (0.0, 1.0, 0.5), (1.0, 0.0, 0.25)
@@ -75,8 +75,8 @@ def test_the_log_joint_is_that_of_the_model():
     """Learned, fixed and bitwise priors, each in a layer of its own."""
     model = functools.partial(
         deep_model, ranks=(34, 3, 2), num_rates=2,
-        flip_rate={1: dist.Beta(2.0, 5.0), 2: (0.1, 0.3)}, usage_prior=0.3,
-        basis_prior={2: basis_prior(), 3: dist.Beta(0.5, 2.0)},
+        flip_rate={1: dist.Beta(2.0, 5.0), 2: (0.1, 0.3)}, usage=0.3,
+        basis={2: prior_of_basis(), 3: dist.Beta(0.5, 2.0)},
     )  # fmt: skip
     density = DeepDensity(
         SHAPE, (34, 3, 2), BitPrior(None, 0.3),
@@ -86,7 +86,7 @@ def test_the_log_joint_is_that_of_the_model():
     r = np.random.default_rng(7)
     values = (r.random(SHAPE) < 0.4).astype(float)
     values[r.random(SHAPE) < 0.2] = np.nan
-    odds = (None, scipy.special.logit(basis_prior()))
+    odds = (None, scipy.special.logit(prior_of_basis()))
     data = deep_data(BinaryMatrix(values), basis_log_odds=odds)
     algorithm = deep_ormachine(density, update=gibbs)
 
@@ -107,8 +107,8 @@ def test_the_log_joint_is_that_of_the_model():
         usage, basis = np.asarray(sites[f"usage_{number}"]), np.asarray(sites[f"basis_{number}"])
         assert errors == ((usage @ basis.T > 0) != below)[~np.isnan(below)].sum()
         below = usage
-    fixed = np.isin(basis_prior(), (0.0, 1.0))
-    assert (np.asarray(sites["basis_2"])[fixed] == basis_prior()[fixed]).all()
+    fixed = np.isin(prior_of_basis(), (0.0, 1.0))
+    assert (np.asarray(sites["basis_2"])[fixed] == prior_of_basis()[fixed]).all()
 
 
 # ---- a tiny matrix by enumeration --------------------------------------------------------------

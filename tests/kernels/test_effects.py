@@ -33,10 +33,10 @@ from tests.kernels.exactness import fast_jit
 
 PRIOR = EffectsPrior((4.0, 3.0), 0.7, 1.5, (2.0, 3.0))
 MODEL_PRIOR = {
-    "precision_prior": PRIOR.precision,
+    "effect_precision": PRIOR.precision,
     "intercept_sd": PRIOR.intercept_sd,
     "dispersion_rate": PRIOR.dispersion_rate,
-    "density_prior": PRIOR.density,
+    "density": PRIOR.density,
 }
 SHAPE, RANK = (4, 3), 2
 SEEN = np.ones(SHAPE, bool)

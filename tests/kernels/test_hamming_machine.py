@@ -170,7 +170,7 @@ def test_the_log_joint_is_that_of_the_model(fixed):
     if fixed:
         p = np.random.default_rng(0).random((SHAPE[0], RANK))
         p[0], p[1] = (0.0, 1.0, 0.5), (1.0, 0.0, 0.5)
-        options = {"dispersion": 0.7, "usage_prior": p, "basis_prior": 0.3}
+        options = {"dispersion": 0.7, "usage": p, "basis": 0.3}
         dispersion = DispersionPrior(value=0.7)
         density = HammingDensity(SHAPE, RANK, BitPrior(None), BitPrior(None, 0.3), dispersion)
         odds = {"usage_log_odds": scipy.special.logit(p)}

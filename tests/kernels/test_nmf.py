@@ -197,8 +197,8 @@ OBSERVED = np.ones((5, 4), bool)
 OBSERVED[[0, 2, 3], [1, 2, 0]] = False
 OPTIONS = {
     "rank": 2,
-    "usage_prior": dist.Exponential(1.5),
-    "basis_prior": dist.Exponential(0.7),
+    "usage": dist.Exponential(1.5),
+    "basis": dist.Exponential(0.7),
     "upper": INF,
     "precision": dist.Gamma(4.0, 2.0),
 }

@@ -129,13 +129,13 @@ def test_clusters_and_codes_are_drawn_from_their_conditionals(given):
 def test_the_log_joint_is_that_of_the_model(case):
     values, r = values_with_gaps(), np.random.default_rng(1)
     if case == "learned":
-        options = {"cluster_prior": dist.Dirichlet(jnp.array([0.5, 1.0, 2.0]))}
+        options = {"weights": dist.Dirichlet(jnp.array([0.5, 1.0, 2.0]))}
         density, known = OneHotDensity(SHAPE, RANK, (0.5, 1.0, 2.0)), None
     else:
         known = r.dirichlet(np.ones(RANK), SHAPE[0])
         known[0] = (0.0, 1.0, 0.0)
-        options = {"cluster_prior": known, "num_rates": 2, "flip_rate": dist.Beta(2.0, 3.0),
-                   "basis_prior": 0.3}  # fmt: skip
+        options = {"weights": known, "num_rates": 2, "flip_rate": dist.Beta(2.0, 3.0),
+                   "basis": 0.3}  # fmt: skip
         flips = FlipRatePrior(2, 2.0, 3.0)
         density = OneHotDensity(SHAPE, RANK, None, BitPrior(None, 0.3), flips)
     data, algorithm = one_hot_data(BinaryMatrix(values), known), one_hot_machine(density)

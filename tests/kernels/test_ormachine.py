@@ -102,23 +102,23 @@ KNOWN = np.where(np.arange(2 * COLUMNS) % 7 < 3, np.arange(2 * COLUMNS) % 2, np.
 CASES = {
     "learned": ({}, BooleanDensity((ROWS, COLUMNS), RANK)),
     "two rates": (
-        {"num_rates": 2, "flip_rate": dist.Beta(2.0, 5.0), "usage_prior": dist.Beta(0.5, 2.0),
-         "basis_prior": 0.3},
+        {"num_rates": 2, "flip_rate": dist.Beta(2.0, 5.0), "usage": dist.Beta(0.5, 2.0),
+         "basis": 0.3},
         BooleanDensity(
             (ROWS, COLUMNS), RANK, BitPrior((0.5, 2.0)), BitPrior(None, 0.3),
             FlipRatePrior(2, 2.0, 5.0),
         ),
     ),
     "unknown number": (
-        {"usage_prior": dist.Beta(2.0, 3.0), "presence_prior": dist.Beta(1.5, 2.0)},
+        {"usage": dist.Beta(2.0, 3.0), "presence_prior": dist.Beta(1.5, 2.0)},
         BooleanDensity((ROWS, COLUMNS), RANK, BitPrior((2.0, 3.0), presence=(1.5, 2.0))),
     ),
     "known factors": (
-        {"basis_prior": dist.Beta(2.0, 3.0), "anchors": KNOWN},
+        {"basis": dist.Beta(2.0, 3.0), "anchors": KNOWN},
         BooleanDensity((ROWS, COLUMNS), RANK, basis=BitPrior((2.0, 3.0))),
     ),
     "single bits": (
-        {"flip_rate": 0.2, "usage_prior": prior_matrix(ROWS), "basis_prior": prior_matrix(COLUMNS)},
+        {"flip_rate": 0.2, "usage": prior_matrix(ROWS), "basis": prior_matrix(COLUMNS)},
         BooleanDensity(
             (ROWS, COLUMNS), RANK, BitPrior(None), BitPrior(None), FlipRatePrior(value=0.2)
         ),

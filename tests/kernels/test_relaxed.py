@@ -177,7 +177,7 @@ def test_constant_prior_curvature_enters_and_no_other(x64):
         "beta": 0.0,
         "ard": 0.0,
     }
-    density = problem(basis_prior="normal", usage_prior="uniform")[2]
+    density = problem(basis="normal", usage="uniform")[2]
     assert (density.usage.curvature, density.basis.curvature) == (0.0, pytest.approx(1.0))
 
 

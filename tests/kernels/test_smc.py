@@ -206,7 +206,7 @@ def test_learned_rates_and_densities_have_the_evidence_by_enumeration():
             likelihood = quad(lambda f, w=wrong, r=right: 2 * f**w * (1 - f) ** r, 0, 0.5)[0]
             log_prior = sum(betaln(1 + b.sum(), 1 + len(b) - b.sum()) for b in (u, v))
             total.append(np.log(likelihood) + log_prior)
-    model = functools.partial(bmfjax.models.ormachine, rank=1)
+    model = functools.partial(bmfjax.models.ormachine, rank=1, num_rates=1)
     bound = OrMachineSMC(model, num_particles=128, chain_length=4).bind(BinaryMatrix(values))
     states = runs(bound.algorithm, bound.data, 100)
     mean, error = ratio(states, logsumexp(total))

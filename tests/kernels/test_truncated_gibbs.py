@@ -255,8 +255,8 @@ TINY = np.array([[1.0, 0.9, 0.1], [0.8, np.nan, 0.3], [0.1, 0.0, 0.6]])
 def test_the_posterior_of_a_tiny_matrix_is_that_by_quadrature(priors, precision):
     learned = np.ndim(precision) == 1
     density = density_of(
-        usage_prior=priors[0],
-        basis_prior=priors[1],
+        usage=priors[0],
+        basis=priors[1],
         precision=dist.Gamma(*precision) if learned else precision,
     )
     algorithm = truncated_gibbs(density, None)

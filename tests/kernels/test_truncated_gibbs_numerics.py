@@ -96,7 +96,7 @@ def wide_data(kind):
 @functools.cache
 def wide_chain():
     """``run(data, start) -> observed``; a weak prior of the precision."""
-    density = density_of(usage_prior="ard", precision=dist.Gamma(1.0, 1e-6))
+    density = density_of(usage="ard", precision=dist.Gamma(1.0, 1e-6))
     algorithm = truncated_gibbs(density, None)
 
     @fast_jit

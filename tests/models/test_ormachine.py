@@ -32,7 +32,7 @@ from tests.models.boolean_models import (
     sites,
 )
 
-MODEL = functools.partial(ormachine, rank=RANK)
+MODEL = functools.partial(ormachine, rank=RANK, num_rates=1)
 FACTORS = {"usage": USAGE, "basis": BASIS}
 POSITION = FACTORS | DENSITIES | {"flip_rate": np.float32(0.2)}
 PRODUCT = disjunction(USAGE, BASIS)
@@ -61,8 +61,8 @@ def test_priors_of_the_densities_and_of_the_flip_rate_enter_as_given():
     found = score(
         MODEL,
         POSITION,
-        usage_prior=dist.Beta(2.0, 5.0),
-        basis_prior=dist.Beta(0.5, 3.0),
+        usage=dist.Beta(2.0, 5.0),
+        basis=dist.Beta(0.5, 3.0),
         flip_rate=dist.Beta(2.0, 8.0),
     )
     expected = (
@@ -79,7 +79,7 @@ def test_priors_of_the_densities_and_of_the_flip_rate_enter_as_given():
 def test_what_is_fixed_has_no_site():
     probability = np.random.default_rng(5).uniform(0.1, 0.9, (COLUMNS, RANK))
     probability[0] = BASIS[0]  # certain
-    fixed = {"usage_prior": 0.3, "basis_prior": probability, "flip_rate": (0.1, 0.4)}
+    fixed = {"usage": 0.3, "basis": probability, "flip_rate": (0.1, 0.4)}
     expected = bits(USAGE, 0.3) + bits(BASIS, probability) + noise(VALUES, PRODUCT, 0.1, 0.4)
     assert score(MODEL, FACTORS, num_rates=2, **fixed) == pytest.approx(expected, rel=1e-5)
     model = functools.partial(MODEL, num_rates=2, **fixed)
@@ -127,8 +127,8 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
     model = functools.partial(
         MODEL,
         shape=(ROWS, COLUMNS),
-        usage_prior=0.5,
-        basis_prior=0.4,
+        usage=0.5,
+        basis=0.4,
         num_rates=2,
         flip_rate=(0.1, 0.3),
     )
@@ -147,8 +147,8 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
     [
         ({"rank": 0}, r"rank is 0; give a whole number of at least 1"),
         ({"rank": 1.5}, r"rank is 1\.5"),
-        ({"usage_prior": 2.0}, r"prior of usage is 2\.0"),
-        ({"basis_prior": np.ones((2, 2))}, r"prior of basis has shape \(2, 2\).* shape \(4, 2\)"),
+        ({"usage": 2.0}, r"prior of usage is 2\.0"),
+        ({"basis": np.ones((2, 2))}, r"prior of basis has shape \(2, 2\).* shape \(4, 2\)"),
         ({"flip_rate": 0.7}, r"flip_rate is 0\.7"),
         ({"data": np.full((2, 2), 0.5)}, r"data at row 0, column 0 is 0\.5; give 0, 1 or"),
         ({"data": np.zeros(3)}, r"data has shape \(3,\); give a matrix"),
@@ -158,7 +158,11 @@ def test_prior_predictive_has_the_densities_and_flips_of_the_model():
 )
 def test_bad_input_is_named(options, message):
     with pytest.raises(InputError, match=message):
-        sites(functools.partial(ormachine, **({"data": VALUES, "rank": RANK} | options)))
+        sites(
+            functools.partial(
+                ormachine, **({"data": VALUES, "rank": RANK, "num_rates": 1} | options)
+            )
+        )
 
 
 def test_hidden_entries_may_be_anything_and_data_may_be_lists():
@@ -172,6 +176,6 @@ def test_one_draw_of_numpy_arrays_is_enough():
     """NumPyro then hands the arrays on as they are, and the plates' indices are traced."""
     one = {n: v[None] for n, v in POSITION.items()}
     prior = dist.Beta(jnp.ones(()), jnp.ones(()))
-    model = functools.partial(MODEL, usage_prior=prior, flip_rate=prior)
+    model = functools.partial(MODEL, usage=prior, flip_rate=prior)
     found = jax.jit(lambda data: log_likelihood(model, one, data))(jnp.asarray(VALUES))
     assert found["data"].shape == (1, ROWS, COLUMNS)

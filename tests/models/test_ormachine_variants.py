@@ -57,7 +57,7 @@ def rows_by_hamming_distance(dispersion):
 def test_hamming_machine_is_the_product_of_distributions_around_the_factors():
     expected = BITS - 1.3 + rows_by_hamming_distance(1.3)  # Exponential(1) at 1.3
     assert score(HAMMING, HAMMING_POSITION) == pytest.approx(expected, rel=1e-5)
-    options = {"usage_prior": 0.3, "basis_prior": 0.6, "dispersion": 2}
+    options = {"usage": 0.3, "basis": 0.6, "dispersion": 2}
     expected = bits(USAGE, 0.3) + bits(BASIS, 0.6) + rows_by_hamming_distance(2.0)
     assert score(HAMMING, FACTORS, **options) == pytest.approx(expected, rel=1e-5)
 
@@ -99,12 +99,12 @@ def test_one_hot_machine_copies_a_row_from_one_code():
 
 def test_one_hot_machine_is_the_ormachine_with_one_factor_a_row():
     given = np.eye(RANK, dtype=np.int32)[CLUSTER]
-    options = {"basis_prior": 0.4, "flip_rate": 0.1}
-    found = score(ONE_HOT, {"basis": BASIS, "cluster": CLUSTER}, cluster_prior=given, **options)
+    options = {"basis": 0.4, "flip_rate": 0.1}
+    found = score(ONE_HOT, {"basis": BASIS, "cluster": CLUSTER}, weights=given, **options)
     expected = score(
-        functools.partial(ormachine, rank=RANK),
+        functools.partial(ormachine, rank=RANK, num_rates=1),
         {"basis": BASIS, "usage": given},
-        usage_prior=given,
+        usage=given,
         **options,
     )
     assert found == pytest.approx(expected, rel=1e-6)
@@ -112,17 +112,17 @@ def test_one_hot_machine_is_the_ormachine_with_one_factor_a_row():
 
 def test_cluster_prior_is_learned_fixed_or_a_rows_own():
     learned = score(ONE_HOT, ONE_HOT_POSITION)
-    given = score(ONE_HOT, ONE_HOT_POSITION, cluster_prior=dist.Dirichlet(np.array([2.0, 3.0])))
+    given = score(ONE_HOT, ONE_HOT_POSITION, weights=dist.Dirichlet(np.array([2.0, 3.0])))
     expected = stats.dirichlet.logpdf([0.3, 0.7], [2.0, 3.0])
     assert given - learned == pytest.approx(expected, abs=1e-4)
     without = {n: v for n, v in ONE_HOT_POSITION.items() if n != "weights"}
-    assert score(ONE_HOT, without, cluster_prior=WEIGHTS) == pytest.approx(learned, rel=1e-5)
+    assert score(ONE_HOT, without, weights=WEIGHTS) == pytest.approx(learned, rel=1e-5)
     each = np.where(CLUSTER[:, None] == np.arange(2), [0.25, 0.25], [0.75, 0.75])
-    own = score(ONE_HOT, without, cluster_prior=each)
+    own = score(ONE_HOT, without, weights=each)
     expected = ROWS * np.log(0.25) - np.log(WEIGHTS[CLUSTER]).sum()
     assert own - learned == pytest.approx(expected, abs=1e-4)
     other = np.eye(RANK)[1 - CLUSTER]
-    assert score(ONE_HOT, without, cluster_prior=other) == -np.inf
+    assert score(ONE_HOT, without, weights=other) == -np.inf
 
 
 def test_missing_entries_do_not_count_in_the_one_hot_machine():
@@ -169,8 +169,8 @@ def test_layers_have_options_of_their_own():
     found = score(
         DEEP,
         {n: DEEP_POSITION[n] for n in names} | {"flip_rate_1": np.float32(0.1)},
-        usage_prior=0.4,
-        basis_prior={2: 0.6},
+        usage=0.4,
+        basis={2: 0.6},
         flip_rate={2: 0.25, 1: dist.Beta(2.0, 8.0)},
     )
     u1, u2, b1, b2 = (DEEP_POSITION[n] for n in names[:4])
@@ -188,7 +188,7 @@ def test_layers_have_options_of_their_own():
 
 def test_one_layer_is_the_ormachine():
     names = {"usage": "usage_1", "basis": "basis_1"}
-    options = {"usage_prior": 0.4, "basis_prior": 0.6, "flip_rate": (0.1, 0.2), "num_rates": 2}
+    options = {"usage": 0.4, "basis": 0.6, "flip_rate": (0.1, 0.2), "num_rates": 2}
     deep = functools.partial(deep_ormachine, ranks=[RANK])
     found = score(deep, {names[n]: v for n, v in FACTORS.items()}, **options)
     expected = score(functools.partial(ormachine, rank=RANK), FACTORS, **options)
@@ -289,12 +289,12 @@ def test_axes_of_the_layers_have_names():
         (HAMMING, {"dispersion": dist.Exponential(np.ones(2))}, r"Exponential of shape \(2,\)"),
         (HAMMING, {"dispersion": dist.Poisson(1.0)}, r"prior of dispersion is Poisson"),
         (ONE_HOT, {"data": None}, r"one_hot_machine needs data"),
-        (ONE_HOT, {"cluster_prior": [0.5, 0.6]}, r"negative or do not sum to one"),
-        (ONE_HOT, {"cluster_prior": [1.5, -0.5]}, r"negative or do not sum to one"),
-        (ONE_HOT, {"cluster_prior": np.ones((3, 2)) / 2}, r"of shape \(2,\) or \(7, 2\)"),
+        (ONE_HOT, {"weights": [0.5, 0.6]}, r"negative or do not sum to one"),
+        (ONE_HOT, {"weights": [1.5, -0.5]}, r"negative or do not sum to one"),
+        (ONE_HOT, {"weights": np.ones((3, 2)) / 2}, r"of shape \(2,\) or \(7, 2\)"),
         (
             ONE_HOT,
-            {"cluster_prior": dist.Dirichlet(np.ones(3))},
+            {"weights": dist.Dirichlet(np.ones(3))},
             r"cluster has shape \(3,\); give a Dirichlet",
         ),
         (ONE_HOT, {"flip_rate": 0.0}, r"flip_rate is 0\.0"),
@@ -303,8 +303,8 @@ def test_axes_of_the_layers_have_names():
         (DEEP, {"ranks": ()}, r"ranks is empty"),
         (DEEP, {"ranks": (3, 0)}, r"rank of layer 2 is 0; give a whole number"),
         (DEEP, {"flip_rate": {3: 0.1}}, r"flip_rate names layer 3; the layers are 1 to 2"),
-        (DEEP, {"basis_prior": {0: 0.1}}, r"basis_prior names layer 0"),
-        (DEEP, {"basis_prior": np.full((COLUMNS, 3), 0.5)}, r"prior of basis_2 has shape \(4, 3\)"),
+        (DEEP, {"basis": {0: 0.1}}, r"basis names layer 0"),
+        (DEEP, {"basis": np.full((COLUMNS, 3), 0.5)}, r"prior of basis_2 has shape \(4, 3\)"),
     ],
 )
 def test_bad_input_is_named(model, options, message):

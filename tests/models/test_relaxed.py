@@ -106,10 +106,10 @@ def test_named_priors_have_the_shape_of_the_thesis(prior, log_ratio):
 def test_each_factor_may_have_its_own_prior():
     both = score(VALUES, prior="normal")
     flat = score(VALUES)
-    usage, basis = score(VALUES, usage_prior="normal"), score(VALUES, basis_prior="normal")
+    usage, basis = score(VALUES, usage="normal"), score(VALUES, basis="normal")
     assert usage + basis - flat == pytest.approx(both, rel=1e-6)
     assert len({both, flat, usage, basis}) == 4
-    assert score(VALUES, prior="laplace", usage_prior="normal", basis_prior="normal") == both
+    assert score(VALUES, prior="laplace", usage="normal", basis="normal") == both
 
 
 def test_a_distribution_of_ones_own_is_taken():
@@ -134,9 +134,9 @@ def test_precision_is_fixed_by_a_number_and_learned_from_a_distribution():
     [
         ({"rank": 0}, InputError, r"rank is 0; give a whole number of at least 1"),
         ({"prior": "gauss"}, InputError, r"prior of usage is 'gauss'; choose from uniform"),
-        ({"basis_prior": "x"}, InputError, r"prior of basis is 'x'; choose"),
+        ({"basis": "x"}, InputError, r"prior of basis is 'x'; choose"),
         ({"prior": 0.5}, InputError, r"prior of usage is a float; give a name"),
-        ({"basis_prior": dist.Normal()}, InputError, r"prior of basis has support .*on \[0, 1\]"),
+        ({"basis": dist.Normal()}, InputError, r"prior of basis has support .*on \[0, 1\]"),
         ({"prior": dist.Uniform(0.0, 2.0)}, InputError, r"prior of usage has support"),
         ({"prior": dist.TruncatedNormal(0.0, 1.0, low=0.0)}, InputError, r"has support"),
         ({"prior": dist.Bernoulli(0.5)}, InputError, r"has support"),

@@ -315,7 +315,7 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
     """
     rank, priors, given = arguments["rank"], {}, {}
     for site, size in zip(("usage", "basis"), shape, strict=True):
-        given_prior = arguments[f"{site}_prior"]
+        given_prior = arguments[site]
         if given_prior is None:  # to make a distribution of NumPyro compiles programs
             priors[site] = BitPrior()
             continue
@@ -330,7 +330,7 @@ def boolean_density(arguments: dict, shape, rule: str = "sample") -> tuple[Boole
             with np.errstate(divide="ignore"):
                 odds = np.log(prior) - np.log1p(-prior)
             given[f"{site}_log_odds"] = jnp.asarray(odds.T, jnp.result_type(float))
-    known = resolve_known_bits(arguments.get("anchors"), arguments["basis_prior"], (shape[1], rank))
+    known = resolve_known_bits(arguments.get("anchors"), arguments["basis"], (shape[1], rank))
     if known is not None:
         given["basis_log_odds"] = jnp.asarray(known_log_odds(known).T, jnp.result_type(float))
     if (presence := arguments.get("presence_prior")) is not None:

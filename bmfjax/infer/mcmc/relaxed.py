@@ -177,7 +177,7 @@ def _priors(arguments):
     """Return the prior given for each factor matrix, by name or as a distribution."""
     priors = {}
     for site in ("usage", "basis"):
-        own = arguments[f"{site}_prior"]
+        own = arguments[site]
         priors[site] = arguments["prior"] if own is None else own
     return priors
 

@@ -156,8 +156,8 @@ class EffectsGibbs(VariantKernel):
 
     def _of(self, arguments):
         prior = effects.EffectsPrior(
-            tuple(arguments["precision_prior"]), arguments["intercept_sd"],
-            arguments["dispersion_rate"], tuple(arguments["density_prior"]),
+            tuple(arguments["effect_precision"]), arguments["intercept_sd"],
+            arguments["dispersion_rate"], tuple(arguments["density"]),
         )  # fmt: skip
         places = [arguments[name] for name in ("rows", "columns", "values")]
         if any(isinstance(a, jax.core.Tracer) for a in places):
@@ -283,7 +283,7 @@ def deep_density(arguments: dict) -> tuple[deep.DeepDensity, deep.PackedData]:
     matrix = arguments["data"]
     rows, columns = matrix.shape if hasattr(matrix, "shape") else np.shape(matrix)
     ranks = deep.layer_ranks(arguments["ranks"])
-    basis_priors = of_layers(arguments["basis_prior"], "basis_prior", len(ranks))
+    basis_priors = of_layers(arguments["basis"], "basis", len(ranks))
     rates = of_layers(arguments["flip_rate"], "flip_rate", len(ranks))
     layers, odds = [], []
     for number, (below, rank) in enumerate(zip((columns, *ranks), ranks, strict=False), 1):
@@ -291,8 +291,8 @@ def deep_density(arguments: dict) -> tuple[deep.DeepDensity, deep.PackedData]:
         one, given = boolean_density(
             {
                 "rank": rank,
-                "usage_prior": arguments["usage_prior"] if is_top else None,
-                "basis_prior": basis_priors[number],
+                "usage": arguments["usage"] if is_top else None,
+                "basis": basis_priors[number],
                 "flip_rate": rates[number],
                 "num_rates": arguments["num_rates"],
             },
@@ -390,14 +390,14 @@ def one_hot_density(arguments: dict) -> tuple[one_hot.OneHotDensity, one_hot.One
     """Return the density of `one_hot_machine` called with these arguments, and its data."""
     matrix, rank = arguments["data"], arguments["rank"]
     shape = tuple(matrix.shape) if hasattr(matrix, "shape") else np.shape(matrix)
-    weights, concentration = arguments["cluster_prior"], None
+    weights, concentration = arguments["weights"], None
     if weights is None:  # to make a distribution of NumPyro compiles programs
         concentration = (1.0,) * rank
     else:
         weights = resolve_cluster_prior(weights, (shape[0], rank))
         if isinstance(weights, dist.Dirichlet):
             concentration = tuple(np.asarray(weights.concentration, float).tolist())
-    one, given = boolean_density(arguments | {"usage_prior": None}, shape)
+    one, given = boolean_density(arguments | {"usage": None}, shape)
     density = one_hot.OneHotDensity(shape, rank, concentration, one.basis, one.flip_rate)
     data = boolean_data(matrix, arguments["observed"])._replace(**given)
     log_weights = None if concentration is not None else one_hot.log_weights_of(weights)
