@@ -103,8 +103,8 @@ def test_no_option_takes_what_makes_no_sense(model):
     }.get(model, bmfjax.BinaryMatrix(r.random((20, 12)) < 0.5))
     kind, wrong = MODELS[model], ("nonsense", -1.5, {"a": "b"})
     asked = [{"priors": {prior: value}} for prior in prior_names(kind) for value in (*wrong, [])]
-    for sampler, names in kind.samplers.items():
-        options = [{name: value} for name in names for value in wrong]
+    for sampler, kernel in kind.samplers.items():
+        options = [{name: value} for name in kernel.options for value in wrong]
         asked += [{"sampler": sampler.name, "options": given} for given in options]
     for given in asked:
         with pytest.raises(InputError) as refused:

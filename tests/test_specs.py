@@ -81,10 +81,10 @@ def test_options_are_those_of_the_kernels(model):
     """A default that is said in a field is that of the kernel, or set by the plan."""
     kind, family = MODELS[model], FAMILIES[model]
     assert family.models[model] is kind
-    assert {s.name: s for s in kind.samplers}.keys() == family.samplers.keys()
-    for sampler, options in kind.samplers.items():
-        made = family.samplers[sampler.name].make
-        taken = list(inspect.signature(made).parameters.values())[1:]
+    assert [s.name for s in kind.samplers] == list(family.samplers)
+    for sampler, kernel in kind.samplers.items():
+        options = kernel.options
+        taken = list(inspect.signature(kernel.make).parameters.values())[1:]
         known = {p.name: p.default for p in taken if p.default is not p.empty}
         fields = parameters(sampler)
         if model not in ("features", "logistic", "pmf", "probit", "ordered-probit"):
@@ -95,7 +95,7 @@ def test_options_are_those_of_the_kernels(model):
 
 def test_every_option_of_a_sampler_belongs_to_a_model():
     for name, kind in SAMPLERS.items():
-        taken = [o for m in MODELS.values() for s, o in m.samplers.items() if s is kind]
+        taken = [k.options for m in MODELS.values() for s, k in m.samplers.items() if s is kind]
         assert {option for options in taken for option in options} == set(parameters(kind)), name
 
 

@@ -136,7 +136,7 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
         family, data = FAMILIES[model], BinaryMatrix(np.eye(128, columns))
         request = types.SimpleNamespace(
             family=family, data=data, rank=8, kernel=next(iter(family.samplers.values())),
-            sampler=Gibbs(), has=MODELS[model].samplers[Gibbs], finds_rank=False,
+            sampler=Gibbs(), has=MODELS[model].samplers[Gibbs].options, finds_rank=False,
             chain_numbers=None,
         )  # fmt: skip
         run = types.SimpleNamespace(num_draws=500, is_complete=True)
@@ -148,7 +148,7 @@ def test_temperatures_are_advised_for_small_boolean_matrices_alone():
 def test_remedies_name_options_that_there_are():
     known = build_parser().parse_args(["fit"])
     for model in ("ormachine", "relaxed", "nmf"):
-        assert FAMILIES[model].ladder[0] in MODELS[model].samplers[Gibbs]
+        assert FAMILIES[model].ladder[0] in MODELS[model].samplers[Gibbs].options
     for figures, tried in ((APART, Tried(ladder=False)), (APART, Tried(ladder=True, rank=2)),
                            (SLOW, Tried()), (SLOW, Tried(stopped=True))):  # fmt: skip
         for flag in re.findall(r"--([a-z-]+)", remedy_of_chains(figures, STUCK, tried)):

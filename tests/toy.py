@@ -15,11 +15,11 @@ from jax import random
 from bmfjax.data import BinaryMatrix
 from bmfjax.diagnostics import agreement
 from bmfjax.families import FAMILIES
-from bmfjax.families.base import Chains, Family, Kernel, Ordered, Problem, thinning
+from bmfjax.families.base import Chains, Family, Ordered, Problem, thinning
 from bmfjax.families.sampling import finish
 from bmfjax.infer import ChainRun
 from bmfjax.kernels import Algorithm
-from bmfjax.specs.base import Model, Sampler, value_class
+from bmfjax.specs.base import Kernel, Model, Sampler, value_class
 
 DATA = BinaryMatrix(np.eye(3)[:, :2])
 
@@ -61,14 +61,13 @@ class ToyModel(Model):
     """Two modes."""
 
     name = "toy"
-    samplers = {Walk: ()}  # noqa: RUF012
+    samplers = {Walk: Kernel(f"{__name__}:walk", ("log_joint",))}  # noqa: RUF012
 
 
 class Toy(Family):
     """Two modes that chains do not leave at first, and do in a stage that may follow."""
 
     models = {"toy": ToyModel}  # noqa: RUF012
-    samplers = {"walk": Kernel(walk, True, ("log_joint",))}  # noqa: RUF012
     finds_rank = ("walk",)
     #: Factors that chains use, where they may.
     used = 3

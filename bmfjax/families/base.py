@@ -36,7 +36,7 @@ from bmfjax.infer.mcmc.truncated import sparse_numbers
 from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
-from bmfjax.specs.base import AUTO, Model, Sampler, digest
+from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
 from bmfjax.specs.run import NUM_WARMUP
 from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
@@ -54,17 +54,6 @@ OTHER_CHAINS = (
     "run the other chains and merge them, bmfjax.merge(FOLDER) (bmfjax merge FOLDER), which tells "
     "whether all agree"
 )
-
-
-# ---- tables ---------------------------------------------------------------------------------
-
-
-class Kernel(NamedTuple):
-    """What samples a model: ``make(what it samples, **options)``, and what it reports."""
-
-    make: Callable[..., Any]
-    exact: bool  # whether its draws are from the posterior itself
-    trace: tuple[str, ...]  # scalars reported at every step
 
 
 # ---- a fit that is asked for ----------------------------------------------------------------
@@ -151,7 +140,7 @@ class Problem:
     @property
     def kernel(self) -> Kernel:
         """What samples."""
-        return self.family.samplers[self.sampler.name]
+        return self.model.samplers[type(self.sampler)]
 
     @functools.cached_property
     def priors(self) -> Mapping[str, Any]:
@@ -171,7 +160,7 @@ class Problem:
     @property
     def has(self) -> tuple[str, ...]:
         """Options that the sampler has for this model."""
-        return tuple(self.model.samplers[type(self.sampler)])
+        return self.kernel.options
 
     @property
     def is_auto(self) -> bool:
@@ -389,8 +378,6 @@ class Family:
 
     #: The class of its models by name.
     models: ClassVar[Mapping[str, type[Model]]]
-    #: What samples them, by the name of a sampler; the first is the default.
-    samplers: ClassVar[Mapping[str, Kernel]]
 
     #: Samplers that can find the number of factors.
     finds_rank: ClassVar[tuple[str, ...]] = ()
@@ -413,6 +400,12 @@ class Family:
 
     #: Entries up to which a ladder of temperatures is advised.
     ladder_entries: ClassVar[float] = math.inf
+
+    @property
+    def samplers(self) -> dict[str, Kernel]:
+        """What samples its models, by the name of a sampler; the first is the default."""
+        model = next(iter(self.models.values()))
+        return {sampler.name: kernel for sampler, kernel in model.samplers.items()}
 
     def kind(self, model: str) -> type[Data]:
         """Return the type that files and arrays are read as."""

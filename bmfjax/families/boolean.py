@@ -23,7 +23,6 @@ from bmfjax.families.base import (
     FACTORS,
     Chains,
     KeptDraws,
-    Kernel,
     Ordered,
     Plan,
     Problem,
@@ -45,12 +44,11 @@ from bmfjax.families.tiles import (
     known_first,
     tile_fit,
 )
-from bmfjax.infer import ChainRun, OrMachineGibbs, ascent_starts, boolean_starts, whole_rows
+from bmfjax.infer import ChainRun, ascent_starts, boolean_starts, whole_rows
 from bmfjax.infer.ascent_start import MAX_CLIMB_RANK, can_climb
 from bmfjax.infer.boolean_start import EXCHANGE
 from bmfjax.infer.known_solutions import known_solutions, no_solutions
 from bmfjax.infer.mcmc.ormachine import MOVES
-from bmfjax.infer.mcmc.smc import OrMachineSMC
 from bmfjax.infer.new_rows import (
     chance_in_new_rows,
     independent_bits,
@@ -262,10 +260,6 @@ class Boolean(TileFamily):
     fits = BooleanFit
 
     models: ClassVar = {"ormachine": OrMachine}
-    samplers: ClassVar = {
-        "gibbs": Kernel(OrMachineGibbs, True, ("log_joint", "errors", "dispersion")),
-        "smc": Kernel(OrMachineSMC, True, ("log_joint", "errors", "dispersion")),
-    }
     finds_rank = on_mesh = ("gibbs",)
     # Up to here there are moves, of which every device makes all.
     shared_entries = MEDIUM

@@ -29,7 +29,6 @@ from bmfjax.families.base import (
     FACTORS,
     Chains,
     Family,
-    Kernel,
     Ordered,
     Plan,
     Problem,
@@ -48,7 +47,7 @@ from bmfjax.families.logistic import ExactLogisticFit
 from bmfjax.infer import ChainRun, whole_rows
 from bmfjax.infer.new_rows import independent_bits, learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
-from bmfjax.kernels.features.gibbs import features_gibbs, start_at
+from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships
 from bmfjax.kernels.features.weights import draw_effects, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
@@ -68,7 +67,7 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
-from bmfjax.specs import real as spec
+from bmfjax.specs import features as spec
 from bmfjax.specs.base import digest, settings_text
 
 #: Steps before draws are kept of a run that finds its own warm-up, of which the first are annealed
@@ -271,7 +270,6 @@ class Features(Family):
     """Binary features of rows with sparse effects on the log odds of columns."""
 
     models: ClassVar = {"features": spec.Features}
-    samplers: ClassVar = {"gibbs": Kernel(features_gibbs, True, ("log_joint",))}
     finds_rank = ("gibbs",)
     takes_anchors = True
 

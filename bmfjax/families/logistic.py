@@ -34,7 +34,6 @@ from bmfjax.families.base import (
     FACTORS,
     Chains,
     Family,
-    Kernel,
     Ordered,
     Plan,
     Problem,
@@ -50,7 +49,7 @@ from bmfjax.families.base import (
 )
 from bmfjax.infer import ChainRun, whole_rows
 from bmfjax.kernels.logistic.density import LogisticDensity
-from bmfjax.kernels.logistic.gibbs import draw_rows, logistic_gibbs
+from bmfjax.kernels.logistic.gibbs import draw_rows
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along
 from bmfjax.kernels.numerics.precision import full_precision
@@ -68,16 +67,15 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, OnesMixin, RowsMixin
-from bmfjax.specs import real as spec
+from bmfjax.specs import logistic as spec
 from bmfjax.specs.base import digest
+from bmfjax.specs.priors import RELEVANCE
 from bmfjax.specs.run import BATCH, NUM_WARMUP
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
-    batch,
     posterior_draws,
     posterior_of,
     sampled_entries,
-    stochastic,
 )
 from bmfjax.variational.posterior import Gamma, Gaussian
 from bmfjax.variational.stochastic import CHUNK
@@ -308,7 +306,7 @@ class LogisticFit(LogOddsFit):
 
     @classmethod
     def _of_record(cls, record):
-        if Logistic.samplers[record.summary["sampler"]].exact:
+        if Logistic().samplers[record.summary["sampler"]].exact:
             return ExactLogisticFit._of_record(record)
         return super()._of_record(record)
 
@@ -415,11 +413,6 @@ class Logistic(Family):
     """Log odds of large sparse matrices."""
 
     models: ClassVar = {"logistic": spec.Logistic}
-    samplers: ClassVar = {
-        "batch": Kernel(batch, False, ("elbo", "settled")),
-        "svi": Kernel(stochastic, False, ("elbo", "settled")),
-        "gibbs": Kernel(logistic_gibbs, True, ("log_joint",)),
-    }
 
     finds_rank = ("batch", "svi")
     on_mesh = ("svi",)
@@ -567,7 +560,7 @@ def resolve_priors(problem: Problem) -> dict:
     if not (found["row_effects"] or found["column_effects"]):
         of_all = "is of all factors alike, under which none vanishes, or of effects, of which there"
         relevance.refuse_priors(problem, {"scale": f"{of_all} are none"})
-    return found | {"relevance": list(found["relevance"] or spec.RELEVANCE)}
+    return found | {"relevance": list(found["relevance"] or RELEVANCE)}
 
 
 def all_entries(problem: Problem, plan: Plan) -> jax.Array:

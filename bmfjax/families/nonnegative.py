@@ -18,7 +18,6 @@ from bmfjax.families.base import (
     FACTORS,
     Chains,
     Family,
-    Kernel,
     NumbersFit,
     Ordered,
     Plan,
@@ -37,7 +36,7 @@ from bmfjax.families.base import (
     thinning,
     what_was_tried,
 )
-from bmfjax.infer import ChainRun, NMFGibbs
+from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.kernels.relaxed.density import MAX_PRECISION
 from bmfjax.posterior import products
@@ -131,7 +130,6 @@ class Nonnegative(Family):
     """Nonnegative factors with exponential priors."""
 
     models: ClassVar = {"nmf": NMF}
-    samplers: ClassVar = {"gibbs": Kernel(NMFGibbs, True, ("log_joint", "residual"))}
     ladder = ("walls", "[1000, 30, 2]")
     finds_rank = on_mesh = ("gibbs",)
     takes_anchors = True

@@ -45,7 +45,6 @@ from bmfjax.families import relevance
 from bmfjax.families.base import (
     Chains,
     Family,
-    Kernel,
     NumbersFit,
     Ordered,
     Plan,
@@ -71,7 +70,6 @@ from bmfjax.kernels.ratings.attributes import Attributes as Groups
 from bmfjax.kernels.ratings.attributes import decomposed, plain
 from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, check_density
 from bmfjax.kernels.ratings.entries import EntryBlocks, entry_blocks
-from bmfjax.kernels.ratings.gibbs import pmf_gibbs
 from bmfjax.kernels.ratings.vectors import draw_side
 from bmfjax.models.pmf import LEVEL_SCALES, pmf_priors_by_scale
 from bmfjax.models.relaxed import gamma_parameters
@@ -91,7 +89,8 @@ from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
 from bmfjax.result import Fit, OnesMixin
-from bmfjax.specs import real as spec
+from bmfjax.specs import ratings as spec
+from bmfjax.specs.priors import RELEVANCE
 
 
 class Link(NamedTuple):
@@ -558,7 +557,6 @@ class Factorisation(Family):
     """Real factors with learned priors; the cost grows with the observed entries."""
 
     models: ClassVar = {kind.name: kind for kind in (spec.PMF, spec.Probit, spec.OrderedProbit)}
-    samplers: ClassVar = {"gibbs": Kernel(pmf_gibbs, True, ("log_joint",))}
 
     finds_rank = on_mesh = ("gibbs",)
     shared_entries = 2**18
@@ -710,7 +708,7 @@ def resolve_priors(problem: Problem, link: str, values) -> dict:
         of_all = "is of one precision matrix of all factors, under which none vanishes"
         relevance.refuse_priors(problem, dict.fromkeys(WISHART, of_all))
         found = {n: v for n, v in found.items() if n not in WISHART}
-        found["relevance"] = list(found["relevance"] or spec.RELEVANCE)
+        found["relevance"] = list(found["relevance"] or RELEVANCE)
     else:
         relevance.refuse_relevance(problem, "relevance")
         del found["relevance"]

@@ -17,7 +17,6 @@ from bmfjax.families import relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Kernel,
     Ordered,
     Plan,
     Problem,
@@ -40,7 +39,7 @@ from bmfjax.families.tiles import (
     cut_means,
     tile_fit,
 )
-from bmfjax.infer import IASG, AuxiliaryGibbs, ChainRun, TruncatedGibbs
+from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.infer.relaxed_start import annealed_means
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
@@ -52,7 +51,7 @@ from bmfjax.report.number import number_of_factors, number_section
 from bmfjax.report.plots import mean_sd
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING
-from bmfjax.specs import real as spec
+from bmfjax.specs import relaxed as spec
 from bmfjax.specs.base import digest, settings_text
 
 #: Steps before draws are kept of a run that finds its own warm-up; annealed, where it is exact.
@@ -100,12 +99,6 @@ class Relaxed(TileFamily):
     fits = RelaxedFit
 
     models: ClassVar = {"relaxed": spec.Relaxed}
-    samplers: ClassVar = {
-        "gibbs": Kernel(TruncatedGibbs, True, ("log_joint", "residual")),
-        "minibatch": Kernel(AuxiliaryGibbs, True, ("log_joint", "residual", "noise_share")),
-        "iasg": Kernel(IASG, False, ("log_joint", "clamped")),
-        "thesis": Kernel(IASG.thesis, False, ("log_joint", "clamped")),
-    }
     finds_rank, on_mesh = ("gibbs",), ("gibbs", "minibatch", "iasg", "thesis")
 
     def other_sampler(self, problem: Problem) -> str | None:

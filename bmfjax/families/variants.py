@@ -25,7 +25,6 @@ from bmfjax.diagnostics import Binarized, agreement, align, expected_loss, share
 from bmfjax.families.base import (
     FACTORS,
     Chains,
-    Kernel,
     Ordered,
     Plan,
     Problem,
@@ -63,10 +62,6 @@ from bmfjax.families.tiles import (
 )
 from bmfjax.infer import (
     ChainRun,
-    DeepOrMachineGibbs,
-    EffectsGibbs,
-    HammingGibbs,
-    OneHotGibbs,
     whole_rows,
 )
 from bmfjax.infer.new_rows import (
@@ -109,8 +104,6 @@ from bmfjax.specs.boolean import MAX_ABOVE
 ANNEAL, SETTLE = 500, 100
 #: Temperatures of chains that disagree: how many, and the hottest.
 LADDER = (4, 0.2)
-#: Scalars that kernels of flipped products report.
-OF_FLIPS = ("log_joint", "errors", "dispersion")
 #: Draws from which the factors of layers above the first are shown in the data.
 FED_DRAWS = 200
 
@@ -770,7 +763,6 @@ class Effects(Variant):
 
     fits, model = EffectsFit, models.ormachine_effects
     models: ClassVar = {"ormachine-effects": spec.OrMachineEffects}
-    samplers: ClassVar = {"gibbs": Kernel(EffectsGibbs, True, ("log_joint", "dispersion"))}
 
     def bound(self, problem, arguments, options):
         model = functools.partial(
@@ -803,7 +795,6 @@ class OneHot(Variant):
 
     fits, model = OneHotFit, models.one_hot_machine
     models: ClassVar = {"one-hot": spec.OneHot}
-    samplers: ClassVar = {"gibbs": Kernel(OneHotGibbs, True, OF_FLIPS)}
 
     def sites(self, problem, arguments):
         learned = {"weights": "weights", "basis_density": "basis"}
@@ -830,7 +821,6 @@ class Deep(Variant):
 
     fits, model = DeepFit, models.deep_ormachine
     models: ClassVar = {"deep-ormachine": spec.DeepOrMachine}
-    samplers: ClassVar = {"gibbs": Kernel(DeepOrMachineGibbs, True, OF_FLIPS)}
 
     def ranks(self, problem) -> tuple[int, ...]:
         """Return the number of factors of every layer."""
@@ -914,7 +904,6 @@ class Hamming(Variant):
 
     fits, model = HammingFit, models.hamming_machine
     models: ClassVar = {"hamming": spec.Hamming}
-    samplers: ClassVar = {"gibbs": Kernel(HammingGibbs, True, OF_FLIPS)}
 
     def sites(self, problem, arguments):
         learned = [n for n in FACTORS if _learned(arguments[n])]

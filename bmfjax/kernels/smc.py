@@ -25,7 +25,7 @@ from jax.custom_batching import sequential_vmap
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
-from bmfjax.specs.samplers import SMC
+from bmfjax.specs.boolean import SMC
 
 #: Halvings of the interval in which the next inverse temperature lies.
 BISECTIONS = 40

@@ -16,7 +16,7 @@ from bmfjax.kernels.ratings.density import LINKS
 from bmfjax.models.missing import split_missing
 from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.relaxed import gamma_parameters, resolve_precision
-from bmfjax.specs.real import RIDGE
+from bmfjax.specs.ratings import RIDGE
 
 #: Standard deviation of the level's prior; behind a probit in units of the latent values' noise.
 LEVEL_SCALES = {"identity": 10.0, "probit": 1.0, "ordered": 2.0}

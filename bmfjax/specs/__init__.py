@@ -9,17 +9,13 @@ from typing import Any
 
 from bmfjax.errors import InputError
 from bmfjax.specs.base import Model, Sampler, parameters, prior_names
-from bmfjax.specs.boolean import DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
-from bmfjax.specs.real import NMF, PMF, Features, Logistic, OrderedProbit, Probit, Relaxed
-from bmfjax.specs.samplers import (
-    SMC,
-    SVI,
-    Batch,
-    Gibbs,
-    IterateAveraging,
-    Minibatch,
-    ThesisAveraging,
-)
+from bmfjax.specs.boolean import SMC, DeepOrMachine, Hamming, OneHot, OrMachine, OrMachineEffects
+from bmfjax.specs.features import Features
+from bmfjax.specs.logistic import SVI, Batch, Logistic
+from bmfjax.specs.nonnegative import NMF
+from bmfjax.specs.ratings import PMF, OrderedProbit, Probit
+from bmfjax.specs.relaxed import IterateAveraging, Minibatch, Relaxed, ThesisAveraging
+from bmfjax.specs.samplers import Gibbs
 
 __all__ = [
     "NMF",
@@ -122,9 +118,9 @@ def _sampler_class(name: str, model: type[Model]) -> type[Sampler]:
 
 
 def _check_option(option: str, sampler: type[Sampler], model: type[Model]) -> None:
-    if option not in model.samplers[sampler]:
+    if option not in model.samplers[sampler].options:
         has = "; ".join(
-            f"{s.name!r} has {', '.join(o) or 'none'}" for s, o in model.samplers.items()
+            f"{s.name!r} has {', '.join(k.options) or 'none'}" for s, k in model.samplers.items()
         )
         raise InputError(
             f"sampler {sampler.name!r} of model {model.name!r} has no option {option!r}; {has}"

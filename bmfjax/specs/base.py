@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import importlib
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +38,13 @@ class Flag(NamedTuple):
     help: str
     parse: Mapping[str, Any] = MappingProxyType({})
     read: Callable[[Any], Any] = lambda value: value
+
+
+PRECISION = Flag(
+    "--precision", "fix the noise precision (learned where not given)", {"type": float}
+)
+#: Arguments of the flag of effects.
+SIDES = {"choices": ["rows", "columns", "both", "none"]}
 
 
 class Parameter(NamedTuple):
@@ -233,12 +241,29 @@ class Sampler(Value):
     """A way to sample a model."""
 
 
+class Kernel(NamedTuple):
+    """What samples a model for a sampler, and what it reports."""
+
+    #: Module and name of ``make(what it samples, **options)``.
+    place: str
+    trace: tuple[str, ...]  # scalars reported at every step
+    options: tuple[str, ...] = ()  # those of the sampler that it has
+    exact: bool = True  # whether its draws are from the posterior itself
+
+    @property
+    def make(self) -> Callable[..., Any]:
+        """What is at the place: imported now, as values do without JAX."""
+        module, name = self.place.split(":")
+        module = importlib.import_module(module)
+        return functools.reduce(getattr, name.split("."), module)
+
+
 @value_class
 class Model(Value):
     """A model; what `bmfjax.fit` fits."""
 
-    #: Its samplers, and which of their options it has; the first is the default.
-    samplers: ClassVar[Mapping[type[Sampler], Sequence[str]]]
+    #: What samples it for each of its samplers; the first is the default.
+    samplers: ClassVar[Mapping[type[Sampler], Kernel]]
 
     rank: int | str | None = parameter(
         None,

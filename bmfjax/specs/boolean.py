@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,8 +12,10 @@ from bmfjax.errors import InputError
 from bmfjax.specs import checks, priors
 from bmfjax.specs.base import (
     Flag,
+    Kernel,
     Model,
     Prior,
+    Sampler,
     gamma_pair,
     parameter,
     parameters,
@@ -20,8 +23,10 @@ from bmfjax.specs.base import (
     value_class,
     whole,
 )
-from bmfjax.specs.samplers import SMC, TEMPERED, Gibbs
+from bmfjax.specs.samplers import TEMPERED, Gibbs
 
+#: What kernels of models with flips report at every step.
+OF_FLIPS = ("log_joint", "errors", "dispersion")
 #: Layers above the first, at most.
 MAX_ABOVE = 4
 #: Rates of flips of the OrMachine, where no number is given.
@@ -96,6 +101,39 @@ def _num_rates(number: int = 1) -> Any:
 
 
 @value_class
+class SMC(Sampler):
+    """Move independent populations of particles from the prior to the posterior (`OrMachineSMC`).
+
+    For a rank of at most 8, and with the evidence of the model. A chain is a population, which ends
+    by itself; its particles are the draws. There is no warm-up.
+
+    {parameters}
+    """
+
+    name: ClassVar = "smc"
+
+    num_particles: int = parameter(1024, "particles of every population", whole(1))
+    chain_length: int = parameter(
+        16, "particles that descend from one of the temperature before", whole(2)
+    )
+    ess: float = parameter(
+        0.5,
+        "share of effective particles from one temperature to the next",
+        lambda name, value: checks.share(
+            name, value, math.ulp(0.0), 1.0, "a share above 0 and below 1"
+        ),
+    )
+
+    def _check(self):
+        checks.whole("num_particles", self.num_particles, 2 * self.chain_length)
+        if self.num_particles % self.chain_length:
+            raise InputError(
+                f"num_particles is {self.num_particles} and chain_length {self.chain_length}; "
+                "give a multiple of chain_length"
+            )
+
+
+@value_class
 class OrMachine(Model):
     """Boolean factors, whose Boolean product is observed with flips.
 
@@ -118,10 +156,12 @@ class OrMachine(Model):
 
     name: ClassVar = "ormachine"
     samplers: ClassVar = {
-        Gibbs: (
-            "update", "block_size", "dispersion", "moves", *TEMPERED, "num_exchanges", "solutions",
+        Gibbs: Kernel(
+            "bmfjax.infer.mcmc.ormachine:OrMachineGibbs", OF_FLIPS,
+            ("update", "block_size", "dispersion", "moves", *TEMPERED, "num_exchanges",
+             "solutions"),
         ),
-        SMC: tuple(parameters(SMC)),
+        SMC: Kernel("bmfjax.infer.mcmc.smc:OrMachineSMC", OF_FLIPS, tuple(parameters(SMC))),
     }  # fmt: skip
 
     usage: Prior = _density_of_usage()
@@ -145,7 +185,11 @@ class OrMachineEffects(Model):
     """
 
     name: ClassVar = "ormachine-effects"
-    samplers: ClassVar = {Gibbs: TEMPERED}
+    samplers: ClassVar = {
+        Gibbs: Kernel(
+            "bmfjax.infer.mcmc.variants:EffectsGibbs", ("log_joint", "dispersion"), TEMPERED
+        )
+    }
 
     effect_precision: Sequence[float] = parameter(
         (1.0, 1.0),
@@ -181,7 +225,12 @@ class DeepOrMachine(Model):
     """
 
     name: ClassVar = "deep-ormachine"
-    samplers: ClassVar = {Gibbs: ("update", "num_start", *TEMPERED)}
+    samplers: ClassVar = {
+        Gibbs: Kernel(
+            "bmfjax.infer.mcmc.variants:DeepOrMachineGibbs", OF_FLIPS,
+            ("update", "num_start", *TEMPERED),
+        )
+    }  # fmt: skip
 
     layers: Sequence[int] | None = parameter(
         None,
@@ -228,7 +277,9 @@ class OneHot(Model):
     """
 
     name: ClassVar = "one-hot"
-    samplers: ClassVar = {Gibbs: TEMPERED}
+    samplers: ClassVar = {
+        Gibbs: Kernel("bmfjax.infer.mcmc.variants:OneHotGibbs", OF_FLIPS, TEMPERED)
+    }  # fmt: skip
 
     weights: Prior = parameter(
         None,
@@ -260,7 +311,9 @@ class Hamming(Model):
     """
 
     name: ClassVar = "hamming"
-    samplers: ClassVar = {Gibbs: TEMPERED}
+    samplers: ClassVar = {
+        Gibbs: Kernel("bmfjax.infer.mcmc.variants:HammingGibbs", OF_FLIPS, TEMPERED)
+    }  # fmt: skip
 
     usage: Prior = _density_of_usage()
     basis: Prior = _density_of_basis()

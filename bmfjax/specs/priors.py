@@ -14,6 +14,9 @@ from bmfjax.errors import InputError
 
 #: Keeps the dispersion finite. The published bound, a dispersion of 1,000, is no float32 rate.
 LEAST_RATE = 1e-30
+#: Shape and rate of the prior of a factor's precision, where the number of factors is found. A
+#: column that has its means is a two-thousandth as large as one that explains all of the values.
+RELEVANCE = (0.5, 0.0005)
 #: Names of priors of factors in [0, 1].
 NAMED = ("uniform", "normal", "laplace", "beta", "ard")
 

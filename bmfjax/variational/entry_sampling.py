@@ -37,7 +37,7 @@ from jax import lax, random
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
-from bmfjax.specs.samplers import STRATEGIES
+from bmfjax.specs.logistic import STRATEGIES
 
 #: Below this share of accepted proposals, zeros are too few to be found by trying.
 LEAST_ACCEPTANCE = 1e-3

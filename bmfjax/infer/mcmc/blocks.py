@@ -19,7 +19,7 @@ from bmfjax.kernels.sgmcmc.step_size import (
     matched_step_size,
     matched_windows,
 )
-from bmfjax.specs.samplers import IterateAveraging
+from bmfjax.specs.relaxed import IterateAveraging
 
 #: Coordinates of all blocks together up to which calibration measures full covariances.
 MAX_CALIBRATED = 1000

@@ -22,7 +22,7 @@ from bmfjax.infer.mcmc.relaxed import (
     plate_conditionals,
     relaxed_arguments,
 )
-from bmfjax.specs.samplers import IterateAveraging
+from bmfjax.specs.relaxed import IterateAveraging
 
 #: What the state tells of a window, as `IASGInfo` has it.
 STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")

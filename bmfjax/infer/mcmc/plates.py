@@ -33,7 +33,7 @@ from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
 from bmfjax.specs.priors import box, interval
-from bmfjax.specs.samplers import IterateAveraging
+from bmfjax.specs.relaxed import IterateAveraging
 
 #: A dense Hessian of a block is formed up to this many coordinates.
 MAX_NEWTON_SIZE = 1000

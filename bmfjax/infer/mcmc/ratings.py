@@ -19,7 +19,7 @@ from bmfjax.models.pmf import (
     resolve_wishart,
 )
 from bmfjax.models.relaxed import gamma_parameters, resolve_precision
-from bmfjax.specs.real import RIDGE
+from bmfjax.specs.ratings import RIDGE
 
 
 class PMFGibbs(AlgorithmKernel):

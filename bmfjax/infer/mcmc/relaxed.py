@@ -33,7 +33,7 @@ from bmfjax.models.relaxed import (
     resolve_rate,
 )
 from bmfjax.specs.priors import interval
-from bmfjax.specs.samplers import IterateAveraging
+from bmfjax.specs.relaxed import IterateAveraging
 
 LATENT = ("usage", "basis", "precision", "rate")
 #: Blocks of IASG: the basis moves from rows, the usage from columns.

@@ -38,7 +38,7 @@ from bmfjax.infer.mcmc.relaxed import (
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.sgmcmc.dynamics import stochastic_dynamics
 from bmfjax.kernels.sgmcmc.langevin import NOISES, langevin
-from bmfjax.specs.samplers import blocks_of_sites
+from bmfjax.specs.relaxed import blocks_of_sites
 
 #: Cases in a minibatch where the number is not given. As many are taken whole.
 USUAL_BATCH = 256

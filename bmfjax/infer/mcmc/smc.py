@@ -21,7 +21,7 @@ from bmfjax.kernels.boolean.moves.exchange import exchange_move
 from bmfjax.kernels.numerics.compiling import jit_once
 from bmfjax.kernels.smc import BLOCK, smc
 from bmfjax.models.ormachine import ormachine as ormachine_model
-from bmfjax.specs.samplers import SMC
+from bmfjax.specs.boolean import SMC
 
 #: Steps of the walk of every site of rates and densities in a sweep: hot ones mix slowly.
 WALKS = 6
