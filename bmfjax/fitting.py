@@ -63,7 +63,7 @@ def fit(
         Number of factors, at most the smaller side of the matrix; "auto" finds it, and
         `Fit.rank_probabilities` is its posterior. Or a model with its rank, as ``OrMachine(4)``.
     sampler : str or Sampler, optional
-        `Gibbs`, which every model has; `SMC` for `OrMachine`; `Minibatch`, `IterateAveraging` and
+        `Gibbs`, of every model; `SMC` for `OrMachine`; `Minibatch`, `IterateAveraging` and
         `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`. The model says which of
         them is the default.
     model : str or Model
