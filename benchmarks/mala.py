@@ -36,7 +36,6 @@ from jax import lax, random
 from bmfjax.data.checks import positive, whole
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.precision import full_precision
-from bmfjax.kernels.numerics.truncated_normal import fold, folded_log_density
 from bmfjax.kernels.relaxed.data import FACTORS, OTHER, MatrixData, cross_product, oriented
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
 from bmfjax.kernels.sgmcmc.gradients import (
@@ -46,6 +45,44 @@ from bmfjax.kernels.sgmcmc.gradients import (
     scale_curvature,
     start_position,
 )
+
+
+def fold(x, low, high):
+    r"""Reflect numbers into [low, high], however far outside they are.
+
+    With :math:`y \sim N(\mu, s^2)`, :math:`l` the lower end and :math:`w` the width, every y of
+    the form :math:`l + 2kw \pm (x - l)` becomes x, so that the density of x
+    (`folded_log_density`) is the sum of the normal density over these images. The upper end may
+    be infinite.
+    """
+    if high == float("inf"):
+        return low + jnp.abs(x - low)
+    width = high - low
+    y = jnp.mod((x - low) / width, 2.0)
+    return low + width * (1.0 - jnp.abs(1.0 - y))
+
+
+def folded_log_density(x, mean, variance, low, high):
+    r"""Return the log density of a folded normal variable, up to :math:`-\tfrac12\log(2\pi s^2)`.
+
+    The mean lies in the interval and the variance is at most a ninth of its squared width. No
+    image of x is then nearer to the mean than x: relative to x the images add at most five, and
+    cannot overflow.
+    """
+    a, b = x - low, mean - low
+    # (a - b)^2 minus the squared distance of the image from b, all of them at most 0.
+    images = [-4.0 * a * b]
+    if high < float("inf"):
+        w = high - low
+        images += [
+            -4.0 * (w - a) * (w - b),
+            -4.0 * (w + a) * (w + b),
+            -4.0 * w * (w + a - b),
+            -4.0 * w * (w - a + b),
+        ]
+    half = 0.5 / variance
+    return jnp.log1p(sum(jnp.exp(i * half) for i in images)) - half * (a - b) ** 2
+
 
 #: Widest proposal, as a share of the box.
 WIDEST = 1 / 3

@@ -35,6 +35,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from device import parse
+from elbmf import elbmf
 from jax import random
 from record import write_record
 from relaxed_starts import KINDS
@@ -42,7 +43,7 @@ from sklearn.decomposition import NMF
 
 import bmfjax
 from bmfjax.diagnostics import boolean_errors, threshold_pairs
-from bmfjax.optimize import best_reconstruction, elbmf, panpal, polish, primp, trusted
+from bmfjax.optimize import best_reconstruction, panpal, polish, primp, trusted
 
 #: Kovacs et al. 2021, from their repository kovacsrekaagnes/rank_k_Binary_Matrix_Factorisation: the
 #: best errors at ranks 2, 5 and 10.

@@ -11,10 +11,9 @@ import scipy.stats
 from jax import lax, random
 
 import bmfjax
-from benchmarks.mala import reflected_mala, update_factor
+from benchmarks.mala import fold, folded_log_density, reflected_mala, update_factor
 from bmfjax.data.errors import InputError
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
-from bmfjax.kernels.numerics.truncated_normal import fold, folded_log_density
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
 

@@ -35,7 +35,7 @@ USES = (
     "bmfjax.compare_ranks(data, '1:2')",
     "bmfjax.merge('nowhere')",
     "ChainRun(None, None, None, num_samples=1)",
-    "bmfjax.optimize.elbmf(key, bmfjax.BinaryMatrix(data), 2)",
+    "bmfjax.optimize.primp(key, bmfjax.BinaryMatrix(data))",
 )
 
 

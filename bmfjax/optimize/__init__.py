@@ -7,7 +7,6 @@ tiles that are not noise.
 
 from bmfjax.optimize.best import Reconstruction, best_reconstruction
 from bmfjax.optimize.costs import regularised_error, tile_code_length
-from bmfjax.optimize.elbmf import Elbmf, elastic, elbmf
 from bmfjax.optimize.palm import (
     SQUARED_ERROR,
     Factors,
@@ -21,13 +20,12 @@ from bmfjax.optimize.palm import (
     palm,
 )
 from bmfjax.optimize.polish import Polished, polish
-from bmfjax.optimize.proximal import binary_penalty, elastic_penalty, prox_binary, prox_elastic
+from bmfjax.optimize.proximal import binary_penalty, prox_binary
 from bmfjax.optimize.tiling import Tiling, panpal, primp
 from bmfjax.optimize.trust import Trusted, trusted
 
 __all__ = [
     "SQUARED_ERROR",
-    "Elbmf",
     "Factors",
     "Matrix",
     "Minimum",
@@ -41,16 +39,12 @@ __all__ = [
     "Trusted",
     "best_reconstruction",
     "binary_penalty",
-    "elastic",
-    "elastic_penalty",
-    "elbmf",
     "minimise",
     "palm",
     "panpal",
     "polish",
     "primp",
     "prox_binary",
-    "prox_elastic",
     "regularised_error",
     "tile_code_length",
     "trusted",

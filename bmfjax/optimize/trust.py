@@ -58,7 +58,7 @@ def trusted(tiling, data: BinaryMatrix, fdr: float = 0.05, *, noise: float | Non
 
     Parameters
     ----------
-    tiling : Tiling, Elbmf, Polished or a pair
+    tiling : Tiling, Polished or a pair
         Boolean factors: usage (rows, found) and basis (columns, found) are its first two fields.
     data : BinaryMatrix
         The matrix in which they were found. Missing entries do not count.

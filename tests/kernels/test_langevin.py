@@ -10,11 +10,11 @@ import scipy.stats
 from jax import lax, random
 
 import bmfjax
+from benchmarks.mala import fold
 from bmfjax.data.errors import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer.mcmc.relaxed import relaxed_arguments, relaxed_density
 from bmfjax.infer.run import ChainRun
-from bmfjax.kernels.numerics.truncated_normal import fold
 from bmfjax.kernels.relaxed.data import matrix_data
 from bmfjax.kernels.relaxed.density import EntryPrior, RelaxedDensity
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from jax import random
 
+from benchmarks.elbmf import elastic_penalty, prox_elastic
 from bmfjax.optimize import (
     SQUARED_ERROR,
     Factors,
     Matrix,
     Penalty,
-    elastic_penalty,
     minimise,
     palm,
-    prox_elastic,
 )
 from bmfjax.optimize.tiling import PANPAL, PRIMP, primp_smooth, primp_usage_modulus
 

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bmfjax.optimize import binary_penalty, elastic_penalty, prox_binary, prox_elastic
+from benchmarks.elbmf import elastic_penalty, prox_elastic
+from bmfjax.optimize import binary_penalty, prox_binary
 
 # Drawn from a grid, evenly: of floats hypothesis prefers the ends.
 numbers = st.sampled_from(np.linspace(-2.0, 3.0, 1001).tolist())

@@ -1,4 +1,4 @@
-r"""Normal distributions on an interval: truncated to it, or folded into it.
+r"""Normal distributions truncated to an interval.
 
 `truncated_normal` is accurate in float32. One uniform number makes one draw, by inversion, in one
 of three ways. With the ends :math:`a < b` in standard deviations from the mode, the interval
@@ -12,11 +12,6 @@ mirrored so that the mode lies towards `a`, and :math:`Q` the upper tail probabi
   distance from the bound, so that nothing cancels either;
 * an interval narrower than 0.02 standard deviations: the density is exponential
   to within 5e-5, and is drawn as such.
-
-`fold` reflects a normal variable at the ends of the interval. With :math:`y \sim N(\mu, s^2)`,
-:math:`l` the lower end and :math:`w` the width, every y of the form
-:math:`l + 2kw \pm (x - l)` becomes x, so that the density of x (`folded_log_density`) is the sum
-of the normal density over these images. The upper end may be infinite.
 """
 
 from __future__ import annotations
@@ -130,34 +125,3 @@ def _log_mills_factor(z):
         numerator, denominator = (numerator + p) * y, (denominator + q) * y
     # Of nearly equal numbers: log1p of the difference keeps the digits.
     return jnp.log1p((numerator - denominator) / (1.0 + denominator))
-
-
-def fold(x, low, high):
-    """Reflect numbers into [low, high], however far outside they are."""
-    if high == float("inf"):
-        return low + jnp.abs(x - low)
-    width = high - low
-    y = jnp.mod((x - low) / width, 2.0)
-    return low + width * (1.0 - jnp.abs(1.0 - y))
-
-
-def folded_log_density(x, mean, variance, low, high):
-    r"""Return the log density of a folded normal variable, up to :math:`-\tfrac12\log(2\pi s^2)`.
-
-    The mean lies in the interval and the variance is at most a ninth of its squared width. No
-    image of x is then nearer to the mean than x: relative to x the images add at most five, and
-    cannot overflow.
-    """
-    a, b = x - low, mean - low
-    # (a - b)^2 minus the squared distance of the image from b, all of them at most 0.
-    images = [-4.0 * a * b]
-    if high < float("inf"):
-        w = high - low
-        images += [
-            -4.0 * (w - a) * (w - b),
-            -4.0 * (w + a) * (w + b),
-            -4.0 * w * (w + a - b),
-            -4.0 * w * (w - a + b),
-        ]
-    half = 0.5 / variance
-    return jnp.log1p(sum(jnp.exp(i * half) for i in images)) - half * (a - b) ** 2

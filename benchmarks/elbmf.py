@@ -2,7 +2,7 @@ r"""Boolean factors by an elastic pull to 0 and 1 that grows (ELBMF).
 
 .. math:: \min_{Y, X \ge 0} \tfrac12\|D - Y X^T\|_F^2 + R_t(Y) + R_t(X),
 
-with :math:`R_t` the elastic penalty (:func:`bmfjax.optimize.proximal.elastic_penalty`), whose
+with :math:`R_t` the elastic penalty (:func:`elastic_penalty`), whose
 quadratic part grows by a constant factor every step, so that the factors are Boolean in the end.
 """
 
@@ -31,7 +31,6 @@ from bmfjax.optimize.palm import (
     palm,
     squared_error,
 )
-from bmfjax.optimize.proximal import elastic_penalty, prox_elastic
 
 #: As published: both rates of the penalty, the growth of the second, the factor of the moduli and
 #: the inertia.
@@ -107,7 +106,7 @@ def elbmf(
     Notes
     -----
     The proximal operator is the exact one, which differs from the published one near 0 and 1
-    (:func:`bmfjax.optimize.proximal.prox_elastic`). The published program ends where the squared
+    (:func:`prox_elastic`). The published program ends where the squared
     error changes by less than 1e-8 in a step; in single precision that is no change at all, which
     is seen long before the factors are Boolean.
 
@@ -212,3 +211,73 @@ def _settled(optimiser, starts, matrix, max_steps):
         return lax.while_loop(unfinished, lambda both: optimiser.update(*both, matrix), carry)[0]
 
     return jax.vmap(one)(starts)
+
+
+def elastic_penalty(x, l1, l2):
+    r"""Return the elastic binary penalty of each entry: an elastic net around the nearer of 0, 1.
+
+    .. math:: \min_{b \in \{0, 1\}} \kappa |x - b| + \tfrac{\lambda}{2} (x - b)^2,
+
+    and infinity below zero.
+
+    Parameters
+    ----------
+    x : array, float
+    l1, l2 : float
+        :math:`\kappa` and :math:`\lambda`; nonnegative.
+
+    Returns
+    -------
+    array of the shape of `x`
+
+    References
+    ----------
+    Dalleiger, Vreeken (2022), "Efficiently factorizing Boolean matrices using proximal gradient
+    descent", NeurIPS 35.
+
+    Examples
+    --------
+    >>> elastic_penalty(jnp.array([-1.0, 0.0, 0.5, 1.0]), 1.0, 2.0).tolist()
+    [inf, 0.0, 0.75, 0.0]
+    """
+    away = jnp.minimum(jnp.abs(x), jnp.abs(x - 1.0))
+    return jnp.where(x < 0, jnp.inf, l1 * away + 0.5 * l2 * away**2)
+
+
+def prox_elastic(x, l1, l2):
+    r"""Return the proximal operator of :func:`elastic_penalty`.
+
+    .. math:: \operatorname{prox}(x) = b + \frac{\operatorname{sign}(x - b)
+              \max(|x - b| - \kappa, 0)}{1 + \lambda}
+
+    with b = 0 for x up to 1/2 and else 1, and zero where this is negative.
+
+    Parameters
+    ----------
+    x : array, float
+    l1, l2 : float
+        :math:`\kappa` and :math:`\lambda`; nonnegative. In PALM both are multiplied by the step.
+
+    Returns
+    -------
+    array of the shape of `x`, nonnegative
+
+    Notes
+    -----
+    As published the operator lacks the maximum: it subtracts :math:`\kappa \operatorname{sign}
+    (x - b)` also within :math:`\kappa` of b, where it steps over b, and so does not minimise its
+    definition there. The difference is at most :math:`\kappa`.
+
+    References
+    ----------
+    Dalleiger, Vreeken (2022).
+
+    Examples
+    --------
+    >>> prox_elastic(jnp.array([-1.0, 0.1, 0.5, 0.75, 2.0]), 0.25, 1.0).tolist()
+    [0.0, 0.0, 0.125, 1.0, 1.375]
+    """
+    nearer = jnp.where(x <= 0.5, 0.0, 1.0)
+    away = x - nearer
+    shrunk = jnp.sign(away) * jnp.maximum(jnp.abs(away) - l1, 0.0) / (1.0 + l2)
+    return jnp.maximum(nearer + shrunk, 0.0)

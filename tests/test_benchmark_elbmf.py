@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from jax import random
 
+from benchmarks.elbmf import elastic, elbmf
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.errors import InputError
-from bmfjax.optimize import Factors, Matrix, elastic, elbmf
+from bmfjax.optimize import Factors, Matrix
 
 TRUTH = np.kron(np.eye(3, dtype=bool), np.ones((9, 8), bool))
 
