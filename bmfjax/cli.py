@@ -609,7 +609,6 @@ def _named(option, given) -> dict:
 
 def _add_ratings(parser) -> None:
     ratings = parser.add_argument_group("ratings (pmf, ordered-probit)")
-    _add_layout(ratings)
     ratings.add_argument(
         "--scale", type=float, nargs=2, metavar=("LOW", "HIGH"),
         help="lowest and highest rating that there can be; predictions are held inside (the stars "
@@ -617,29 +616,52 @@ def _add_ratings(parser) -> None:
     )  # fmt: skip
 
 
-def _add_layout(parser) -> None:
-    parser.add_argument(
-        "--layout", choices=["auto", "triples", "table"], default="auto",
-        help="lines of row, column and rating, or a table with a rating in each cell; auto: told "
-        "by the file, where it is clear",
-    )  # fmt: skip
-
-
 def _add_reading(parser) -> None:
-    reading = parser.add_argument_group("how to read the file")
+    reading = parser.add_argument_group("how to read the data (what was read is said)")
+    several = {"action": "append", "default": []}
     reading.add_argument(
-        "--missing", action="append", default=[], metavar="MARK",
-        help="a further mark of missing cells, such as '?'; may be given again",
+        "--layout", choices=["auto", "table", "triples", "pairs", "baskets"], default="auto",
+        help="what the lines of a text are: rows of a table; row, column and value; row and column "
+        "of a one; or the items of a row; auto: told by the file, where it is clear",
     )  # fmt: skip
+    reading.add_argument(
+        "--columns", metavar="NAMES", **several,
+        help="columns that hold values, such as Q1:Q21 or a,b; of lines of row, column and value "
+        "these three; may be given again",
+    )  # fmt: skip
+    reading.add_argument(
+        "--ignore", metavar="NAMES", **several, help="columns to leave out; may be given again"
+    )
+    reading.add_argument(
+        "--label-column", metavar="NAME", **several,
+        help="column that labels the rows, kept out of the fit; may be given again",
+    )  # fmt: skip
+    reading.add_argument(
+        "--one-hot", metavar="NAME", **several,
+        help="column of categories, each of which becomes a column; may be given again",
+    )  # fmt: skip
+    for name, what in (("one", "a one"), ("zero", "a zero"), ("missing", "a missing cell")):
+        reading.add_argument(
+            f"--{name}", metavar="MARK", **several,
+            help=f"a text or number that is {what}; may be given again",
+        )  # fmt: skip
     reading.add_argument("--binarize", type=float, metavar="T", help="values above T become ones")
     yes_no = argparse.BooleanOptionalAction
     reading.add_argument(
-        "--header", action=yes_no, help="first line holds column names (else guessed)"
+        "--header", action=yes_no, help="first line holds column names (else told by the file)"
     )
     reading.add_argument(
-        "--row-names", action=yes_no, help="first column holds row names (else guessed)"
+        "--row-names", action=yes_no, help="first column holds row names (else told by the file)"
     )
-    reading.add_argument("--label-column", help="column that labels the rows, kept out of the fit")
+    reading.add_argument(
+        "--duplicates", choices=["error", "last", "mean", "sum"], default="error",
+        help="what to do with a cell that is listed more than once",
+    )  # fmt: skip
+    reading.add_argument(
+        "--decimal", choices=["auto", ".", ","], default="auto", help="the decimal sign"
+    )
+    reading.add_argument("--encoding", help="of a text (UTF-8 where not given)")
+    reading.add_argument("--layer", metavar="NAME", help="layer of an .h5ad to read in place of X")
 
 
 def _fit(options) -> int:
@@ -958,35 +980,31 @@ def _write_page(result, output) -> list:
 
 
 def _read(options, mesh=None):
+    """Read the data, and say what was read."""
+    data = _read_data(options, mesh)
+    if not options.quiet:
+        _say(f"{options.data}: {data.reading}")
+    return data
+
+
+def _read_data(options, mesh):
     """Read the data; of a large file perhaps the rows alone that this process of a mesh needs."""
-    from bmfjax.data import Ratings, RealMatrix, load, load_real
-    from bmfjax.data.io.load import is_there, load_share, read_ratings
+    from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
+    from bmfjax.data.io.load import is_there, load_share
     from bmfjax.families import FAMILIES
 
     kind = FAMILIES[options.model].kind(options.model)
+    given = _reading(options)
     if kind is Ratings:
-        _refuse_for_ratings(options)
         if options.probability:
             raise InputError("--probability is for models of ones and zeros; leave it out")
         if not Path(options.data).is_file():
             raise _no_ratings(options)
-        found, layout = read_ratings(
-            options.data,
-            layout=options.layout,
-            scale=options.scale,
-            header=_guessed(options.header),
-        )
-        _say(f"{options.data}: {_read_as(found, layout)}")
-        return found
-    for name, given in (("layout", options.layout != "auto"), ("scale", options.scale)):
-        if given:
-            raise InputError(
-                f"--{name} belongs to models of ratings; leave it out, or give --model pmf"
-            )
+        return load_ratings(options.data, scale=options.scale, **_for_ratings(given))
+    if options.scale:
+        raise InputError("--scale belongs to models of ratings; leave it out, or give --model pmf")
     if kind is RealMatrix and is_there(options.data):
-        _refuse_binarize(options)
-        return load_real(options.data, **_reading(options))
-    given = {"binarize": options.binarize} | _reading(options)
+        return load_real(options.data, **_for_numbers(given))
     if mesh is not None:
         model, sampler_options = of_model(options)
         asked = (
@@ -1017,51 +1035,44 @@ def _read_new(options, fitted):
     from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
     from bmfjax.predictions import matched_ratings
 
+    given = _reading(options)
     if isinstance(fitted, Ratings):
-        _refuse_for_ratings(options)
-        how = {"layout": options.layout, "header": _guessed(options.header)}
-        return matched_ratings(load_ratings(options.new, **how), fitted)
-    if options.layout != "auto":
-        raise InputError("--layout is for ratings, and a matrix was fitted; leave it out")
+        return matched_ratings(load_ratings(options.new, **_for_ratings(given)), fitted)
     if isinstance(fitted, RealMatrix):
-        _refuse_binarize(options)
-        return load_real(options.new, **_reading(options))
-    return load(options.new, binarize=options.binarize, **_reading(options))
+        return load_real(options.new, **_for_numbers(given))
+    return load(options.new, **given)
 
 
 def _reading(options) -> dict:
-    """How a table is read, whatever its numbers are."""
-    return {
-        "missing": options.missing,
-        "header": _guessed(options.header),
-        "row_names": _guessed(options.row_names),
-        "label_column": options.label_column,
-    }
+    """Return the options of a reading that were given."""
+    names = ("missing", "label_column", "columns", "ignore", "one", "zero", "one_hot", "layer",
+             "layout", "binarize", "decimal", "encoding", "duplicates")  # fmt: skip
+    given = {name: getattr(options, name) for name in names}
+    given |= {name: _guessed(getattr(options, name)) for name in ("header", "row_names")}
+    plain = ([], None, "auto")
+    return {n: v for n, v in given.items() if v not in plain and (n, v) != ("duplicates", "error")}
 
 
 def _guessed(given):
     return "auto" if given is None else given
 
 
-def _refuse_for_ratings(options) -> None:
-    for name in ("missing", "binarize", "row_names", "label_column"):
-        if getattr(options, name) not in (None, []):
+def _for_ratings(given) -> dict:
+    """Return the options of a reading of ratings; refuse those that mean nothing for them."""
+    for name in ("label_column", "row_names"):
+        if name in given:
             raise InputError(f"--{name.replace('_', '-')} means nothing for ratings; leave it out")
+    return _for_numbers(given)
 
 
-def _refuse_binarize(options) -> None:
-    if options.binarize is not None:
-        raise InputError("--binarize is for models of ones and zeros; leave it out")
-
-
-def _read_as(ratings, layout) -> str:
-    """Say what a file of ratings was read as, and how many it holds."""
-    held = "{:,} ratings from {:g} to {:g}".format(ratings.num_ratings, *ratings.range)
-    rows, columns = f"{ratings.num_rows:,} rows", f"{ratings.num_columns:,} columns"
-    if layout == "table":
-        return f"read as a table of {rows} x {columns} with {held}"
-    lines = "read as lines of row, column, rating: " if layout == "triples" else ""
-    return f"{lines}{held}, of {rows} and {columns}"
+def _for_numbers(given) -> dict:
+    """Return the options of a reading of numbers; refuse those of ones and zeros."""
+    for name in ("binarize", "one", "zero", "one_hot"):
+        if name in given:
+            raise InputError(
+                f"--{name.replace('_', '-')} is for models of ones and zeros; leave it out"
+            )
+    return given
 
 
 def _tell(result, output) -> None:
@@ -1384,7 +1395,6 @@ def _add_transform(commands) -> None:
         "new", metavar="NEW", help="new rows, in a file of the kind that was fitted"
     )
     _add_table(transform)
-    _add_layout(transform.add_argument_group("new ratings"))
     _add_reading(transform)
     transform.set_defaults(run=_transform)
 

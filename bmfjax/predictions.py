@@ -13,7 +13,8 @@ import pandas as pd
 
 from bmfjax.data import InputError, Ratings
 from bmfjax.data.io.files import reading, replacing
-from bmfjax.data.io.triples import is_id_name, read_lines
+from bmfjax.data.reading.tables import is_id_name
+from bmfjax.data.reading.text import lines_of
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import found_names, positions
 from bmfjax.report import interop
@@ -80,7 +81,7 @@ def read_cells(path, data, header="auto") -> tuple[np.ndarray, np.ndarray]:
     places = [{name: i for i, name in enumerate(names)} for _, names in sides]
     cells_at, first, hint = (array("q"), array("q")), True, ""
     with reading(path):
-        for line, fields in read_lines(path, least=2)[1]:
+        for line, fields in lines_of(path):
             if len(fields) < 2:
                 raise InputError(f"line {line}: {len(fields)} field; give row and column")
             found = [place.get(field, -1) for place, field in zip(places, fields, strict=False)]

@@ -409,16 +409,14 @@ def test_the_command_line_says_what_a_file_of_ratings_was_read_as(tmp_path, caps
 
     path, fit = tmp_path / "r.csv", ["--model", "pmf", "--rank", "9"]
     for text, layout, message in (
-        (",a,b,c\nann,5,,3\nbob,,4,\n", "auto", "read as a table of 2 rows x 3 columns with 3 rat"),
-        ("1,2,3\n4,3,4\n", "auto", "read as lines of row, column, rating: 2 ratings from 3 to 4"),
-        ("1,2,3\n4,3,4\n", "table", "read as a table of 2 rows x 2 columns with 4 ratings"),
+        (",a,b,c\nann,5,,3\nbob,,4,\n", "auto", "read as 2 rows named by the first column x 3 col"),
+        ("1,2,3\n4,3,4\n", "auto", "read as lines of row, column, value: 2 rows x 2 "),
+        ("1,2,3\n4,3,4\n", "table", "read as 2 rows named by the first column x 2 col"),
     ):
         path.write_text(text)
         assert main(["fit", str(path), *fit, "--layout", layout]) == 2  # for the rank
         told = capsys.readouterr()
         assert f"{path}: {message}" in told.out and "rank is 9" in told.err
-    assert main(["fit", str(path), "--layout", "table"]) == 2
-    assert "--layout belongs to models of ratings" in capsys.readouterr().err
 
 
 def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsys):
@@ -426,8 +424,8 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
 
     path = tmp_path / "r.csv"
     path.write_text("user,item,rating\n1,1,5\n2,1,3\n")
-    assert main(["fit", str(path), "--model", "pmf", "--missing", "3"]) == 2
-    assert "--missing means nothing for ratings" in capsys.readouterr().err
+    assert main(["fit", str(path), "--model", "pmf", "--one", "3"]) == 2
+    assert "--one is for models of ones and zeros" in capsys.readouterr().err
     assert main(["fit", "house-votes", "--model", "pmf"]) == 2
     message = "house-votes is a matrix of ones and zeros, and --model pmf is for ratings; give a "
     assert message in capsys.readouterr().err
@@ -436,7 +434,7 @@ def test_options_for_other_files_are_refused_on_the_command_line(tmp_path, capsy
     assert main(["fit", str(path), "--model", "pmf", "--effects", "rows"]) == 2
     told = capsys.readouterr()
     assert "--effects rows is for the logistic model" in told.err
-    assert "rating: 2 ratings from 3 to 5, of 2 rows and 1 columns" in told.out
+    assert "value: 2 rows x 1 columns '1' of 2 ratings from 3 to 5" in told.out
     assert main(["fit", str(path), "--model", "pmf", "--probability"]) == 2
     assert "--probability is for models of ones and zeros" in capsys.readouterr().err
 

@@ -267,14 +267,12 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     refused(capsys, "say layout='triples' or layout='table'", "transform", stored("pmf"), new)
     assert run("transform", stored("pmf"), new, "--layout", "table") == 0
     assert capsys.readouterr().out and seen[1].dense().tolist() == [[5, 3, 4, 1], [5, 4, 3, 5]]
-    message = "--layout is for ratings, and a matrix was fitted; leave it out"
-    refused(capsys, message, "transform", stored("nmf"), new, "--layout", "table")
     new.write_text("zoe,Cars,5\n")
     message = "the new rows rate 'Cars', which is no column of the fitted ratings; leave it out"
     refused(capsys, message, "transform", stored("pmf"), new)
     refused(
-        capsys, "--missing means nothing for ratings",
-        "transform", stored("pmf"), new, "--missing", "?",
+        capsys, "--binarize is for models of ones and zeros",
+        "transform", stored("pmf"), new, "--binarize", "1",
     )  # fmt: skip
 
 

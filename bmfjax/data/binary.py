@@ -14,6 +14,8 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import as_table, packed_store, read_store
 from bmfjax.data.names import check_labels, checked_sides
+from bmfjax.data.reading.door import found_in
+from bmfjax.data.reading.record import BINARY
 from bmfjax.data.table import NamedTable, locked
 
 
@@ -81,6 +83,33 @@ class BinaryMatrix(NamedTable):
         self._fill(store, rows, columns, labels, name)
 
     @classmethod
+    def from_frame(cls, frame, *, name=None, **options):
+        """Make a matrix of a data frame, whose columns are values, names, labels and others.
+
+        Parameters
+        ----------
+        frame : DataFrame of pandas, polars or pyarrow
+            A table, lines of row, column and value, or a list of pairs.
+        name : str, optional
+            What the matrix is called.
+        **options
+            `row_names`, `layout`, `columns`, `ignore`, `label_column`, `one`, `zero`, `missing`,
+            `binarize`, `one_hot` and `duplicates` of `bmfjax.load`.
+
+        Returns
+        -------
+        BinaryMatrix
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> answers = {"id": [7, 9], "sex": ["f", "m"], "Q1": ["Yes", "No"], "Q2": ["No", "No"]}
+        >>> print(BinaryMatrix.from_frame(pd.DataFrame(answers)).reading)
+        read as 2 rows named by 'id' x 2 columns 'Q1' ... 'Q2' of Yes/No; 'sex' a label
+        """
+        return cls._of_reading(found_in(frame, BINARY, options), name)
+
+    @classmethod
     def _from_store(cls, store, row_names=None, column_names=None, row_labels=None, name=None):
         """Make a matrix from a store and checked names, as the readers of files have them."""
         matrix = cls.__new__(cls)
@@ -140,7 +169,7 @@ class BinaryMatrix(NamedTable):
     def __reduce__(self):
         # A copy or a pickle takes the content along, not what was made of it, and is locked again.
         names = (self._row_names, self._column_names, self._row_labels, self._name)
-        return type(self)._from_store, (self._store, *names)
+        return type(self)._from_store, (self._store, *names), {"_reading": self._reading}
 
     # -- what it is ---------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import check_sides, is_real, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
+from bmfjax.data.reading.door import as_frame, decoded, unwrapped
 from bmfjax.data.stores import DenseStore, PackedStore, SharedStore, canonical, sparse_store
 
 
@@ -21,7 +22,7 @@ def as_table(values):
     The names are None where there are none. `repeats` is None, or counts as a CSR how often a
     sparse matrix lists each entry, where one is listed twice.
     """
-    row_names = column_names = repeats = None
+    (values, row_names, column_names), repeats = unwrapped(as_frame(values)), None
     if isinstance(values, pd.DataFrame):
         row_names, column_names = names_of_index(values.index), names_of_index(values.columns)
         values = frame_values(values)
@@ -32,7 +33,7 @@ def as_table(values):
         table.sum_duplicates()
         repeats = _repeats(values, table)
     else:
-        table = _dense_values(values)
+        table = decoded(_dense_values(values))
     check_not_empty(table)
     if table.dtype.kind not in "biufO":
         raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")

@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bmfjax.data.checks import check_sides
+from bmfjax.data.checks import check_sides, one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import check_labels, check_names, place
+from bmfjax.data.reading.door import found_in
+from bmfjax.data.reading.longs import merged
+from bmfjax.data.reading.record import DUPLICATES, RATINGS
 from bmfjax.data.table import NamedTable, locked
 
 
@@ -25,7 +28,8 @@ class Ratings(NamedTable):
     rows, columns : (rating,) sequences of int or str
         Whom each rating is from, and what it is of: positions from 0, or names. Names must be in
         `row_names` or `column_names` where these are given; else they are taken in the order in
-        which they first occur.
+        which they first occur. Whole numbers without names and `shape` are ids, and so names,
+        unless all from 0 to the largest occur.
     values : (rating,) sequence of numbers
     row_names, column_names : sequences of str, optional
         Distinct names.
@@ -38,6 +42,8 @@ class Ratings(NamedTable):
         A side label for each row, used to colour reports, never to fit.
     name : str, optional
         What the ratings are called.
+    duplicates : {"error", "last", "mean", "sum"}
+        What to do with cells that are rated more than once.
 
     Raises
     ------
@@ -67,7 +73,9 @@ class Ratings(NamedTable):
         scale=None,
         row_labels=None,
         name=None,
+        duplicates="error",
     ):
+        one_of("duplicates", duplicates, DUPLICATES)
         values = _numbers(values)
         sides = []
         for side, ids, names, size in (
@@ -82,28 +90,26 @@ class Ratings(NamedTable):
         self._scale = _checked_scale(scale)
         self._check_values(rows, columns, values)
         # In one order, whatever order they were given in.
-        order = np.lexsort((columns, rows))
-        held = rows[order], columns[order], values[order]
-        again = np.flatnonzero((np.diff(held[0]) == 0) & (np.diff(held[1]) == 0))
-        if len(again):
-            where = self._place(held[0][again[0]], held[1][again[0]])
-            one, other = held[2][again[0] : again[0] + 2]
-            raise InputError(
-                f"{where} is rated twice, {one:g} and {other:g}; give every pair once, such as the "
-                "latest rating or their mean"
-            )
-        self._triples = tuple(map(locked, held))
+        self._triples = tuple(map(locked, merged(rows, columns, values, duplicates, self._place)))
 
     @classmethod
-    def from_frame(cls, frame, *, row_names=None, column_names=None, scale=None, name=None):
-        """Make ratings of a data frame with the columns row, column and value, in this order.
+    def from_frame(
+        cls, frame, *, row_names=None, column_names=None, scale=None, name=None, **options
+    ):
+        """Make ratings of a data frame with a line for each rating.
+
+        The columns of row, column and rating are known by their names, such as user, item and
+        rating, in any order; where these say nothing they are the first three.
 
         Parameters
         ----------
-        frame : pandas.DataFrame
+        frame : DataFrame of pandas, polars or pyarrow
             Further columns, such as a time, are left out.
         row_names, column_names, scale, name
             As for the class.
+        **options
+            `columns`, the names of row, column and rating, `missing` and `duplicates` of
+            `bmfjax.load_ratings`; and its `layout`, for a table with a rating in each cell.
 
         Examples
         --------
@@ -111,13 +117,8 @@ class Ratings(NamedTable):
         >>> Ratings.from_frame(frame).row_names
         ('7', '9')
         """
-        if frame.shape[1] < 3:
-            raise InputError(
-                f"the table has {frame.shape[1]} columns; give three: row, column and value"
-            )
-        ids = [_names_of_ids(frame.iloc[:, k], side) for k, side in enumerate(("row", "column"))]
-        names = {"row_names": row_names, "column_names": column_names}
-        return cls(*ids, frame.iloc[:, 2], **names, scale=scale, name=name)
+        found = found_in(frame, RATINGS, {"layout": "triples", "scale": scale} | options)
+        return cls._of_reading(found, name, **found.renamed(row_names, column_names))
 
     @classmethod
     def without_any(cls, shape, *, row_names=None, column_names=None, scale=None):
@@ -168,8 +169,9 @@ class Ratings(NamedTable):
         return f"{where} (counted from 1)"
 
     def __reduce__(self):
-        return _restored, (self._triples, self._row_names, self._column_names, self.shape,
-                           self._scale, self._row_labels, self._name)  # fmt: skip
+        names = self._row_names, self._column_names, self.shape
+        more = self._scale, self._row_labels, self._name
+        return _restored, (self._triples, *names, *more), {"_reading": self._reading}
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -214,6 +216,10 @@ class Ratings(NamedTable):
         if not self.num_ratings:
             return math.nan, math.nan
         return float(self.values.min()), float(self.values.max())
+
+    def _said_values(self, values):
+        low, high = self.range
+        return f"{self.num_ratings:,} {values} from {low:g} to {high:g}"
 
     def _missing_counts(self, axis):
         mine, size = (self.rows, self.num_rows) if axis == 1 else (self.columns, self.num_columns)
@@ -297,15 +303,6 @@ def _checked_scale(scale):
     return low, high
 
 
-def _names_of_ids(ids, side):
-    """Return a column of a table as names; refuse gaps, and numbers that are not whole."""
-    if ids.isna().any():
-        raise InputError(f"line {int(np.argmax(ids.isna())) + 1} has no {side}; give every id")
-    if ids.dtype.kind == "f":
-        _refuse_floats(side, ids.to_numpy())
-    return ids.astype(str).to_numpy(object)
-
-
 def _refuse_floats(side, ids):
     k = int(np.argmax(ids != np.floor(ids)))  # the first if all are whole
     raise InputError(
@@ -327,6 +324,9 @@ def _positions(side, ids, names, size, length):
         _refuse_floats(side, ids)
     if ids.dtype.kind not in "iu":
         raise InputError(f"{side} ids are {ids.dtype}; give whole numbers from 0, or names")
+    found = np.unique(ids)
+    if names is None and size is None and found[0] >= 0 and found[-1] != len(found) - 1:
+        return _named(side, ids, list(map(str, found)), None)  # ids, of which none is empty
     if names is not None:
         names = list(names)
         size = len(names) if size is None else size

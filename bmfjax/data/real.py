@@ -21,6 +21,8 @@ from bmfjax.data.intake import (
 )
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
+from bmfjax.data.reading.door import as_frame, found_in, unwrapped
+from bmfjax.data.reading.record import REAL
 from bmfjax.data.stores import LARGE
 from bmfjax.data.table import NamedTable, locked
 
@@ -89,7 +91,33 @@ class RealMatrix(NamedTable):
 
     def __reduce__(self):
         names = (self._row_names, self._column_names, self._row_labels, self._name)
-        return _restored, (self._values.copy(), *names)
+        return _restored, (self._values.copy(), *names), {"_reading": self._reading}
+
+    @classmethod
+    def from_frame(cls, frame, *, name=None, **options):
+        """Make a matrix of a data frame, whose columns are values, names, labels and others.
+
+        Parameters
+        ----------
+        frame : DataFrame of pandas, polars or pyarrow
+            A table, or lines of row, column and value.
+        name : str, optional
+            What the matrix is called.
+        **options
+            `row_names`, `layout`, `columns`, `ignore`, `label_column`, `missing` and `duplicates`
+            of `bmfjax.load`.
+
+        Returns
+        -------
+        RealMatrix
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"sample": [3, 4], "zinc": [0.5, 1.5], "lead": [2.5, 0.0]})
+        >>> print(RealMatrix.from_frame(frame).reading)
+        read as 2 rows named by 'sample' x 2 columns 'zinc' ... 'lead' of numbers from 0 to 2.5
+        """
+        return cls._of_reading(found_in(frame, REAL, options), name)
 
     @property
     def shape(self):
@@ -175,6 +203,10 @@ class RealMatrix(NamedTable):
         rows, columns = self._positions(rows, columns)
         found = self._values[rows][:, columns]
         return found.toarray() if self.is_sparse else found
+
+    def _said_values(self, values):
+        low, high = self.range
+        return f"{values} from {low:.4g} to {high:.4g}"
 
     def nonzero(self):
         """Return the entries that are not zero as a read-only ``scipy.sparse.csr_array``.
@@ -264,7 +296,7 @@ def _restored(values, row_names, column_names, row_labels, name):
 
 def _numbers(values):
     """Return (float64 array, NaN where missing, or CSR; names of its rows; of its columns)."""
-    rows = columns = None
+    values, rows, columns = unwrapped(as_frame(values))
     if isinstance(values, pd.DataFrame):
         rows, columns = names_of_index(values.index), names_of_index(values.columns)
         values = frame_values(values)

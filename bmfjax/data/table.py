@@ -1,11 +1,14 @@
 """What matrices of any kind of entries have in common: a shape, names, and what is empty."""
 
+import dataclasses
+
 import numpy as np
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import title_of
+from bmfjax.data.reading.record import Reading
 
 
 class NamedTable:
@@ -25,6 +28,23 @@ class NamedTable:
         self._row_labels = row_labels
         self._name = title_of(name)
         self._made = {}
+        self._reading = None
+
+    @classmethod
+    def _of_reading(cls, found, name, **more):
+        """Make data of what a reading found, and keep what it says."""
+        data = cls(**found.given | more, name=name)
+        names = data.column_names if data.has_column_names else ("", "")
+        data._reading = dataclasses.replace(
+            found.reading, shape=data.shape, first=names[0], last=names[-1],
+            values=data._said_values(found.reading.values), notes=found.notes,
+            share_missing=data.num_missing / (data.num_rows * data.num_columns),
+        )  # fmt: skip
+        return data
+
+    def _said_values(self, values):
+        """Say what the values are, for a reading that calls them so."""
+        return values
 
     def _kept(self, key, make):
         """Return what was made under `key`, or make it now and lock it."""
@@ -58,6 +78,11 @@ class NamedTable:
     def num_columns(self):
         """Number of columns, int."""
         return self.shape[1]
+
+    @property
+    def reading(self):
+        """What was read, and how, a `bmfjax.data.reading.record.Reading`; its str is one line."""
+        return self._reading or Reading("matrix", self.shape)
 
     @property
     def name(self):

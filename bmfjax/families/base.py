@@ -28,6 +28,7 @@ from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
 from bmfjax.data.memory import PROGRAMS, require_memory
+from bmfjax.data.reading.door import is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
 from bmfjax.infer import ChainRun
@@ -547,7 +548,9 @@ def read_binary(source: Any, model: str) -> BinaryMatrix:
             f"data is a {type(source).__name__}, and model {model!r} is of ones and zeros; "
             "give a BinaryMatrix, or model='pmf'"
         )
-    return load(source) if isinstance(source, str | os.PathLike) else BinaryMatrix(source)
+    if isinstance(source, str | os.PathLike):
+        return load(source)
+    return BinaryMatrix.from_frame(source) if is_frame(source) else BinaryMatrix(source)
 
 
 def read_real(source: Any, model: str) -> BinaryMatrix | RealMatrix:
@@ -561,7 +564,7 @@ def read_real(source: Any, model: str) -> BinaryMatrix | RealMatrix:
         )
     if isinstance(source, str | os.PathLike):
         return load_real(source) if is_there(source) else load(source)
-    return RealMatrix(source)
+    return RealMatrix.from_frame(source) if is_frame(source) else RealMatrix(source)
 
 
 def refuse_sparse(source: Any, model: str) -> None:

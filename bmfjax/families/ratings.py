@@ -40,6 +40,7 @@ from bmfjax.data.attributes import (
 )
 from bmfjax.data.memory import PROGRAMS
 from bmfjax.data.names import names_of_index
+from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
 from bmfjax.families import relevance
 from bmfjax.families.base import (
@@ -57,6 +58,7 @@ from bmfjax.families.base import (
     kept_draws,
     kept_factors,
     make_fit,
+    read_binary,
     refuse_sparse,
     thinning,
     what_was_tried,
@@ -574,9 +576,11 @@ class Factorisation(Family):
         if isinstance(source, str | os.PathLike):
             return load(source) if model == "probit" else load_ratings(source)
         if model == "probit":
-            return BinaryMatrix(source)
+            return read_binary(source, model)
         refuse_sparse(source, model)
-        return RealMatrix(source)
+        if not is_frame(source):
+            return RealMatrix(source)
+        return (Ratings if holds_lines(source) else RealMatrix).from_frame(source)
 
     def read_start(self, problem):
         raise InputError(f"model {problem.model.name!r} finds its start itself; leave init out")

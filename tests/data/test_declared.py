@@ -310,7 +310,7 @@ def test_too_many_rows_or_columns_are_refused_in_memory():
     for make in (
         lambda: BinaryMatrix(wide),
         lambda: RealMatrix(wide),
-        lambda: Ratings([0], [LONG], [1.0]),
+        lambda: Ratings([0], [LONG], [1.0], shape=(1, LONG + 1)),
         lambda: Ratings([0], [0], [1.0], shape=(1, LONG)),
         lambda: Ratings.without_any((LONG, 1)),
         lambda: BinaryMatrix.from_packed(np.zeros((1, 1), np.uint32), LONG),

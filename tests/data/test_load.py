@@ -93,7 +93,7 @@ def test_every_format_gives_the_same_matrix(tmp_path, kind, values):
 def test_every_format_refuses_other_values_until_there_is_a_threshold(tmp_path, kind):
     values = np.array([[0.0, 3.0, 1.0, 0.5], [0.0, 0.0, NAN, 2.0], [1.0, 0.0, 0.0, 0.0]])
     path = written(tmp_path, kind, values)
-    with pytest.raises(InputError, match=r"value 3(\.0)? at row 1.*column 2.*binarize=0"):
+    with pytest.raises(InputError, match=r"value 3(\.0)? at row 1.*column 2.*(binarize=0|one=)"):
         load(path)
     expected = np.where(np.isnan(values), NAN, values > 0.5)
     assert load(path, binarize=0.5).fingerprint() == BinaryMatrix(expected).fingerprint()
@@ -395,7 +395,7 @@ def test_sources_that_are_neither_name_nor_file(tmp_path, monkeypatch, source, m
         ("m.dat", b"\xff\xfe\x00"),
         ("m.dat", b"\n\n"),
         ("m.dat", b"9" * 40),
-        ("m.csv", b"\xff\xfe0\x00"),
+        ("m.csv", b"\xff\xfa0\x00"),
         ("m.csv", b'0,"1\n0,1\n'),
         ("m.csv", b"\n\n"),
     ],
@@ -426,7 +426,7 @@ def test_broken_files_of_the_extras(tmp_path, package, ending):
     ("source", "options", "message"),
     [
         ("house-votes", {"binarize": 0}, "house-votes.npz: binarize means nothing"),
-        ("m.mtx", {"missing": "?"}, "missing means nothing for .*m.mtx: it is for .csv .tsv files"),
+        ("m.mtx", {"missing": "?"}, "missing means nothing for .*m.mtx: it is for .csv .tsv .xlsx"),
         ("m.mtx", {"row_names": True}, "row_names means nothing"),
         ("m.mtx", {"binarize": -1}, "binarize is -1 and the file is sparse"),
         ("m.mtx", {"binarize": NAN}, "binarize is nan; give a finite number"),
@@ -440,7 +440,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path, source, options, messag
 
 
 def test_options_of_a_wrong_kind_are_type_errors():
-    for options in ({"binarize": "1"}, {"missing": 3}, {"label_column": 2}):
+    for options in ({"binarize": "1"}, {"missing": object()}, {"label_column": 2}):
         with pytest.raises(TypeError, match=next(iter(options))):
             load("zoo", **options)
 

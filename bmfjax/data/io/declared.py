@@ -6,6 +6,7 @@ measured as the peak of reading and checking, not as the size of the result.
 
 from __future__ import annotations
 
+import gzip
 import re
 import sys
 import warnings
@@ -182,8 +183,12 @@ class TextSize(NamedTuple):
 
 def text_size(path) -> TextSize:
     """Estimate what the lines of a UTF-8 text file hold."""
-    num_bytes = path.stat().st_size
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as stream:
+    packed = path.suffix.lower() == ".gz"
+    open_it, num_bytes = gzip.open if packed else open, path.stat().st_size
+    if packed:
+        with gzip.open(path) as stream:
+            num_bytes = sum(map(len, iter(lambda: stream.read(1 << 20), b"")))
+    with open_it(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as stream:
         sample = stream.read(_SAMPLE)
     lines = sample.splitlines()
     cells = [cell for line in lines for cell in re.split("[,;\t ]", line)]

@@ -8,6 +8,7 @@ path in their messages, and may let any exception of another library through.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,15 +46,17 @@ from bmfjax.data.io.rows import (
     needs_package,
     real_of_rows,
 )
-from bmfjax.data.io.tables import read_real_table, read_table
-from bmfjax.data.io.triples import read_table_of_ratings, read_triples
 from bmfjax.data.io.zarr_groups import OF_LINES, SIDES, read_real_zarr, read_zarr
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
+from bmfjax.data.ratings import Ratings
+from bmfjax.data.reading.door import found_in, read_text
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.stores import LARGE, read_rows
 
-BINARY, REAL, RATINGS = "binary", "real", "ratings"
+#: What a text is read as.
+_CLASSES = {BINARY: BinaryMatrix, REAL: RealMatrix, RATINGS: Ratings}
 #: Bytes for each item of transactions: as text, its number, its place, and its entries.
 ITEM = 150
 
@@ -129,9 +132,18 @@ def _as_real(matrix):
 
 def read_npy(path):
     """Read an array of real numbers, NaN where one is missing."""
+    return RealMatrix(_array(path), name=path.stem)
+
+
+def read_binary_npy(path, *, binarize):
+    """Read an array of ones and zeros, NaN where one is missing."""
+    return BinaryMatrix(threshold(_array(path), binarize), name=path.stem)
+
+
+def _array(path):
     with open(path, "rb") as stream:
         check_array(stream, path.stat().st_size)
-    return RealMatrix(np.load(path, allow_pickle=False), name=path.stem)
+    return np.load(path, allow_pickle=False)
 
 
 def read_ratings_npz(path):
@@ -143,10 +155,35 @@ def read_ratings_npz(path):
     return read_saved(path)
 
 
-def read_ratings_text(path, *, layout, header):
-    """Read ratings from lines of row, column and rating, or from the cells of a table."""
-    read = read_triples if layout == "triples" else read_table_of_ratings
-    return read(path, header)
+# ---- texts and data frames: the door ------------------------------------------------------------
+
+
+def _text_reader(kind):
+    """Return the reader of texts as one kind of data."""
+
+    def read(path, *, row_names_given=None, column_names_given=None, **options):
+        found = read_text(path, kind, Asked.of(**options))
+        more = {} if kind != RATINGS else found.renamed(row_names_given, column_names_given)
+        return _CLASSES[kind]._of_reading(found, title(path), **more)
+
+    return read
+
+
+def title(path) -> str:
+    """Return the name of a file without its endings."""
+    return path.with_suffix("").stem if path.suffix.lower() == ".gz" else path.stem
+
+
+def _parquet_reader(kind):
+    """Return the reader of a Parquet table as numbers or ratings."""
+
+    def read(path, **options):
+        with _opened_parquet(path) as file:
+            _check_parquet(file.metadata, 0.0, None)
+            frame = file.read(use_pandas_metadata=True).to_pandas()
+        return _CLASSES[kind]._of_reading(found_in(frame, kind, options), path.stem)
+
+    return read
 
 
 # ---- files of other libraries -------------------------------------------------------------------
@@ -163,50 +200,58 @@ def read_real_matrix_market(path):
     return RealMatrix(market_matrix(path, REAL_ENTRY), name=path.stem)
 
 
-def read_h5ad(path, *, binarize, label_column, share_of=None):
-    """Read the matrix X of an AnnData file; its observations and variables become names."""
+def read_h5ad(path, *, binarize, label_column, layer=None, share_of=None):
+    """Read the matrix X, or a layer, of an AnnData file; observations and variables are names."""
     entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    with _opened_h5ad(path, label_column, entry, share_of=share_of) as (rows, names, labels):
+    with _opened_h5ad(path, label_column, layer, entry, share_of=share_of) as (rows, names, labels):
         return binary_of_rows(rows, binarize, names, labels, path.stem, share_of)
 
 
-def read_real_h5ad(path, *, label_column):
+def read_real_h5ad(path, *, label_column, layer=None):
     """Read it as real numbers."""
-    with _opened_h5ad(path, label_column, REAL_ENTRY, real=True) as (rows, names, labels):
+    with _opened_h5ad(path, label_column, layer, REAL_ENTRY, real=True) as (rows, names, labels):
         return real_of_rows(rows, names, labels, path.stem)
 
 
 @contextlib.contextmanager
-def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
-    """Yield the rows of X, if they fit, names as arguments of a matrix, and labels."""
+def _opened_h5ad(path, label_column, layer, entry, real=False, share_of=None):
+    """Yield the rows of X or a layer, if they fit, names as arguments of a matrix, and labels."""
     try:
         import anndata
         import h5py
     except ImportError as err:
         raise needs_package("anndata", "h5ad") from err
     with h5py.File(path) as file:
-        if "X" not in file:
-            raise InputError("it holds no matrix X; store the values as X")
+        key = "X" if layer is None else f"layers/{layer}"
+        if key not in file:
+            held = ", ".join(file.get("layers", ())) or "none"
+            raise InputError(
+                "it holds no matrix X; store the values as X, or say layer= (--layer): its layers "
+                f"are {held}" if layer is None
+                else f"layer is {layer!r}, and the layers of the file are {held}"
+            )  # fmt: skip
         check_hdf5(file)
-        values, is_csc = file["X"], _encoding(file) == "csc_matrix"
+        values, is_csc = file[key], _encoding(file, key) == "csc_matrix"
         is_dense = isinstance(values, h5py.Dataset)
         shape = values.shape if is_dense else _declared_shape(values)
         stored = None if is_dense else values["data"].size
+        backed = layer is None and not is_csc
         if shape is not None and len(shape) == 2:
             shape = tuple(map(int, shape))
             width = values.dtype.itemsize if is_dense else 0
-            rows = Rows(shape, stored, None, in_blocks=not is_csc)
+            rows = Rows(shape, stored, None, in_blocks=backed)
             rows.check(width + entry, real=real, share_of=share_of)
             _check_sides(file, h5py.Dataset, shape)
-        _check_others(file, h5py.Dataset, without=("X",) if is_csc else ("X", "raw/X"))
+        _check_others(file, h5py.Dataset, without=("X", "raw/X") if backed else (key,))
         if is_dense:
-            warn_of_absent_chunks(path, "X", *chunk_counts(values), values.fillvalue)
+            warn_of_absent_chunks(path, key, *chunk_counts(values), values.fillvalue)
         else:
-            _check_entries(values)
+            _check_entries(values, key)
     # X stays on the disk; columns one by one cannot be read as blocks of rows.
-    table = anndata.read_h5ad(path, backed=None if is_csc else "r")
+    table = anndata.read_h5ad(path, backed="r" if backed else None)
     try:
-        source = table.X  # asked for again it would read its pointers again
+        # Asked for again it would read its pointers again.
+        source = table.X if layer is None else table.layers[layer]
         labels = labels_of(pd.DataFrame(table.obs), label_column, "obs")
         names = {"row_names": table.obs_names, "column_names": table.var_names}
         in_blocks = bool(table.isbacked)
@@ -216,9 +261,9 @@ def _opened_h5ad(path, label_column, entry, real=False, share_of=None):
         table.file.close()
 
 
-def _encoding(file) -> str:
-    """Return what AnnData calls the kind of X, "" where it does not say."""
-    return str(file["X"].attrs.get("encoding-type", "")) if "X" in file else ""
+def _encoding(file, key) -> str:
+    """Return what AnnData calls the kind of a matrix, "" where it does not say."""
+    return str(file[key].attrs.get("encoding-type", ""))
 
 
 def _declared_shape(values):
@@ -234,18 +279,25 @@ def _blocks_of(rows, width):
 
 def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
     """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
-    try:
-        from pyarrow import parquet  # pandas' own message for its absence is a page long
-    except ImportError as err:
-        raise needs_package("pyarrow", "parquet") from err
-    with parquet.ParquetFile(path) as file:
-        _check_columns(file.schema_arrow, file.metadata.num_rows)
+    with _opened_parquet(path) as file:
         _check_parquet(file.metadata, binarize, share_of)
         if _size(file.metadata) > LARGE:
             return _read_batches(file, binarize, row_names, label_column, path.stem, share_of)
         frame = file.read(use_pandas_metadata=True).to_pandas()
     frame, labels = _parted(frame, row_names, label_column)
     return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
+
+
+@contextlib.contextmanager
+def _opened_parquet(path):
+    """Yield a Parquet file whose columns are of plain cells."""
+    try:
+        from pyarrow import parquet  # pandas' own message for its absence is a page long
+    except ImportError as err:
+        raise needs_package("pyarrow", "parquet") from err
+    with parquet.ParquetFile(path) as file:
+        _check_columns(file.schema_arrow, file.metadata.num_rows)
+        yield file
 
 
 def _parted(frame, row_names, label_column):
@@ -310,10 +362,10 @@ def _is_number(kind) -> bool:
         return False
 
 
-def _check_entries(values):
-    """Refuse a sparse X with arrays that lack chunks, or with positions that are no integers."""
+def _check_entries(values, key):
+    """Refuse a sparse matrix with arrays that lack chunks, or odd positions."""
     for name in ("data", "indices", "indptr"):
-        require_chunks(f"X/{name}", *chunk_counts(values[name]))
+        require_chunks(f"{key}/{name}", *chunk_counts(values[name]))
     for name in ("indices", "indptr"):
         check_positions(name, values[name])
 
@@ -392,6 +444,26 @@ def _check_parquet(meta, binarize, share_of):
     check_dense((rows, columns), width / max(columns, 1))
 
 
+def read_dat(path, *, layout, **options):
+    """Read transactions, or a table of zeros and ones; lines that may be either are refused."""
+    if layout == "auto" and _is_dense(path):
+        raise InputError(
+            "its lines have one length and hold 0 and 1 alone: they may be rows of a matrix, or "
+            "transactions of items 0 and 1; say layout='table' or layout='baskets' (--layout)"
+        )
+    if layout in ("auto", "baskets"):
+        return read_transactions(path)
+    return _text_reader(BINARY)(path, layout=layout, **options)
+
+
+def _is_dense(path) -> bool:
+    """Say whether all lines have equally many fields, of 0 and 1 alone, and one twice."""
+    with open(path, "rb") as stream:
+        head = [line.split() for line in itertools.islice(stream, 1000) if line.strip()]
+    bits = {item for line in head for item in line} <= {b"0", b"1"}
+    return bits and len({len(line) for line in head}) == 1 and len(head[0]) > 1
+
+
 def read_transactions(path):
     """Read a FIMI file: the items of a transaction, non-negative integers, on each line.
 
@@ -446,17 +518,24 @@ class Reader(NamedTuple):
     shares: bool = False
 
 
-_TABLE = ("missing", "header", "row_names", "label_column")
-_TABLES = {
+_COLUMNS = ("missing", "row_names", "label_column", "columns", "ignore")
+_TEXT = (*_COLUMNS, "header", "layout", "decimal", "encoding")
+_BITS = ("binarize", "one", "zero", "one_hot")
+_TEXTS = {
     BINARY: Reader(
-        read_table,
-        ("binarize", *_TABLE),
-        "0, 1, true, false; a cell is missing if it is empty, NA, NaN or whatever else pandas "
-        "takes for missing, or is listed in `missing`. A .csv may be separated by commas, "
-        "semicolons or tabs. Blank lines are skipped",
+        _text_reader(BINARY),
+        (*_BITS, *_TEXT),
+        "a table of 0 and 1, or of two words such as yes and no; a list of pairs; or lines of "
+        "items. A cell is missing if it is empty, NA, NaN or whatever else pandas takes for "
+        "missing, or is listed in `missing`. Fields are separated by commas, semicolons or tabs. "
+        "Blank lines are skipped, and a file may be packed (.csv.gz)",
     ),
-    REAL: Reader(read_real_table, _TABLE, "numbers; a cell is missing as `bmfjax.load` has it"),
-}
+    REAL: Reader(
+        _text_reader(REAL), (*_TEXT, "duplicates"),
+        "a table of numbers, or lines of row, column and value; a cell is missing as "
+        "`bmfjax.load` has it",
+    ),
+}  # fmt: skip
 #: Ending -> kind of data -> reader.
 READERS = {
     ".npz": {
@@ -471,29 +550,34 @@ READERS = {
         ),
         RATINGS: Reader(read_ratings_npz),
     },
-    ".csv": _TABLES,
-    ".tsv": _TABLES,
-    ".npy": {REAL: Reader(read_npy, (), "an array; NaN is missing")},
+    ".csv": _TEXTS,
+    ".tsv": _TEXTS,
+    ".xlsx": _TEXTS,
+    ".basket": _TEXTS,
+    ".npy": {
+        BINARY: Reader(read_binary_npy, ("binarize",), "an array; NaN is missing"),
+        REAL: Reader(read_npy, (), "an array; NaN is missing"),
+    },
     ".mtx": {
         BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market"),
         REAL: Reader(read_real_matrix_market, (), "Matrix Market; coordinates stay sparse"),
     },
     ".dat": {
         BINARY: Reader(
-            read_transactions, (),
+            read_dat, (*_BITS, *_TEXT),
             "FIMI transactions: a line lists the integer items of a row; columns are the items "
             "that occur, ascending",
         )
     },
     ".h5ad": {
         BINARY: Reader(
-            read_h5ad, ("binarize", "label_column"),
-            "AnnData's X (``pip install 'bmfjax[h5ad]'``)",
+            read_h5ad, ("binarize", "label_column", "layer"),
+            "AnnData's X, or a layer (``pip install 'bmfjax[h5ad]'``)",
             shares=True,
         ),
         REAL: Reader(
-            read_real_h5ad, ("label_column",),
-            "AnnData's X, sparse where the file has it so (``pip install 'bmfjax[h5ad]'``)",
+            read_real_h5ad, ("label_column", "layer"),
+            "the same, sparse where the file has it so (``pip install 'bmfjax[h5ad]'``)",
         ),
     },
     ".zarr": {
@@ -512,10 +596,17 @@ READERS = {
             read_parquet, ("binarize", "row_names", "label_column"),
             "a table (``pip install 'bmfjax[parquet]'``)",
             shares=True,
-        )
+        ),
+        REAL: Reader(_parquet_reader(REAL), (*_COLUMNS, "duplicates"), "a table of numbers"),
+        RATINGS: Reader(_parquet_reader(RATINGS), (*_COLUMNS, "layout", "duplicates", "scale")),
     },
 }  # fmt: skip
 #: What has these endings is a folder.
 FOLDERS = (".zarr",)
 #: Ratings come as text under any other ending.
-ANY_ENDING = {RATINGS: Reader(read_ratings_text, ("layout", "header"))}
+ANY_ENDING = {
+    RATINGS: Reader(
+        _text_reader(RATINGS),
+        (*_TEXT, "duplicates", "scale", "row_names_given", "column_names_given"),
+    )
+}

@@ -10,51 +10,68 @@ from pathlib import Path
 
 import numpy as np
 
-from bmfjax.data.checks import one_of
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import check_threshold, opened_npz, reading
-from bmfjax.data.io.formats import ANY_ENDING, BINARY, FOLDERS, RATINGS, READERS, REAL
+from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, READERS
 from bmfjax.data.io.npz import read_truth
-from bmfjax.data.io.triples import LAYOUTS, layout_of
+from bmfjax.data.names import title_of
 from bmfjax.data.ratings import Ratings
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 
-_DEFAULTS = {
-    "missing": (),
-    "binarize": None,
-    "header": "auto",
-    "row_names": "auto",
-    "label_column": None,
-    "layout": "auto",
-}
+#: The options of a reading that all loaders have.
+_COMMON = {
+    "missing": (), "header": "auto", "row_names": "auto", "label_column": None, "columns": None,
+    "ignore": (), "layout": "auto", "decimal": "auto", "encoding": None,
+}  # fmt: skip
+_OF_BITS = {"binarize": None, "one": (), "zero": (), "one_hot": ()}
+_DEFAULTS = _COMMON | _OF_BITS | {"duplicates": "error", "layer": None, "scale": None,
+                                  "row_names_given": None, "column_names_given": None}  # fmt: skip
 
 
-def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", label_column=None):
+def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **options):
     """Load a binary matrix that ships with the package, or one from a file.
 
     {formats}
+
+    What was read is said by `BinaryMatrix.reading`. What may be read in two ways is refused, with
+    the option that chooses.
 
     Parameters
     ----------
     source : str or path
         The name of a shipped matrix (see `bmfjax.data.datasets`) or a file.
-    missing : str or sequence of str
-        More marks of a missing cell in a .csv or .tsv, such as "?".
     binarize : float, optional
-        Entries above it become ones and the others zeros; missing stays missing. Without it an
-        entry which is neither 0 nor 1 is refused.
+        Entries above it become ones and the others zeros; missing stays missing. For counts and
+        other numbers. Without it an entry which is neither a one nor a zero is refused.
+    one, zero : str, number or sequence, optional
+        Texts or numbers that are ones, and zeros. Without them columns of 0 and 1, true and false,
+        yes and no, y and n, t and f, or + and - are read.
+    one_hot : str or sequence of str
+        Columns of categories, of which each category becomes a column of the matrix.
+    layer : str, optional
+        The layer of an .h5ad that is read in place of X.
+    missing : str, number or sequence
+        More marks of a missing cell of a text, such as "?" or 99.
     header : bool or "auto"
-        Whether the first line of a .csv or .tsv names the columns. "auto": it does if a cell of it
-        beside the first is neither a number nor missing, so that a header of mere numbers needs
-        True.
+        Whether the first line of a text names the columns. "auto": it does if a cell of it beside
+        the first is no value, or numbers in it cannot be values.
     row_names : bool or "auto"
-        Whether the first column of a .csv, .tsv or .parquet names the rows. "auto": it does if
-        the header has no name for it or some cell of it is neither a number nor missing, so that
-        row names which are mere numbers under a column name need True.
-    label_column : str, optional
-        The column (of a .csv, .tsv or .parquet, or of the obs of an .h5ad or .zarr) that holds a
-        side label for each row; it becomes `BinaryMatrix.row_labels` and is no column of the
-        matrix.
+        Whether the first column names the rows. "auto": it does if the header has no name for it,
+        if its cells are texts, or if it is called id, year, sample or the like and its numbers are
+        distinct.
+    columns, ignore : str or sequence of str, optional
+        The columns that hold values, and those that are left out: names, or "first:last".
+    label_column : str or sequence of str, optional
+        The column (of a text, a .parquet, or of the obs of an .h5ad or .zarr) that holds a side
+        label for each row; it becomes `BinaryMatrix.row_labels` and is no column of the matrix.
+    layout : {"auto", "table", "triples", "pairs", "baskets"}
+        What the lines of a text are: rows of a table; row, column and value; row and column of a
+        one; or the items of a row.
+    decimal : {"auto", ".", ","}
+        The decimal sign.
+    encoding : str, optional
+        Of a text; default: UTF-8, or UTF-16 where the file begins so.
 
     Returns
     -------
@@ -74,10 +91,10 @@ def load(source, *, missing=(), binarize=None, header="auto", row_names="auto", 
     BinaryMatrix 'house-votes': 435 rows x 16 columns, 3421 ones (52.1 % of the observed entries),
     392 missing
     """
-    options = _checked_options(missing, header, row_names, label_column)
-    options["binarize"] = check_threshold(binarize)
+    given = {"binarize": check_threshold(binarize), "one": one, "zero": zero, "one_hot": one_hot,
+             "layer": layer}  # fmt: skip
     with _located(source) as (path, name):
-        return _read(BINARY, path, options, **name)
+        return _read(BINARY, path, given | options, **name)
 
 
 def load_share(source, share_of, **options):
@@ -86,9 +103,7 @@ def load_share(source, share_of, **options):
     ``share_of(shape)`` is the `bmfjax.data.stores.Share` of this process, or None where it needs
     all rows. All are read where the format cannot be read in parts, or the matrix is not large.
     """
-    given = {n: v for n, v in _DEFAULTS.items() if n != "layout"} | options
-    binarize = check_threshold(given.pop("binarize"))
-    checked = _checked_options(**given) | {"binarize": binarize}
+    checked = options | {"binarize": check_threshold(options.get("binarize"))}
     with _located(source) as (path, name):
         if not _reader(BINARY, path).shares:
             return _read(BINARY, path, checked, **name)
@@ -96,7 +111,7 @@ def load_share(source, share_of, **options):
     return found.shared_by(lambda: load(source, **options))
 
 
-def load_real(path, *, missing=(), header="auto", row_names="auto", label_column=None):
+def load_real(path, *, duplicates="error", layer=None, **options):
     """Load a matrix of real numbers from a file.
 
     {formats}
@@ -104,10 +119,13 @@ def load_real(path, *, missing=(), header="auto", row_names="auto", label_column
     Parameters
     ----------
     path : str or path
-    missing, header, row_names
-        As for `bmfjax.load`, of a .csv or .tsv.
-    label_column : str, optional
-        As for `bmfjax.load`.
+    duplicates : {"error", "last", "mean", "sum"}
+        What to do with a cell that lines of row, column and value list more than once.
+    layer : str, optional
+        The layer of an .h5ad that is read in place of X.
+    **options
+        `missing`, `header`, `row_names`, `columns`, `ignore`, `label_column`, `layout`, `decimal`
+        and `encoding` of `bmfjax.load`.
 
     Returns
     -------
@@ -126,19 +144,11 @@ def load_real(path, *, missing=(), header="auto", row_names="auto", label_column
     ...     load_real(f"{folder}/spectra.csv")
     RealMatrix 'spectra': 2 rows x 2 columns, values from 0.001 to 2, 1 missing
     """
-    options = _checked_options(missing, header, row_names, label_column)
-    return _read(REAL, _file(path), options)
+    return _read(REAL, _file(path), {"duplicates": duplicates, "layer": layer} | options)
 
 
 def load_ratings(
-    path,
-    *,
-    layout="auto",
-    scale=None,
-    header="auto",
-    row_names=None,
-    column_names=None,
-    name=None,
+    path, *, scale=None, row_names=None, column_names=None, name=None, duplicates="error", **options
 ):
     """Read ratings from a file such as MovieLens' `u.data`, `ratings.dat` or `ratings.csv`.
 
@@ -146,29 +156,33 @@ def load_ratings(
     ----------
     path : str or path
         A text file of fields that are separated by commas, tabs, semicolons, "::" or spaces; a
-        field that holds a separator stands in double quotes. Or a .npz in which `bmfjax.data.save`
-        wrote ratings.
-    layout : {"auto", "triples", "table"}
-        What the lines of a text file are. "triples": each begins with row, column and value, and
-        further fields are left out; rows and columns are names, also where they are numbers.
-        "table": each is a row with a cell for every column, blank or NA where there is no rating;
-        the first line may name the columns, and the first column the rows. "auto": a table if the
-        header has no name for the first column, or cells are blank where lines have a rating, or
-        there are more than four fields; triples if the header has a name for the rating or for row
-        and column ("user", "item_id"), or up to four fields do not suit a table, or of more fields
-        without a header one is a word in every line. What may be either is refused.
+        field that holds a separator stands in double quotes. It may be packed (.gz). Or an .xlsx, a
+        .parquet, or a .npz in which `bmfjax.data.save` wrote ratings.
     scale : (float, float), optional
         Lowest and highest rating that there can be; of a .npz default as it was saved.
-    header : {"auto", True, False}
-        Whether the first line of a text file holds names of the fields or columns; "auto": if a
-        word stands where a value would, or, in a table, whole numbers rise beyond the ratings. A
-        line of rising numbers that may be ratings is refused.
     row_names, column_names : sequence of str, optional
         All names of the rows or columns, in the order that they are to have, such as
         ``fit.data.column_names`` for new rows of a fit. Default: those of the file, in the order in
         which they first occur.
     name : str, optional
         Default: the name of the file, or the one in a .npz.
+    duplicates : {"error", "last", "mean", "sum"}
+        What to do with a cell that is rated more than once.
+    layout : {"auto", "triples", "table"}
+        What the lines of a text file are. "triples": each holds a row, a column and a rating, which
+        a header names or which are its first three fields; rows and columns are names, also where
+        they are numbers. "table": each is a row with a cell for every column, blank or NA where
+        there is no rating. "auto": told by the header, by blank cells and by the number of fields.
+        What may be either is refused.
+    columns : sequence, optional
+        Of triples the fields of row, column and rating: names of the header or numbers from 1.
+    header : {"auto", True, False}
+        Whether the first line of a text file holds names; a line of rising numbers that may be
+        ratings is refused.
+    missing : str, number or sequence
+        Marks of cells without a rating, such as 99 or "?".
+    ignore, decimal, encoding
+        As for `bmfjax.load`.
 
     Returns
     -------
@@ -177,8 +191,8 @@ def load_ratings(
     Raises
     ------
     InputError
-        If the file cannot be read, its layout or header is not clear, a line has fewer than three
-        fields or one of them is empty, a cell of a table is no number, or as for `Ratings`.
+        If the file cannot be read, its layout or header is not clear, a line has too few fields or
+        one of them is empty, a cell of a table is no number, or as for `Ratings`.
 
     Examples
     --------
@@ -194,27 +208,15 @@ def load_ratings(
     ...     load_ratings(path).column_names
     ('Heat', 'Fargo', 'Alien')
     """
-    options = {"scale": scale, "row_names": row_names, "column_names": column_names, "name": name}
-    return read_ratings(path, layout=layout, header=header, **options)[0]
-
-
-def read_ratings(path, *, layout="auto", header="auto", **others):
-    """Return the ratings of a file and the layout in which they were read, None of a saved file.
-
-    The options are those of `load_ratings`.
-    """
     path = _file(path)
-    options = {
-        "layout": one_of("layout", layout, ("auto", *LAYOUTS)),
-        "header": _checked_switch("header", header),
-    }
-    text = "layout" in _reader(RATINGS, path).options
-    with reading(path):
-        if text and layout == "auto":
-            options["layout"] = layout_of(path, header)
-    found = _read(RATINGS, path, options)
-    with reading(path):
-        return _renamed(found, path.stem, **others), options["layout"] if text else None
+    if path.suffix.lower() == ".npz":
+        found = _read(RATINGS, path, options)
+        with reading(path):
+            return _renamed(found, path.stem, scale, row_names, column_names, name)
+    sides = {"row_names_given": row_names, "column_names_given": column_names}
+    found = _read(RATINGS, path, {"scale": scale, "duplicates": duplicates} | sides | options)
+    found._name = found.name if name is None else title_of(name)
+    return found
 
 
 def _with_formats(doc, kind) -> str:
@@ -315,7 +317,10 @@ def _file(source, or_name=False):
 
 def _reader(kind, path):
     """Return the reader of an ending for one kind of data."""
-    row = ANY_ENDING | READERS.get(path.suffix.lower(), {})
+    ending = path.suffix.lower()
+    if ending == ".gz" and path.with_suffix("").suffix.lower() in (".csv", ".tsv", ".basket"):
+        ending = path.with_suffix("").suffix.lower()
+    row = ANY_ENDING | READERS.get(ending, {})
     if kind not in row:
         raise InputError(
             f"{path} has the ending {path.suffix!r}, which is not known; give one of "
@@ -333,42 +338,34 @@ def _endings(kind, option=None):
 def _read(kind, path, options, **more):
     """Read a file; refuse options that mean nothing for its format."""
     reader = _reader(kind, path)
-    for name, value in options.items():
-        if value != _DEFAULTS[name] and name not in reader.options:
-            formats = " ".join(_endings(kind, name)) or "text"
-            raise InputError(
-                f"{name} means nothing for {path}: it is for {formats} files; leave it out"
-            )
+    known = _DEFAULTS.keys() - (set(() if kind == BINARY else _OF_BITS))
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{name} is no option of this loader; give one of {', '.join(_COMMON)}")
+    Asked.of(**{n: v for n, v in options.items() if n in _COMMON | _OF_BITS})  # checks them
+    if "label_column" in options and not isinstance(
+        options["label_column"], str | list | tuple | None
+    ):
+        raise TypeError("label_column is no name; give a str or several")
+    given = {n: v for n, v in options.items() if not _is_default(v, _DEFAULTS[n])}
+    for name in given.keys() - set(reader.options):
+        text = name in ANY_ENDING[kind].options if kind in ANY_ENDING else False
+        formats = " ".join(["text"] * text + _endings(kind, name)) or "other"
+        raise InputError(
+            f"{name} means nothing for {path}: it is for {formats} files; leave it out"
+        )
     with reading(path):
-        return reader.read(path, **{name: options[name] for name in reader.options}, **more)
+        wanted = {name: given.get(name, _DEFAULTS[name]) for name in reader.options}
+        return reader.read(path, **wanted, **more)
 
 
-def _checked_options(missing, header, row_names, label_column):
-    """Check the options of a table as text."""
-    marks = (missing,) if isinstance(missing, str) else missing
-    try:
-        marks = tuple(str(mark).strip() for mark in marks)
-    except TypeError:
-        raise TypeError(
-            f"missing is a {type(missing).__name__}; give the marks of a missing cell, such as '?'"
-        ) from None
-    if label_column is not None and not isinstance(label_column, str):
-        raise TypeError(f"label_column is a {type(label_column).__name__}; give its name, a str")
-    return {
-        "missing": marks,
-        "header": _checked_switch("header", header),
-        "row_names": _checked_switch("row_names", row_names),
-        "label_column": label_column,
-    }
+def _is_default(value, default) -> bool:
+    """Say whether an option is as where it is not given."""
+    return value is default or (isinstance(value, str | bool | tuple | list | None) and (
+        value == default or (default == () and len(value or ()) == 0)))  # fmt: skip
 
 
-def _checked_switch(name, value):
-    if not isinstance(value, bool) and value != "auto":
-        raise InputError(f"{name} is {value!r}; give True, False or 'auto'")
-    return value
-
-
-def _renamed(found, stem, *, scale=None, row_names=None, column_names=None, name=None):
+def _renamed(found, stem, scale, row_names, column_names, name):
     """Replace the names, scale and title of a file by those that are given."""
     labels, sides = found.row_labels, []
     for ids, asked, own in (

@@ -1,0 +1,238 @@
+"""The one door: a text or a data frame comes in, the arguments of a matrix and a record go out."""
+
+from __future__ import annotations
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import pandas as pd
+
+from bmfjax.data.checks import is_real
+from bmfjax.data.errors import InputError
+from bmfjax.data.io.declared import check_rating_lines, check_rating_table, check_table_text
+from bmfjax.data.names import names_of_index
+from bmfjax.data.reading import longs, tables
+from bmfjax.data.reading.cells import Column
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, Found, Reading
+from bmfjax.data.reading.text import Lines, excel_lines, lines_of
+
+#: Lines by which the layout is told.
+HEAD = 1000
+#: Bytes for each cell of a text, besides its characters.
+_BYTES = {BINARY: 6, REAL: 25}
+
+
+def read_text(path, kind, asked: Asked) -> Found:
+    """Read a text file, packed or not, or an Excel file."""
+    if path.suffix.lower() == ".xlsx":
+        lines = _Sheet(excel_lines(path))
+    else:
+        # Before the first line, which may be the whole file.
+        if kind == RATINGS:
+            check_rating_lines(path)
+        else:
+            check_table_text(path, _BYTES[kind])
+        lines = lines_of(path, asked.encoding, 3 if kind == RATINGS else 2)
+    head = [fields for _, fields in lines.head(HEAD)]
+    layout = longs.layout_of(head, kind, asked, lines.separator)
+    if layout == "baskets":
+        found = longs.read_baskets(lines, asked)
+    elif layout != "table":
+        found = longs.read_lines(lines, layout, kind, asked)
+    else:
+        if isinstance(lines, Lines) and kind == RATINGS:
+            check_rating_table(path)
+        found = read_table(tables.table_of_lines(list(lines), kind, asked), kind, asked)
+    return found._replace(notes=(*found.notes, *lines.notes))
+
+
+class _Sheet(list):
+    """The lines of a sheet of an Excel file."""
+
+    separator, notes = ",", ()
+
+    def head(self, number):
+        """Return some lines of the beginning."""
+        return self[:number]
+
+
+def found_in(frame, kind, options) -> Found:
+    """Read a data frame of any library, with the options of a loader."""
+    own = as_frame(frame)
+    if not isinstance(own, pd.DataFrame):
+        raise TypeError(f"frame is a {type(frame).__name__}; give a DataFrame")
+    try:
+        asked = Asked.of(**options)
+    except TypeError as err:
+        raise TypeError(str(err).replace("Asked.__init__()", "from_frame()")) from None
+    return read_frame(own, kind, asked)
+
+
+def read_frame(frame: pd.DataFrame, kind, asked: Asked) -> Found:
+    """Read a data frame whose columns are values, names, labels and others, or lines of ratings."""
+    names = [str(name) for name in frame.columns]
+    index = names_of_index(frame.index)
+    columns = [Column.of_series(frame.iloc[:, j], asked.missing) for j in range(len(names))]
+    if not columns or not len(frame):
+        raise InputError(f"the table is empty: {len(frame)} rows and {len(columns)} columns")
+    # What is left of a frame has an index with gaps.
+    by_itself = frame.index.name is None and pd.api.types.is_integer_dtype(frame.index.dtype)
+    if (index is None or by_itself) and asked.layout != "table":
+        head = [names, *([str(cell) for cell in row]
+                         for row in frame.head(HEAD).itertuples(index=False))]  # fmt: skip
+        named = Asked(**asked.given() | {"header": True})
+        layout = _layout_of_frame(head, kind, named)
+        if layout != "table":
+            return _long_frame(columns, names, head, layout, kind, named)
+    counted = names_of_index(frame.columns) is None
+    if index is not None:
+        columns = [Column.of_texts(str(frame.index.name or ""), list(map(str, index))), *columns]
+        names = [columns[0].name, *names]
+        asked = Asked(**asked.given() | {"row_names": True})
+    return read_table(tables.Table(None if counted else names, columns), kind, asked)
+
+
+def _layout_of_frame(head, kind, asked) -> str:
+    if kind != RATINGS or asked.layout != "auto":
+        return longs.layout_of(head, kind, asked)
+    named = asked.columns is not None and len(asked.columns) == 3
+    return "triples" if named or longs.says_triples(head[0]) else "table"
+
+
+def _long_frame(columns, names, head, layout, kind, asked) -> Found:
+    """Read the lines of a data frame as row, column and value, or as pairs."""
+    roles = longs.roles_of(names, head[1:], asked, layout == "triples")
+    sides = []
+    for what, at in (("row", roles.row), ("column", roles.column)):
+        column = columns[at]
+        if column.missing.any():
+            line = int(np.argmax(column.missing)) + 1
+            raise InputError(f"line {line} has no {what}; give every id, in column {column.name!r}")
+        sides.append((column.codes, column.texts))
+    if kind == BINARY:
+        value = None if roles.value is None else columns[roles.value]
+        return longs.bits_of_pairs(sides, value, asked, layout)
+    value = columns[roles.value]
+    odd = value.odd()
+    if odd is not None:
+        raise InputError(f"line {odd + 1}: {value.text(odd)!r} is no number; give one")
+    keep = ~value.missing
+    sides = [(np.asarray(codes)[keep], texts) for codes, texts in sides]
+    longs.check_no_times(value.values[keep], value.name)
+    return longs.numbers_of_triples(sides, value.values[keep], kind, asked)
+
+
+def read_table(table: tables.Table, kind, asked: Asked) -> Found:
+    """Decide what each column of a table is, and return its values."""
+    parts = tables.parts_of(table, kind, asked)
+    if kind == BINARY:
+        bits, labels, out, said, notes = tables.bits_of(table, parts, asked)
+        names = [name for name, _ in bits]
+        codes = np.column_stack([column for _, column in bits])
+        given = {"values": codes == tables.ONE, "observed": codes != tables.GONE}
+        missing = float(np.mean(codes == tables.GONE))
+    else:
+        columns, texts = tables.numbers_of(table, parts, kind, asked)
+        labels, out = tables.beside(texts, asked)
+        names = [column.name for column in columns]
+        values = np.column_stack([column.values for column in columns])
+        notes = tables.check_sentinels(values, kind, asked)
+        said, missing = ("ratings" if kind == RATINGS else "numbers"), np.isnan(values).mean()
+        given = {"values": values}
+        if kind == RATINGS:
+            at = np.nonzero(~np.isnan(values))
+            given = {"rows": at[0], "columns": at[1], "values": values[at], "shape": values.shape,
+                     "scale": asked.scale}  # fmt: skip
+    labels = [*parts.labels, *labels]
+    if labels and kind != RATINGS:
+        texts = [["" if gone else text for text, gone in zip(c.all_texts(), c.missing, strict=True)]
+                 for c in labels]  # fmt: skip
+        given["row_labels"] = [" / ".join(row) for row in zip(*texts, strict=True)]
+    given |= {"row_names": parts.row_names, "column_names": None if table.names is None else names}
+    shape = (len(table.columns[0]), len(names))
+    how = Reading(
+        "table", shape, parts.names_from, "first line" if table.lines and table.names else "",
+        names[0], names[-1], said, tuple(c.name for c in labels), (*parts.ignored, *out),
+        float(missing),
+    )  # fmt: skip
+    return Found(given, how, (*table.notes, *notes))
+
+
+# ---- frames of other libraries --------------------------------------------------------------
+
+
+def as_frame(values):
+    """Return a frame of polars, pyarrow and others as one of pandas; anything else as it is."""
+    if isinstance(values, pd.DataFrame):
+        return values
+    found = nw.from_native(values, eager_only=True, pass_through=True)
+    if not isinstance(found, nw.DataFrame):
+        return values
+    columns = {}
+    for name in found.columns:
+        own = found[name]
+        plain = own.dtype.is_numeric() or own.dtype == nw.Boolean
+        columns[name] = own.to_numpy() if plain and not own.null_count() else own.to_list()
+    return pd.DataFrame(columns)
+
+
+def is_frame(values) -> bool:
+    """Say whether values are a data frame that a reading takes apart, and no plain table of bits.
+
+    A sparse frame, and one of zeros and ones alone, are values already.
+    """
+    own = as_frame(values)
+    if not isinstance(own, pd.DataFrame):
+        return False
+    if any(isinstance(kind, pd.SparseDtype) for kind in own.dtypes):
+        return False
+    return not (
+        all(map(is_real, own.dtypes)) and own.isin([0, 1]).where(own.notna(), True).all(axis=None)
+    )
+
+
+def holds_lines(frame) -> bool:
+    """Say whether a data frame has a line for each rating."""
+    own = as_frame(frame)
+    return own.shape[1] > 2 and longs.says_triples([str(name) for name in own.columns])
+
+
+def unwrapped(values):
+    """Return (values, names of rows, of columns) of what carries names beside its values.
+
+    That is an AnnData object (its X), and an array of xarray by its coordinates.
+    """
+    if hasattr(values, "mod") and hasattr(values, "obs_names"):
+        held = ", ".join(map(str, values.mod))
+        raise InputError(f"values holds several modalities ({held}); give one, as data.mod[name]")
+    if hasattr(values, "obs_names") and hasattr(values, "var_names"):
+        table = values.to_memory() if getattr(values, "isbacked", False) else values
+        return table.X, list(table.obs_names), list(table.var_names)
+    if hasattr(values, "dims") and hasattr(values, "coords") and hasattr(values, "indexes"):
+        if len(values.dims) != 2:
+            raise InputError(f"values has {len(values.dims)} axes; give a matrix, with two")
+        sides = [
+            names_of_index(values.indexes[dim]) if dim in values.indexes else None
+            for dim in values.dims
+        ]
+        return values.to_numpy(), *sides
+    return values, None, None
+
+
+def decoded(table: np.ndarray) -> np.ndarray:
+    """Return an array of texts such as "0" and "1", or "yes" and "no", as numbers; NaN is missing.
+
+    Anything else comes back as it is.
+    """
+    if table.dtype.kind != "O" or table.ndim != 2 or 0 in table.shape:
+        return table
+    gone = pd.isna(table)
+    if gone.all() or not all(isinstance(cell, str) for cell in table[~gone]):
+        return table
+    texts = np.where(gone, "", table)
+    columns = [Column.of_texts("", texts[:, j]) for j in range(texts.shape[1])]
+    pairs = [tables.pair_of(column) for column in columns]
+    if any(pair is None and not c.gone.all() for pair, c in zip(pairs, columns, strict=True)):
+        return table
+    codes = [tables.codes_of(c, Asked(), p)[c.codes] for c, p in zip(columns, pairs, strict=True)]
+    codes = np.column_stack(codes)
+    return np.where(codes == tables.GONE, np.nan, codes)

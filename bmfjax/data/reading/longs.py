@@ -1,0 +1,490 @@
+"""Long data: lines of row, column and value, lists of pairs, and lines of items."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.io.declared import NAME
+from bmfjax.data.memory import require_memory
+from bmfjax.data.names import place
+from bmfjax.data.reading.cells import WORDS, Column, decimal_of, is_missing, is_value, number
+from bmfjax.data.reading.record import BINARY, RATINGS, Asked, Found, Reading, listed
+from bmfjax.data.reading.tables import (
+    FEW,
+    GONE,
+    ODD,
+    ONE,
+    ZERO,
+    codes_of,
+    has_header,
+    is_id_name,
+    pair_of,
+)
+
+#: Words in the name of a field of ratings, and of times.
+RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
+TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime"])
+#: Numbers from which on seconds since 1970 are meant.
+TIMES = 1e8
+SAY = "layout='triples' or layout='table' (--layout on the command line)"
+_SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
+
+
+class Roles(NamedTuple):
+    """Which fields of a line are the row, the column and the value; no value in a list of pairs."""
+
+    row: int
+    column: int
+    value: int | None
+    named: bool = False  # by a header
+
+    @property
+    def width(self) -> int:
+        return 1 + max(self.row, self.column, self.value or 0)
+
+
+def _words(name) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", name.lower()))
+
+
+def index_of(names, body) -> int:
+    """Return 1 where the first field is the index that pandas wrote above such lines, else 0."""
+    if len(names) < 3 or not (names[0] == "" or names[0].lower().startswith("unnamed: 0")):
+        return 0
+    own = [number(row[0]) for row in body]
+    counts = None not in own and len(own) > 0 and own == [own[0] + k for k in range(len(own))]
+    return int(counts and says_triples(names[1:]))
+
+
+def says_triples(names) -> bool:
+    """Say whether a header names a field of ratings, or two fields of ids."""
+    low = [name.lower() for name in names]
+    exact = any(name in RATING_WORDS for name in low)
+    ids = sum(map(is_id_name, low))
+    rated = any(_words(name) & RATING_WORDS for name in low)
+    return exact or (ids >= 2 and (rated or (len(low) > 2 and all(map(is_id_name, low[:2])))))
+
+
+def roles_of(names, body, asked: Asked, with_value=True) -> Roles:
+    """Say which fields are row, column and value, by the header or by their order."""
+    if asked.columns is not None:
+        return _chosen_roles(names, asked, with_value)
+    if names and len(names) < (3 if with_value else 2):
+        raise InputError(f"the table has {len(names)} columns; give three: row, column and value")
+    if not names:
+        return Roles(0, 1, 2 if with_value else None)
+    start = index_of(names, body)
+    left = list(range(start, len(names)))
+    times = [k for k in left if _words(names[k]) & TIME_WORDS]
+    rated = [k for k in left if _words(names[k]) & RATING_WORDS and k not in times]
+    exact = [k for k in rated if names[k].lower() in RATING_WORDS]
+    rated = exact if len(exact) == 1 else rated
+    if with_value and len(rated) > 1:
+        raise InputError(
+            f"the header has several fields of ratings, {listed([names[k] for k in rated])}; say "
+            "columns= (--columns) with the names of row, column and rating"
+        )
+    rest = [k for k in left if k not in times + rated]
+    ids = [k for k in rest if is_id_name(names[k])]
+    ids = ids[:2] if len(ids) >= 2 else rest[:2]
+    if not with_value:
+        return Roles(*ids, None, True)
+    if not rated and len(left) > 2 and left[2] in times:
+        raise InputError(
+            f"the third field is called {names[left[2]]!r}, which is no rating; say columns= "
+            "(--columns) with the names of row, column and rating"
+        )
+    value = rated[0] if rated else left[2] if len(left) > 2 else 2
+    return Roles(*(ids if len(ids) == 2 else (0, 1)), value, True)
+
+
+def _chosen_roles(names, asked, with_value) -> Roles:
+    several = [p.strip() for text in asked.columns for p in text.split(",")]
+    least = 3 if with_value else 2
+    try:
+        places = [names.index(p) if p in names else int(p) - 1 for p in several]
+    except ValueError:
+        raise InputError(
+            f"columns is {', '.join(several)}; give names of the header ({', '.join(names[:8])}), "
+            "or the numbers of the fields, from 1"
+        ) from None
+    if len(places) != least or min(places) < 0:
+        what = "row, column and value" if with_value else "row and column"
+        raise InputError(f"columns names {len(places)} fields of each line; give {what}")
+    return Roles(*places, *(() if with_value else (None,)), bool(names))
+
+
+# ---- which layout ---------------------------------------------------------------------------
+
+
+def layout_of(head, kind, asked: Asked, separator=",") -> str:
+    """Say what the lines of a text are, lists of fields; refuse what may be either."""
+    if asked.layout != "auto":
+        return asked.layout
+    if kind == RATINGS:
+        return _layout_of_ratings(head, asked, separator)
+    if kind == BINARY and _are_baskets(head):
+        return "baskets"
+    body = head[1:]
+    widths = {len(row) for row in head}
+    if len(widths) != 1 or not body or asked.header is False:
+        return "table"
+    named = head[0]
+    start = index_of(named, body)
+    ids = sum(is_id_name(name) for name in named)
+    if ids >= 2 and len(named) - start > 2 and any(_words(n) & RATING_WORDS for n in named):
+        return "triples"
+    if kind == BINARY and len(named) - start in (2, 3):
+        return _layout_of_few(named[start:], [row[start:] for row in body])
+    return "table"
+
+
+def _layout_of_few(names, body) -> str:
+    """Say whether lines of two or three fields are pairs: names that come again, and no values."""
+    columns = [Column.of_texts(name, texts) for name, texts in zip(names, zip(*body, strict=True),
+                                                                   strict=True)]  # fmt: skip
+    one, two = columns[:2]
+    if any(pair_of(c) is not None or c.missing.any() for c in (one, two)):
+        return "table"
+    are_names = all(c.is_text or (c.is_numeric and is_id_name(c.name)) for c in (one, two))
+    again = not one.is_distinct or not two.is_distinct
+    pairs = len({tuple(row[:2]) for row in body}) == len(body)
+    if len(names) == 2:
+        return "pairs" if are_names and again else "table"
+    several = not one.is_distinct and not two.is_distinct
+    return "triples" if are_names and several and pairs and not columns[2].is_text else "table"
+
+
+def _are_baskets(head) -> bool:
+    """Say whether lines are of names alone, of different lengths or filled by blanks at the end.
+
+    Filled lines may be rows of a table, unless a name stands in several columns or they have more
+    than two lengths.
+    """
+    rows = [list(itertools.dropwhile(lambda f: not f, reversed(row)))[::-1] for row in head]
+    lengths = set(map(len, rows))
+    if len(lengths) == 1 or any(is_value(f) or f.lower() in WORDS for row in rows for f in row):
+        return False
+    if len({len(row) for row in head}) > 1:
+        return True
+    places: dict[str, set[int]] = {}
+    for row in rows:
+        for k, item in enumerate(row):
+            places.setdefault(item, set()).add(k)
+    return len(lengths) > 2 or any(len(at) > 1 for at in places.values())
+
+
+def _layout_of_ratings(head, asked, separator) -> str:
+    header = asked.header
+    if not head or len(separator) > 1:
+        return "triples"
+    widths = {len(row) for row in head[:2]}
+    if len(head[0]) > 2 and index_of(head[0], head[1:]):
+        return "triples"
+    # The header of R has a field less than the lines below it.
+    wide = max(widths) > FEW
+    marks = set(asked.missing)
+    if wide and head[1:] and not _may_be_table([], head[1:], marks):
+        return _layout_of_wide(head, header)
+    if header == "auto" and head[0][0] and head[1:] and not _may_be_table([], head[1:], marks):
+        return "triples"  # whatever the first line is
+    named = has_header(head, RATINGS, asked, "auto")
+    names, body = (head[0], head[1:]) if named else ([], head)
+    if names and names[0] == "":  # the corner above names of rows
+        return "table"
+    if not _may_be_table(names, body, marks) or says_triples(names):
+        return "triples"
+    width, blank = len(body[0]), any("" in row[1:] for row in body)
+    if names and len(names) < width:  # as R writes it: no cell above the row names
+        return "table"
+    if named and (blank or width > FEW):
+        return "table"
+    if named:  # names of rows are distinct, and of users that rate more than once they are not
+        found = "triples" if _repeat_names([row[0] for row in head]) else None
+    elif width > FEW:
+        found = None if _may_be_triples(body) else "table"
+    elif width == FEW and not all(_is_rating(row[2]) for row in body):
+        found = "table"
+    else:
+        found = "triples" if all(_is_id(field) for row in body for field in row[:2]) else None
+    if found is None:
+        raise _unclear()
+    return found
+
+
+def _layout_of_wide(head, header) -> str:
+    """Say what lines of more fields than triples have are, of which some suit no table."""
+    first = head[0]
+    named = (first[0] == "" or number(first[2]) is None) if header == "auto" else header
+    if named:
+        return "triples" if says_triples(first) else "table"
+    # Fields that are words in every line are no ratings; a word here and there may be a slip.
+    fields = itertools.islice(zip(*head, strict=False), 1, None)
+    if any(not any(map(is_value, field)) for field in fields):
+        return "triples"
+    raise _unclear()
+
+
+def _unclear() -> InputError:
+    return InputError(
+        "its lines may be row, column and rating, or rows of a table with a rating in each cell; "
+        f"say {SAY}"
+    )
+
+
+def _may_be_table(names, body, marks) -> bool:
+    """Say whether every line has equally many fields: a name, then numbers or nothing."""
+    widths = {len(row) for row in body}
+    if len(widths) != 1 or (names and len(names) - len(body[0]) not in (0, -1)):
+        return False
+    values = (f in marks or is_value(f) for row in body for f in row[1:])
+    return len(body[0]) > 2 and all(values)
+
+
+def _may_be_triples(body) -> bool:
+    """Say whether every line has the ids of a row and a column, each pair once, and a rating."""
+    pairs = {tuple(row[:2]) for row in body}
+    ids = all(field and _is_id(field) for pair in pairs for field in pair)
+    return ids and len(pairs) == len(body) and all(_is_rating(row[2]) for row in body)
+
+
+def _repeat_names(first) -> bool:
+    """Say whether a first column repeats names, which are not numbers that might be ratings."""
+    return len(set(first)) < len(first) and not all(map(is_value, first[1:]))
+
+
+def _is_rating(field) -> bool:
+    return number(field) is not None and not is_missing(field)
+
+
+def _is_id(field) -> bool:
+    value = number(field)
+    return value is None or value == np.floor(value)
+
+
+# ---- lines ----------------------------------------------------------------------------------
+
+
+class _Names(dict):
+    """The position of each name in the order in which they first occur."""
+
+    def __init__(self):
+        self.checked = 1 << 16
+
+    def __missing__(self, name):
+        position = self[name] = len(self)
+        if position == self.checked:
+            self.checked *= 2  # the table doubles
+            what = f"a table of {self.checked:,} names"
+            require_memory(self.checked * NAME, what, "give fewer rows and columns")
+        return position
+
+
+def read_lines(lines, layout, kind, asked: Asked) -> Found:
+    """Read lines of row, column and value, or pairs; leave out further fields."""
+    head = [fields for _, fields in lines.head(1000)]
+    if not head:
+        raise InputError("the file is empty; give a line for each rating")
+    with_value = layout == "triples"
+    header = asked.header
+    if header == "auto":
+        header = _is_header(head, with_value, asked)
+    roles = roles_of(head[0] if header else [], head[1:], asked, with_value)
+    decimal = "."
+    if with_value:
+        texts = [row[roles.value] for row in head[1:] if len(row) > roles.value]
+        decimal = decimal_of(texts, asked.decimal) if lines.separator != "," else "."
+    names, positions, values = (_Names(), _Names()), (array("q"), array("q")), []
+    numbers, marks = array("d"), set(asked.missing)
+    # The line for which a header may have been meant.
+    unclear = asked.header == "auto" and not header
+    for line, fields in itertools.islice(lines, int(header), None):
+        _check_fields(line, fields, roles, lines.separator)
+        if with_value:
+            text = fields[roles.value]
+            if kind == BINARY:
+                values.append(text)
+            elif text in marks or (is_missing(text) and text):
+                continue
+            else:
+                numbers.append(_rating(line, text, decimal, unclear))
+        unclear = False
+        for k, at in enumerate((roles.row, roles.column)):
+            positions[k].append(names[k][fields[at]])
+    if not positions[0]:
+        raise InputError("there is a header alone; give a line for each rating")
+    rows, columns = (np.frombuffer(side, dtype=np.int64) for side in positions)
+    sides = (rows, list(names[0])), (columns, list(names[1]))
+    if kind == BINARY:
+        found = Column.of_texts("", values, asked.missing) if with_value else None
+        return bits_of_pairs(sides, found, asked, layout)
+    triples = np.frombuffer(numbers)
+    check_no_times(triples, head[0][roles.value] if header else f"field {roles.value + 1}")
+    return numbers_of_triples(sides, triples, kind, asked)
+
+
+def _check_fields(line, fields, roles, separator):
+    if len(fields) < roles.width:
+        held = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+        what = "row, column and value" if roles.value is not None else "row and column"
+        raise InputError(
+            f"line {line}: {held}; give {what}, separated by {separator!r} as in the first line"
+        )
+    for what, at in (("row", roles.row), ("column", roles.column)):
+        if not fields[at]:
+            raise InputError(
+                f"line {line}: the {what} is empty; name every {what}, or say {_SAY_TABLE}"
+            )
+
+
+def _rating(line, field, decimal, may_be_header):
+    if not field:
+        raise InputError(f"line {line}: the rating is blank; delete the line, or say {_SAY_TABLE}")
+    value = number(field, decimal)
+    if value is None:
+        hint = ", or header=True (--header) if the line names the fields" if may_be_header else ""
+        raise InputError(f"line {line}: {field!r} is no number; give one{hint}")
+    return value
+
+
+def check_no_times(values, field):
+    if len(values) and values.min() > TIMES and (values == np.rint(values)).all():
+        raise InputError(
+            f"{field} holds {values.min():.0f} to {values.max():.0f}, which look like time stamps "
+            "and no ratings; say columns= (--columns) with row, column and rating, by the names of "
+            "a header or by the numbers of the fields, such as --columns 1,2,4"
+        )
+
+
+def _is_header(head, with_value, asked) -> bool:
+    """Say whether the first line names the fields."""
+    first, second = head[0], head[1] if head[1:] else None
+    if with_value:
+        # A word without digits stands where a rating would, or names say so.
+        if second is not None and len(first) != len(second):
+            return False
+        if len(first) > 2 and says_triples(first) and index_of(first, head[1:]):
+            return True
+        if any(is_id_name(f) for f in first[:2]) and not any(number(f) is not None for f in first):
+            return True
+        field = first[2] if len(first) > 2 else ""
+        word = bool(field) and number(field) is None and not any(c.isdigit() for c in field)
+        return word and field.lower() not in {m.lower() for m in (*asked.one, *asked.zero)}
+    if any(is_id_name(f) for f in first[:2]):
+        return True
+    below = [{row[k] for row in head[1:] if len(row) > k} for k in (0, 1)]
+    if any(first[k] in below[k] for k in (0, 1)):
+        return False
+    raise InputError(
+        "the first line may be a pair or names of columns; say header=True or header=False "
+        "(--header, --no-header)"
+    )
+
+
+# ---- what they make -------------------------------------------------------------------------
+
+
+def merged(rows, columns, values, how, where):
+    """Return triples in the order of rows and columns, each pair once.
+
+    Of values for one pair the last, the mean or the sum is kept; ``where(row, column)`` says where
+    one is, for the message that refuses them.
+    """
+    order = np.lexsort((columns, rows))  # stable: the last of a pair stays the last
+    rows, columns, values = rows[order], columns[order], values[order]
+    again = np.flatnonzero((np.diff(rows) == 0) & (np.diff(columns) == 0))
+    if not len(again):
+        return rows, columns, values
+    if how == "error":
+        one, other = values[again[0] : again[0] + 2]
+        raise InputError(
+            f"{where(rows[again[0]], columns[again[0]])} is rated twice, {one:g} and {other:g}; "
+            "give every pair once, or say duplicates='last', 'mean' or 'sum' (--duplicates)"
+        )
+    first = np.setdiff1d(np.arange(len(rows)), again + 1)
+    if how == "last":
+        kept = values[np.append(first[1:], len(rows)) - 1]
+    else:
+        kept = np.add.reduceat(values, first)
+        kept = kept / np.diff(np.append(first, len(rows))) if how == "mean" else kept
+    return rows[first], columns[first], kept
+
+
+def numbers_of_triples(sides, values, kind, asked: Asked) -> Found:
+    """Return ratings, or a matrix of numbers in which cells that are not listed are missing."""
+    (rows, row_names), (columns, column_names) = sides
+    names = {"row_names": row_names, "column_names": column_names}
+    shape = (len(row_names), len(column_names))
+    how = _reading("triples", shape, column_names, "ratings" if kind == RATINGS else "numbers")
+    if kind == RATINGS:
+        triples = {"rows": rows, "columns": columns, "values": values}
+        more = {"scale": asked.scale, "duplicates": asked.duplicates}
+        return Found(triples | names | more, how)
+    what = f"a table of {shape[0]:,} x {shape[1]:,} numbers"
+    require_memory(25.0 * shape[0] * shape[1], what, "give fewer lines")
+    table = np.full(shape, np.nan)
+    at = merged(rows, columns, values, asked.duplicates, lambda i, j: place(
+        int(i), int(j), row_names, column_names))  # fmt: skip
+    table[at[0], at[1]] = at[2]
+    return Found({"values": table} | names, how, ("cells that are not listed are missing",))
+
+
+def bits_of_pairs(sides, values, asked: Asked, layout) -> Found:
+    """Return a binary matrix: pairs alone are ones among zeros, beside listed zeros missing."""
+    (rows, row_names), (columns, column_names) = sides
+    shape = (len(row_names), len(column_names))
+    codes, note = np.ones(len(rows), np.uint8), "pairs that are not listed are zeros"
+    if values is not None:
+        own = codes_of(values, asked, pair_of(values))
+        if (own == ODD).any():
+            held = ", ".join(f"{t} ({n})" for t, n in list(values.counts().items())[:12])
+            raise InputError(
+                f"its lines are row, column and value, and the values are {held}: say which are "
+                "ones and zeros by one=, zero= (--one, --zero), or make ones of those above one by "
+                "binarize= (--binarize), or fit them as ratings by model='pmf' (--model pmf)"
+            )
+        codes = own[values.codes]
+    keep = codes < GONE
+    rows, columns, codes = rows[keep], columns[keep], codes[keep]
+    ones, zeros = (
+        sp.csr_array((np.ones(n.sum(), bool), (rows[n], columns[n])), shape=shape)
+        for n in (codes == ONE, codes == ZERO)
+    )
+    if zeros.multiply(ones).nnz:
+        raise InputError("a pair is listed both as a one and as a zero; give every pair once")
+    seen, values = None, "ones"
+    if zeros.nnz:
+        seen, values = (ones + zeros).astype(bool), "ones and zeros"
+        note = "pairs that are not listed are missing"
+    given = {"values": ones, "observed": seen, "row_names": row_names, "column_names": column_names}
+    return Found(given, _reading(layout, shape, column_names, values), (note,))
+
+
+def read_baskets(lines, asked: Asked) -> Found:
+    """Read lines of items as transactions."""
+    items, rows, columns, count = _Names(), array("q"), array("q"), 0
+    for _, fields in lines:
+        for item in fields:
+            if item and item not in asked.missing:
+                rows.append(count)
+                columns.append(items[item])
+        count += 1
+    if not rows:
+        raise InputError("the file holds no item; give one transaction a line")
+    at = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
+    # Of bool, so that an item given twice in a line is still a one.
+    ones = sp.csr_array((np.ones(len(rows), bool), at), shape=(count, len(items)))
+    names = list(items)
+    how = _reading("baskets", ones.shape, names, "items")
+    return Found({"values": ones, "column_names": names}, how)
+
+
+def _reading(layout, shape, names, values) -> Reading:
+    return Reading(layout, shape, "", "", names[0], names[-1], values)

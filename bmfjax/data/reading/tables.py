@@ -1,0 +1,554 @@
+"""A table: which line and which column hold names, and which columns hold values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.names import place
+from bmfjax.data.reading.cells import NO_ANSWERS, PAIRS, Column, decimal_of, is_value, number
+from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, listed, option
+
+#: Fields of a line that has few of them: numbers in it may rise by chance.
+FEW = 4
+#: Lines from which on a column that counts up is asked about.
+MANY = 5
+#: Most different texts of a column that labels the rows.
+MOST_LABELS = 30
+#: What the columns of ids may be called, besides names that end in "id".
+ID_NAMES = frozenset(
+    ["row", "user", "customer", "column", "item", "movie", "film", "product", "book"]
+)
+#: What a column that names the rows may be called, besides those.
+NAMES_OF_ROWS = ID_NAMES.union(
+    ["id", "name", "names", "who", "year", "sample", "index", "nr", "no", "number"],
+    ["respondent", "subject", "patient", "case", "member"],
+)
+#: Words that end in "id", and are no ids.
+_NO_IDS = frozenset(
+    ["acid", "lipid", "solid", "fluid", "liquid", "humid", "void", "paid", "bid", "grid", "valid"]
+)
+#: Marks of a missing cell in files of numbers that are as large as no value.
+SENTINELS = (99, 999, 9999, 99999, -99, -999, -9999, -99999)
+
+
+def is_id_name(name: str) -> bool:
+    """Say whether a header may call the field of rows or columns so."""
+    low = name.lower()
+    return low in ID_NAMES or (low.endswith("id") and low not in _NO_IDS)
+
+
+def names_rows(name: str) -> bool:
+    """Say whether a column of names may be called so."""
+    low = name.lower().strip("#. ")
+    words = re.split(r"[^a-z0-9]+", low)
+    return (
+        is_id_name(low)
+        or words[-1] in ("id", "nr", "no")
+        or low in NAMES_OF_ROWS
+        or (low.startswith("unnamed: 0"))
+    )
+
+
+class Table(NamedTuple):
+    """A table whose columns may have names; `lines` are the numbers of its rows in the file."""
+
+    names: list[str] | None
+    columns: list[Column]
+    lines: Sequence[int] | None = None
+    notes: tuple[str, ...] = ()
+
+    def where(self, i, column: Column, parts: Parts) -> tuple[str, str]:
+        """Say where a cell of the values is, and on which line."""
+        j = next(j for j, other in enumerate(parts.values) if other is column)
+        names = self.names and [own.name for own in parts.values]
+        line = "" if self.lines is None else f" (line {self.lines[i]} of the file)"
+        return place(i, j, parts.row_names, names), line
+
+
+# ---- header ---------------------------------------------------------------------------------
+
+
+def has_header(head, kind, asked: Asked, layout="table") -> bool:
+    """Say whether the first of some lines of fields names the columns; refuse if it is unclear."""
+    if asked.header is False and (asked.label_column or asked.ignore or asked.one_hot):
+        raise InputError(
+            "header=False says that columns have no names, and label_column, ignore or one_hot "
+            "names some; leave one of them out"
+        )
+    if asked.header != "auto":
+        return asked.header
+    if asked.label_column or asked.ignore or asked.one_hot:
+        return True
+    first, body = head[0], head[1:]
+    fields = first[1:] if len(first) > 1 else first
+    below = {text.lower() for row in body for text in row}
+    codes = {*asked.one, *asked.zero, *asked.missing}
+    texts = [f for f in fields if not is_value(f, True) and f not in codes]
+    if any(not _is_word(text, below) for text in texts) or (first[0] == "" and any(fields)):
+        return True
+    if texts:
+        return False
+    if kind == BINARY and asked.binarize is None:
+        return not codes and _are_beside_bits(fields, body)
+    return _numbers_are_names(first, body, kind, layout)
+
+
+def _is_word(text, below) -> bool:
+    """Say whether a text is a word for a one or a zero that the lines below have too."""
+    words = {word for pair in PAIRS[2:] for word in pair} | NO_ANSWERS
+    return text.lower() in words and bool(below & words)
+
+
+def _are_beside_bits(fields, body) -> bool:
+    """Say whether numbers stand above a table of zeros and ones alone."""
+    bits = [number(t) in (0, 1) for row in body for t in row[1:] if number(t) is not None]
+    own = [number(text) for text in fields]
+    return bool(bits) and all(bits) and any(v is not None and v not in (0, 1) for v in own)
+
+
+def _numbers_are_names(first, body, kind, layout) -> bool:
+    """Say whether numbers in a first line are names of columns, such as wavelengths or years."""
+    word = number(first[0]) is None
+    if word and body and all(number(row[0]) is not None for row in body):
+        return True
+    few, own = len(first) <= FEW, [number(text) for text in first[1:]]
+    may_be = word and layout == "table"
+    if (few and not may_be) or len(own) < 2 or None in own or not (np.diff(own) > 0).all():
+        return False
+    if body and all(len(row) == len(first) + 1 for row in body):  # as R writes it
+        return True
+    if word and names_rows(first[0]) and (kind == REAL or is_id_name(first[0])):
+        return True
+    below = [v for row in body for text in row[1:] if (v := number(text)) is not None]
+    if below and own[0] <= max(below) and own[-1] >= min(below):  # they overlap
+        beyond = own[0] < min(below) or own[-1] > max(below)
+        if kind == REAL and any(v != round(v) for v in own):
+            return False
+        if not (word and beyond and not few) or kind == REAL:
+            raise _unclear_header()
+    elif few or _counted([row[0] for row in (first, *body)]):
+        raise _unclear_header()
+    return True
+
+
+def _unclear_header() -> InputError:
+    return InputError(
+        "the first line may be ratings or other values, or names of columns; say header=True or "
+        "header=False (--header, --no-header)"
+    )
+
+
+def _counted(first) -> bool:
+    """Say whether a first column numbers the rows: it is whole and distinct."""
+    own = [number(text) for text in first]
+    return None not in own and all(v == round(v) for v in own) and len(set(own)) == len(own) > 1
+
+
+def table_of_lines(body, kind, asked: Asked) -> Table:
+    """Part the lines of a text, (line number, fields), into names and columns."""
+    if not body:
+        raise InputError("the file is empty; give a table with at least one row")
+    names = None
+    if has_header([fields for _, fields in body], kind, asked):
+        names = list(body[0][1])
+        names[0] = names[0].removeprefix("#")
+        body = body[1:]
+    if not body:
+        raise InputError("there is a header and no row below it; give at least one row")
+    width = len(body[0][1])
+    if names is not None and len(names) == width - 1 and asked.row_names is not False:
+        names = ["", *names]  # as R writes it: no cell above the row names
+    if names is not None and len(names) != width:
+        raise InputError(
+            f"the header has {len(names)} cells and line {body[0][0]} has {width}; "
+            "give every line the same number"
+        )
+    for line, row in body:
+        if len(row) != width:
+            raise InputError(
+                f"line {line} has {len(row)} cells and line {body[0][0]} has {width}; "
+                "give every line the same number"
+            )
+    cells = list(zip(*(row for _, row in body), strict=True))
+    if width > 1 and (names is None or names[-1] == "") and not any(cells[-1]):
+        cells.pop()  # a separator at the end of every line makes no column
+        names = None if names is None else names[:-1]
+    commas = any("," in text for column in cells for text in column)
+    decimal = decimal_of({t for column in cells for t in column}, asked.decimal) if commas else "."
+    notes = {",": ("decimal commas",), "thousands": ("commas of thousands",)}.get(decimal, ())
+    columns = [
+        Column.of_texts("" if names is None else names[j], column, asked.missing, decimal)
+        for j, column in enumerate(cells)
+    ]
+    return Table(names, columns, [line for line, _ in body], notes)
+
+
+# ---- names of rows --------------------------------------------------------------------------
+
+
+def row_names_of(table: Table, kind, asked: Asked) -> bool:
+    """Say whether the first column names the rows; refuse if it is unclear."""
+    if asked.row_names != "auto":
+        return asked.row_names
+    first, named = table.columns[0], table.names is not None
+    if named and (first.name == "" or first.name.lower().startswith("unnamed: 0")):
+        return True
+    called = named and names_rows(first.name)
+    if first.is_numeric or first.gone.all():
+        return _numbers_name_rows(table, first, kind, asked, called)
+    if called:
+        return True
+    codes = {_plain(code) for code in (*asked.one, *asked.zero)}
+    if kind == BINARY and (pair_of(first) is not None or codes & {*map(_plain, first.words)}):
+        return False
+    if not first.is_text:  # one odd cell makes no names of numbers
+        numbers = (~np.isnan(first.values)).sum()
+        return bool(numbers <= (~first.missing).sum() / 2)
+    return first.is_distinct or len(first.words) > len(first) / 2
+
+
+def _numbers_name_rows(table, first, kind, asked, called) -> bool:
+    if called and first.is_whole:
+        return True
+    plain = kind == BINARY and asked.binarize is None
+    codes = {number(code) for code in (*asked.one, *asked.zero)} or {0, 1}
+    if plain and set(first.numbers[~np.isnan(first.numbers)]) <= codes:
+        return False
+    if called:
+        raise InputError(
+            f"column {first.name!r} may name the rows, and holds a number twice or a broken one; "
+            "say row_names=True or row_names=False (--row-names, --no-row-names), or leave it out "
+            f"by {option('ignore', first.name)}"
+        )
+    if not (first.is_whole and len(first) > 1):
+        return False
+    others = [c.numbers[~np.isnan(c.numbers)] for c in table.columns[1:] if c.is_numeric]
+    low = min((own.min() for own in others), default=-np.inf)
+    high = max((own.max() for own in others), default=np.inf)
+    apart = min(first.numbers) > high or max(first.numbers) < low
+    if kind == RATINGS and (apart or len(first) < MANY):
+        return True
+    if first.rises and (plain or len(first) >= MANY):
+        raise InputError(
+            f"the first column holds whole numbers that rise ({first.texts[0]}, "
+            f"{first.texts[1]}, ...), which may be names of rows or values; say row_names=True or "
+            "row_names=False (--row-names, --no-row-names), or name the columns of values by "
+            "columns= (--columns)"
+        )
+    return False
+
+
+# ---- roles of columns -----------------------------------------------------------------------
+
+
+def chosen(given: Sequence[str], names: Sequence[str], option_name) -> list[str]:
+    """Return the columns that texts such as "a", "a,b" or "a:c" name."""
+    found = []
+    for text in given:
+        first, colon, last = text.partition(":")
+        if text in names:
+            found.append(text)
+        elif colon and first in names and last in names:
+            found += names[names.index(first) : names.index(last) + 1]
+        elif "," in text:
+            found += chosen([part.strip() for part in text.split(",")], names, option_name)
+        else:
+            raise InputError(
+                f"{option_name} is {text!r} and {sum(n == text for n in names)} columns of the "
+                f"table have that name; give one of {', '.join(map(str, names[:8]))}"
+            )
+    return found
+
+
+class Parts(NamedTuple):
+    """The roles of the columns of a table."""
+
+    values: list[Column]
+    row_names: list[str] | None
+    names_from: str
+    labels: list[Column]
+    ignored: tuple[str, ...]
+
+
+def parts_of(table: Table, kind, asked: Asked) -> Parts:
+    """Decide what each column is, as far as its name and the options say."""
+    columns, named = list(table.columns), table.names or []
+    given = asked.columns or asked.ignore or asked.label_column or asked.one_hot
+    if given and table.names is None:
+        raise InputError("the columns have no names, and an option names some; say header=True")
+    for name, texts in (("label_column", asked.label_column), ("one_hot", asked.one_hot)):
+        for text in texts:
+            if named.count(text) != 1:
+                raise InputError(
+                    f"{name} is {text!r} and {named.count(text)} columns of the header have that "
+                    f"name; give one of {', '.join(named[:8])}"
+                )
+    labels = [columns[named.index(text)] for text in asked.label_column]
+    out = chosen(asked.ignore, named, "ignore")
+    rest = [c for c in columns if not any(c is other for other in labels) and c.name not in out]
+    if not rest:
+        what = "labels" if labels else "columns left out"
+        raise InputError(f"the table has no column beside the {what}; give at least one of values")
+    own = None
+    if asked.columns is not None:
+        own, rest, left = _named_values(rest, asked)
+        out += left
+    elif row_names_of(
+        table._replace(columns=rest, names=table.names and [c.name for c in rest]), kind, asked
+    ):
+        if len(rest) < 2:
+            raise InputError(
+                "the only column holds row names; give a table with values, or row_names=False"
+            )
+        own, rest = rest[0], rest[1:]
+    source = "" if own is None else f"{own.name!r}" if own.name else "the first column"
+    return Parts(rest, None if own is None else own.all_texts(), source, labels, tuple(out))
+
+
+def _named_values(columns, asked: Asked):
+    """Part columns of which those of values are named: (names of rows or None, values, left out).
+
+    The rows are named by the first of the others that may name them.
+    """
+    kept = chosen(asked.columns, [c.name for c in columns], "columns") + list(asked.one_hot)
+    rest = [c for c in columns if c.name not in kept]
+    own = None
+    if asked.row_names is True:
+        own = rest[0] if rest else None
+    elif asked.row_names == "auto":
+        able = [c for c in rest if c.is_distinct and not c.gone.any()]
+        called = [c for c in able if c.name == "" or names_rows(c.name)]
+        own = next(iter([*called, *(c for c in able if c.is_text)]), None)
+    values = [c for c in columns if c.name in kept]
+    return own, values, [c.name for c in rest if c is not own]
+
+
+def beside(columns: list[Column], asked: Asked) -> tuple[list[Column], tuple[str, ...]]:
+    """Part columns of texts into labels of the rows and columns that are left out."""
+    labels = []
+    if not (asked.label_column or asked.columns):
+        labels = [c for c in columns if c.is_text and 1 < len(c.words) <= _most_labels(c)][:1]
+    return labels, tuple(c.name for c in columns if not any(c is other for other in labels))
+
+
+def _most_labels(column) -> int:
+    return max(2, min(MOST_LABELS, len(column) // 2))
+
+
+# ---- values ---------------------------------------------------------------------------------
+
+
+def numbers_of(table: Table, parts: Parts, kind, asked: Asked):
+    """Return the columns of numbers, of texts, and notes; refuse an odd cell by its place."""
+    values, texts = [], []
+    for column in parts.values:
+        at = column.odd()
+        if at is None:
+            values.append(column)
+        elif kind == REAL and column.is_text and asked.columns is None and column.name:
+            texts.append(column)
+        else:
+            raise _no_number(table, parts, column, at, kind)
+    if not values:
+        column = texts[0]
+        raise _no_number(table, parts, column, column.odd(), kind)
+    ids = [c for c in values if c.name and names_rows(c.name) and c.is_whole and c.rises]
+    if ids and asked.columns is None and len(ids[0]) > 2:
+        raise InputError(
+            f"column {ids[0].name!r} looks like ids ({ids[0].texts[0]}, {ids[0].texts[1]}, ...); "
+            f"leave it out by {option('ignore', ids[0].name)}, or name all columns of values by "
+            "columns= (--columns)"
+        )
+    return values, texts
+
+
+def _no_number(table, parts, column, at, kind) -> InputError:
+    text = column.text(at)[:60]
+    what = "a rating or nothing in each cell" if kind == RATINGS else "a number or nothing"
+    aside = f", or leave the column out by {option('ignore', column.name)}" if column.name else ""
+    where, line = table.where(at, column, parts)
+    return InputError(
+        f"value {text!r} at {where} is no number{line}; write {what}, or say missing= (--missing) "
+        f"if {text!r} means that there is none{aside}"
+    )
+
+
+def sentinels(values: np.ndarray) -> dict[float, int]:
+    """Count the numbers that stand for missing cells in many files, and are far from all others."""
+    seen = values[~np.isnan(values)]
+    found = {m: int(n) for m in SENTINELS if (n := np.sum(seen == m))}
+    others = np.abs(seen[~np.isin(seen, list(found))])
+    most = 8 * others.max() if len(others) else np.inf
+    return {m: n for m, n in found.items() if abs(m) > most}
+
+
+def check_sentinels(values, kind, asked: Asked) -> tuple[str, ...]:
+    """Refuse ratings with a number that may be a mark of missing ones; of others return notes."""
+    if asked.scale is not None:
+        return ()
+    found = sentinels(values)
+    for mark, number_of in found.items():
+        said = f"{mark} ({number_of} cell{'s' * (number_of > 1)}) is far from all other values"
+        if kind == RATINGS:
+            raise InputError(
+                f"{said}; say missing={mark} (--missing={mark}) if it means that there is no "
+                f"rating, or scale= (--scale LOW HIGH) with {mark} in it"
+            )
+        return (f"{said}: missing={mark} (--missing={mark}) would make it missing",)
+    return ()
+
+
+# ---- ones and zeros -------------------------------------------------------------------------
+
+ZERO, ONE, GONE, ODD = 0, 1, 2, 3
+
+
+def pair_of(column: Column) -> tuple[str, str] | None:
+    """Return the two texts, for a one and a zero, of which a column is, or None."""
+    if column.gone.all():
+        return None
+    if column.is_numeric:
+        seen = column.numbers[~np.isnan(column.numbers)]
+        return PAIRS[0] if np.isin(seen, (0, 1)).all() else None
+    words = {_plain(word) for word in column.words} - NO_ANSWERS
+    return next((pair for pair in PAIRS[1:] if words and words <= set(pair)), None)
+
+
+def _plain(word) -> str:
+    return word.lower().replace("\u2019", "'")
+
+
+def codes_of(column, asked, pair) -> np.ndarray:
+    """Return the code of every distinct text of a column."""
+    found = np.full(len(column.texts), ODD, np.uint8)
+    found[column.gone] = GONE
+    if asked.binarize is not None:
+        above = column.numbers > asked.binarize
+        return np.where(np.isnan(column.numbers), found, above.astype(np.uint8))
+    ones, zeros = asked.one, asked.zero
+    if ones and not zeros:
+        zeros = tuple(p[1] for p in PAIRS if _plain(ones[0]) == p[0])
+    elif zeros and not ones:
+        ones = tuple(p[0] for p in PAIRS if _plain(zeros[0]) == p[1])
+    if not (asked.one or asked.zero):
+        ones, zeros = ((pair[0],), (pair[1],)) if pair else ((), ())
+    for code, given in ((ONE, ones), (ZERO, zeros)):
+        words, values = {_plain(w) for w in given}, {number(w) for w in given} - {None}
+        for k, text in enumerate(column.texts):
+            same = _plain(text) in words or column.numbers[k] in values
+            # A blank is a code where that is said.
+            if same and (found[k] != GONE or text in given):
+                found[k] = code
+    if pair and not pair[0].isdigit():
+        found[[_plain(t) in NO_ANSWERS for t in column.texts]] = GONE
+    return found
+
+
+def bits_of(table: Table, parts: Parts, asked: Asked):
+    """Return columns of ones and zeros: their codes, labels, names left out, and notes."""
+    hot = [c for c in parts.values if c.name in asked.one_hot]
+    columns = [c for c in parts.values if c.name not in asked.one_hot]
+    pairs = {id(c): pair_of(c) for c in columns}
+    both = {p for c in columns if (p := pairs[id(c)]) and len({*map(_plain, c.words)} & {*p}) > 1}
+    codes, others = {}, []
+    for column in columns:
+        pair = pairs[id(column)]
+        if pair in PAIRS[3:] and pair not in both:  # a letter alone says nothing
+            pair = None
+        own = codes_of(column, asked, pair)
+        if (own == ODD).any():
+            others.append(column)
+        else:
+            codes[id(column)] = own
+    used = {pairs[id(c)] for c in columns if id(c) in codes} - {None}
+    used = {word for pair in used for word in pair} | {*map(_plain, (*asked.one, *asked.zero))}
+    wrong = [c for c in others if _holds_values(c, asked, used, bool(codes))]
+    if wrong or not (codes or hot):
+        raise _neither(table, parts, [c for c in columns if c in wrong] or others,
+                       [c for c in columns if id(c) in codes], asked)  # fmt: skip
+    labels, out = beside(others, asked)
+    found = [(c.name, codes[id(c)][c.codes]) for c in columns if id(c) in codes]
+    for column in hot:
+        found += [
+            (f"{column.name}={text}", np.where(column.missing, GONE, column.codes == k))
+            for k, text in enumerate(column.texts) if not column.gone[k]
+        ]  # fmt: skip
+    shown = [pair for pair in PAIRS if pair in {pairs[id(c)] for c in columns if id(c) in codes}]
+    notes = [n for c in columns if id(c) in codes for n in c.words if _plain(n) in NO_ANSWERS]
+    many = {n: notes.count(n) for n in dict.fromkeys(notes)}
+    said = tuple(f"{name!r} missing" for name in many)
+    return found, labels, out, _values_said(asked, shown), said
+
+
+def _values_said(asked, shown) -> str:
+    if asked.binarize is not None:
+        return f"numbers, ones above {asked.binarize:g}"
+    if asked.one or asked.zero:
+        said = [("ones", asked.one), ("zeros", asked.zero)]
+        return ", ".join(f"{what} {'/'.join(given)}" for what, given in said if given)
+    return " and ".join(
+        "0/1" if pair[0] == "1" else "/".join(word.capitalize() for word in pair) for pair in shown
+    )
+
+
+def _holds_values(column, asked, used, has_values) -> bool:
+    """Say whether a column that is not all ones and zeros holds some, or might."""
+    if not has_values or asked.columns is not None or not column.name:
+        return True
+    if any(_plain(w) in used for w in column.words) or len(column) < 2:
+        return True
+    bits = {number(word) for word in used} - {None}
+    if set(column.numbers[~np.isnan(column.numbers)]) & bits:
+        return True
+    # Beside words a column of numbers is of something else; beside zeros and ones it may be a slip.
+    return not column.is_text and bool(bits)
+
+
+def _neither(table, parts, wrong, fine, asked) -> InputError:
+    """Return the error for a column that is not of ones and zeros: list its codes, and ask."""
+    column = wrong[0]
+    pair = pair_of(column)
+    bad = (codes_of(column, asked, pair) == ODD)[column.codes]
+    used = {id(c): codes_of(c, asked, pair_of(c)) for c in fine}
+    if used and not column.is_text:  # the first cell that the other columns would not have
+        known = {"0", "1"}
+        first = np.array([t not in known and not g
+                          for t, g in zip(column.texts, column.gone, strict=True)])  # fmt: skip
+        bad = first[column.codes] if first.any() else bad
+    elif not column.is_text:
+        first = ~np.isin(column.numbers, (0, 1)) & ~column.gone
+        bad = first[column.codes] if first.any() else bad
+    at = int(np.argmax(bad))
+    text, counts = column.text(at)[:60], {}
+    for one in (*fine, *wrong):
+        for word, n in one.counts().items():
+            counts[word] = counts.get(word, 0) + n
+    value = text if number(text) is not None else repr(text)
+    where, line = table.where(at, column, parts)
+    numbers = [number(word) for word in counts]
+    whole = None not in numbers and all(v >= 0 and v == round(v) for v in numbers)
+    few = len(counts) <= 12
+    most = sorted(counts, key=counts.get, reverse=True)[:12]
+    if few:
+        held = ", ".join(f"{word} ({counts[word]})" for word in most)
+        ask = (f"the values are {held}: say which are ones, zeros and missing by one=, zero=, "
+               "missing= (--one, --zero, --missing)")  # fmt: skip
+    else:
+        ask = "say what is a one by one= and zero= (--one, --zero)"
+    if whole and number(most[0]) == 0 and len(counts) > 3:
+        ask += ", or, of counts, binarize=0 (--binarize 0)"
+    elif None not in numbers and not few:
+        ask += ", or binarize= (--binarize T) to make ones of numbers above T"
+    aside = [c.name for c in wrong if c.name]
+    aside = (
+        f"; or leave out {listed(aside)} by ignore= (--ignore {','.join(aside[:6])}), or name the "
+        "columns of values by columns= (--columns)"
+        if aside and fine
+        else ""
+    )
+    return InputError(f"value {value} at {where} is neither 0 nor 1{line}; {ask}{aside}")

@@ -1,0 +1,178 @@
+"""A text as lines of fields: its encoding, what separates the fields, and what is a comment."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bmfjax.data.errors import InputError
+from bmfjax.data.reading.cells import is_value
+
+#: What separates fields, in the order in which it is preferred.
+SEPARATORS = ("::", "\t", ";", ",", "|")
+#: Lines by which the separator is told.
+HEAD = 20
+Line = tuple[int, list[str]]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a text that are not blank, as often as they are asked for."""
+
+    path: object
+    separator: str
+    encoding: str
+    skip: int  # lines at the beginning that are comments
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Line]:
+        return _fields(self)
+
+    def head(self, number: int) -> list[Line]:
+        """Return some lines of the beginning."""
+        return list(itertools.islice(self, number))
+
+
+def lines_of(path, encoding=None, least=2) -> Lines:
+    """Return the lines of a text; the separator gives all of them `least` fields, if one does."""
+    encoding = encoding or _encoding(path)
+    try:
+        with opened(path, encoding) as stream:
+            head = list(itertools.islice((line for line in stream if line.strip()), HEAD))
+    except LookupError:
+        raise InputError(f"encoding is {encoding!r}, which is not known; give another") from None
+    except UnicodeError as err:
+        raise _not_encoded(path, encoding) from err
+    except OSError as err:
+        raise InputError(f"it cannot be read: {err.strerror or err}; give another") from err
+    skip, notes, separator = 0, [], None
+    said = re.fullmatch(r"\ufeff?sep=(.)\s*", head[0]) if head else None
+    if said:
+        separator, head, skip = said[1], head[1:], 1
+    while separator is None and len(head) > 1 and _is_comment(head, path):
+        notes = ["lines with # skipped"]
+        head, skip = head[1:], skip + 1
+    if _ending(path) == ".tsv":
+        separator = "\t"
+    if separator is None:
+        separator = separator_of(head, _ending(path), least)
+    return Lines(path, separator, encoding, skip, tuple(notes))
+
+
+def _ending(path) -> str:
+    return path.with_suffix("").suffix.lower() if path.suffix == ".gz" else path.suffix.lower()
+
+
+def opened(path, encoding):
+    """Open a text, packed or not."""
+    open_it = gzip.open if path.suffix.lower() == ".gz" else open
+    return open_it(path, "rt", encoding=encoding, newline="")
+
+
+def _encoding(path) -> str:
+    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as stream:
+        return "utf-16" if stream.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+def _is_comment(head, path) -> bool:
+    """Say whether a first line begins with # and has fewer fields than what follows."""
+    if not head[0].startswith("#"):
+        return False
+    rest = [line for line in head[1:] if not line.startswith("#")] or head[1:]
+    separator = separator_of(rest, _ending(path))
+    return len(_split([head[0]], separator)[0]) < len(_split([rest[0]], separator)[0])
+
+
+def separator_of(lines, ending="", least=2) -> str:
+    """Return what parts the lines into equally many fields, most of which are values."""
+    found = []
+    blanks = ending != ".csv" or least > 2
+    for separator in (*SEPARATORS, " ") if blanks else SEPARATORS:
+        try:
+            rows = _split(lines, separator)
+        except csv.Error:
+            continue
+        widths = {len(row) for row in rows}
+        if len(widths) == 1 and min(widths) >= least:
+            cells = [cell for row in rows[1:] or rows for cell in row[1:]]
+            values = sum(is_value(cell.strip(), separator != ",") for cell in cells)
+            # Names have blanks in them.
+            found.append((separator != " ", values / len(cells), len(cells), separator))
+    if found:
+        return max(found, key=lambda f: f[:3])[-1]
+    bare = [re.sub('"[^"]*"', "", line) for line in lines]
+    held = {s: sum(s in line for line in bare) for s in SEPARATORS}
+    best = max(held, key=held.get)
+    blanks = blanks and any(" " in line.strip() for line in bare)
+    return best if held[best] else " " if blanks else ","
+
+
+def _split(lines, separator) -> list[list[str]]:
+    if len(separator) > 1:
+        return [line.split(separator) for line in lines]
+    return list(csv.reader(lines, delimiter=separator, skipinitialspace=True))
+
+
+def _fields(lines) -> Iterator[Line]:
+    path, separator, encoding, began = lines.path, lines.separator, lines.encoding, 1
+    try:
+        with opened(path, encoding) as stream:
+            left = lines.skip
+            while left:
+                left -= bool(next(stream).strip())
+                began += 1
+            if len(separator) > 1:  # as MovieLens writes them, without quotes
+                for line, text in enumerate(stream, start=began):
+                    if text.strip():
+                        yield line, [field.strip() for field in text.split(separator)]
+                return
+            before = began - 1
+            reader = csv.reader(stream, delimiter=separator, skipinitialspace=True, strict=True)
+            for fields in reader:
+                if len(fields) > 1 or any(field.strip() for field in fields):
+                    yield began, [field.strip() for field in fields]
+                began = before + reader.line_num + 1
+    except UnicodeError as err:
+        raise _not_encoded(path, encoding) from err
+    except csv.Error as err:
+        raise InputError(
+            f"line {began}: {err}; close every double quote, and write two for one inside"
+        ) from err
+
+
+def _not_encoded(path, encoding) -> InputError:
+    """Return the error for a file of another encoding, with the line."""
+    line = 1
+    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as stream:
+        for line, text in enumerate(stream, start=1):  # noqa: B007
+            try:
+                text.decode(encoding)
+            except UnicodeError:
+                break
+    what = "UTF-8" if encoding == "utf-8-sig" else encoding
+    return InputError(
+        f"line {line}: not {what}; save the file as UTF-8, or name its encoding, such as "
+        "encoding='latin-1' (--encoding latin-1)"
+    )
+
+
+def excel_lines(path) -> list[Line]:
+    """Return the lines of the first sheet of an Excel file as texts."""
+    try:
+        sheet = pd.read_excel(path, header=None, dtype=object)
+    except ImportError as err:
+        raise InputError(
+            "reading this format needs the package openpyxl; run pip install 'bmfjax[excel]'"
+        ) from err
+    texts = sheet.astype(object).where(sheet.notna(), "").to_numpy()
+    return [
+        (i, [str(cell).strip() for cell in row])
+        for i, row in enumerate(texts, start=1)
+        if any(str(cell).strip() for cell in row)
+    ]

@@ -1,0 +1,454 @@
+"""The one door: what people have is read as it is meant, and said, or refused with a choice."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
+from bmfjax.families import ask
+
+NAN = np.nan
+SURVEY = (
+    "respondent_id,gender,age,Q1,Q2,Q3\n1001,male,25,Yes,No,Don't know\n1002,female,60,No,No,Yes\n"
+    "1003,female,28,Yes,Yes,No\n1004,male,50,No,Don't know,No\n"
+)
+FILMS = [(1, 11, 5), (1, 12, 3), (2, 11, 4), (2, 13, 1), (3, 12, 2), (3, 13, 5)]
+
+
+def written(folder, text, name="t.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def lines_of(order, header="", separator=",", films=FILMS):
+    """Write ratings as lines whose fields stand in an order."""
+    body = [separator.join(str((*film, 880650458 + k)[j]) for j in order)
+            for k, film in enumerate(films)]  # fmt: skip
+    return "\n".join([header] * bool(header) + body) + "\n"
+
+
+# ---- a survey -------------------------------------------------------------------------------
+
+
+def test_a_survey_is_read_at_the_first_try_and_said(tmp_path):
+    data = load(written(tmp_path, SURVEY))
+    np.testing.assert_array_equal(data.dense(), [[1, 0, NAN], [0, 0, 1], [1, 1, 0], [0, NAN, 0]])
+    assert data.row_names == ("1001", "1002", "1003", "1004")
+    assert data.row_labels == ("male", "female", "female", "male")
+    assert str(data.reading) == (
+        "read as 4 rows named by 'respondent_id' x 3 columns 'Q1' ... 'Q3' of Yes/No; 'gender' a "
+        "label; 'age' left out (columns=, --columns); \"Don't know\" missing; 16.7 % missing; "
+        "first line taken for names"
+    )
+
+
+def test_a_frame_of_a_survey_is_read_as_its_file_is(tmp_path):
+    path = written(tmp_path, SURVEY)
+    frame, data = pd.read_csv(path), load(path)
+    for found in (BinaryMatrix.from_frame(frame), ask(frame, 1).data):
+        assert found.fingerprint() == data.fingerprint()
+        assert found.row_names == data.row_names and found.row_labels == data.row_labels
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "labels"),
+    [
+        ({"columns": "Q1:Q2", "label_column": ["gender", "age"]}, ("Q1", "Q2"), "male / 25"),
+        ({"columns": ["Q3", "Q1"]}, ("Q1", "Q3"), None),
+        ({"ignore": "gender,Q2"}, ("Q1", "Q3"), None),
+        ({"one": "Yes", "zero": "No", "missing": "Don't know"}, ("Q1", "Q2", "Q3"), "male"),
+        ({"one_hot": "gender", "ignore": "Q2:Q3"}, ("Q1", "gender=male", "gender=female"), None),
+    ],
+)
+def test_columns_are_chosen_by_names(tmp_path, options, columns, labels):
+    data = load(written(tmp_path, SURVEY), **options)
+    assert data.column_names == columns and data.row_names[0] == "1001"
+    assert (data.row_labels or [None])[0] == labels
+    if "one_hot" in options:
+        assert data.dense(int)[:, 1:].tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+
+
+def test_a_flipped_code_is_a_flipped_matrix(tmp_path):
+    path = written(tmp_path, SURVEY)
+    flipped = load(path, one="No", zero="Yes", missing="Don't know")
+    assert flipped.num_ones == load(path).num_zeros
+
+
+def test_codes_are_listed_with_their_counts_and_asked_for(tmp_path):
+    path = written(tmp_path, "name,V1,V2,V3\nABEL,1,6,9\nCOLE,1,6,6\nDAVIS,6,1,0\n")
+    with pytest.raises(InputError, match=r"6 \(4\), 1 \(3\), 9 \(1\), 0 \(1\): say which") as said:
+        load(path)
+    assert "binarize" not in str(said.value)
+    data = load(path, one=1, zero=6, missing=[0, 9])
+    np.testing.assert_array_equal(data.dense(), [[1, 0, NAN], [1, 0, 0], [0, 1, NAN]])
+    counts = written(tmp_path, "a,b,c\n0,0,7\n3,0,1\n0,2,0\n")
+    with pytest.raises(InputError, match="of counts, binarize=0"):
+        load(counts)
+
+
+def test_one_is_given_once(tmp_path):
+    path = written(tmp_path, SURVEY)
+    with pytest.raises(InputError, match="'Yes' is given two meanings"):
+        load(path, one="Yes", zero="Yes")
+    with pytest.raises(InputError, match="binarize makes ones of numbers"):
+        load(path, one="Yes", binarize=0)
+    # The other side is not guessed.
+    with pytest.raises(InputError, match=r"agree \(2\).*say which are ones"):
+        load(written(tmp_path, "a,b\nagree,deny\ndeny,agree\n"), one="deny")
+
+
+# ---- two words ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "zero"),
+    [("yes", "no"), ("Y", "N"), ("t", "f"), ("TRUE", "false"), ("+", "-"), ("1", "0")],
+)
+def test_two_words_are_ones_and_zeros_in_texts_and_in_frames(tmp_path, one, zero):
+    text = f"s0,s1,s2\n{one},{zero},\n{zero},{one},{one}\n"
+    expected = BinaryMatrix([[1, 0, None], [0, 1, 1]])
+    path = written(tmp_path, text)
+    assert load(path).fingerprint() == expected.fingerprint()
+    assert load(path).column_names == ("s0", "s1", "s2")
+    frame = pd.read_csv(path, dtype=str)
+    for values in (frame, frame.astype("category"), frame.to_numpy(), frame.astype("string")):
+        assert BinaryMatrix(values).fingerprint() == expected.fingerprint()
+
+
+def test_a_letter_alone_is_no_answer(tmp_path):
+    data = load(written(tmp_path, "id,sex,a,b\n1,f,1,0\n2,f,0,1\n3,f,1,1\n"), ignore="sex")
+    assert data.column_names == ("a", "b")
+    data = load(written(tmp_path, "id,sex,a,b\n1,f,1,0\n2,f,0,1\n3,f,1,1\n"))
+    assert data.column_names == ("a", "b") and data.reading.ignored == ("sex",)
+
+
+# ---- columns beside, names, headers ---------------------------------------------------------
+
+
+def test_columns_beside_zeros_and_ones_are_asked_about(tmp_path):
+    text = "icpsr,state,name,V1,V2\n10,41,ABEL,1,0\n11,41,BAKER,0,1\n12,36,COLE,1,\n"
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match=r"first column holds whole numbers .*columns="):
+        load(path)
+    with pytest.raises(InputError, match=r"'state'.* leave out 'state' by ignore= .--ignore state"):
+        load(path, ignore="icpsr")
+    for options in ({"columns": "V1:V2"}, {"ignore": ["icpsr", "state"]}):
+        data = load(path, **options)
+        assert data.column_names == ("V1", "V2") and data.row_names == ("ABEL", "BAKER", "COLE")
+
+
+@pytest.mark.parametrize("name", ["sample_id", "id", "year", "Unnamed: 0", "", "sample"])
+def test_ids_name_the_rows(tmp_path, name):
+    text = f"{name},g1,g2\n" + "".join(f"{1001 + k},{k / 2},{k * k}\n" for k in range(6))
+    data = load_real(written(tmp_path, text))
+    assert data.column_names == ("g1", "g2") and data.row_names[0] == "1001"
+    frame = pd.read_csv(tmp_path / "t.csv")
+    assert RealMatrix.from_frame(frame).fingerprint() == data.fingerprint()
+
+
+def test_rising_numbers_that_may_be_names_are_asked_about(tmp_path):
+    text = "day,g1,g2\n" + "".join(f"{k},{k / 2},{k * k}\n" for k in range(6))
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match="may be names of rows or values; say row_names=True"):
+        load_real(path)
+    assert load_real(path, row_names=True).num_columns == 2
+    assert load_real(path, row_names=False).num_columns == 3
+    with pytest.raises(InputError, match="column 'id' may name the rows, and holds a number twice"):
+        load_real(written(tmp_path, "id,g1\n1,0.5\n1,0.2\n"))
+    with pytest.raises(InputError, match="column 'sample_id' looks like ids"):
+        load_real(written(tmp_path, "g1,sample_id\n0.5,11\n0.2,12\n0.1,13\n"))
+
+
+@pytest.mark.parametrize(
+    "header", ["sample,649.9,650,650.1,650.2", "x,1990,1991,1992,1993", ",1,2,3,4"]
+)
+def test_a_header_of_numbers_is_a_header(tmp_path, header):
+    body = "s1,2.29,1.3,1.01,2.8\ns2,0.07,0.02,0.02,0.04\ns3,1.96,1.88,1.44,3.66\n"
+    data = load_real(written(tmp_path, f"{header}\n{body}"))
+    assert data.shape == (3, 4) and data.column_names == tuple(header.split(",")[1:])
+    bits = "s1,1,0,0,1\ns2,0,1,0,1\n"
+    if not header.startswith(","):
+        assert load(written(tmp_path, f"{header}\n{bits}")).shape == (2, 4)
+
+
+def test_one_odd_cell_is_refused_with_its_line_and_makes_no_names(tmp_path):
+    path = written(tmp_path, "zinc,lead\n2.29,1.3\n0.07,0.02\n<0.05,1.03\n1.5,2\n")
+    with pytest.raises(InputError, match=r"'<0.05' at row 3, column 1 \('zinc'\).*line 4"):
+        load_real(path)
+    data = load_real(path, missing="<0.05")
+    assert data.shape == (4, 2) and data.num_missing == 1
+
+
+def test_a_separator_at_the_end_of_every_line_makes_no_column(tmp_path):
+    assert load(written(tmp_path, "a,b,\n1,0,\n0,1,\n")).column_names == ("a", "b")
+
+
+# ---- ratings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (lines_of((0, 1, 2), "user,item,rating"), "r.csv"),
+        (lines_of((0, 1, 2, 3), "userId,movieId,rating,timestamp"), "r.csv"),  # MovieLens
+        (lines_of((0, 1, 2, 3), separator="\t"), "u.data"),
+        (lines_of((0, 1, 3, 2), "user,item,timestamp,Book-Rating"), "r.csv"),
+        (lines_of((2, 1, 0), "stars,item,user"), "r.csv"),
+        ("".join(f"{k},{a},{b},{c}\n" for k, (a, b, c) in
+                 enumerate([("userId", "movieId", "rating"), *FILMS], -1))
+         .replace("-1,", ",", 1), "r.csv"),
+    ],
+    ids=["plain", "latest-small", "u.data", "by name", "other order", "index of pandas"],
+)  # fmt: skip
+def test_a_rating_is_taken_by_its_name(tmp_path, text, name):
+    expected = Ratings(*zip(*FILMS, strict=True))
+    found = load_ratings(written(tmp_path, text, name))
+    items = [str(item) for item in (11, 12, 13)]
+    if found.column_names == tuple(items):
+        assert found.fingerprint() == expected.fingerprint()
+    assert found.range == (1, 5) and found.shape == (3, 3) and found.reading.layout == "triples"
+
+
+def test_times_are_no_ratings(tmp_path):
+    path = written(tmp_path, lines_of((0, 1, 3, 2)))
+    with pytest.raises(InputError, match=r"field 3 holds 880650458 .*time stamps.*--columns 1,2,4"):
+        load_ratings(path, layout="triples")
+    assert load_ratings(path, layout="triples", columns="1,2,4").range == (1, 5)
+    with pytest.raises(InputError, match="'timestamp', which is no rating"):
+        load_ratings(written(tmp_path, lines_of((0, 1, 3), "userId,movieId,timestamp")))
+
+
+@pytest.mark.parametrize("model", ["pmf", "ordered-probit", "nmf"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_long_frame_is_ratings(model, gaps):
+    frame = pd.DataFrame(FILMS, columns=["user", "item", "rating"])
+    data = ask(frame[frame.rating > 1] if gaps else frame, 1, model=model).data
+    assert data.shape == (3, 3) and data.row_names == ("1", "2", "3")
+    assert isinstance(data, RealMatrix if model == "nmf" else Ratings)
+
+
+def test_ids_of_ratings_are_names_without_gaps():
+    ratings = Ratings([1, 1, 2, 3], [101, 102, 101, 103], [5, 3, 4, 2])
+    assert ratings.shape == (3, 3) and ratings.column_names == ("101", "102", "103")
+    assert not len(ratings.empty_rows) and ratings.row_names[0] == "1"
+    assert Ratings([0, 1], [1, 0], [5, 3]).row_names == ("row 1", "row 2")
+    assert Ratings([1, 2], [1, 0], [5, 3], shape=(4, 2)).shape == (4, 2)
+
+
+def test_marks_of_missing_ratings_are_asked_about_and_taken(tmp_path):
+    path = written(tmp_path, "4,-8.43,3.05,99\n3,99,-8.81,99\n4,99,-3.82,6.1\n")
+    with pytest.raises(InputError, match=r"99 \(4 cells\) is far from all .*missing=99"):
+        load_ratings(path, layout="table")
+    assert load_ratings(path, layout="table", missing=99).num_ratings == 8
+    assert load_ratings(path, layout="table", scale=(-10, 99)).num_ratings == 12
+    path = written(tmp_path, "Item/User,U1,U2\nA,2,?\nB,5,2\nC,?,1\n")
+    with pytest.raises(InputError, match=r"'\?' at row .*say missing="):
+        load_ratings(path, layout="table")
+    assert load_ratings(path, layout="table", missing="?").num_ratings == 4
+
+
+def test_a_table_of_ratings_with_a_slip_is_never_lines(tmp_path):
+    text = "user,Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\ncarl,3,5,4,4\n"
+    with pytest.raises(InputError, match=r"'\?' at row 2 \('bob'\), column 3 \('Alien'\).*line 3"):
+        load_ratings(written(tmp_path, text))
+    with pytest.raises(InputError, match="line 3 has 4 cells and line 2 has 5"):
+        load_ratings(written(tmp_path, text.replace("?,", "")))
+
+
+@pytest.mark.parametrize(("how", "value"), [("last", 1.0), ("mean", 3.0), ("sum", 6.0)])
+def test_a_pair_that_is_rated_twice_is_asked_about(tmp_path, how, value):
+    path = written(tmp_path, "user,item,rating\na,x,5\nb,x,2\na,x,1\n")
+    with pytest.raises(InputError, match=r"rated twice, 5 and 1; .*duplicates='last'"):
+        load_ratings(path)
+    frame = pd.read_csv(path)
+    for ratings in (
+        load_ratings(path, duplicates=how),
+        Ratings.from_frame(frame, duplicates=how),
+        Ratings(frame.user, frame.item, frame.rating, duplicates=how),
+    ):
+        assert ratings.values.tolist() == [value, 2.0]
+
+
+# ---- lists of pairs, lines of items ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("ones", ["", ",1"])
+def test_pairs_are_ones_among_zeros(tmp_path, ones):
+    pairs = [("u1", "p1"), ("u1", "p2"), ("u2", "p2"), ("u3", "p1")]
+    header = "user,permission" + (",granted" if ones else "")
+    text = header + "\n" + "".join(f"{a},{b}{ones}\n" for a, b in pairs)
+    data = load(written(tmp_path, text))
+    assert data.dense(int).tolist() == [[1, 1], [0, 1], [1, 0]]
+    assert data.row_names == ("u1", "u2", "u3") and "not listed are zeros" in str(data.reading)
+    assert BinaryMatrix.from_frame(pd.read_csv(tmp_path / "t.csv")).num_ones == 4
+    mixed = load(written(tmp_path, text.replace("u3,p1,1", "u3,p1,0")))
+    assert mixed.num_missing == (2 if ones else 0)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.basket"])
+@pytest.mark.parametrize(
+    "text", ["ham,egg,oat\negg,tea\nsoda\n", "ham,egg,oat\negg,tea,\nsoda,,\n"]
+)
+def test_lines_of_items_are_transactions(tmp_path, text, name):
+    data = load(written(tmp_path, text, name))
+    assert data.column_names == ("ham", "egg", "oat", "tea", "soda")
+    assert data.dense(int).tolist() == [[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
+    assert "lines of items" in str(data.reading)
+
+
+def test_lines_of_zeros_and_ones_in_a_dat_are_asked_about(tmp_path):
+    path = written(tmp_path, "0 1 1\n1 1 0\n", "m.dat")
+    with pytest.raises(InputError, match="say layout='table' or layout='baskets'"):
+        load(path)
+    assert load(path, layout="table").dense(int).tolist() == [[0, 1, 1], [1, 1, 0]]
+    assert load(path, layout="baskets").shape == (2, 2)
+
+
+# ---- dialects -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("sep=;\na;b\n1,5;0\n2;0,25\n", "t.csv", {}),
+        ("a;b\n1,5;0\n2;0,25\n", "t.csv", {}),
+        ('a,b\n"1,5",0\n2,"0,25"\n', "t.csv", {}),
+        ("# made by a program\n#a\tb\n1.5\t0\n2\t0.25\n", "t.tsv", {}),
+        ("a,b\n1.5,0\n2,0.25\n".encode("utf-16"), "t.csv", {}),
+        (gzip.compress(b"a,b\n1.5,0\n2,0.25\n"), "t.csv.gz", {}),
+        ("a|b\n1.5|0\n2|0.25\n", "t.csv", {}),
+    ],
+)
+def test_dialects_are_told(tmp_path, text, name, options):
+    data = load_real(written(tmp_path, text, name), **options)
+    assert data.dense().tolist() == [[1.5, 0.0], [2.0, 0.25]]
+    assert data.column_names == ("a", "b") and data.name == "t"
+
+
+def test_a_comma_that_may_be_of_thousands_is_asked_about(tmp_path):
+    path = written(tmp_path, "a;b\n1,234;2\n5,678;3\n")
+    with pytest.raises(InputError, match=r"'1,234' may be a decimal or a thousands sign"):
+        load_real(path)
+    assert load_real(path, decimal=",").range == (1.234, 5.678)
+    assert load_real(path, decimal=".").range == (2, 5678)
+    assert load_real(written(tmp_path, "a;b\n1,234.5;2\n5,678;3\n")).range == (2, 5678)
+
+
+def test_an_encoding_is_asked_for(tmp_path):
+    path = written(tmp_path, "name,a,b\nLéon,1,0\nAnn,0,1\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"line 2: not UTF-8.*--encoding latin-1"):
+        load(path)
+    assert load(path, encoding="latin-1").row_names == ("Léon", "Ann")
+    with pytest.raises(InputError, match="encoding is 'klingon', which is not known"):
+        load(path, encoding="klingon")
+
+
+def test_a_sheet_is_read_as_a_text(tmp_path, monkeypatch):
+    sheet = pd.DataFrame([["id", "Q1", "Q2"], [7, "Yes", None], [9, "No", "Yes"]], dtype=object)
+    monkeypatch.setattr(pd, "read_excel", lambda path, **options: sheet)
+    data = load(written(tmp_path, "", "t.xlsx"))
+    np.testing.assert_array_equal(data.dense(), [[1, NAN], [0, 1]])
+    assert data.row_names == ("7", "9")
+
+
+# ---- objects of other libraries -------------------------------------------------------------
+
+
+def test_frames_and_arrays_of_other_libraries_keep_their_names():
+    pyarrow, anndata = pytest.importorskip("pyarrow"), pytest.importorskip("anndata")
+    import xarray
+
+    values = np.array([[1, 0, 1], [0, 1, 1]])
+    names = pd.DataFrame(index=["x", "y"]), pd.DataFrame(index=list("abc"))
+    table = pyarrow.table({name: values[:, j] for j, name in enumerate("abc")})
+    cells = anndata.AnnData(values.astype("f4"), *names)
+    array = xarray.DataArray(values, dims=("r", "c"), coords={"c": list("abc")})
+    for kind in (BinaryMatrix, RealMatrix):
+        for given in (table, cells, array):
+            data = kind(given)
+            assert data.column_names == ("a", "b", "c") and data.dense().tolist() == values.tolist()
+    assert BinaryMatrix(cells).row_names == ("x", "y")
+    long = pyarrow.table(pd.DataFrame(FILMS, columns=["user", "item", "rating"]))
+    assert Ratings.from_frame(long).shape == (3, 3)
+    assert isinstance(ask(long, 1, model="pmf").data, Ratings)
+
+
+def test_several_modalities_are_asked_about():
+    class MuData:
+        mod, obs_names = {"rna": 1, "atac": 2}, ["x"]
+
+    with pytest.raises(InputError, match=r"several modalities \(rna, atac\); give one"):
+        BinaryMatrix(MuData())
+
+
+def test_a_layer_of_an_anndata_file_is_read(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    counts = np.array([[0, 3, 0], [2, 0, 1]], "f4")
+    made = anndata.AnnData(counts - counts.mean(), layers={"counts": counts})
+    made.write_h5ad(tmp_path / "m.h5ad")
+    data = load(tmp_path / "m.h5ad", layer="counts", binarize=0)
+    assert data.dense(int).tolist() == [[0, 1, 0], [1, 0, 1]]
+    assert load_real(tmp_path / "m.h5ad", layer="counts").range == (0, 3)
+    with pytest.raises(InputError, match="layer is 'raw', and the layers of the file are counts"):
+        load(tmp_path / "m.h5ad", layer="raw")
+
+
+def test_an_array_of_zeros_and_ones_is_read_from_its_file(tmp_path):
+    np.save(tmp_path / "m.npy", np.eye(3))
+    assert load(tmp_path / "m.npy").num_ones == 3
+
+
+def test_a_table_of_parquet_is_read_for_every_kind_of_data(tmp_path):
+    pytest.importorskip("pyarrow")
+    pd.DataFrame(FILMS, columns=["user", "item", "rating"]).to_parquet(tmp_path / "r.parquet")
+    assert load_ratings(tmp_path / "r.parquet").shape == (3, 3)
+    frame = pd.DataFrame({"sample": ["x", "y"], "a": [0.5, 2], "b": [1.5, 0]})
+    frame.to_parquet(tmp_path / "m.parquet")
+    assert load_real(tmp_path / "m.parquet").row_names == ("x", "y")
+
+
+# ---- what is said ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "said"),
+    [
+        (SURVEY, "ormachine", "read as 4 rows named by 'respondent_id' x 3 columns"),
+        ("s,a,b\nx,1,2\ny,3,4\n", "nmf", "of numbers from 1 to 4; first line taken for names"),
+        ("user,item,rating\na,x,1\nb,y,2\n", "pmf", "of 2 ratings from 1 to 2"),
+    ],
+)
+def test_the_command_line_says_what_was_read(tmp_path, capsys, text, model, said):
+    from bmfjax.cli import main
+
+    path = written(tmp_path, text)
+    assert main(["fit", str(path), "--model", model, "--rank", "99"]) == 2  # for the rank
+    told = capsys.readouterr()
+    assert said in told.out and "rank is 99" in told.err
+
+
+def test_the_command_line_has_the_options_of_the_loaders(tmp_path, capsys):
+    from bmfjax.cli import main
+
+    path = written(tmp_path, SURVEY)
+    options = ["--columns", "Q1:Q2", "--label-column", "gender", "--one", "No", "--zero", "Yes"]
+    assert main(["fit", str(path), "--rank", "99", *options, "--missing", "Don't know"]) == 2
+    assert "x 2 columns 'Q1' ... 'Q2' of ones No, zeros Yes; 'gender' a label" in (
+        capsys.readouterr().out
+    )
+
+
+def test_options_that_nobody_knows_are_type_errors(tmp_path):
+    path = written(tmp_path, SURVEY)
+    for call in (
+        lambda: load(path, colums="Q1"),
+        lambda: load_real(path, one="Yes"),
+        lambda: BinaryMatrix.from_frame(pd.DataFrame({"a": [1]}), colums="Q1"),
+    ):
+        with pytest.raises(TypeError, match=r"colums|one is no option"):
+            call()
+    assert bmfjax.load(path).num_columns == 3
