@@ -36,6 +36,15 @@ def shared_fit(*args, **options):
     return _loaded(hashlib.sha256(asked).hexdigest()[:16], functools.partial(fit, *args, **options))
 
 
+#: The fit with which most examples in docstrings begin.
+DAVIS = {"num_chains": 2, "num_warmup": 200, "num_samples": 100, "progress": False}
+
+
+def davis():
+    """The fit of most examples, of rank 2."""
+    return shared_fit("davis", rank=2, **DAVIS)
+
+
 _LOADED = {}
 
 

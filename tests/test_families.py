@@ -136,7 +136,7 @@ def test_what_only_some_fits_have_is_refused_by_the_others(model):
             fit.layer(2)
 
 
-def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch):
+def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch, small_figures):
     counts = {}
 
     def counted(owner, name):
@@ -154,6 +154,7 @@ def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatc
         counted(module, "split_rhat")
     counted(entries, "coverage")  # the spread of the solutions
     few = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
+    few += ["--option", "update=gibbs", "--option", "moves=[]"]
     assert main(["fit", "davis", *few, "--output", str(tmp_path)]) == 0
     # R-hat: of the entries, the log joint density and the dispersion.
     assert counts == {"exceedance": 1, "_table": 1, "split_rhat": 3, "coverage": 1}

@@ -12,19 +12,18 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.predictions import check_export, remove_exported, write_table
 from bmfjax.report import interop
-from tests.small_fits import ones
-
-QUICK = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
+from tests.shared_fits import davis, shared_fit
+from tests.small_fits import SIZES, ones
 
 
 @pytest.fixture(scope="module")
 def fit():
-    return bmfjax.fit("davis", rank=2, **QUICK)
+    return davis()
 
 
 @pytest.fixture(scope="module")
 def unnamed():
-    return bmfjax.fit(ones(), 2, model="relaxed", **QUICK)
+    return shared_fit(ones(), 2, model="relaxed", **SIZES)
 
 
 def test_the_table_has_every_mean_and_member_once(fit):
