@@ -154,7 +154,7 @@ def _reader(stream):
 
 
 def _resuming(arguments) -> str:
-    """The command that continues the fit of these arguments."""
+    """Return the command that continues the fit of these arguments."""
 
     def old(given):  # as argparse reads it, abbreviated or not
         return len(given) > 3 and any(o.startswith(given) for o in ("--overwrite", "--resume"))
@@ -894,7 +894,7 @@ def _costs_itself(path, later, missing):
 
 
 def _level(options) -> float:
-    """The false discovery rate that was asked for."""
+    """Return the false discovery rate that was asked for."""
     from bmfjax.posterior.trust import LEVEL
 
     return LEVEL if options.fdr is None else options.fdr

@@ -51,7 +51,7 @@ class _Status:
 
     def __init__(self):
         self.clock = running_clock()
-        #: Of which of several works, of which each has its phases; phase, and how far it is.
+        #: Which of several works it is, each with phases of its own; phase, and how far it is.
         self.work, self.phase, self.note = "", "", ""
 
     @property

@@ -41,7 +41,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Parameters
     ----------
     n_components : int
-        Number of components. Of a matrix with a smaller side only so many as that are fitted;
+        Number of components. For a matrix with a smaller side only so many are fitted;
         see `n_components_`.
     binarize : float, optional
         Values above it count as one, others as zero. Default: values must be 0 or 1, and NaN is a
@@ -217,7 +217,7 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return tags
 
     def _read(self, X, reset) -> BinaryMatrix:
-        """The samples as a binary matrix, or a refusal."""
+        """Return the samples as a binary matrix, or refuse them."""
         finite = "allow-nan" if self.binarize is None else True
         least = 2 if reset else 1  # a single row can be transformed, and not factorised
         X = validate_data(

@@ -104,7 +104,7 @@ def compare(
     max_entries : int
         Entries that are scored, at most.
     seed : int
-        Of the choice of entries.
+        Seed of the choice of entries.
 
     Returns
     -------
@@ -221,7 +221,7 @@ def _factors(fits, names) -> pd.DataFrame:
     for name, mean in zip(names[1:], means[1:], strict=True):
         cosines = tile_cosines(means[0], mean)[0, :, 0]
         rank, other_rank = cosines.shape
-        # Of fewer factors on the first side, the match leaves none of them out; else turn it.
+        # The match leaves out no factor of the side with fewer; make that the first side.
         turned = rank > other_rank
         order, likeness = best_match(cosines.T if turned else cosines)
         pairs = {

@@ -124,7 +124,7 @@ def side_by_side(scores: dict[int, np.ndarray], rows: np.ndarray) -> dict[str, d
     Parameters
     ----------
     scores : mapping of rank to (cell,) float
-        Of the same cells.
+        The scores of the same cells.
     rows : (cell,) int
         The row of every cell.
 

@@ -234,14 +234,14 @@ def compare_ranks(
     ranks : iterable of int, or str
         Two or more ranks; "2:12" is all from 2 to 12, and "2,4,8" these.
     model, sampler, num_chains, num_warmup, num_samples
-        Of every fit, as of `bmfjax.fit`; the model has no rank.
+        For every fit, as for `bmfjax.fit`; the model has no rank.
     max_time : float
         Seconds for a rank, divided among its fits; ``float("inf")`` is no limit. A fit goes on
         until it has 100 draws a chain, and what it took beyond its share is missing to the fits of
         the rank that follow. An estimate of the evidence that is not done by then is left out.
     seed : int
-        Of the fits and of the cells that are hidden. The fit to all data is that of `bmfjax.fit`
-        with this seed, unless the time was up.
+        Seed of the fits and of the hidden cells. The fit to all data is that of `bmfjax.fit` with
+        this seed, unless the time was up.
     progress : bool
         Show on standard error which fit runs, and what it does.
     hidden : float

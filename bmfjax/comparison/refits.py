@@ -36,7 +36,7 @@ def sampling_wrapper(
         Hold out so many observed entries at most, drawn at random; the others are always fitted.
         Default all.
     seed : int
-        Of these.
+        Seed of these.
 
     Returns
     -------

@@ -234,7 +234,7 @@ def load_anchors(path) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Of float64, for `read_anchors`.
+        As float64, for `read_anchors`.
 
     Raises
     ------

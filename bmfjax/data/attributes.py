@@ -41,7 +41,7 @@ class Attributes(NamedTuple):
     Attributes
     ----------
     fields : tuple of (name, None or categories)
-        Of the attributes that were given.
+        The attributes that were given.
     rated : tuple of str
         Names of the lines of the other side, where it is an attribute whether they were rated.
     centre : (attributes,) float64
@@ -90,7 +90,7 @@ def read_attributes(given: Any, side: str, line_names: Sequence[str]) -> Attribu
     ----------
     given : (lines, attributes) array, scipy.sparse matrix or pandas.DataFrame
         In the order of the lines; a DataFrame whose index has their names is put in that order, and
-        may name further lines. Of a DataFrame texts, categories and bools are categories.
+        may name further lines. Texts, categories and bools of a DataFrame are categories.
     side : {"row", "column"}
     line_names : sequence
         Names of the lines.

@@ -141,7 +141,7 @@ def place(row, column, row_names=None, column_names=None):
 
 def not_binary(value, where):
     """Return the error for an entry which is neither 0, 1 nor missing."""
-    # Of a table in a cell, too, one line.
+    # One line, also for a table in a cell.
     value = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     value = value if len(value) <= 60 else value[:57] + "..."
     return InputError(
@@ -188,7 +188,7 @@ def read_named_lines(path, what: str, fields: str, **options) -> pd.DataFrame:
     what, fields : str
         What the table is of, and the fields of a line, for messages.
     **options
-        Of `pandas.read_csv`.
+        Options of `pandas.read_csv`.
     """
     path = Path(path)
     check_no_stream(path)

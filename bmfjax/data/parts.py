@@ -134,5 +134,5 @@ def _stacked(entries, times):
 
 
 def _numbers(data, i, j):
-    """Number cells by row and column."""
+    """Return a number for each cell, by row and column."""
     return np.asarray(i, np.int64) * data.num_columns + np.asarray(j, np.int64)

@@ -211,7 +211,7 @@ class RealMatrix(NamedTable):
     def nonzero(self):
         """Return the entries that are not zero as a read-only ``scipy.sparse.csr_array``.
 
-        Of float64; a missing entry is NaN.
+        As float64; a missing entry is NaN.
         """
         return self._kept(
             "nonzero",
@@ -264,7 +264,7 @@ class RealMatrix(NamedTable):
     def _fingerprint(self):
         values, (rows, columns) = self._values, self.shape
         if rows * columns > LARGE and WORD * self._num_nonzero() < rows * columns:
-            # Of a large matrix with few entries other than zero these alone are read.
+            # A large matrix with few entries other than zero: these alone are read.
             csr = self.nonzero()
             digest = hashlib.sha256(repr(("sparse real", self.shape)).encode())
             values = np.where(np.isnan(csr.data), np.nan, csr.data)

@@ -319,7 +319,7 @@ class PackedStore(NamedTuple):
 class Share(NamedTuple):
     """The rows of a matrix that a process reads, of those that share it.
 
-    Rows lie in groups of 32. Of every group one process tells the others.
+    Rows lie in groups of 32. One process tells the others about each group.
     """
 
     first: int  # the first row, a multiple of 32, and the one after the last
@@ -337,7 +337,7 @@ def read_rows(share_of, shape) -> tuple[Share | None, slice]:
 class SharedStore(NamedTuple):
     """The rows of this process, of a matrix whose others lie with other processes.
 
-    All processes ask the same questions in the same order. Of `rows` each has its own alone.
+    All processes ask the same questions in the same order. Each has its own `rows` alone.
     """
 
     own: PackedStore
@@ -490,7 +490,7 @@ def complement(marked):
 def fingerprint(store):
     """Return the sha256 of shape, ones and missing pattern: one for every kind of store.
 
-    Of large matrices groups of 32 rows are hashed, so that processes that share the rows can do so
+    In large matrices groups of 32 rows are hashed, so that processes that share the rows can do so
     together: their words, unless so few entries are marked (ones, and missing or observed ones,
     whichever are fewer) that a word has less than one of them.
     """

@@ -82,7 +82,7 @@ def generate_tiles(
     """Generate a matrix of `rank` tiles by algorithm 3.3 of the thesis of Gonsior (2019).
 
     Each factor owns a block of ``ceil(rows / 100)`` rows and one of ``ceil(columns / 100)``
-    columns, which identify it. Of the remaining ``rows - rank * ceil(rows / 100)`` rows it gets
+    columns, which identify it. Among the remaining ``rows - rank * ceil(rows / 100)`` rows it gets
     the share `pattern_fraction` at random, rounded down, and likewise of the columns. A zero of
     the Boolean product is then flipped with probability p+ and a one with probability p-.
 

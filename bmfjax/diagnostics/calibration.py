@@ -125,9 +125,9 @@ def rank_uniformity(ranks, num_draws, *, bins=None):
 def geweke_scores(marginal, successive):
     """Return the z-scores of Geweke's joint distribution test.
 
-    Of the means, and of the second moments about the mean of `marginal` (Geweke's about zero say
-    little of statistics whose mean is far from it). All are near standard normal if the sampler
-    is right, however the statistics depend on each other.
+    They are of the means, and of the second moments about the mean of `marginal` (Geweke's about
+    zero say little of statistics whose mean is far from it). All are near standard normal if the
+    sampler is right, however the statistics depend on each other.
 
     Parameters
     ----------

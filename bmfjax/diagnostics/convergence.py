@@ -278,7 +278,7 @@ def integrated_time(draws) -> np.ndarray:
     Returns
     -------
     (...) float64
-        Of chains that never move NaN.
+        NaN for chains that never move.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class Coverage(NamedTuple):
     Attributes
     ----------
     largest, mean : float
-        Of the pairwise distances (equations 4 and 5; the mean counts each draw's distance to
+        Those of the pairwise distances (equations 4 and 5; the mean counts each draw's distance to
         itself, as there).
     radii : (number,) float
     covering : (number,) int
@@ -101,7 +101,7 @@ def pairwise_distances(draws, others=None, metric: str = "angle") -> np.ndarray:
     out = np.empty((len(left), len(right)))
     step = max(1, BLOCK // (len(right) * rank * rank))
     for i in range(0, len(left), step):
-        # Of a symmetric table the part above the diagonal.
+        # The part above the diagonal of a symmetric table.
         first = i if same else 0
         block = left[i : i + step]
         costs = _costs(block, right[first:], metric).reshape(len(block), rank, -1, rank)
@@ -127,7 +127,7 @@ def coverage(distances, number: int = 100) -> Coverage:
     Returns
     -------
     Coverage
-        Of a single draw the distances are 0, and one ball covers it.
+        For a single draw the distances are 0, and one ball covers it.
 
     Examples
     --------

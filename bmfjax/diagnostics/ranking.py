@@ -12,7 +12,7 @@ from bmfjax.data.errors import InputError
 def recall_at(scores, training, held_out, k: int = 10) -> float:
     """Return the share of rows whose held-out one is among the k highest ranked zeros.
 
-    A held-out one is a zero of the training matrix. Of ties as many count as would by chance.
+    A held-out one is a zero of the training matrix. As many ties count as would by chance.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
     training : (rows, columns) bool
         Ones that were seen; they are not ranked.
     held_out : (rows,) int
-        Of every row the column of a one that was not; -1 where it has none.
+        For each row the column of a one that was not; -1 where it has none.
     k : int
 
     Returns
@@ -128,7 +128,7 @@ def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:
     ones_above = count - np.searchsorted(np.sort(p[ones]), p[ones])
     kept = np.clip(p, 1e-12, 1 - 1e-12)
     happened = np.where(ones, kept, 1.0 - kept)
-    # Of tied probabilities each stands for all of them, whatever their order.
+    # Each of some tied probabilities stands for all of them, whatever their order.
     _, tied, size = np.unique(p, return_inverse=True, return_counts=True)
     share = (np.bincount(tied, ones) / size)[tied]
     groups = np.array_split(np.argsort(p, kind="stable"), bins)

@@ -49,7 +49,7 @@ class Threshold(NamedTuple):
 
         The best thresholds may fall into several runs, so the middle of `tau_min` and `tau_max`
         need not be one of them; the middle of a run is, and the longest run is the one where the
-        result depends least on the choice. Of equally long runs the one nearest to 0.5 is taken.
+        result depends least on the choice. Among equally long runs the one nearest to 0.5 is taken.
         """
         best = np.flatnonzero(self.errors == self.error)
         runs = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)

@@ -176,7 +176,7 @@ def select_tiles(probability, fdr: float = 0.05) -> np.ndarray:
     Returns
     -------
     (tile,) bool
-        Of equal probabilities at the end of the list, the first in the order given.
+        Among equal probabilities at the end of the list, the first in the order given.
 
     Raises
     ------

@@ -48,7 +48,7 @@ PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
-#: Of a fit that finds the number of factors: the share of draws that use a factor of its result.
+#: A fit that finds the number of factors keeps those that this share of draws use.
 LEAST_USED = 0.5
 #: What is left to do where some of the chains ran.
 OTHER_CHAINS = (
@@ -117,7 +117,7 @@ class Problem:
     def of_result(self) -> Problem:
         """The problem as what is made of the draws sees it: with the chains that ran here.
 
-        Of a matrix whose rows processes share, all are read now.
+        If processes share the rows of the matrix, all are read now.
         """
         number = self.num_chains if self.chain_numbers is None else len(self.chain_numbers)
         return replace(self, data=self.data.complete(), num_chains=number)
@@ -280,7 +280,7 @@ class Chains:
     patience: tuple[int, float] = (500, verdict.RHAT_USABLE)
     #: What the draws are from, for the line of progress.
     phase: str = "sampling"
-    #: Of the random numbers, beside those of an earlier stage.
+    #: Stream of the random numbers, beside those of an earlier stage.
     stream: int | None = None
     #: How far a run has come, in words; None: so many draws of all. What gives it a result sooner.
     reached: Callable[[ChainRun], str] | None = None

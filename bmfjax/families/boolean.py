@@ -84,7 +84,7 @@ MAX_KEPT = 500
 #: Rows and columns by which the factors of all draws are matched.
 MAX_MATCHED = 1000
 SITES = ("usage", "basis", "flip_rate", "usage_density", "basis_density", "usage_presence")
-#: Of a fit that finds the number of factors: the prior of the share of factors that are there.
+#: Prior of the share of factors that are there, in a fit that finds their number.
 PRESENCE = (1.0, 1.0)
 
 #: Entries up to which the sampler only moves lines with the other factor matrix summed out, up to
@@ -113,7 +113,7 @@ ANNEAL, SETTLE, STAGE_WARMUP = 750, 100, 50
 #: Power of the likelihood at which annealing starts, for up to `LOWEST_FOR` observed entries; for
 #: more it falls in proportion. From a higher power chains end in poor modes.
 LOWEST, LOWEST_FOR = 0.1, 7000
-#: Of the random numbers of a fit, beside those of its chains: starts, and the last stage.
+#: Streams of the random numbers of a fit, beside those of its chains: starts, and the last stage.
 START_STREAM, STAGE_STREAM = 2**31 - 1, 2**31 - 2
 
 
@@ -157,8 +157,8 @@ class BooleanFit(RowsMixin, TileFit):
         Returns
         -------
         bmfjax.posterior.evidence.LogEvidence or None
-            `value`, `error`, and of every run `runs` and `run_errors`. Of sampler "smc"; None of
-            the others, which do not estimate it.
+            `value`, `error`, and of every run `runs` and `run_errors`, by sampler "smc"; None
+            by the others, which do not estimate it.
         """
         if self.figures.log_evidence is None:
             return None
@@ -534,7 +534,7 @@ def _first_stage(problem: Problem, given: Mapping, defaults: Mapping, later) -> 
         data = problem.data
         observed = data.num_rows * data.num_columns - data.num_missing
         options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
-    # Of a run that may count draws as warm-up.
+    # For a run that may count draws as warm-up.
     warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
     return StagePlan(annealed_options(problem, options, from_prior, warmup), warmup)
 
@@ -725,7 +725,7 @@ def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> 
         "chains": 8 * replicas * bits + 32 * bits,
     }
     if options.get("update") == "collapsed":
-        # Of every state of a line, in every replica: a few numbers at a time.
+        # A few numbers at a time for every state of a line, in every replica.
         states = f"weights of {2**rank:,} states a line"
         needed[states] = 20.0 * replicas * 2**rank * max(data.shape)
     if "rebirth" not in np.atleast_1d(options.get("moves", ())):
@@ -746,7 +746,7 @@ def memory_of_candidates(data) -> float:
 def memory_of_particles(data, rank: int, runs: int, num_particles: int) -> float:
     """Return the bytes that populations take: bits as moved, as observed, and in one order."""
     bits = 3 * runs * num_particles * rank * sum(data.shape) / 8
-    # Of the particles that are moved side by side, a few numbers for every state of a line.
+    # A few numbers for every state of a line, for the particles that are moved side by side.
     moved = 20.0 * 2**rank * max(data.shape) + (rank > 1) * memory_of_candidates(data)
     return bits + runs * BLOCK * moved
 

@@ -91,7 +91,7 @@ ENTRIES_A_LINE = 4
 #: Bytes of memory an entry that samplers of all entries take: words of ones and of observed
 #: entries, as the matrix has them, and in blocks.
 BYTES_AN_ENTRY = 0.5
-#: Of the random numbers of a fit, beside those of the starts: entries of the bound, and draws.
+#: Streams of the random numbers of a fit, beside its starts: entries of the bound, and draws.
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Entries of new rows that are looked at in one go.
 BLOCK = 4_000_000
@@ -343,7 +343,7 @@ class LogisticFit(LogOddsFit):
     def log_proposal(self) -> np.ndarray:
         """Return the log density of every draw under what it was drawn from, (chain, draw) float64.
 
-        Of a variational fit: the mixture of its starts. Beside `log_prior` it is what
+        The mixture of the starts of a variational fit. Beside `log_prior` it is what
         ``az.loo_approximate_posterior`` of ArviZ 1.x corrects by; see `to_arviz`.
         """
         return mixture.log_mixture(self.approximation, self.draws(), self.rank)
@@ -602,7 +602,7 @@ def sampler_options(problem: Problem, steps: int) -> dict:
 
 
 def _matched(problem, chains, state, best: int):
-    """The starts' normals with their factors matched, by which order, and draws not yet so."""
+    """Return the starts' normals with matched factors, their order, and draws not yet matched."""
     posterior, rank = jax.device_get(posterior_of(state)), int(problem.rank)
     order = align_signed(*(getattr(posterior, n).mean[..., :rank] for n in FACTORS), pivot=best)
     approximation = {

@@ -150,7 +150,7 @@ class Nonnegative(Family):
         walls = options.get("walls")
         from_prior = walls is None and problem.init is None and not problem.finds_rank
         options = annealed_options(problem, options, from_prior, warmup)
-        # Of every chain and replica the residuals, and with gaps lists of cells.
+        # The residuals of every chain and replica, and with gaps lists of cells.
         each = 4 + (int(problem.rank) // 2 if problem.data.num_missing else 0)
         copies = problem.num_chains * (1 + len(walls or ()))
         return Plan(
@@ -259,7 +259,7 @@ def nmf_arguments(problem: Problem) -> dict:
             "rate": found.get("rate", models.relevance_by_scale(mean)),
         }
     if len(given.keys() & set(RATES)) == 1:
-        # Of one rate that is given the other follows: their product matters.
+        # From one rate that is given the other follows: their product matters.
         one = next(iter(given.keys() & set(RATES)))
         other = next(n for n in RATES if n != one)
         if isinstance(given[one], int | float) and given[one] > 0:

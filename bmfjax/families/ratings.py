@@ -253,7 +253,7 @@ class RatingsFit(NumbersFit):
     def coefficients(self, side: str = "rows") -> pd.DataFrame:
         """Return what the attributes of rows or columns add to effects and factors.
 
-        Of a fit of ratings with attributes (`row_attributes`, `column_attributes` or the prior
+        For a fit of ratings with attributes (`row_attributes`, `column_attributes` or the prior
         `rated`). Each is what one unit of an attribute, as it was given, adds to the prior mean.
         Factors are those of the fit, whose signs and order are not unique.
 
@@ -349,7 +349,7 @@ class RatingsFit(NumbersFit):
     ) -> pd.DataFrame:
         """Recommend items to users, the best first, and say how sure that is.
 
-        Of fits of ratings: "pmf", "ordered-probit" and "probit". Rows are users and columns items.
+        For fits of ratings: "pmf", "ordered-probit" and "probit". Rows are users and columns items.
 
         Parameters
         ----------
@@ -420,9 +420,9 @@ class RatingsFit(NumbersFit):
     def given_new(
         self, new, side: str = "rows", *, attributes=None, sweeps: int | None = None, seed: int = 0
     ) -> RatingsFit:
-        """The same fit for rows (or columns) that it has not seen, given the other side.
+        """Return the same fit for rows (or columns) that it has not seen, given the other side.
 
-        Of a matrix factorisation ("pmf" and the probit models): for every kept draw the vectors
+        For matrix factorisations ("pmf" and the probit models): for every kept draw the vectors
         of the new lines are drawn given that draw of everything else, which they do not change.
 
         Parameters
@@ -437,7 +437,7 @@ class RatingsFit(NumbersFit):
             Those of the new lines, where the fit has attributes of this side: read as they were in
             the fit. Which cells they rated is taken from `new`.
         sweeps : int, optional
-            Of the probit models (default 25), whose latent values are drawn in turn with the
+            For the probit models (default 25), whose latent values are drawn in turn with the
             vectors, from where the draw before ended: approximate, and closer the more sweeps. The
             vectors of "pmf" are drawn at once.
         seed : int
@@ -794,7 +794,7 @@ def _in_given_units(drawn, sides: dict[str, Side]) -> dict:
 def _noise_sd(density: PMFDensity):
     """Return the standard deviation of the noise, which a fit's own error is counted in.
 
-    Of ones and zeros it is that of a normal observation that tells as much of a fit of zero as a
+    For ones and zeros it is that of a normal observation that tells as much of a fit of zero as a
     one or a zero does; stars tell more, at most as much as the latent value.
     """
     if density.link == "identity":
@@ -886,7 +886,7 @@ def _binary(data: BinaryMatrix):
 
 
 def _blocks_of(data, link, stars) -> EntryBlocks:
-    """The observed cells of new data, with the stars of the fit."""
+    """Return the observed cells of new data, with the stars of the fit."""
     if link != "ordered":
         rows, columns, values, _ = observed(data, link)
     else:
@@ -953,7 +953,7 @@ def _known_of_new(fit, new, side, given):
 
 
 def _matrix(new, fit, side):
-    """An array has the names of the fit's lines on the side that stays."""
+    """Give an array the names of the fit's lines on the side that stays."""
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
         return new
     kind = BinaryMatrix if fit.link == "probit" else RealMatrix

@@ -21,7 +21,7 @@ from bmfjax.families.base import FACTORS, Data, Problem, kept_factors, mean_and_
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
-#: Of the random numbers of a fit, beside those of its chains.
+#: Stream of the random numbers of starts, beside those of the chains.
 START_STREAM = 2**31 - 3
 #: What counts as a factor, and what is believed of their number beforehand, for the report.
 COUNTED = (

@@ -118,7 +118,7 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
 
     def _judged_alone(self, what):
         draws = self.usage_draws, self.basis_draws
-        # Of a matrix too large to be formed, the majority of the draws.
+        # The majority of the draws, for a matrix too large to be formed.
         binary = Binarized(*self.rounded(*(f.mean((0, 1)) for f in draws)), float("nan"))
         if self._is_small:
             binary = self._best_factors(self.data, *draws, self.anchors, self.other_draws)[0]

@@ -346,7 +346,7 @@ class DeepFit(VariantFit):
     def layer(self, number: int) -> Layer:
         """Say which factors of the layer below the factors of a layer join.
 
-        Of model "deep-ormachine", whose layers above the first are factorisations of the usage of
+        For model "deep-ormachine", whose layers above the first are factorisations of the usage of
         the layer below.
 
         Parameters
@@ -698,7 +698,7 @@ class Variant(TileFamily):
             data = problem.data
             observed = data.num_rows * data.num_columns - data.num_missing
             options.setdefault("lowest", LOWEST * min(1.0, LOWEST_FOR / observed))
-        # Of a run that may count draws as warm-up.
+        # For a run that may count draws as warm-up.
         warmup = problem.warmup(ANNEAL if from_prior else SETTLE)
         options = annealed_options(problem, options, from_prior, warmup)
         first = StagePlan(options, warmup)

@@ -43,7 +43,7 @@ WORK, MORE_WORK, MOST_WORK = 2**26, 2**29, 2**27
 #: Members, jumps of each, and steps of a climb; in the second step, and in a round of the third.
 MEMBERS, JUMPS, STEPS = 12, 50, 5
 BEST, LAST_JUMPS = 4, 20
-#: Of the third step: most rounds, and those without a gain after which it ends; the least gain; how
+#: The third step: most rounds, and those without a gain after which it ends; the least gain; how
 #: far below the highest a member begins again from there. In nats, on the lines looked at.
 ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
 #: Lines of which bits are drawn side by side on a CPU.
@@ -77,7 +77,7 @@ def ascent_starts(
     ----------
     key : jax.Array
     data : BinaryMatrix
-        Of a shape and rank that `can_climb` allows. A matrix with more than a few million entries
+        With a shape and rank that `can_climb` allows. A matrix with more than a few million entries
         is represented by rows and columns drawn at random; bits of the others are zero.
     rank : int
     num_chains : int
@@ -89,8 +89,8 @@ def ascent_starts(
     Returns
     -------
     list of dict
-        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Of a matrix of which a
-        part is looked at, also `flip_rate` () float, that of the part.
+        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Where only
+        a part of the matrix is looked at, also `flip_rate` () float, that of the part.
 
     Examples
     --------

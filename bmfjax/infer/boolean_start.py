@@ -85,8 +85,8 @@ def boolean_starts(
     Returns
     -------
     list of dict
-        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Of a matrix of which a
-        part is looked at, also `flip_rate` () float, that of the part.
+        `usage` (rows, rank) and `basis` (columns, rank) bool, one a chain. Where only
+        a part of the matrix is looked at, also `flip_rate` () float, that of the part.
 
     Examples
     --------

@@ -352,7 +352,7 @@ def _checksum(file) -> str:
 
 
 def _load(path: Path, known: re.Pattern, checksum: str | None = None) -> dict:
-    """The arrays of a file; its checksum is compared where it is known."""
+    """Return the arrays of a file; its checksum is compared where it is known."""
     if checksum is not None:
         with reading_stored(path), open(path, "rb") as file:
             if _checksum(file) != checksum:

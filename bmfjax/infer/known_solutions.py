@@ -46,13 +46,13 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     draws : mapping of arrays
         As ``MCMC.get_samples(group_by_chain=True)`` returns them: `usage` (chain, draw, rows,
         rank) and `basis` (chain, draw, columns, rank), and where they are learned `usage_density`
-        and `basis_density` (chain, draw, rank) and `flip_rate`. Of a fit ``{"usage":
+        and `basis_density` (chain, draw, rank) and `flip_rate`. For a fit ``{"usage":
         fit.usage_draws, "basis": fit.basis_draws, **fit.other_draws}``.
 
     Returns
     -------
     KnownSolutions
-        Of up to eight solutions, those with most draws.
+        Up to eight solutions, those with most draws.
 
     Raises
     ------

@@ -81,7 +81,7 @@ def learned_density(others: Mapping) -> np.ndarray:
 def expected_usage(new: BinaryMatrix, basis_draws, flip_rate, usage_density) -> np.ndarray:
     """Return the means (rows, rank), exact for every draw of everything else.
 
-    Of a fitted row they estimate the same as the draws of its usage do, with less noise.
+    For a fitted row they estimate the same as the draws of its usage do, with less noise.
     """
     return usage_by_sets(new, basis_draws, flip_rate, *independent_bits(usage_density))
 
@@ -202,7 +202,7 @@ def covers(sets, basis):
 
 
 def _log_likelihood(ones, missing, cover, f0, f1):
-    """Of each row under each set of factors, less that under the empty set; (rows, sets)."""
+    """Return it of each row under each set of factors, less the empty set's: (rows, sets)."""
     hits = (ones @ cover.T).astype(float)
     seen = cover.sum(1, dtype=float)
     if missing is not None:

@@ -157,7 +157,7 @@ class ChainRun:
         #: Whether whoever runs it has found that it needs no more steps.
         self.is_enough = False
         self._discarded = 0
-        #: Of the whole run, as far as whoever ran it has measured it; and steps of runs before it.
+        #: Seconds of the run, as far as whoever ran it measured them; and steps of runs before it.
         self.seconds, self.earlier_steps = 0.0, 0
         #: What it took to trace and compile the loop.
         self.compile_seconds = 0.0
@@ -545,7 +545,7 @@ class ChainRun:
     def recorded_between(self, first: int, last: int) -> dict[str, dict[str, np.ndarray]]:
         """Return what steps `first` to `last` recorded: ``{"draws": {name: array}, "trace": ...}``.
 
-        Of the draws, those that are kept now; the arrays are the run's own.
+        Only draws that are kept now; the arrays are the run's own.
         """
         apart = {"draws": self.intervals(), "trace": self._every["trace"]}
         return {

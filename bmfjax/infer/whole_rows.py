@@ -67,7 +67,7 @@ class RowTerms(NamedTuple):
     Attributes
     ----------
     log_probability : (rows,) float64
-        Of what is observed of every row, jointly.
+        That of all that is observed of a row, jointly.
     one : (rows, columns) float64, or None
         Probability that an observation of a cell is a one, given what is observed of its row.
     """

@@ -1,6 +1,6 @@
 r"""Ladders of inverse temperatures: how to place them, and how well replicas travel along them.
 
-Of a ladder :math:`1 = \beta_1 > \dots > \beta_K` let :math:`r_k` be the mean probability that an
+For a ladder :math:`1 = \beta_1 > \dots > \beta_K` let :math:`r_k` be the mean probability that an
 exchange of the neighbours k and k + 1 is rejected. Their sum estimates the *communication barrier*
 :math:`\Lambda` between the two ends, which belongs to the problem and not to the ladder. Syed,
 Bouchard-Côté, Deligiannidis and Doucet (2022) show for even and odd exchanges in turn, and replicas

@@ -45,7 +45,7 @@ def edge_in_noise(rows: int, columns: int, observed: int) -> float:
     Parameters
     ----------
     rows, columns : int
-        Of which some entry is observed.
+        Those with an observed entry.
     observed : int
         Number of observed entries.
 

@@ -82,7 +82,7 @@ def resolve_known_bits(anchors, prior, shape):
     Parameters
     ----------
     anchors : None or (columns, number) array
-        Of the first factors: 0, 1, or NaN where it is not known.
+        For the first factors: 0, 1, or NaN where it is not known.
     prior : object
         As `resolve_bits_prior` takes it for the same factor matrix.
     shape : (int, int)

@@ -22,7 +22,7 @@ def named(distribution: dist.Distribution) -> tuple[str, dict[str, Any]]:
     Parameters
     ----------
     distribution : numpyro.distributions.Distribution
-        Of NumPyro or of this package.
+        A distribution of NumPyro or of this package.
 
     Returns
     -------

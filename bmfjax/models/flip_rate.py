@@ -27,7 +27,7 @@ def resolve_flip_rate(flip_rate, num_rates=1):
     Returns
     -------
     TruncatedBeta or numpy.ndarray
-        Of batch shape, or shape, () or (2,). Float64.
+        With batch shape, or shape, () or (2,). Float64.
 
     Raises
     ------

@@ -21,7 +21,7 @@ def nmf(
     precision=None,
     shape=None,
 ):
-    r"""Normal noise around a product of nonnegative factors with exponential priors.
+    r"""Observe a product of nonnegative factors with exponential priors.
 
     .. math::
 
@@ -94,7 +94,7 @@ def priors_by_scale(rank: int, mean: float, square: float) -> dict:
     ----------
     rank : int
     mean, square : float
-        Of the observed entries and of their squares; the mean positive.
+        Means of the observed entries and of their squares; the mean is positive.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def relevance_by_scale(mean: float) -> dist.Gamma:
     Parameters
     ----------
     mean : float
-        Of the observed entries, positive; 1 suits the rates of "ard" in `relaxed_bmf`.
+        Mean of the observed entries, positive; 1 suits the rates of "ard" in `relaxed_bmf`.
 
     Returns
     -------

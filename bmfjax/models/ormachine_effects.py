@@ -44,7 +44,7 @@ def ormachine_effects(
     Parameters
     ----------
     rows, columns : (entry,) array of int
-        Of the observed entries, from 0.
+        Positions of the observed entries, from 0.
     values : (entry,) array, optional
         0 or 1. None: draw from the prior predictive.
     shape : (int, int)

@@ -208,7 +208,7 @@ def pmf_priors_by_scale(mean: float, sd: float) -> dict:
     Parameters
     ----------
     mean, sd : float
-        Of the observed entries; the standard deviation positive.
+        Those of the observed entries; the standard deviation is positive.
 
     Returns
     -------

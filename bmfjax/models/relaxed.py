@@ -131,7 +131,7 @@ def exponential(rate, upper):
 
 
 def resolve_rate(rate, priors):
-    """The prior of the learned rates, or None where no prior is "ard".
+    """Return the prior of the learned rates, or None where no prior is "ard".
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def resolve_rate(rate, priors):
 
 
 def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
-    """The scalar distribution on [0, upper] that a prior's name stands for.
+    """Return the scalar distribution on [0, upper] that a prior's name stands for.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def _named_prior(prior, site, upper):
 
 
 def resolve_precision(precision):
-    """A positive number, or the prior distribution of a learned noise precision.
+    """Return a positive number, or the prior distribution of a learned noise precision.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 r"""What a Boolean factorisation costs: regularised errors, and the length of a code.
 
-Of a matrix D with rows i and columns j let :math:`N = |D - Y \circ X^T|` be the wrong entries, and
+For a matrix D with rows i and columns j let :math:`N = |D - Y \circ X^T|` be the wrong entries, and
 :math:`|\cdot|` the number of ones of a matrix, a row or a column.
 """
 

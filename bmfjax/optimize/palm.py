@@ -304,7 +304,7 @@ def spectral_norm(factor):
 def squared_error(factors: Factors, matrix: Matrix):
     r"""Return half the squared error over the observed entries, :math:`\tfrac12\|D - YX^T\|_F^2`.
 
-    Of a complete matrix it is written by Gram matrices, so that its gradient costs one product
+    For a complete matrix it is written by Gram matrices, so that its gradient costs one product
     with the matrix and never forms :math:`YX^T`.
     """
     usage, basis = factors

@@ -100,7 +100,7 @@ def polish(
     max_time : float, optional
         Seconds after which no further move is begun.
     seed : int
-        Of the order of moves and of what tiles are grown from.
+        Seed of the order of moves and of what tiles are grown from.
 
     Returns
     -------

@@ -40,7 +40,7 @@ from bmfjax.optimize.palm import (
 )
 from bmfjax.optimize.proximal import binary_penalty, prox_binary
 
-#: Of the published search: factors that are added at a time, steps at most at each rank, and the
+#: The published search: factors that are added at a time, steps at most at each rank, and the
 #: mean decrease of the relaxed objective over a window of steps at which it stops.
 RANK_STEP, MAX_STEPS, TOLERANCE = 10, 50_000, 0.005
 

@@ -83,7 +83,7 @@ def _products(usage, basis, rows, columns):
 
 
 def _lines(factor, chosen):
-    """Some lines of a factor matrix, (chosen, rank)."""
+    """Return some lines of a factor matrix, (chosen, rank)."""
     # Several times as fast as indexing, but it copies the whole of what is not contiguous.
     if factor.flags.c_contiguous or len(chosen) > len(factor):
         return factor.take(chosen, 0)
@@ -126,7 +126,7 @@ def summaries(fit, rows, columns, kinds, level: float, rng=None) -> dict[str, np
     values, ordered = expected(fit, fits), fit.link == "ordered"
     asked = ordered and (rng is not None or "probability" in kinds)
     shares = star_probabilities(fit, fits) if asked else None
-    # Of the data that were fitted: those of new lines need not declare one.
+    # That of the data that were fitted: those of new lines need not declare one.
     scale = fit.settings.get("scale")
     found = {}
     for kind in kinds:

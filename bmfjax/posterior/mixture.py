@@ -19,7 +19,7 @@ MOMENTS = ("mean", "variance")
 def probability(approximation: Mapping[str, np.ndarray], rows, columns) -> np.ndarray:
     r"""Return the probability of a one, averaged over the starts: (rows, columns) float64.
 
-    Of each start :math:`\sigma\big(\mu_{ij} / \sqrt{1 + \pi s^2_{ij} / 8}\big)`, with mean and
+    One start gives :math:`\sigma\big(\mu_{ij} / \sqrt{1 + \pi s^2_{ij} / 8}\big)`, with mean and
     variance of the log odds (Hernandez-Lobato, Houlsby, Ghahramani 2014, section 8).
     """
     total = np.zeros((len(rows), len(columns)))

@@ -3,14 +3,14 @@ r"""Does the model fit the data at all? Chains that agree on a wrong model are n
 Three questions, each about observed entries:
 
 * **What is explained.** The log predictive density of entries, each left out, beside that of a
-  model without factors. Of zeros and ones, and of stars, it is the share of the deviance that the
+  model without factors. For zeros and ones, and for stars, it is the share of the deviance that the
   columns alone leave,
 
   .. math::
 
      1 - \frac{\sum_{ij} \log p(x_{ij} \mid x_{-ij})}{\sum_{ij} \log p_0(x_{ij} \mid x_{-ij})},
 
-  with :math:`p_0` the shares of values in the rest of a column (McFadden 1974). Of numbers, whose
+  with :math:`p_0` the shares of values in the rest of a column (McFadden 1974). For numbers, whose
   densities have a unit, it is :math:`1 - \exp(-2 g)`, with g the gain an entry over normal effects
   of rows and columns: of normal errors the share of the variance (Magee 1990, "R^2 measures based
   on Wald and likelihood ratio joint significance tests", The American Statistician 44).
@@ -47,7 +47,7 @@ MOST_PAIRED = 150
 UNLIKELY = 0.02
 #: What log densities are of.
 BINARY, STARS = "probabilities of ones and zeros", "probabilities of stars"
-#: Of a line of one entry, whose effect is that entry.
+#: Bound for a line of one entry, whose effect is that entry.
 MOST_LEVERAGE = 0.9
 #: Prior entries of a column, spread over its values: Jeffreys' for two.
 PRIOR = 1.0
@@ -71,7 +71,7 @@ class LeftOut:
     num_entries : int
         Entries that were scored.
     calibration : pandas.DataFrame or None
-        Of zeros and ones, a row for each bin: `predicted` and `observed` share of ones, and
+        For zeros and ones, a row for each bin: `predicted` and `observed` share of ones, and
         `entries`.
     calibration_error : float
         Mean distance of the two over entries; NaN of other data.
@@ -209,7 +209,7 @@ def _baseline(fit, cells) -> tuple[np.ndarray, str]:
 def _observed(data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows, columns and values: of all ratings, else of as many entries as are looked at.
 
-    Of the ratings of a row there may be few, so that some of them would not tell its effect.
+    The ratings of a row may be few, so that some of them would not tell its effect.
     """
     if isinstance(data, Ratings):
         return data.rows, data.columns, data.values

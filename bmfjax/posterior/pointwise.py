@@ -56,7 +56,7 @@ def log_likelihood_fn(source) -> Callable[[xarray.DataArray, Any], xarray.DataAr
     -------
     callable
         ``log_lik_fn(observed, data)``, which returns an array (chain, draw, ...) float64. Draws
-        that are left out of ``data.posterior`` are left out. Of a posterior without draws, as
+        that are left out of ``data.posterior`` are left out. For a posterior without draws, as
         ``method="plpd"`` has it, it returns an array (...).
 
     Raises

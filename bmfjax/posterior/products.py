@@ -136,7 +136,7 @@ def uncertain_entries(
 ) -> tuple[np.ndarray, float]:
     """Return draws of entries of a Boolean product whose mean is in [0.05, 0.95], and their share.
 
-    Of `tries` x `number` entries drawn at random the first `number` such entries are returned.
+    `tries` x `number` entries are drawn at random, and the first `number` such ones returned.
     """
     entries = sampled_entries(usage, basis, tries * number, rows=rows, columns=columns)
     mean = entries.mean((0, 1))

@@ -53,7 +53,7 @@ def _best(fit, user, items, k, column, least, level) -> pd.DataFrame:
 def chance_of(fit, rows, columns, least: float) -> np.ndarray:
     """Return the probability of a rating of at least `least`, noise included: (cell,) float64.
 
-    Of ones and zeros it is that of a one.
+    For ones and zeros it is that of a one.
     """
     width = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
     parts = [

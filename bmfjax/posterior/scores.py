@@ -123,7 +123,7 @@ def scored(fit, cells) -> list[LeaveOneOut]:
     i, j, values = cells
     chains, draws = fit.usage_draws.shape[:2]
     parts = []
-    # Of every draw a few numbers a cell.
+    # A few numbers a cell for every draw.
     for some in blocks(len(i), 4 * chains * draws):
         density = fit.log_density(i[some], j[some], values[some])
         own = density.reshape(chains, draws, -1)

@@ -81,7 +81,7 @@ def presence(usage_draws: PackedDraws, basis_draws: PackedDraws, usage, basis) -
     usage_draws : (chain, draw, rows, rank)
     basis_draws : (chain, draw, columns, rank)
     usage : (rows, tile) bool
-        Of two tiles that are alike, the first counts where a draw has one such factor.
+        If two tiles are alike, the first counts where a draw has one such factor.
     basis : (columns, tile) bool
 
     Returns
@@ -200,7 +200,7 @@ def membership_interval(draws: PackedDraws, found: Presence, k: int, lines, shar
     """Return how well the draws know the `membership` of some lines: (2, lines) float64.
 
     The ends of a central interval of 90 %, of the Beta distribution that as many independent draws
-    as these are worth leave under Jeffreys' prior. Of a line that never changes, every draw with
+    as these are worth leave under Jeffreys' prior. For a line that never changes, every draw with
     the tile counts. NaN where no draw has the tile.
     """
     with_tile = found.present[..., k]
@@ -210,7 +210,7 @@ def membership_interval(draws: PackedDraws, found: Presence, k: int, lines, shar
     worth = np.full(len(lines), float(number))
     if with_tile.shape[1] >= MIN_DRAWS:
         bits = _matched(draws, found, k).lines(lines)[..., 0]
-        # Of a ratio of means: what is averaged is zero where the tile is absent.
+        # The error of a ratio of means: what is averaged is zero where the tile is absent.
         error = mcse_mean((bits - share) * with_tile[..., None]) / with_tile.mean()
         moves = error > 0  # not so where it is NaN
         worth[moves] = np.minimum(number, (share * (1 - share))[moves] / error[moves] ** 2)

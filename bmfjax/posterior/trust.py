@@ -203,7 +203,7 @@ def doubts(fit, table: pd.DataFrame) -> str:
     number = f"{kept} of {fit.rank} factors" if kept else "No factor"
     which = f"{number} {'are tiles' if kept > 1 else 'is a tile'}"
     # The others follow: without a word between, they read as those that are kept.
-    then = ". Of the others, " if kept else ": "
+    then = ". Among the others, " if kept else ": "
     return (
         f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %{then}{'; '.join(said)}."
     )

@@ -146,7 +146,7 @@ def _mark(axes, value, colour):
 
 
 def _percent(share):
-    """Rounded down, so that 100 % means all."""
+    """Round down, so that 100 % means all."""
     return f"{np.floor(1000 * share) / 10:g} %"
 
 

@@ -34,7 +34,7 @@ def data(fit) -> Iterator[Fact]:
 
 
 def given_new(fit) -> Iterator[Fact]:
-    """Of `Fit.given_new`: where the draws come from."""
+    """Say where the draws of `Fit.given_new` come from."""
     side = fit.settings.get("given_new")
     if side:
         note = "drawn given the kept draws of a fit; steps, time and noise are those of that fit"
@@ -151,7 +151,7 @@ def gradient_noise(fit) -> Iterator[Fact]:
 
 
 def bound(fit) -> Iterator[Fact]:
-    """The lower bound on the log probability of the data, and whether it still changes."""
+    """Say the lower bound on the log probability of the data, and whether it still changes."""
     figures = fit.figures
     below = figures.elbo_spread
     below = "" if math.isnan(below) else f"; the worst start is {below:,.0f} below"
@@ -210,7 +210,7 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
 
 
 def errors(fit) -> Iterator[Fact]:
-    """What the Boolean product of the factors gets wrong."""
+    """Say what the Boolean product of the factors gets wrong."""
     figures, observed = fit.figures, fit.data.num_ones + fit.data.num_zeros
     yield Fact(
         "Wrong entries",
@@ -241,7 +241,7 @@ def flip_rates(fit) -> Iterator[Fact]:
 
 
 def levels(fit) -> Iterator[Fact]:
-    """The intercept, and what a factor adds, of log odds with effects."""
+    """Say the intercept, and what a factor adds, of log odds with effects."""
     value = _mean_sd(fit.other_draws["intercept"], ".2f")
     yield Fact("Intercept", value, "log odds halfway between covered and uncovered entries")
     value = _mean_sd(fit.other_draws["dispersion"], ".2f")
@@ -250,7 +250,7 @@ def levels(fit) -> Iterator[Fact]:
 
 
 def hamming_dispersion(fit) -> Iterator[Fact]:
-    """What a code adds to the log odds."""
+    """Say what a code adds to the log odds."""
     value = _mean_sd(fit.other_draws["dispersion"], ".2f")
     note = "each code of a row adds to the log odds of its ones, and takes from those of its zeros"
     yield Fact("Dispersion", value, note)
@@ -265,7 +265,7 @@ def weights(fit) -> Iterator[Fact]:
 
 
 def layers(fit) -> Iterator[Fact]:
-    """The layers above the first, and whether all chains found their factors."""
+    """Say the layers above the first, and whether all chains found their factors."""
     shares = fit.figures.layers_agreeing or ()
     for number, (rank, share) in enumerate(zip(fit.ranks[1:], shares, strict=True), 2):
         text = "not checked" if math.isnan(share) else f"{round(share * rank)} of {rank}"
@@ -274,7 +274,7 @@ def layers(fit) -> Iterator[Fact]:
 
 
 def precision(fit) -> Iterator[Fact]:
-    """A learned noise precision."""
+    """Say the learned noise precision."""
     if fit.other_draws.get("precision") is not None:
         value = _mean_sd(
             fit.other_draws.get("precision"), digits(fit.other_draws.get("precision").mean())
@@ -283,14 +283,14 @@ def precision(fit) -> Iterator[Fact]:
 
 
 def noise(fit) -> Iterator[Fact]:
-    """Standard deviation of normal noise, learned or fixed."""
+    """Say the standard deviation of normal noise, learned or fixed."""
     sd = noise_sd(fit)
     note = "its standard deviation" + ", fixed" * (fit.other_draws.get("precision") is None)
     yield Fact("Noise", f"{sd.mean():.3g} ± {sd.std():.2g}", note)
 
 
 def bias(fit) -> Iterator[Fact]:
-    """The log odds that all entries share."""
+    """Say the log odds that all entries share."""
     value = _mean_sd(fit.other_draws["bias"], ".2f")
     yield Fact("Bias", value, "log odds without factors and effects")
 

@@ -35,7 +35,7 @@ def number_sentence(fit) -> str:
 
 
 def number_of_factors(fit) -> Iterator[Fact]:
-    """The most probable number of factors."""
+    """Say the most probable number of factors."""
     if fit.rank_probabilities is None:
         return
     figures = fit.figures

@@ -33,7 +33,7 @@ def order_by_factors(fit) -> Order:
 
     Rows with the same Boolean factors stay together, and groups of rows with like reconstructions
     are neighbours. Columns follow in the order of the rows they share. What is in no factor comes
-    last, and after it what has no observed entry. Of real factors, lines with the same largest part
+    last, and after it what has no observed entry. Lines of real factors with the same largest part
     stand together, from its highest value to its lowest.
     """
     if fit.binary is None:

@@ -95,7 +95,7 @@ def _shade(fit) -> str:
 
 
 def _flat(settings) -> list[tuple[str, str]]:
-    """Settings as rows of a table; a setting inside of a setting is `outer.inner`.
+    """Return settings as rows of a table; a setting inside of a setting is `outer.inner`.
 
     Where the number of factors is found, the rank is the most that there may be.
     """

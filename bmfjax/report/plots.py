@@ -101,7 +101,7 @@ SETTLED = (
     "All chains should have settled before the shaded warm-up ends, at the same height, without a "
     "trend. The scale leaves out the first steps."
 )
-#: Of particles, which are no steps.
+#: Captions for particles, which are no steps.
 PARTICLES = (
     "Particles of every run, one after the other, relatives next to each other. All runs should "
     "have the same heights, without long flat stretches, which are families of one ancestor."

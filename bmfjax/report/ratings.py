@@ -58,7 +58,7 @@ def prediction(fit, *, error: Callable, calibration: Callable) -> Section:
 def error_figure(fit, error: Callable) -> Figure | None:
     """Draw the expected error of unobserved cells, by what is observed of their row and column.
 
-    Of new lines (`Fit.given_new`) their entries alone are counted. None if all cells are observed.
+    For new lines (`Fit.given_new`) their entries alone are counted. None if all cells are observed.
     """
     rows, columns, _, _ = fit._observed_cells()
     i, j = unseen_cells(rows, columns, fit.data.shape, MAX_CELLS)
@@ -99,19 +99,19 @@ def unseen_cells(rows, columns, shape, most: int) -> tuple[np.ndarray, np.ndarra
         unseen = np.setdiff1d(np.arange(total), seen, assume_unique=True)
         chosen = rng.choice(unseen, min(most, len(unseen)), replace=False)
     else:
-        # Of so large a table a few are hit at random, unless it is all but full.
+        # A few cells of so large a table are hit at random, unless it is all but full.
         drawn = np.unique(rng.integers(0, total, 8 * most))
         chosen = rng.permutation(np.setdiff1d(drawn, seen, assume_unique=True))[:most]
     return np.divmod(chosen, shape[1])
 
 
 def noisy_sd(fit, rows, columns) -> np.ndarray:
-    """Standard deviation of ratings and stars."""
+    """Return the standard deviation of ratings and stars."""
     return fit.predict_cells(rows, columns, "sd", noisy=True)
 
 
 def sd_of_a_bit(fit, rows, columns) -> np.ndarray:
-    """Standard deviation of a zero or one."""
+    """Return the standard deviation of a zero or one."""
     share = fit.predict_cells(rows, columns, "probability")
     return np.sqrt(share * (1.0 - share))
 

@@ -158,7 +158,7 @@ def _few_colours(pixels) -> Image.Image:
 
 
 def _packed(colours):
-    """Number colours (..., 3) by their 24 bits."""
+    """Return the 24 bits of colours (..., 3) as numbers."""
     return colours.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
 
 

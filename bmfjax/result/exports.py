@@ -136,15 +136,15 @@ class ExportsMixin:
             formed; of more they are formed when they are read, some entries at a time.
         log_prior : bool
             Add the log prior density of every draw, one number, hyperparameters included; see
-            `log_prior`. Of a variational fit also `log_p`, the log joint density, and `log_q`, that
-            of the approximation, in `sample_stats`, for ``az.loo_approximate_posterior`` of
+            `log_prior`. A variational fit also has `log_p`, the log joint density, and `log_q`,
+            that of the approximation, in `sample_stats`, for ``az.loo_approximate_posterior`` of
             ArviZ 1.x.
         posterior_predictive : bool
             Add an observation of every listed entry from every draw, noise included.
         entries : int, optional
             List so many observed entries, drawn at random; default all, up to 10^7.
         seed : int
-            Of these, and of the observations that are drawn.
+            Seed of these, and of the observations that are drawn.
 
         Returns
         -------

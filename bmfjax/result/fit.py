@@ -145,7 +145,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     _is_signed: ClassVar[bool] = True
     #: Whether log scores of entries are bounded, as those of bits that are flipped are.
     _has_bounded_scores: ClassVar[bool] = False
-    #: Of a fit that finds the number of factors: which of them count, and what is believed of their
+    #: In a fit that finds the number of factors: which of them count, and what is believed of their
     #: number beforehand, where {most} are the most.
     _counts_as_factor: ClassVar[str] = ""
     #: Which of them it has.
@@ -194,7 +194,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     def rank_draws(self) -> np.ndarray | None:
         """Draws of the number of factors, (chain, draw) int, of a fit with ``rank="auto"``.
 
-        Of the logistic model a chain is a start. Other fits count at every step after the warm-up.
+        In the logistic model a chain is a start. Other fits count at every step after the warm-up.
         """
         if "rank" in self.other_draws:
             return self.other_draws["rank"]
@@ -206,21 +206,21 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     def rank_probabilities(self) -> dict[int, float] | None:
         """Posterior probability of every number of factors that was drawn.
 
-        Of a fit with ``rank="auto"``, else None.
+        For a fit with ``rank="auto"``, else None.
 
-        Of the Boolean model a factor counts where it has ones in both matrices. Beforehand all
+        In the Boolean model a factor counts where it has ones in both matrices. Beforehand all
         numbers of factors that are there, up to the most, `max_rank`, are equally probable; a few
         of these may be empty, and then do not count. So it is for "features": one that is there
         counts where it has rows and columns.
 
-        Of other models every one of `max_rank` factors is there, with a scale that is learned. It
+        In other models every one of `max_rank` factors is there, with a scale that is learned. It
         counts in a draw where it adds more to the product than a factor that fits noise alone
         would, noise of the size that the draw has (`bmfjax.kernels.used_factors`). So these are
         probabilities of how many factors stand out of the noise, under the one model with
         `max_rank` factors. They are not those of models of different rank, and a factor weaker than
         the noise does not count, even where it is real.
 
-        Of the logistic model the draws are of a variational approximation, and of every start as
+        In the logistic model the draws are of a variational approximation, and of every start as
         many. It is too narrow, and these probabilities are nearer to zero and one than those of the
         posterior: see whether the starts agree (`rank_draws`).
 
@@ -326,7 +326,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         Returns
         -------
         bmfjax.diagnostics.Coverage
-            Of the basis (Masood, Pan, Doshi-Velez 2016), by the largest angle between matched
+            That of the basis (Masood, Pan, Doshi-Velez 2016), by the largest angle between matched
             factors of two draws, in degrees.
 
         Examples
@@ -377,8 +377,8 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
             among the observed entries of its tile; `probability`: mean probability of
             the tile's entries; `agreement`: smallest tile similarity between two
-            chains (NaN for one chain); `sd`: mean posterior standard deviation. Of real
-            factors `size`, what one adds to the log odds, as a root mean square over the
+            chains (NaN for one chain); `sd`: mean posterior standard deviation. For
+            real factors `size`, what one adds to the log odds, as a root mean square over the
             entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
             some factors are known, `anchor` is their name, "" for others.
         """
@@ -413,7 +413,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         max_entries : int
             Observed entries that are scored, drawn at random where there are more.
         seed : int
-            Of the choice of entries, and of replicates.
+            Seed of the choice of entries, and of replicates.
 
         Returns
         -------

@@ -41,7 +41,7 @@ class ModesMixin:
         Raises
         ------
         InputError
-            Of models whose factors have either sign: of matrix factorisations the data determine
+            For models whose factors have either sign: of matrix factorisations the data determine
             only the product, and a variational fit is a mixture of its starts in equal parts.
 
         References
@@ -61,7 +61,7 @@ class ModesMixin:
         return modes_of(self, verdict.RHAT_USABLE, self.verdict.remedy)
 
     def restricted(self, mode: int) -> Self:
-        """The fit of one mode alone: the draws that are in it, and what follows from them.
+        """Return the fit of one mode alone: the draws that are in it, and what follows from them.
 
         Its verdict says that it is one mode only. Chains are cut to as many draws of each as leave
         most draws in all; a chain with few draws in the mode is left out.
@@ -149,7 +149,7 @@ class ModesMixin:
         if self.figures.rank_bounded is not None:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
             cramped = bool(self.figures.rank_cramped)
-            # Of the draws of the mode, which have no warm-up.
+            # Only draws of the mode, which have no warm-up.
             drawn = self._judged(judged).rank_draws
             judged = verdict.with_bound(judged, drawn, bound, most, cramped=cramped)
         return self._judged(judged)

@@ -107,7 +107,7 @@ class RowsMixin:
         num_draws : int
             Draws of all chains that are used, at most, evenly spaced.
         seed : int
-            Of importance sampling.
+            Seed of importance sampling.
 
         Returns
         -------

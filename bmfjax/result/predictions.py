@@ -28,7 +28,7 @@ class PredictionsMixin:
         kind: str = "mean",
         level: float = 0.9,
     ):
-        r"""The reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
+        r"""Return the reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
         That of the Boolean model and its variants is 0 or 1, and its mean is `probability`; that of
         the logistic model, "features" and "hamming" is the log odds, effects and bias included. Of
@@ -47,7 +47,7 @@ class PredictionsMixin:
         Returns
         -------
         (rows, columns) float64, or (2, rows, columns) for "interval"
-            Of the noise-free reconstruction, not of a noisy observation.
+            For the noise-free reconstruction, not a noisy observation.
         """
         if kind not in PREDICTED:
             raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
@@ -72,7 +72,7 @@ class PredictionsMixin:
         level : float
             Probability of the central interval.
         noisy : bool
-            Of an observation of the cell, for judging hidden ones; else of what is expected of
+            Predict an observation of the cell, for judging hidden ones; else of what is expected of
             it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
             precision; only intervals need random numbers. For "ordered-probit" it is of stars.
             For "ormachine" and its variants flips or effects are included, and there are "mean" and
@@ -144,7 +144,7 @@ class PredictionsMixin:
         Each is given the cells of its row that `new` observes and the fitted data. The usage of the
         new rows is inferred for every draw of everything else: of the Boolean model summed over all
         sets of factors up to rank 8, and drawn beyond; of matrix factorisations and of "features"
-        drawn. Of the relaxed and the nonnegative model it is the least-squares fit to what is
+        drawn. For the relaxed and the nonnegative model it is the least-squares fit to what is
         observed, as Owen and Perry (2009, section 5) have it; of the logistic model its variational
         posterior, and drawn where the fit is by sampler "gibbs".
 
@@ -157,7 +157,7 @@ class PredictionsMixin:
         values : (cell,) float
             What was observed there.
         seed : int
-            Of usage that is drawn.
+            Seed of usage that is drawn.
 
         Returns
         -------

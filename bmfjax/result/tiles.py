@@ -24,7 +24,7 @@ class RoundedMixin:
         method : {"map", "expected", "threshold", "pairs"}
             "map": most probable given the matrix, under two flip rates and a density of each
             factor's own, started at every chain's means
-            (`bmfjax.diagnostics.most_probable_factors`; what `usage_binary` holds). Of variants of
+            (`bmfjax.diagnostics.most_probable_factors`; what `usage_binary` holds). For variants of
             the Boolean model the rounded means of a chain, or of all, with the lowest expected
             loss. "expected": lowest expected number of wrong entries of the Boolean product, from
             `probability`. "threshold": one threshold for both factors against the observed matrix
@@ -74,7 +74,7 @@ class TilesMixin(RoundedMixin):
     def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
         r"""Return the tiles that are kept at a false discovery rate: those that are real.
 
-        Of the Boolean model, its variants but "hamming", and the relaxed model. The tile
+        For the Boolean model, its variants but "hamming", and the relaxed model. The tile
         :math:`T_k` of factor k is the rectangle of `usage_binary` and `basis_binary`. It is real if
         the matrix without noise has a factor :math:`S_l` with a Jaccard index :math:`J_{kl} = |T_k
         \cap S_l| / |T_k \cup S_l| \ge 1/2`, and the other factors, copies of the tile aside, leave

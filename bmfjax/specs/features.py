@@ -30,7 +30,7 @@ class Features(Model):
     numbers of features that are there, up to the rank, are equally probable beforehand: a feature
     that the data do not need is absent from the draws.
 
-    Of `anchors` numbers that are all 0 or 1 say which columns a known feature concerns, and its
+    `anchors` that are all 0 or 1 say which columns a known feature concerns, and its
     weights are learned; other numbers are the weights.
 
     {parameters}

@@ -20,7 +20,7 @@ from bmfjax.specs.samplers import ANNEALED, Gibbs
 class NMF(Model):
     """Nonnegative factors with exponential priors and normal noise.
 
-    Of Schmidt, Winther and Hansen (2009); the density is that of `bmfjax.models.nmf`. Where the
+    See Schmidt, Winther and Hansen (2009); the density is that of `bmfjax.models.nmf`. Where the
     number of factors is found, each has a rate that usage and basis share and that is learned, and
     vanishes where the data do not need it.
 

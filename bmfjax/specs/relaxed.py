@@ -271,7 +271,7 @@ class ThesisAveraging(Sampler):
 class Relaxed(Model):
     """Factors in [0, 1], with a Gaussian likelihood.
 
-    Of Gonsior (2019, equation 3.2); the density is that of `bmfjax.models.relaxed_bmf`. Where the
+    See Gonsior (2019, equation 3.2); the density is that of `bmfjax.models.relaxed_bmf`. Where the
     number of factors is found, each has a rate that is learned, and vanishes where the data do not
     need it (automatic relevance determination). One that is near the edge of the noise may keep
     the chains apart, and the verdict says so.

@@ -50,7 +50,7 @@ class EntrySampler(NamedTuple):
     Attributes
     ----------
     share_of_ones : () float
-        Of the draws.
+        Share of ones among the draws.
     ones, zero_row, zero_column : (number - 1,) uint32
         Where the next begins, of the listed ones, and of rows and columns proposed for zeros.
     one_row, one_column : (ones,) int32

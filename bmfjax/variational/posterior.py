@@ -49,7 +49,7 @@ class LogisticPrior(NamedTuple):
     ----------
     rank : int
     scale, bias_scale : float
-        Of factors and effects, and of the bias; their means are zero.
+        Those of factors and effects, and of the bias; their means are zero.
     row_effects, column_effects : bool
     relevance : (float, float) or None
         Shape and rate of the gamma prior of the precision that each factor has of its own, which
@@ -191,7 +191,7 @@ def divergence(posterior: LogisticPosterior, prior: LogisticPrior) -> jax.Array:
         total += _of_normals(getattr(posterior, site), precision, jnp.asarray(prior.free(site)))
     if posterior.relevance is None:
         return total
-    # Of a learned precision the log of its mean is not the mean of its log.
+    # The log of the mean of a learned precision is not the mean of its log.
     missed = jnp.sum(jnp.log(posterior.relevance.mean) - posterior.relevance.log_mean)
     lines = len(posterior.usage.mean) + len(posterior.basis.mean)
     return total + 0.5 * lines * missed + ard.divergence(posterior.relevance, prior.relevance)

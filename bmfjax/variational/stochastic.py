@@ -164,7 +164,7 @@ def _stepped(side: Side, sums: _Sums, chance):
         towards(side.statistics.shift, sums.shift),
     )
     first, second = towards(side.first, sums.asked), towards(side.second, sums.squares)
-    # Of each coordinate: variance and squared mean of shift and precision together.
+    # For each coordinate: variance and squared mean of shift and precision together.
     both = lambda a: sum(jnp.split(a, 2, axis=-1))  # noqa: E731
     noise, signal = both(jnp.maximum(second - first**2, 0.0)), both(first**2)
     wanted = jnp.where(signal > 0, noise / (ERROR * chance[:, None] * signal), 0.0)

@@ -55,7 +55,7 @@ def mixing(
 ) -> Mixing:
     """Return R-hat and effective draws of up to `number` entries of products of draws.
 
-    Of Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
+    For Boolean factors the entries are half as many with a mean in [0.05, 0.95]: one that is surely
     a one, or a zero, has no R-hat. `lines` holds the `rows` and `columns` that are looked at: those
     without information follow the prior alone, which IASG does not sample. `predicted` returns
     what the entries predict, by which chains are compared, too.
@@ -108,7 +108,7 @@ def mixing_of_starts(data, approximation) -> Mixing:
 def spread(draws, num_draws: int = NUM_DRAWS, *, signed: bool = True) -> Coverage:
     """Cover draws of a factor matrix by the largest angle between matched factors, in degrees.
 
-    Of `draws` (chain, draw, lines, rank), packed or not, up to `num_draws` are compared, as many
+    Up to `num_draws` of `draws` (chain, draw, lines, rank), packed or not, are compared, as many
     of each chain, by up to 500 lines. `signed` is False for real factors whose signs mean nothing.
     """
     chains, kept, lines, rank = draws.shape

@@ -26,9 +26,9 @@ class Figures:
         Whether all was drawn that was asked for, and whether the time was up before.
     seconds : float
     steps : int
-        Of optimisation, of a variational fit.
+        Steps of the optimisation of a variational fit.
     temperatures : int
-        Of sampler "smc".
+        Those of sampler "smc".
     coverage_largest, coverage_mean : float
         Angles in degrees between the factors of two draws; see `Fit.spread`.
     rows_without_information, columns_without_information : int
@@ -102,7 +102,7 @@ class Figures:
         Whether every bound settled, and whether steps were taken from sampled entries.
     log_evidence, log_evidence_error : float
     log_evidence_runs, log_evidence_run_errors : list of float
-        Of sampler "smc"; see `Fit.log_evidence`.
+        Those of sampler "smc"; see `Fit.log_evidence`.
     """
 
     num_chains: int | None = None

@@ -76,7 +76,7 @@ def opened_npz(path, without=()):
     Arrays named in `without`, of which parts are read, need not fit into memory.
     """
     with open(path, "rb") as stream:
-        # Of another file NumPy would say that it is a pickle and how to load it unsafely.
+        # NumPy would call another file a pickle, and say how to load it unsafely.
         if stream.read(2) != b"PK":
             raise InputError(
                 "the file is no .npz archive; check that it is whole and what wrote it"

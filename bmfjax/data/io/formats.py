@@ -491,7 +491,7 @@ def read_transactions(path):
         )
     items, columns = np.unique(np.array(tokens).astype(np.int64), return_inverse=True)
     rows = np.repeat(np.arange(len(lines)), counts)
-    # Of bool, so that an item given twice in a line is still a one.
+    # As bools, so that an item given twice in a line is still a one.
     ones = sp.coo_array(
         (np.ones(len(tokens), dtype=bool), (rows, columns)), shape=(len(lines), len(items))
     )

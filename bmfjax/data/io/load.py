@@ -71,7 +71,7 @@ def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **op
     decimal : {"auto", ".", ","}
         The decimal sign.
     encoding : str, optional
-        Of a text; default: UTF-8, or UTF-16 where the file begins so.
+        That of a text; default: UTF-8, or UTF-16 where the file begins so.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def load_ratings(
         there is no rating. "auto": told by the header, by blank cells and by the number of fields.
         What may be either is refused.
     columns : sequence, optional
-        Of triples the fields of row, column and rating: names of the header or numbers from 1.
+        For triples the fields of row, column and rating: names of the header or numbers from 1.
     header : {"auto", True, False}
         Whether the first line of a text file holds names; a line of rising numbers that may be
         ratings is refused.

@@ -46,7 +46,7 @@ def market_matrix(path, bytes_an_entry):
 def check_lines(stream: BinaryIO, layout: str, field: str) -> None:
     """Refuse a file with a line that is not one entry as its header says.
 
-    Of such a line scipy drops what follows the entry, so that 1.7 becomes 1 in a file of integers.
+    scipy drops what follows the entry in such a line, so that 1.7 becomes 1 in a file of integers.
     After a zero byte, or in a last line without an end, it reads beyond its memory instead.
     """
     first = _skip_header(stream)

@@ -159,7 +159,7 @@ def _is_saved(path):
 def read_matrix(arrays, name, share_of=None):
     """Return the matrix in an opened ``.npz`` of this project; `name` if it has none.
 
-    Of a large one that is kept as words, only the rows of ``share_of(shape)``, if not None.
+    If not None, only the rows of ``share_of(shape)`` of a large one that is kept as words.
     """
     if str(arrays["kind"]) == "real" and "values" in arrays:
         return _read_real(arrays, name)

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     def check(self, bytes_an_entry: float, *, real: bool = False, share_of=None) -> None:
         """Refuse a matrix that does not fit; a dense one takes so many bytes an entry.
 
-        Of words only the rows of ``share_of(shape)`` are held.
+        As words only the rows of ``share_of(shape)`` are held.
         """
         if self.is_packed and not real:
             check_words(self.shape, share_of)
@@ -64,7 +64,7 @@ def binary_of_rows(
 ) -> BinaryMatrix:
     """Return a binary matrix; of a large one a block of rows at a time is formed.
 
-    Of a large one that is kept as words only the rows of ``share_of(shape)`` are read.
+    If it is large and kept as words, only the rows of ``share_of(shape)`` are read.
     """
     if rows.shape[0] * rows.shape[1] <= LARGE or not rows.in_blocks:
         return BinaryMatrix(threshold(rows.all(), binarize), **names, row_labels=labels, name=name)

@@ -394,8 +394,8 @@ def _is_header(head, with_value, asked) -> bool:
 def merged(rows, columns, values, how, where):
     """Return triples in the order of rows and columns, each pair once.
 
-    Of values for one pair the last, the mean or the sum is kept; ``where(row, column)`` says where
-    one is, for the message that refuses them.
+    If there are several values for one pair, the last, the mean or the sum is kept;
+    ``where(row, column)`` says where one is, for the message that refuses them.
     """
     order = np.lexsort((columns, rows))  # stable: the last of a pair stays the last
     rows, columns, values = rows[order], columns[order], values[order]
@@ -479,7 +479,7 @@ def read_baskets(lines, asked: Asked) -> Found:
     if not rows:
         raise InputError("the file holds no item; give one transaction a line")
     at = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
-    # Of bool, so that an item given twice in a line is still a one.
+    # As bools, so that an item given twice in a line is still a one.
     ones = sp.csr_array((np.ones(len(rows), bool), at), shape=(count, len(items)))
     names = list(items)
     how = _reading("baskets", ones.shape, names, "items")

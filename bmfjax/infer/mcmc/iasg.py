@@ -79,7 +79,7 @@ class IASG(AlgorithmKernel):
         For sites on a box: what happens to an iterate that leaves it, clamped or reflected
         (not with "newton"); or move in unconstrained coordinates, the logit, in
         which the averages are taken, too. Averages do not follow a density near its
-        bound. Of a normal density whose mode is a standard deviation outside, reflected
+        bound. With a normal density whose mode is a standard deviation outside, reflected
         Newton steps have a mean 0.8 standard deviations too high, and clamped ones 0.2
         too low. `SGLD` reflects and takes no averages. For `relaxed_bmf` "logit"
         needs `blocks`.
@@ -238,7 +238,7 @@ class IASG(AlgorithmKernel):
         num_calibration: int = 2500,
         report_variance: bool = False,
     ) -> IASG:
-        """The kernel as published: Gonsior 2019, algorithms 3.1 and 3.2.
+        """Return the kernel as published: Gonsior 2019, algorithms 3.1 and 3.2.
 
         Calibrated elementwise steps, a likelihood that is not scaled by N/S, clamp,
         cases drawn with replacement, the longest window. The thesis also fixes the

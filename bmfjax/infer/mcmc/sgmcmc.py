@@ -482,7 +482,7 @@ class AuxiliaryGibbs(AlgorithmKernel):
     so up to what the gradients' noise is not normal, and correlated between coordinates.
 
     Every draw ends with the noise precision and learned rates, from their exact conditionals.
-    Of complete data the sum of squared residuals is then an estimate: that at the anchor, and
+    For complete data the sum of squared residuals is then an estimate: that at the anchor, and
     what follows from the way that the chain is from there, by a minibatch of rows. Its noise
     widens the precision by at most half a per cent; otherwise all data are looked at. The fields
     `residual` and `log_joint` are made of it.

@@ -25,7 +25,7 @@ def to_arviz(
     include_log_likelihood: bool = False,
     sampling_time: float | None = None,
 ) -> Any:
-    """The draws of a finished ``MCMC`` as an ArviZ container.
+    """Return the draws of a finished ``MCMC`` as an ArviZ container.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def to_arviz(
     -------
     arviz.InferenceData or xarray.DataTree
         Groups `posterior`, `sample_stats` (with `lp`, the log joint density) and
-        `observed_data`, where masked entries are NaN. Of `IASG` the posterior has the
+        `observed_data`, where masked entries are NaN. For `IASG` the posterior has the
         attribute `window`: how many iterates a draw averages.
 
     Examples

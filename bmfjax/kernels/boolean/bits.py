@@ -123,7 +123,7 @@ def update_bits(
     rank, filled = words.shape[0], here * per_block
     blocks, part = -(-size // per_block), along.part()[0]
     numbers = part * here + jnp.arange(here)
-    # Of all lines: the program is the same on every mesh.
+    # By the number of all lines: the program is the same on every mesh.
     is_large = size * width >= UNROLLED_WORDS
     unroll = rank if is_large and rank <= UNROLLED_RANK else 1
     exists = numbers[:, None] * per_block + jnp.arange(per_block) < size

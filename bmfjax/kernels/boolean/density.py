@@ -175,7 +175,7 @@ def _turn_unused(key, density, position, data) -> dict:
             key_filled, key_emptied = random.split(of_site)
             new = redraw_factors(key_filled, site, turned & was_empty, density, new, data)
             new = _emptied(key_emptied, site, turned & ~was_empty, density, new, data)
-        # Of a factor of which both are empty now, what came from the prior had no ones.
+        # Where both matrices of a factor are empty now, what came from the prior had no ones.
         refused = is_empty(new["usage"]) & is_empty(new["basis"]) & turned
         for name in ("usage", "basis", "usage_density", "basis_density"):
             if name in new:

@@ -182,7 +182,7 @@ def log_prior_of_states(log_odds) -> jax.Array:
 
 
 def patterns_of(bits) -> jax.Array:
-    """Number the patterns of bits (size, lines): (lines,) int32."""
+    """Return a number for each pattern of bits (size, lines): (lines,) int32."""
     return jnp.sum(bits << jnp.arange(bits.shape[0])[:, None], axis=0, dtype=jnp.int32)
 
 
@@ -263,7 +263,7 @@ def sum_of_logs(values, lines: DistinctLines, beside=None) -> jax.Array:
     Those of the state `beside` are subtracted before the sum, where only differences matter: over
     many lines the sums themselves would round them away.
 
-    Of the lines of a group one logarithm is taken, that of the product of their mantissas, which
+    One logarithm is taken for the lines of a group, that of the product of their mantissas, which
     neither overflows nor underflows; exponents are summed as integers.
     """
     kind = jnp.finfo(values.dtype)

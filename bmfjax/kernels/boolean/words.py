@@ -97,8 +97,8 @@ def packed_data(
     basis_log_odds : (columns, rank) float array, optional
     mesh : jax.sharding.Mesh, optional
         Give each device along its axis "rows" its own blocks of rows and of columns. Blocks that
-        are added, so that all devices have as many, hold nothing. Of a matrix whose rows several
-        processes share each packs its own rows, and columns are exchanged on the devices.
+        are added, so that all devices have as many, hold nothing. Where several processes share
+        the rows of a matrix, each packs its own rows, and columns are exchanged on the devices.
 
     Returns
     -------

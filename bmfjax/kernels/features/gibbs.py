@@ -13,9 +13,9 @@ The posterior of `bmfjax.kernels.features.density`. A sweep draws in turn
 
 Cost
 ----
-Of a sweep: a Polya-Gamma draw and :math:`(r + 1)(r + 2) / 2` products a cell, and for each block of
-four features 16 states of a row. All arrays are dense, and a few of the size of the matrix exist at
-once.
+A sweep takes a Polya-Gamma draw and :math:`(r + 1)(r + 2) / 2` products a cell, and for each block
+of four features 16 states of a row. All arrays are dense, and a few of the size of the matrix exist
+at once.
 
 Missing entries
 ---------------
@@ -146,7 +146,7 @@ def _draw_densities(key, position, density: FeatureDensity) -> dict:
     bits = position["usage"], position["basis"] != 0
     ones = jnp.stack([x.sum(0, dtype=position["usage"].dtype) for x in bits])
     sizes = jnp.asarray([[len(x)] for x in bits], ones.dtype)
-    # Of a feature that is not there nothing is known.
+    # Nothing is known about a feature that is not there.
     ones, rest = (jnp.where(there, x, 0.0).ravel() for x in (ones, sizes - ones))
     (a, b), number = density.presence or (1.0, 1.0), there.sum(dtype=ones.dtype)
     first = jnp.append(1.0 + ones, a + number)

@@ -1,7 +1,7 @@
 r"""Bits of all rows, in blocks of a few features, from the Bernoulli likelihood itself.
 
-Given weights and effects the rows are independent. Of a block of b features the :math:`2^b` states
-of a row are enumerated, and one is drawn. Its log likelihood is
+Given weights and effects the rows are independent. The :math:`2^b` states of a block of b features
+in a row are enumerated, and one is drawn. Its log likelihood is
 :math:`-\sum_d \log(1 + e^{-s_{nd} \psi_{nd}})`. With :math:`\psi` the sum of a part that the block
 leaves alone and one that the state fixes for every column, the exponential is a product of two that
 are known beforehand, and one logarithm serves two columns. A factor is cut at :math:`2^{60}`: an

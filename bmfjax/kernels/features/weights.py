@@ -1,6 +1,6 @@
 r"""Weights and effects given Polya-Gamma variables, of which the likelihood is normal.
 
-Of column d, with :math:`\omega_{nd}` the variables, :math:`\kappa = s / 2`, regressors
+For column d, with :math:`\omega_{nd}` the variables, :math:`\kappa = s / 2`, regressors
 :math:`x_n = (z_n, 1)` and coefficients :math:`c_d = (w_d, a_d)`, it is that of a normal with
 precision :math:`G_d = \sum_n \omega_{nd} x_n x_n^\top` and shift
 :math:`h_d = \sum_n (\kappa_{nd} - \omega_{nd} e_n) x_n`. The intercept is summed out first. Then

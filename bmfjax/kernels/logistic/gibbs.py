@@ -26,7 +26,7 @@ variables", JASA 108, theorem 1). Given :math:`\omega` it is that of a normal ob
 
 Cost
 ----
-Of a sweep, observed or not: a Polya-Gamma draw a cell, and two products with the pairs of
+A sweep takes a Polya-Gamma draw a cell, observed or not, and two products with the pairs of
 coordinates of a vector, :math:`O(n m r^2)`. Blocks of rows pass by one after the other; memory
 beside the matrix, a byte a cell, grows with :math:`(n + m) r` and :math:`m r^2`.
 
@@ -137,7 +137,7 @@ def draw_rows(key, position, data, density: LogisticDensity) -> tuple[dict, Sums
     rows : dict
         `usage`, and `row_effect` where there is one.
     sums : Sums
-        Of the columns, from the same Polya-Gamma draws; regressors are (u, 1).
+        Sums of the columns, from the same Polya-Gamma draws; regressors are (u, 1).
     """
     rank, width = density.rank, density.rank + density.row_effects
     beside = _with_ones(position["basis"], density.row_effects)

@@ -57,14 +57,14 @@ def draw_polya_gamma(key, c) -> jax.Array:
     Parameters
     ----------
     key : jax.Array
-        Of ``jax.random.key``.
+        From ``jax.random.key``.
     c : (...) float
-        Of either sign. NaN gives some number, and keeps no other draw waiting.
+        Numbers of either sign. NaN gives some number, and keeps no other draw waiting.
 
     Returns
     -------
     (...) float
-        Of the precision of c. The mean is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
+        With the precision of c. The mean is :math:`\tanh(c/2) / (2c)`, 1/4 at zero.
 
     Examples
     --------

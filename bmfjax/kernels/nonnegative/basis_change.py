@@ -123,7 +123,7 @@ def draw_shift(key, position, direction, rate, negative_rate):
     slope = slope - jnp.concatenate([zero, jnp.cumsum(behind)])
     value = _values_at_kinks(kink, slope)
 
-    # Of each piece the length and the value at its upper end, in both senses.
+    # The length of each piece and the value at its upper end, in both senses.
     far = jnp.full((1,), jnp.inf, kink.dtype)
     length = jnp.concatenate([far, jnp.diff(kink), far])
     top = jnp.maximum(jnp.concatenate([-far, value]), jnp.concatenate([value, -far]))

@@ -59,7 +59,7 @@ def behind_walls(
     walls : sequence of float
         Hardness of the soft walls, falling; see `wall_ladder`.
     moves : sequence of {"basis", "lines"}
-        Of the first replica; the others change their basis where it does.
+        Moves of the first replica; the others change their basis where it does.
 
     Returns
     -------

@@ -123,5 +123,5 @@ def _log_mills_factor(z):
     numerator, denominator = jnp.zeros_like(y), jnp.zeros_like(y)
     for p, q in zip(reversed(_NUMERATOR), reversed(_DENOMINATOR), strict=True):
         numerator, denominator = (numerator + p) * y, (denominator + q) * y
-    # Of nearly equal numbers: log1p of the difference keeps the digits.
+    # The numbers are nearly equal: log1p of the difference keeps the digits.
     return jnp.log1p((numerator - denominator) / (1.0 + denominator))

@@ -1,6 +1,6 @@
 r"""Attributes of rows and columns in the prior means of their vectors ("side information").
 
-Of one side with attributes :math:`x_i`, in groups g, factors and effects have the prior
+On one side with attributes :math:`x_i`, in groups g, factors and effects have the prior
 
 .. math::
 

@@ -37,7 +37,7 @@ LINKS = ("identity", "probit", "ordered")
 #: Sides of the matrix, the factor matrices that belong to them, and of each side the other one.
 FACTORS = {"row": "usage", "column": "basis"}
 OTHER = {"row": "column", "column": "row"}
-#: Of the sites of vectors those of the coefficients of attributes, of their prior precisions
+#: For the sites of vectors those of the coefficients of attributes, of their prior precisions
 #: relative to those of the vectors, and of the precisions of these.
 COEFFICIENTS = {
     "usage": "usage_coefficients", "row_effect": "row_coefficients",
@@ -106,7 +106,7 @@ def level_of(link: str, counts):
     cuts = ndtri(jnp.clip(below[:-1] / below[-1], tiny, 1.0 - tiny))
     if link == "probit":
         return -cuts[0]
-    # Of rare categories among many entries the ends would round to one number.
+    # The ends of rare categories among many entries would round to one number.
     least = 1e-3 * jnp.arange(cuts.shape[0], dtype=cuts.dtype)
     return lax.cummax(cuts - least) + least
 

@@ -54,7 +54,7 @@ class EntryBlocks(NamedTuple):
     column_attributes: Attributes | None = None
     #: On a mesh every device has all entries, and draws the vectors of its own blocks of lines.
     along: Along = WHOLE
-    #: Of blocks and tables that are worked on at once, where no mesh divides them.
+    #: How many blocks and tables are worked on at once, where no mesh divides them.
     budget: Budget = ONE_BY_ONE
 
     def num_known(self, side: str) -> int:
@@ -71,7 +71,7 @@ class EntryBlocks(NamedTuple):
         return self.by_row.count.shape[0], self.by_column.count.shape[0]
 
 
-#: Of each side the tables: ``((width, number), ...)``.
+#: The tables of each side: ``((width, number), ...)``.
 Layout = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 
 

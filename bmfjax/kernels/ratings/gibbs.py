@@ -44,7 +44,7 @@ Attributes of rows and columns
     coefficients that are drawn after means and precisions: see `bmfjax.kernels.ratings.attributes`.
 
 Known coordinates
-    Of the columns' factors the first may be known (`EntryBlocks.known`):
+    The first of the columns' factors may be known (`EntryBlocks.known`):
     :math:`v_j = (a_j, w_j)`. They are data, of the vectors as the entries are of the fits. What is
     drawn given everything else are then the coordinates :math:`w_j` and the effect of a column
     alone, from the normal distribution above conditioned on :math:`a_j`,

@@ -89,7 +89,7 @@ def _bytes_of_systems(lists: LineBlocks, density) -> int:
 
 
 def _own_blocks(along, number: int) -> jax.Array | slice:
-    """Number the blocks of this device: every so many-th one, so that all have long ones.
+    """Return the numbers of the blocks of this device, so many apart that all have long ones.
 
     Where the devices do not divide the blocks the last one fills up.
     """
@@ -165,7 +165,7 @@ def _targets(key, side, position, lists, density, budget):
     """Return what the fits are to explain, table by table: values, or draws of the latent ones."""
     if density.link == "identity":
         return lists.value
-    # Of all entries in one call, which takes long to compile, and not table by table.
+    # All entries in one call, which takes long to compile, and not table by table.
     fits = entry_fits(side, position, lists, density, budget)
     values, _ = flat_values(lists)
     drawn = latent(key, density.link, values, fits, position.get("cutpoints"))

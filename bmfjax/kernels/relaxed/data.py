@@ -136,7 +136,7 @@ def matrix_data(values, observed=None, mesh: Mesh | None = None) -> MatrixData:
 
 
 def _listed(seen, mesh):
-    """The shorter list of cells along the rows of `seen`, or None where neither is short."""
+    """Return the shorter list of cells along the rows of `seen`, or None where neither is short."""
     for kind, cells in ((MissingCells, ~seen), (ObservedCells, seen)):
         if cells.sum(1).max() <= MAX_LISTED * seen.shape[1]:
             line, position = np.nonzero(cells)

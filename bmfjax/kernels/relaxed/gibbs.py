@@ -16,7 +16,7 @@ sampler of Schmidt, Winther and Hansen (2009) for non-negative factors is the ca
 turn, then the basis in the same way, then :math:`\tau` from its Gamma conditional and
 learned rates from theirs; where both sides share these, factors and rates then move together
 (`bmfjax.kernels.relaxed.scales`). All rows share G, so that besides one product with the data
-per factor matrix, and the residual, nothing in a sweep costs rows times columns. Of sparse data
+per factor matrix, and the residual, nothing in a sweep costs rows times columns. For sparse data
 (`bmfjax.kernels.relaxed.data.SparseMatrixData`) these cost their nonzero entries times the rank.
 
 What it leaves invariant

@@ -47,7 +47,7 @@ WINDOW = 4.0
 def has_scales(density: RelaxedDensity, data) -> bool:
     """Tell whether factors can be moved: rates of both sides are shared, and nothing is known.
 
-    Of sparse data with missing entries there are no residuals at hand.
+    For sparse data with missing entries there are no residuals at hand.
     """
     learned = all(getattr(density, n).learned_rate for n in FACTORS)
     gaps = isinstance(data, SparseMatrixData) and data.by_row is not None

@@ -90,7 +90,7 @@ class Calibration(NamedTuple):
     mean, count : (d,) float, () float
         Mean of the averages before correction, and how many it is of.
     top_up : tuple of (d, d) float
-        Of each block a root of the covariance of the noise that is added to its step; empty
+        For each block a root of the covariance of the noise that is added to its step; empty
         unless the kind is "top-up".
     num_flat : () int
         Directions in which the curvature is next to nothing beside the prior's, which A has there.
@@ -305,7 +305,7 @@ def noise_at(blocks, key, position, data, *, replace, relative=False):
 def _covariance(each, size):
     """Return the covariance (d, d) of single-case gradients, of some of so many cases.
 
-    Of many coordinates, of which some cases tell too little, that of a matrix is a Kronecker
+    For many coordinates, about which some cases say too little, that of a matrix is a Kronecker
     product.
     """
     # As `ravel_pytree` orders them: by name.

@@ -6,7 +6,7 @@ given, the gradient
 .. math:: \tau\,\big((D - YX^\top)\odot\Omega\big)^\top Y + \nabla\log p(X),
 
 a sum over the rows of the data, and the same with rows and columns exchanged in the
-usage. Of N cases S are drawn without replacement, at random.
+usage. From N cases S are drawn without replacement, at random.
 
 Plain estimate
     The sum over the cases drawn, times N/S.

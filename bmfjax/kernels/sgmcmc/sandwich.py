@@ -20,7 +20,7 @@ This is exact for a normal density. For long windows it is the sandwich
 
 With a root :math:`A = R^\top R` the matrix :math:`RVR^\top` has the variances of the averages in
 coordinates in which the posterior is standard normal, and :math:`L = R^{-1}(RVR^\top)^{-1/2}R`
-gives averages the covariance :math:`LVL^\top = A^{-1}`. Of all such maps it is the one that is
+gives averages the covariance :math:`LVL^\top = A^{-1}`. Among all such maps it is the one that is
 symmetric and positive definite in those coordinates; it does not depend on the root, nor on the
 units of the coordinates.
 """

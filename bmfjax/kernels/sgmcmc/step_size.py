@@ -165,8 +165,8 @@ def matched_windows(
 ) -> list[int]:
     """Return the window of every block: as long as its batch allows.
 
-    A block whose batch is `planned` by `averaging_batch` averages `ENOUGH` iterates. Of the
-    others none averages more than the one that can average least, or than `ENOUGH`.
+    A block whose batch is `planned` by `averaging_batch` averages `ENOUGH` iterates. None of
+    the others averages more than the one that can average least, or than `ENOUGH`.
     """
     longest = [matched_window([f], replace=replace) for f in fractions]
     most = max(ENOUGH, min(longest))

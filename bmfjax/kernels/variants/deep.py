@@ -70,7 +70,7 @@ class DeepDensity(NamedTuple):
     ranks : tuple of int
         Factors of each layer, from the data upwards.
     usage : BitPrior
-        Of the top layer's usage; that of a lower layer is given by the layer above.
+        Prior of the top layer's usage; that of a lower layer is given by the layer above.
     basis : BitPrior, or a tuple of them
         One for every layer, or one each.
     flip_rate : FlipRatePrior, or a tuple of them

@@ -61,7 +61,7 @@ class OneHotDensity(NamedTuple):
     rank : int
         Number of codes.
     concentration : tuple of float, or None
-        Of the weights' Dirichlet prior, one a code; None where the data hold the weights.
+        Those of the weights' Dirichlet prior, one a code; None where the data hold the weights.
     basis : BitPrior
     flip_rate : FlipRatePrior
     """

@@ -87,7 +87,7 @@ def split_merge(density: BooleanDensity, *, num_patterns: int = 0) -> Callable:
     Parameters
     ----------
     density : BooleanDensity
-        Of rank 2 at least.
+        With a rank of 2 at least.
     num_patterns : int
         Patterns looked for to give birth to the factor that a merge sets free; 0 leaves it empty,
         or drawn from the prior, which is faster.

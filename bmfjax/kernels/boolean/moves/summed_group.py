@@ -124,7 +124,7 @@ class Own:
         #: Numbers of the states in which a factor is absent: (size, states / 2).
         absent = np.stack([np.flatnonzero(~s) for s in states.T])
         self.absent = jnp.asarray(absent)[chosen]
-        # Of every state, where it is among those without the factor and those with it.
+        # Where every state is among those without the factor and those with it.
         there = absent + 2 ** np.arange(self.size)[:, None]
         places = np.argsort(np.concatenate([absent, there], axis=1), axis=1)
         self.places = jnp.asarray(places)[chosen]

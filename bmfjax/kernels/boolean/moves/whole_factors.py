@@ -173,7 +173,7 @@ def _other_factors(density, sides, position, bits, k, data) -> OtherFactors:
     """Weigh the states of all factors but k."""
     lines, weights = lines_of(data, sides), flip_rates.weights(position["flip_rate"])
     patterns = patterns_of(bits.at[k].set(False))
-    # Of factor k only the states that do not use it are looked at, whatever its odds are.
+    # Only states that do not use factor k are looked at, whatever its odds are.
     odds = odds_of_lines(density, sides, position, data, lines).at[k].set(0.0)
     prior, number = log_prior_of_states(odds), density.flip_rate.num_rates
     numbers = np.arange(2 ** (density.rank - 1))
