@@ -279,9 +279,9 @@ def _sentence(table) -> tuple[int | None, str]:
             f"{names[0]} predicts left-out entries better than {names[1]}: its log score is higher "
             f"by {_amount(-behind[1], error[1])}"
         )
-    apart = list(table.index[~table["converged"]])
-    if apart:
-        text += f", but chains of {_listed(apart)} do not agree"
+    disagreeing = list(table.index[~table["converged"]])
+    if disagreeing:
+        text += f", but chains of {_listed(disagreeing)} do not agree"
     many = [n for n in order if table["doubtful"].iloc[n] > MANY_DOUBTFUL]
     if many:
         share = table["doubtful"].iloc[many].max()

@@ -207,14 +207,14 @@ def standardised(values, alike: bool = False) -> tuple[np.ndarray, np.ndarray, n
     ([[0.45, -0.89], [-0.45, 0.89]], [0.5, 7.0])
     """
     centre = values.mean(0)
-    apart = values - centre
+    centred = values - centre
     unit = np.ones(values.shape[1])
     if not alike:
         numbers = ~np.isin(values, (0.0, 1.0)).all(0)
-        unit[numbers] = apart[:, numbers].std(0)
-    apart = apart / unit
-    size = np.sqrt((apart**2).sum(1).mean())
-    return apart / size, centre, unit * size
+        unit[numbers] = centred[:, numbers].std(0)
+    centred = centred / unit
+    size = np.sqrt((centred**2).sum(1).mean())
+    return centred / size, centre, unit * size
 
 
 def check_size(lines: int, attributes: int, what: str) -> None:

@@ -55,7 +55,7 @@ GIVEN = ("priors", "init", "sampler_options")
 
 def check_apart(problem: Problem, chains: Chains) -> None:
     """Refuse to run some chains alone where they need to know of each other while they run."""
-    if not chains.apart:
+    if not chains.independent:
         raise InputError(
             f"sampler {problem.sampler.name!r} of model {problem.model.name!r} ends when all "
             "chains are done, and chains that run apart do not know of each other; leave chains "

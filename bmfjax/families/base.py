@@ -288,7 +288,7 @@ class Chains:
     #: Whether a run that is to end by itself is stopped after some time, where none is given.
     limited: bool = True
     #: Whether each chain ends by itself, and its draws do not depend on when others end.
-    apart: bool = True
+    independent: bool = True
     #: Whether a run needs no more steps, and whether a stopped one has enough for a result.
     finished: Callable[[ChainRun], bool] = lambda run: False
     enough: Callable[[ChainRun], bool] = lambda run: (

@@ -475,7 +475,7 @@ class Logistic(Family):
             arguments={"prior": prior},
             objective="elbo",
             counted="steps of optimisation",
-            apart=False,
+            independent=False,
             finished=lambda run: bool(run.last_trace("settled").all()),
             enough=lambda run: run.steps_done > 0,
         )

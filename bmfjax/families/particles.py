@@ -35,7 +35,7 @@ def chains_of_particles(problem: Problem, bound: Any, settings: Mapping) -> Chai
         reached=_reached,
         sooner="fewer particles (num_particles)",
         limited=False,
-        apart=False,
+        independent=False,
         phase="tempering",
         arguments={"particles": bound.particles},
     )

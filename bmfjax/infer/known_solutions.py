@@ -157,8 +157,8 @@ def _segments(draws, sides) -> Iterator[_Segment]:
 
 def _aligned(segment: _Segment, centre) -> _Segment:
     """Put the factors of every draw into the order of a solution's bits (rank, short)."""
-    apart = np.abs(segment.bits[:, None].astype(float) - centre[:, None]).sum(-1)
-    order = np.array([linear_sum_assignment(one)[1] for one in apart])
+    distances = np.abs(segment.bits[:, None].astype(float) - centre[:, None]).sum(-1)
+    order = np.array([linear_sum_assignment(one)[1] for one in distances])
     density = segment.density
     if density is not None:
         density = np.take_along_axis(density, order, 1)

@@ -278,8 +278,8 @@ class ChainRun:
 
     def _advance_groups(self, first: int, last: int) -> None:
         # Arguments too, so that other intervals are not compiled again.
-        apart = {n: np.int32(every) for n, every in self.intervals(first).items()}
-        steps = (np.int32(first), np.int32(last), np.int32(self.num_warmup), apart)
+        every_of = {n: np.int32(every) for n, every in self.intervals(first).items()}
+        steps = (np.int32(first), np.int32(last), np.int32(self.num_warmup), every_of)
         keys = self._keys
         if self._advance is None:
             # Compiled once for all groups, and before there are threads: those know nothing of
@@ -303,7 +303,7 @@ class ChainRun:
             with ThreadPoolExecutor(min(len(keys), num_cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
-    def _run_chunk(self, carry, first, last, warmup, apart, chain_keys, data):
+    def _run_chunk(self, carry, first, last, warmup, every_of, chain_keys, data):
         def body(t, carry):
             keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
             state, info = self._step(keys, carry.state, data)
@@ -316,15 +316,15 @@ class ChainRun:
                 lambda r: r,
                 carry.reducers,
             )
-            draws = self._record(carry.draws, apart, observed, t, first, warmup)
+            draws = self._record(carry.draws, every_of, observed, t, first, warmup)
             trace = self._record(carry.trace, self._every["trace"], observed, t, first, 0)
             return _Carry(state, reducers, draws, trace)
 
         return lax.fori_loop(first, last, body, carry)
 
-    def _record(self, buffers, apart, observed, t, first, offset):
+    def _record(self, buffers, every_of, observed, t, first, offset):
         out = {}
-        for name, every in apart.items():
+        for name, every in every_of.items():
             buffer = buffers[name]
             draw = t - offset
             slot = (draw + 1) // every - 1 - jnp.maximum(first - offset, 0) // every
@@ -547,7 +547,7 @@ class ChainRun:
 
         Only draws that are kept now; the arrays are the run's own.
         """
-        apart = {"draws": self.intervals(), "trace": self._every["trace"]}
+        every_of = {"draws": self.intervals(), "trace": self._every["trace"]}
         return {
             kind: {
                 n: self._host[kind][n][
@@ -556,7 +556,7 @@ class ChainRun:
                 ]
                 for n, every in named.items()
             }
-            for kind, named in apart.items()
+            for kind, named in every_of.items()
         }
 
     def snapshot(self) -> Any:

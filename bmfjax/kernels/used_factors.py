@@ -88,10 +88,10 @@ def used_factors(usage, basis, edge) -> jax.Array:
     def choose(_, carry):
         left, right, used = carry
         length = _lengths(right)
-        apart = (length > LEAST_SHARE * whole) & ~used
-        unit = right / jnp.where(apart, length, 1.0)
+        remains = (length > LEAST_SHARE * whole) & ~used
+        unit = right / jnp.where(remains, length, 1.0)
         along = left @ (right.T @ unit)
-        adds = jnp.where(apart, _lengths(along), 0.0)
+        adds = jnp.where(remains, _lengths(along), 0.0)
         k = jnp.argmax(adds)
         u, v = along[:, k] / jnp.maximum(adds[k], tiny), unit[:, k]
         # Once none adds enough, none will: the rest of the product is as it was.

@@ -469,8 +469,8 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
         for m in range(len(weights))
     )
     common = agreement(*clean) >= SAME if len(weights) > 1 else np.ones(fit.rank, bool)
-    apart = len(labels) > 1 and fit.figures.get("rhat") > good_rhat
-    where = differences_of(fit, good_rhat) if apart and len(weights) == 1 else None
+    disagree = len(labels) > 1 and fit.figures.get("rhat") > good_rhat
+    where = differences_of(fit, good_rhat) if disagree and len(weights) == 1 else None
     return Modes(modes, rule, common, labels, permutation, doubtful, remedy, where)
 
 

@@ -87,7 +87,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     # A factor without a tile is nothing to discover.
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
-    chains, apart = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
+    chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
     robust = (trust.probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {
@@ -105,7 +105,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
                 {
                     REDUNDANT: trust.redundant[k],
                     LOW: trust.bound[k] > level,
-                    SOME: apart[k] and chains[k] < fit.num_chains,
+                    SOME: differ[k] and chains[k] < fit.num_chains,
                 },
                 {ROBUST: robust[k]},
             )

@@ -49,10 +49,10 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
             f"take more particles, sampler=bmfjax.SMC(num_particles={more}) (--option "
             f"num_particles={more})"
         )
-    apart = factors_differ(figures) or figures.rhat > RHAT_SLOW
-    if tried.stopped and (not apart or _comes_together(log_joint)):
+    differ = factors_differ(figures) or figures.rhat > RHAT_SLOW
+    if tried.stopped and (not differ or _comes_together(log_joint)):
         return RESUME
-    if not apart:
+    if not differ:
         return _more_draws(figures, chains, tried)
     if tried.ladder is False and not tried.large:
         name, value = tried.ladder_option

@@ -323,14 +323,14 @@ def _read_batches(file, binarize, row_names, label_column, name, share_of):
         labels_of(pd.DataFrame(columns=columns), label_column, "the table")  # which refuses it
     # A first column of text, or of nothing, may name the rows: `_parted` decides.
     first = next((c for c in columns if c != label_column), None)
-    apart = [c for c in columns if c == label_column]
+    aside = [c for c in columns if c == label_column]
     if first is not None and (row_names is True or not _is_number(schema.field(first).type)):
-        apart = [first, *apart]
-    frame = file.read(columns=apart, use_pandas_metadata=True).to_pandas()
+        aside = [first, *aside]
+    frame = file.read(columns=aside, use_pandas_metadata=True).to_pandas()
     frame, labels = _parted(frame, row_names, label_column)
     # What did not become names or labels is a value.
-    apart = [c for c in apart if c not in frame.columns]
-    values = [c for c in columns if c not in apart]
+    aside = [c for c in aside if c not in frame.columns]
+    values = [c for c in columns if c not in aside]
     shape = (file.metadata.num_rows, len(values))
     sides = checked_sides(shape, (names_of_index(frame.index), values), (None, None))
     share, rows = read_rows(share_of, shape)
@@ -398,8 +398,8 @@ def _check_others(file, dataset, without):
     sizes = []
 
     def add(name, item):
-        apart = any(name == other or name.startswith(f"{other}/") for other in without)
-        if isinstance(item, dataset) and not apart:
+        aside = any(name == other or name.startswith(f"{other}/") for other in without)
+        if isinstance(item, dataset) and not aside:
             # A text is an object of its own.
             sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
 

@@ -102,6 +102,6 @@ def log_prob(mean, precision, prior: NormalWishart):
 def log_prob_of_vectors(x, mean, precision):
     """Return the log density of the vectors x (n, width) given mean and precision."""
     n, width = x.shape
-    apart = x - mean
+    deviation = x - mean
     constant = log_determinant(precision) - width * jnp.log(2.0 * jnp.pi)
-    return 0.5 * (n * constant - jnp.sum((apart @ precision) * apart))
+    return 0.5 * (n * constant - jnp.sum((deviation @ precision) * deviation))

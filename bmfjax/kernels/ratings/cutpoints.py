@@ -182,8 +182,8 @@ def _features(cuts, fit, value):
         jnp.exp(-0.5 * end**2 - 0.5 * math.log(2.0 * math.pi) - terms) for end in (low, high)
     )
     low, high = (jnp.where(jnp.isinf(end), 0.0, end) for end in (low, high))
-    apart = above - below
-    with_high, with_low = above * (apart + high), -below * (apart + low)
+    between = above - below
+    with_high, with_low = above * (between + high), -below * (between + low)
     return terms, jnp.stack(
         [
             above,
@@ -193,8 +193,8 @@ def _features(cuts, fit, value):
             above * below,
             fit * with_high,
             fit * with_low,
-            fit * apart,
-            fit**2 * (apart**2 + high * above - low * below),
+            fit * between,
+            fit**2 * (between**2 + high * above - low * below),
         ]
     )
 
@@ -301,8 +301,8 @@ def _translate(key, side, position, density, data):
     site, sign = ("cutpoints", 1.0) if density.link == "ordered" else ("intercept", -1.0)
     level, effect, effect_precision = position[site], position[name], position[f"{side}_precision"]
     precision = level.size / sd**2 + effect.shape[0] * effect_precision
-    apart = effect - explained_by_attributes(name, side, position, density, data)
-    linear = -jnp.sum(level - mean) / sd**2 - sign * effect_precision * jnp.sum(apart)
+    deviation = effect - explained_by_attributes(name, side, position, density, data)
+    linear = -jnp.sum(level - mean) / sd**2 - sign * effect_precision * jnp.sum(deviation)
     t = linear / precision + random.normal(key, (), effect.dtype) / jnp.sqrt(precision)
     if density.link != "ordered":
         return position | {site: level + t, name: effect - t}, 0.0
@@ -332,9 +332,9 @@ def _translate_mean(key, side, position, density, data):
         means = {f"{mine}_mean": position[f"{mine}_mean"]}
         stiffness = density.factors.strength * precision
         pull = stiffness @ means[f"{mine}_mean"]
-    apart = effect - explained_by_attributes(f"{other}_effect", other, position, density, data)
+    deviation = effect - explained_by_attributes(f"{other}_effect", other, position, density, data)
     system = stiffness + weight * theirs.T @ theirs
-    linear = weight * theirs.T @ apart - pull
+    linear = weight * theirs.T @ deviation - pull
     solved = cholesky(jnp.c_[system, linear][held:, held:, None], panel=density.rank - held)
     noise = random.normal(key, (density.rank - held, 1), factors.dtype)
     d = jnp.pad(back_substitute(solved[:, :-1], solved[:, -1] + noise)[:, 0], (held, 0))

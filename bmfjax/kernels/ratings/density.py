@@ -238,10 +238,10 @@ def log_prior(density: PMFDensity, position, data=None):
         elif density.rank:
             shared = position[f"{factors}_mean"], position[f"{factors}_precision"]
             total += normal_wishart.log_prob(*shared, density.wishart_of(side))
-            apart = position[factors] - explained_by_attributes(
+            deviation = position[factors] - explained_by_attributes(
                 factors, side, position, density, data
             )
-            total += normal_wishart.log_prob_of_vectors(apart, *shared)
+            total += normal_wishart.log_prob_of_vectors(deviation, *shared)
         if density.effects:
             precision = position[f"{side}_precision"]
             total += _gamma(precision, density.effect_gamma)

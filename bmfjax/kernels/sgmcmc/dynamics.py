@@ -219,10 +219,10 @@ def stochastic_dynamics(
         measured = measure(key_measure, position, data, NUM_NEWTON)
         origin = measured.anchor
         flat = flatten(blocks, origin)
-        if preconditioned:  # chains start apart: draws of the normal approximation
-            apart = random.normal(key_first, flat.shape, flat.dtype)
+        if preconditioned:  # chains start at draws of the normal approximation
+            spread = random.normal(key_first, flat.shape, flat.dtype)
             root = jnp.linalg.cholesky(measured.preconditioner)
-            flat = jnp.clip(flat + root @ apart, *_ends(blocks, origin, bounds))
+            flat = jnp.clip(flat + root @ spread, *_ends(blocks, origin, bounds))
         position = unflatten(blocks, origin, flat)
         return DynamicsState(position, jnp.zeros_like(flat), origin, measured)
 
