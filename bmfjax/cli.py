@@ -267,6 +267,15 @@ def _add_fit(commands, models) -> None:
         help=f"most seconds of the whole command ({run.MAX_TIME:g} where --samples is auto, else "
         "any; any with --sampler smc); at their end the results are those of what was drawn",
     )  # fmt: skip
+    fit.add_argument(
+        "--until", default=run.UNTIL[0], choices=run.UNTIL,
+        help="the parts of the verdict that end the run when they hold",
+    )  # fmt: skip
+    fit.add_argument(
+        "--mc-error", type=float, metavar="X",
+        help="run until predictions are as exact: two Monte Carlo standard errors of probabilities "
+        f"(default: {run.ACCURATE:g})",
+    )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument(
         "--chain", type=_chains_of, metavar="C/N",
@@ -772,6 +781,8 @@ def _asked(options, data, **more):
         num_warmup=options.warmup,
         num_samples=options.samples,
         seed=options.seed,
+        until=options.until,
+        mc_error=options.mc_error,
         anchors=None if options.anchors is None else load_anchors(options.anchors),
         **{
             name: load_attributes(path)

@@ -19,7 +19,7 @@ from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
-from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME
+from bmfjax.specs.run import ACCURATE, CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME, UNTIL
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 
 __all__ = ["Fit", "fit", "merge"]
@@ -37,6 +37,8 @@ def fit(
     num_chains: int = 4,
     num_warmup: int | str = AUTO,
     num_samples: int | str = AUTO,
+    until: str = UNTIL[0],
+    mc_error: float | None = None,
     max_time: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -82,9 +84,14 @@ def fit(
     num_warmup : int or "auto"
         Steps before draws count; of `Batch` and `SVI` the most steps of optimisation.
     num_samples : int or "auto"
-        Draws of each chain. "auto": chains run until they agree: at most {rhat} in R-hat
-        ({rhat_approximate}, if the sampler is approximate), at the numbers of draws in
-        `bmfjax.families.base.LOOKS`.
+        Draws of each chain. "auto": chains run until all parts of the verdict hold, at an R-hat of
+        at most {rhat} ({rhat_approximate}, if the sampler is approximate), at the numbers of draws
+        in `bmfjax.families.base.LOOKS`.
+    until : str
+        "all", or "predictions": chains end when these hold, even if factors differ.
+    mc_error : float, optional
+        Chains end when 99 % of the predictions are as exact: two Monte Carlo standard errors, of
+        probabilities. By default {accurate:g}.
     max_time : float, optional
         Seconds that the fit may take, from reading the data to the result: by default {max_time:g}
         where `num_samples` is "auto" (but of `SMC`), and any number where it is given. When they
@@ -156,6 +163,8 @@ def fit(
             column_attributes=column_attributes,
             chains=chains,
             mesh=mesh,
+            until=until,
+            mc_error=mc_error,
         )
         say("preparing the chains")
         made = problem.chains()
@@ -182,6 +191,7 @@ fit.__doc__ = inspect.cleandoc(fit.__doc__ or "").format(
     max_rank=MAX_RANK,
     rhat=RHAT_GOOD,
     rhat_approximate=RHAT_USABLE,
+    accurate=ACCURATE,
     max_time=MAX_TIME,
     checkpoint=CHECKPOINT_SECONDS,
 )

@@ -129,7 +129,7 @@ def test_a_run_that_is_done_has_converged(seed, fall, shift, level, empties):
         agreement(*(kept[n].mean(1) for n in ("usage", "basis"))),
         {"log_joint": trace[:, 20 + seen.discarded :]}, exact=True, empty=empties,
     )  # fmt: skip
-    assert seen.done is verdict.suffices(judged.figures, 4)
+    assert seen.done is verdict.suffices(judged.figures)
     assert judged.figures.converged or not seen.done
     if level == fall == shift == 0.0:  # of a factor of noise
         assert seen.done is bool(empties is not None and empties.all())
@@ -141,8 +141,34 @@ def test_a_run_goes_on_while_only_factors_differ(few_looks):
     family.alike = False
     found = fitted(family)
     assert found.earlier == 0 and found.complete and found.warmup + found.draws == 20 + FEW[-1]
+    # Predictions may be all that is asked for.
+    assert_same(fitted(family, until="predictions"), unbroken(ALIKE))
     family.empties = np.ones(1, bool)
     assert_same(fitted(family), unbroken(ALIKE))
+
+
+def test_a_run_goes_on_until_predictions_are_as_exact_as_was_asked(few_looks):
+    family = Toy(0.0)
+    near = verdict.UNSEEN._replace(error=np.full(1, 0.02))
+    family.mixing = lambda problem, drawn, number: near
+    assert_same(fitted(family, mc_error=0.03), unbroken(ALIKE))
+    found = fitted(family, mc_error=0.01)
+    assert found.complete and found.warmup + found.draws == 20 + FEW[-1]
+    assert found.settings["mc_error"] == 0.01 and "mc_error" not in unbroken(ALIKE).settings
+
+
+def test_what_ends_a_run_is_checked():
+    for options, words in (
+        ({"until": "factors"}, "until is 'factors'"),
+        ({"mc_error": 0.2}, "mc_error is 0.2; give a number above 0 and up to 0.05"),
+        ({"mc_error": 0.0}, "mc_error is 0.0"),
+        ({"until": "predictions", "num_samples": 500}, "num_samples is 500, and until ends a run"),
+        ({"mc_error": 0.01, "num_samples": 500}, "num_samples is 500, and mc_error ends a run"),
+    ):
+        with pytest.raises(InputError, match=words):
+            asked(ALIKE, **options)
+    options = build_parser().parse_args(["fit", "--until", "predictions", "--mc-error", "0.02"])
+    assert (options.until, options.mc_error) == ("predictions", 0.02)
 
 
 def test_chains_that_never_agree_take_every_draw_there_may_be(few_looks):
@@ -385,10 +411,14 @@ def test_every_sampler_ends_by_itself(model, monkeypatch):
     found = bmfjax.fit(data > 0.5 if model == "relaxed" else data, 1, model=model, **options)
     assert found.figures.complete and found.settings["num_samples"] == "auto"
     assert found.figures.num_draws <= LOOKS[6]
-    assert str(found.verdict).startswith("Reliable")
+    assert found.figures.converged and found.verdict.factors.holds
     last = looks[-1].figures.known()
     assert [looked.done for looked in looks] == [False] * (len(looks) - 1) + [True]
-    for name in [n for n in last if n.startswith(("rhat", "ess", "factors"))]:
+    for name in [
+        n
+        for n in last
+        if n.startswith(("rhat", "ess", "factors_agreeing", "chains_apart", "mc_error"))
+    ]:
         np.testing.assert_array_equal(last[name], getattr(found.figures, name), err_msg=name)
     lp = found.idata["sample_stats"]["lp"].values
     assert lp.shape[1] == found.usage_draws.shape[1]

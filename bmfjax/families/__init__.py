@@ -30,7 +30,7 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 from bmfjax.specs import checked_sampler, sampler_of
 from bmfjax.specs.base import AUTO, Model, Sampler
-from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES
+from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES, UNTIL
 
 _ALL = (
     Boolean(),
@@ -68,6 +68,8 @@ def ask(
     column_attributes=None,
     chains=None,
     mesh=None,
+    until=UNTIL[0],
+    mc_error=None,
 ) -> Problem:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     check_fork()
@@ -111,6 +113,8 @@ def ask(
         chain_numbers=own,
         mesh=None if mesh is None else _devices(family, model.name, sampler.name, mesh),
         attributes=attributes,
+        until=until,
+        mc_error=mc_error,
     )
 
 

@@ -38,7 +38,7 @@ from bmfjax.kernels.numerics.mesh import chains_of_device
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
-from bmfjax.specs.run import NUM_WARMUP
+from bmfjax.specs.run import ACCURATE, NUM_WARMUP, UNTIL
 from bmfjax.verdict import Figures, Mixing, Tried, Verdict
 
 Data = BinaryMatrix | RealMatrix | Ratings
@@ -87,6 +87,10 @@ class Problem:
     mesh: Mesh | None = None
     #: What is known of rows and of columns, by "row" and "column".
     attributes: Mapping[str, AttributeTable] = field(default_factory=dict)
+    #: Which parts of the verdict end a run that finds out itself when it is done, and the Monte
+    #: Carlo error that its predictions are to have.
+    until: str = UNTIL[0]
+    mc_error: float | None = None
 
     def __post_init__(self):
         checks.seed_number(self.seed)
@@ -109,9 +113,27 @@ class Problem:
                     raise InputError(f"{name} is {value!r}; give a whole number, or {AUTO!r}")
                 continue
             checks.whole(name, value, least)
+        self._check_end()
         chains_of_device(len(self.chain_numbers or range(self.num_chains)), self.mesh)
         if self.init is not None:
             object.__setattr__(self, "init", self.family.read_start(self))
+
+    def _check_end(self) -> None:
+        """Refuse what a run cannot end by."""
+        checks.one_of("until", self.until, UNTIL)
+        error = self.mc_error
+        if error is not None and checks.positive("mc_error", error) > ACCURATE:
+            raise InputError(
+                f"mc_error is {error}; give a number above 0 and up to {ACCURATE}, which "
+                "predictions of a run that ends by itself have in any case"
+            )
+        if self.num_samples != AUTO:
+            for name, default in (("until", UNTIL[0]), ("mc_error", None)):
+                if getattr(self, name) != default:
+                    raise InputError(
+                        f"num_samples is {self.num_samples}, and {name} ends a run by itself; give "
+                        "one of them"
+                    )
 
     @property
     def of_result(self) -> Problem:
@@ -205,6 +227,10 @@ class Problem:
             found[f"{side}_attributes"] = read
         if self.chain_numbers is not None:
             found["chains"] = list(self.chain_numbers)
+        if self.until != UNTIL[0]:
+            found["until"] = self.until
+        if self.mc_error is not None:
+            found["mc_error"] = self.mc_error
         run = {n: getattr(self, n) for n in names}
         return {"rank": int(self.rank)} | found | named | run | more
 
@@ -819,7 +845,7 @@ def make_fit(
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
-        judged = verdict.with_fit(judged, fit._left_out.figures)
+        judged = verdict.with_fit(judged, fit._left_out.figures, fit._other_model)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)

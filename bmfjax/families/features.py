@@ -164,6 +164,15 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     def _empty(self):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
 
+    @property
+    def _other_model(self):
+        priors = self.settings["priors"]
+        if not priors.get("row_effects", True):
+            return "let rows have effects, row_effects=True"
+        if priors.get("weights") == "positive":
+            return "let features lower odds, too: weights='signed' (--weights signed)"
+        return super()._other_model
+
     def tiles(self, fdr: float = 0.05, *, all: bool = False, members: bool = False) -> pd.DataFrame:
         r"""Return the features that are kept at a false discovery rate: those that are real.
 

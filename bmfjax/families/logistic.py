@@ -203,6 +203,13 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
         usage, basis = super()._product_draws(rows, columns)
         return cells.with_effects(usage, basis, self.other_draws, rows, columns)
 
+    @property
+    def _other_model(self):
+        priors = self.settings["priors"]
+        if not (priors.get("row_effects", True) and priors.get("column_effects", True)):
+            return "let rows and columns have effects (--effects both)"
+        return super()._other_model
+
     def log_odds(self, i, j) -> np.ndarray:
         """Return draws (draw of all chains, cell) of the log odds of a one, of some cells."""
         return cells.cell_draws(self, i, j)

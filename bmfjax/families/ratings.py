@@ -220,6 +220,12 @@ class RatingsFit(NumbersFit):
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
     @property
+    def _other_model(self):
+        if not self.settings["priors"].get("effects", True):
+            return "let rows and columns have effects (--effects both)"
+        return super()._other_model
+
+    @property
     def link(self) -> str:
         """How a rating follows from its fit, as `bmfjax.models.pmf` names it."""
         return LINKS[self.model].name

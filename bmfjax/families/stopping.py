@@ -8,6 +8,7 @@ rule of the verdict. Looks depend on the draws alone, and so does where the run 
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -112,12 +113,13 @@ def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
         d: family.judged(problem, chains, verdict.UNSEEN, after(d)).figures
         for d in dict.fromkeys(candidates)
     }
-    hopeful = [d for d, found in early.items() if verdict.suffices(found)]
+    suffices = functools.partial(verdict.suffices, until=problem.until, mc_error=problem.mc_error)
+    hopeful = [d for d, found in early.items() if suffices(found)]
     seen = {}
     for discarded in hopeful or [min(early, key=lambda d: early[d].rhat)]:
         for judged in (_by_few_entries, _by_all):
             seen[discarded] = judged(problem, chains, after(discarded))
-            done = verdict.suffices(seen[discarded])
+            done = suffices(seen[discarded])
             if not done:
                 break
         if done:

@@ -113,6 +113,13 @@ class TileFit(TilesMixin, ModesMixin, OnesMixin, Fit):
         return usage >= 0.5, basis >= 0.5
 
     @property
+    def _other_model(self):
+        return (
+            "fit with model='features' (--model features), which has effects of rows and columns, "
+            "and weights of every column"
+        )
+
+    @property
     def _empty(self):
         return ~(self.usage_binary.any(0) & self.basis_binary.any(0))
 

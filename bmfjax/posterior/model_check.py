@@ -116,9 +116,17 @@ class ModelCheck(LeftOut):
     statistics : pandas.DataFrame
         A row for `row sums`, `column sums` and `pairs of columns`: `p_value`, the share of
         replicates as far off; and of the `worst`: `observed`, `expected` and `sd`.
+    other_model : str
+        What to fit instead, where this model does not fit: it has what this one lacks.
     """
 
     statistics: pd.DataFrame
+    other_model: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the model explains something, is calibrated, and has replicates like the data."""
+        return bool(self.explains and self.is_calibrated and not self.misfits)
 
     @property
     def misfits(self) -> tuple[str, ...]:
@@ -141,7 +149,8 @@ class ModelCheck(LeftOut):
             f"{name} of its replicates are not those of the data ({self._worst(name)})"
             for name in self.misfits
         ]
-        return f"The model {'; '.join(parts)}."
+        next_ = f" Next, {self.other_model}." if self.other_model and not self.fits else ""
+        return f"The model {'; '.join(parts)}.{next_}"
 
     def __repr__(self) -> str:
         return str(self)
@@ -151,13 +160,19 @@ class ModelCheck(LeftOut):
         return f"{of['worst']}: {of['observed']:.4g} for {of['expected']:.4g} ± {of['sd']:.2g}"
 
 
-def model_check(fit, *, max_entries: int = MAX_SCORED, seed: int = 0) -> ModelCheck:
-    """Check whether the model of a fit explains its data; see `Fit.check`."""
+def model_check(
+    fit, *, max_entries: int = MAX_SCORED, seed: int = 0, found: LeftOut | None = None,
+    other_model: str = "",
+) -> ModelCheck:  # fmt: skip
+    """Check whether the model of a fit explains its data; see `Fit.check`.
+
+    How entries left out are predicted may have been `found` before, by `left_out`. `other_model`
+    says what to fit where this model does not fit.
+    """
     checks.whole("max_entries", max_entries, 2)
     seed = checks.seed_number(seed)
-    usual = (max_entries, seed) == (MAX_SCORED, 0)
-    found = fit._left_out if usual else left_out(fit, max_entries, seed)
-    return ModelCheck(**vars(found), statistics=_statistics(fit, seed))
+    found = left_out(fit, max_entries, seed) if found is None else found
+    return ModelCheck(**vars(found), statistics=_statistics(fit, seed), other_model=other_model)
 
 
 def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:

@@ -442,7 +442,8 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
         """
         if (max_entries, seed) == (MAX_SCORED, 0):
             return self._model_check
-        return model_check(self, max_entries=max_entries, seed=seed)
+        other = self._other_model
+        return model_check(self, max_entries=max_entries, seed=seed, other_model=other)
 
     @functools.cached_property
     def _left_out(self) -> LeftOut:
@@ -452,7 +453,12 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     @functools.cached_property
     def _model_check(self) -> ModelCheck:
         """What `check` returns; computed once for the terminal and the report."""
-        return model_check(self)
+        return model_check(self, found=self._left_out, other_model=self._other_model)
+
+    @property
+    def _other_model(self) -> str:
+        """What to fit where this model does not fit the data, and what that has beside it."""
+        return "allow more factors (rank, --rank)"
 
     @property
     def _can_be_checked(self) -> bool:

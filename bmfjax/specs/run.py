@@ -12,3 +12,7 @@ MAX_TIME = 300.0
 CHECKPOINT_SECONDS = 10.0
 #: Entries up to which the logistic model looks at all of them in every step, by default.
 BATCH = 10**8
+#: What ends a run that finds out itself when it is done: all parts of its verdict, or one of them.
+UNTIL = ("all", "predictions")
+#: The most that chains may be apart in a prediction, and that its Monte Carlo error may be.
+ACCURATE = 0.05

@@ -28,9 +28,8 @@ from bmfjax.verdict.judging import (
 )
 from bmfjax.verdict.number import Number
 from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_GOOD, RHAT_USABLE, Holds, Part
-from bmfjax.verdict.predictions import ACCURATE, Predictions
+from bmfjax.verdict.predictions import Predictions
 from bmfjax.verdict.record import (
-    UNTIL,
     Status,
     Verdict,
     agrees,
@@ -41,7 +40,6 @@ from bmfjax.verdict.record import (
 from bmfjax.verdict.remedies import RHAT_SLOW, Tried
 
 __all__ = [
-    "ACCURATE",
     "AT_BOUND",
     "ESS_PER_CHAIN",
     "MAX_LINES",
@@ -51,7 +49,6 @@ __all__ = [
     "RHAT_SLOW",
     "RHAT_USABLE",
     "UNSEEN",
-    "UNTIL",
     "Factors",
     "Figures",
     "Holds",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest, unfinished
 
-#: The most that chains may be apart in a prediction, and that its Monte Carlo error may be.
-ACCURATE = 0.05
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
 #: Scalars that predictions depend on besides the factors.

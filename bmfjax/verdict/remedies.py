@@ -6,10 +6,10 @@ import math
 from typing import NamedTuple
 
 from bmfjax.diagnostics import split_rhat
+from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.part import ESS_PER_CHAIN
-from bmfjax.verdict.predictions import ACCURATE
 from bmfjax.verdict.record import fewest_draws
 
 

@@ -15,10 +15,12 @@ from bmfjax.posterior.model_check import (
     _counted,
     calibration,
     effects_left_out,
+    left_out,
     model_check,
     shares_left_out,
     worst_of,
 )
+from bmfjax.verdict import Figures, Verdict, with_fit
 
 
 @dataclass(frozen=True)
@@ -203,3 +205,56 @@ def test_bins_hold_what_was_predicted_and_seen():
     assert table.index.tolist() == [0.0, 0.5, 0.9]
     np.testing.assert_allclose(table["observed"], [0.5, 0.5, 1.0])
     assert wrong == pytest.approx((0.9 + 0.1 + 0.05) / 5) and 0.05 < by_chance < 1
+
+
+# ---- in the verdict ------------------------------------------------------------------------------
+
+AGREEING = Figures(
+    num_chains=4, exact=True, factors_agreeing=1.0, factors_holding=("1",), factors_differing=(),
+    chains_apart=0.0, mc_error=0.02,
+)  # fmt: skip
+
+
+def judged(data, chance) -> Verdict:
+    """The verdict of chains that agree on these probabilities."""
+    other = "fit with model='features'"
+    return with_fit(Verdict(AGREEING), left_out(Bernoulli(data, chance)).figures, other)
+
+
+def test_effects_without_a_tile_are_said_to_be_unexplained_first():
+    """Rows and columns differ in how many ones they have: one rate for all says less than that."""
+    rng = np.random.default_rng(7)
+    effects = rng.normal(0, 1.0, 150)[:, None] + rng.normal(0, 1.5, 30) - 1.0
+    truth = 1 / (1 + np.exp(-effects))
+    data = BinaryMatrix((rng.random(truth.shape) < truth).astype(float))
+    wrong = judged(data, np.full(truth.shape, data.density))
+    assert str(wrong).startswith("The model explains nothing (-")
+    assert wrong.status == "in part" and wrong.predictions.status == "does not hold"
+    assert str(wrong).endswith("Next, fit with model='features'.")
+    right = judged(data, truth)
+    assert right.status == "reliable" and not right.remedy and right.predictions.lead == ""
+
+
+def test_chains_that_agree_on_little_more_than_column_means_say_so_first():
+    """Probabilities that lie a third of the way from the means of columns to the truth."""
+    rng = np.random.default_rng(8)
+    usage = rng.random((400, 1)) < 0.3
+    truth = np.where(usage, rng.uniform(0.2, 0.9, 40), rng.uniform(0.02, 0.2, 40))
+    data = BinaryMatrix((rng.random(truth.shape) < truth).astype(float))
+    means = data.dense().mean(0)
+    found = judged(data, means + 0.08 * (truth - means))
+    assert 0 < found.predictions.explained < 0.05
+    assert str(found).startswith(
+        f"The model explains little ({found.predictions.explained:.0%}"[:27]
+    )
+    assert found.status != "unreliable"
+    assert judged(data, truth).predictions.lead == ""
+
+
+def test_the_check_names_what_to_fit_instead():
+    rng = np.random.default_rng(9)
+    rates = np.linspace(0.1, 0.9, 12)
+    data = BinaryMatrix((rng.random((200, 12)) < rates).astype(float))
+    wrong = model_check(Bernoulli(data, np.full(data.shape, 0.5)), other_model="fit another")
+    assert not wrong.fits and str(wrong).endswith(" Next, fit another.")
+    assert "Next" not in str(model_check(Bernoulli(data, np.full(data.shape, 0.5))))
