@@ -66,8 +66,8 @@ def fit(
         `Fit.rank_probabilities` is its posterior. Or a model with its rank, as ``OrMachine(4)``.
     sampler : str or Sampler, optional
         `Gibbs`, of every model; `SMC` for `OrMachine`; `Minibatch`, `IterateAveraging` and
-        `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`. The model says which of
-        them is the default.
+        `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`. Each model has a
+        default.
     model : str or Model
         `OrMachine` (the default), and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot`
         and `Hamming`; `Relaxed`; `Features`; `Logistic`; `NMF`; and of ratings `PMF`, `Probit` and
@@ -84,14 +84,12 @@ def fit(
     num_warmup : int or "auto"
         Steps before draws count; of `Batch` and `SVI` the most steps of optimisation.
     num_samples : int or "auto"
-        Draws of each chain. "auto": chains run until all parts of the verdict hold, at an R-hat of
-        at most {rhat} ({rhat_approximate}, if the sampler is approximate), at the numbers of draws
-        in `bmfjax.families.base.LOOKS`.
+        Draws of each chain. "auto": chains run until the verdict holds, at an R-hat of at most
+        {rhat} ({rhat_approximate}, if the sampler is approximate).
     until : str
-        "all", or "predictions": chains end when these hold, even if factors differ.
+        "all" parts of the verdict, or "predictions", though factors differ.
     mc_error : float, optional
-        Chains end when 99 % of the predictions are as exact: two Monte Carlo standard errors, of
-        probabilities. By default {accurate:g}.
+        Most error of 99 % of the predictions, two Monte Carlo standard errors: {accurate:g}.
     max_time : float, optional
         Seconds that the fit may take, from reading the data to the result: by default {max_time:g}
         where `num_samples` is "auto" (but of `SMC`), and any number where it is given. When they
@@ -104,8 +102,7 @@ def fit(
         Show on standard error what runs, and what chains wait for.
     anchors : mapping or DataFrame, optional
         Known factors, the first of `rank`, whose basis stays as it is given: names with lists of
-        columns, or with a number a column. They belong to the columns of the data, as attributes
-        do, and so stand beside the data and not in the model. NaN is learned.
+        columns, or with a number a column. NaN is learned.
     row_attributes, column_attributes : array, scipy.sparse matrix or DataFrame, optional
         What is known of rows and of columns, for the models of ratings: the prior means of factors
         and effects depend on it linearly (`Fit.coefficients`; Simm et al. 2017, "Macau").
@@ -127,7 +124,7 @@ def fit(
     Raises
     ------
     InputError
-        For bad data or options (a ValueError).
+        For bad data or options.
     FloatingPointError
         Where the sampler leaves the finite numbers.
 
