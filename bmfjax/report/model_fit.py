@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from bmfjax.posterior.model_check import ModelCheck
-from bmfjax.report.section import Section, beside, image, section, table
+from bmfjax.report.section import Section, image, section, table
 from bmfjax.report.style import (
     COLOURS,
     DASHED,
-    DOUBTFUL,
     EDGE,
-    GOOD,
-    GRID,
-    INK,
     axis_label,
     heading,
     new_figure,
@@ -35,12 +33,9 @@ def model_section(fit) -> Section | None:
         "Does the model fit?",
         f"{found} What it explains is measured on {found.num_entries:,} observed entries, each "
         "left out.",
-        beside(
-            image(explained_figure(found), "What the model explains", wide=False),
-            None
-            if found.calibration is None
-            else image(calibration_figure(found), "Calibration of probabilities", wide=False),
-        ),
+        None
+        if found.calibration is None
+        else image(calibration_figure(found), "Calibration of probabilities", wide=False),
         "Data that the draws make are compared with the data: the row, column or pair of columns "
         "that is farthest off is named, and the p-value is the share of made data in which some "
         "row, column or pair is as far off.",
@@ -48,25 +43,22 @@ def model_section(fit) -> Section | None:
     )
 
 
-def explained_figure(found: ModelCheck) -> Figure:
-    """Draw what is explained as a part of a bar, with two standard errors."""
-    figure = new_figure(5.2, 1.7)
-    axes = figure.subplots()
-    share = min(max(found.explained, 0.0), 1.0)
-    axes.barh([0], [1.0], color=GRID, height=0.5)
-    axes.barh([0], [share], color=GOOD if found.explains else DOUBTFUL, height=0.5)
-    axes.errorbar(
-        [share], [0], xerr=[2.0 * found.explained_error], color=INK, capsize=4, linewidth=1.2
-    )
-    axes.set_xlim(min(0.0, found.explained), 1.0)
-    axes.set_ylim(-0.5, 0.5)
-    axes.set_yticks([])
-    tidy(axes)
-    axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter("{x:.0%}")
-    heading(axes, f"Explained: {100 * found.explained:.0f} %")
-    axis_label(axes, f"0 %: {found.baseline}; 100 %: every entry known")
-    return figure
+def explained_bar(fit) -> Markup:
+    """Show what the model explains as a part of a bar, with two standard errors."""
+    if not fit._can_be_checked:
+        return Markup("")
+    found = fit._left_out
+    ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]
+    low, share, high = (100 * min(max(end, 0.0), 1.0) for end in ends)
+    return Markup(
+        '<div class="explained"><b>Explained: {:.0f} ± {:.0f} %</b>'
+        '<div class="track"><i style="width: {:.1f}%"></i>'
+        '<b style="left: {:.1f}%; width: {:.1f}%"></b></div>'
+        "<small><span>0 %: {}</span><span>100 %: every entry known</span></small></div>"
+    ).format(
+        100 * found.explained, 100 * found.explained_error, share, low, max(high - low, 0.3),
+        found.baseline,
+    )  # fmt: skip
 
 
 def calibration_figure(found: ModelCheck) -> Figure:

@@ -8,7 +8,8 @@ import numpy as np
 
 from bmfjax.data import BinaryMatrix, Ratings, RealMatrix
 from bmfjax.data.io.files import replacing
-from bmfjax.report.model_fit import model_section
+from bmfjax.report.model_fit import explained_bar, model_section
+from bmfjax.report.number import number_section
 from bmfjax.report.section import template
 from bmfjax.report.style import default_parameters
 from bmfjax.store import PAGE_MARK, check_page
@@ -65,14 +66,17 @@ def write_page(fit, path) -> None:
 def render(fit) -> str:
     """Return the page as text."""
     page = fit._page
-    # First whether the model says anything about the data, whatever the chains say of each other.
-    sections = (make(fit) for make in (model_section, *page.sections))
+    # After the matrix: whether the model says anything about the data, whatever chains say.
+    after = 1 + (number_section in page.sections)
+    makers = [*page.sections[:after], model_section, *page.sections[after:]]
+    sections = [make(fit) for make in makers]
     return template("page.html").render(
         mark=PAGE_MARK,
         name=fit.data.name or NAMELESS[type(fit.data)],
         fit=fit,
         factors=rank_text(fit.figures, fit.rank),
         shade=_shade(fit),
+        explained=explained_bar(fit),
         stopped="" if fit.figures.complete else page.stopped(fit),
         facts=[fact for tell in page.facts for fact in tell(fit)],
         sections=[section for section in sections if section is not None],

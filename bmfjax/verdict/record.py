@@ -37,6 +37,16 @@ class Status(StrEnum):
     UNRELIABLE = "unreliable"  # neither predictions nor factors hold
 
 
+#: How the sentence begins.
+OPENINGS = {
+    Status.RELIABLE: "Reliable",
+    Status.USABLE: "Usable",
+    Status.IN_PART: "In part",
+    Status.UNCHECKED: "Not checked",
+    Status.UNRELIABLE: "Do not rely on this run",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """What of a fit can be relied on, why, and what to do next; its text is the sentence.
@@ -111,6 +121,12 @@ class Verdict:
         return self.predictions, self.factors, self.number
 
     @property
+    def opening(self) -> str:
+        """The status in words, as the sentence begins."""
+        approximate = self.status is Status.USABLE and self.figures.exact is False
+        return OPENINGS[self.status] + ", as an approximation" * approximate
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """What is said of each part."""
         return tuple(part.said for part in self.parts)
@@ -124,7 +140,7 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """What holds and what does not, in at most 40 words."""
-        said = f"{_opening(self)}: {'; '.join(self.reasons)}."
+        said = f"{self.opening}: {'; '.join(self.reasons)}."
         return f"{self.predictions.lead} {said}".lstrip()
 
     def __str__(self) -> str:
@@ -172,18 +188,6 @@ def _plain(value):
     if isinstance(value, float) and math.isnan(value):
         return None
     return str(value) if isinstance(value, StrEnum) else value
-
-
-def _opening(verdict: Verdict) -> str:
-    opening = {
-        Status.RELIABLE: "Reliable",
-        Status.USABLE: "Usable",
-        Status.IN_PART: "In part",
-        Status.UNCHECKED: "Not checked",
-        Status.UNRELIABLE: "Do not rely on this run",
-    }[verdict.status]
-    approximate = verdict.status is Status.USABLE and verdict.figures.exact is False
-    return f"{opening}, as an approximation" if approximate else opening
 
 
 # ---- the rule -----------------------------------------------------------------------------------

@@ -43,8 +43,16 @@ def text(fit):
 
 
 def test_the_page_starts_with_the_verdict(fit, text):
-    assert str(fit.verdict) in html.unescape(text)
-    assert text.index('class="verdict') < text.index("<img")
+    """The three parts, what is explained, and the matrix; the figures are behind a summary."""
+    shown = html.unescape(text)
+    parts = re.findall(r'<li class="([a-z-]+)">(.*?)\.</li>', shown)
+    assert [said.lower() for _, said in parts] == [p.said.lower() for p in fit.verdict.parts]
+    assert [of.replace("-", " ") for of, _ in parts] == [p.status for p in fit.verdict.parts]
+    assert f"<b>{fit.verdict.opening}.</b>" in shown and fit.verdict.remedy in shown
+    bar = f"Explained: {100 * fit.check().explained:.0f} ±"
+    marks = ['class="verdict', bar, '<details class="figures">', "<h2>The matrix", "<h2>Does the"]
+    places = [shown.index(mark) for mark in marks]
+    assert places == sorted(places) and shown.index("<img") > places[3]
     assert text.count("<h1>") == 1
 
 
@@ -89,7 +97,7 @@ def test_the_page_needs_nothing_from_elsewhere(text):
     for outside in ("http:", "https:", "//", "<script", "@import", "url(", "<link"):
         assert outside not in page_alone
     sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    assert len(sources) == 12
+    assert len(sources) == 11
     for source in sources:
         assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
     assert len(text) < 600_000
@@ -98,8 +106,8 @@ def test_the_page_needs_nothing_from_elsewhere(text):
 def test_the_sections_come_in_order(fit, text):
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert [t.split()[0] for t in titles] == [
-        "Does",
         "The",
+        "Does",
         "The",
         "How",
         "Traces",
