@@ -25,6 +25,8 @@ from bmfjax.progress import say, status_line
 INTERRUPTED, DEFAULT_CHAINS = 130, 4
 #: Exit codes from this one on, as shells have them, are of commands that a signal ended.
 SIGNALLED = 128
+#: The exit code where the fit is stored, and a part of the verdict that is required does not hold.
+NOT_HELD = 4
 #: The exit code where the fit is stored, and something beside it could not be written.
 NOT_ALL_WRITTEN = 3
 #: What JAX calls the devices. A CPU stands beside an accelerator, for what runs on the host.
@@ -79,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     The exit code: 0, 2 for bad input, 3 where a fit is stored and something beside it could not be
-    written, 130 when interrupted, 143 when terminated (138 by SIGUSR1, 129 by SIGHUP).
+    written, 4 where a part of the verdict that `--require` names does not hold, 130 when
+    interrupted, 143 when terminated (138 by SIGUSR1, 129 by SIGHUP).
     """
     began = time.monotonic()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -321,6 +324,11 @@ def _add_written(parser) -> None:
     parser.add_argument(
         "--probability", action="store_true", help="write probability.npz above 10^7 entries too"
     )
+    parser.add_argument(
+        "--require", choices=("all", "predictions", "factors", "number"), metavar="PART",
+        help="what of the verdict is to hold: all, predictions, factors or number; else everything "
+        f"is written, and the exit code is {NOT_HELD}",
+    )  # fmt: skip
     parser.add_argument(
         "--tiles", type=Path, metavar="FILE",
         help="write all tiles with their probabilities and members to a .csv or .parquet "
@@ -755,7 +763,7 @@ def _fit(options) -> int:
             # The others wait: what ends one process ends all.
             written = agreed(mesh, lambda: write() if first else None)
     again = options.again if stage.is_stored else ""
-    return _end(*written, output, again) if first else 0
+    return _end(*written, output, again, options.require) if first else 0
 
 
 def _output(options, data) -> Path:
@@ -1113,16 +1121,19 @@ def _tell(result, output) -> None:
         _say(sampled)
 
 
-def _end(result, missing, output, again) -> int:
+def _end(result, missing, output, again, required=None) -> int:
     """Say where the files are, and how far a run went that was stopped; return the exit code.
 
-    `again` is the command that continues it, where there is one.
+    `again` is the command that continues it, where there is one, and `required` the part of the
+    verdict that is to hold.
     """
     from bmfjax.store import PAGE
 
     page = output / PAGE
     _say(f"Results are in {output}" + ("" if page in missing else f"; open {page}"))
     code = NOT_ALL_WRITTEN if missing else 0
+    if code == 0 and required is not None and not result.verdict.holds(required):
+        code = NOT_HELD
     if result.figures.complete:
         return code
     timed_out, planned = result.figures.timed_out, result.settings["num_samples"]
@@ -1230,7 +1241,7 @@ def _merge(options) -> int:
             missing = _write(result, output, options.probability)
         missing += _write_page(result, output)
         missing += _write_tables(result, options, output, options.overwrite)
-    return _end(result, missing, output, "")
+    return _end(result, missing, output, "", options.require)
 
 
 # ---- rank ------------------------------------------------------------------------------------

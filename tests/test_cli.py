@@ -27,6 +27,7 @@ from bmfjax.cli import _cores_to_share, _end, _tell, build_parser, main
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
 from bmfjax.store import FILES, LOCK
+from bmfjax.verdict import Figures, Verdict
 
 QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "--quiet"]
 
@@ -297,6 +298,17 @@ def test_datasets_lists_what_ships(capsys):
     assert run("datasets") == 0
     out = capsys.readouterr().out
     assert all(d.name in out for d in bmfjax.datasets())
+
+
+def test_a_part_that_is_required_decides_the_exit_code(tmp_path):
+    figures = Figures(num_chains=4, exact=True, factors_agreeing=0.5, complete=True)
+    result = types.SimpleNamespace(figures=figures, verdict=Verdict(figures))
+    for required, code in (
+        (None, 0), ("all", 4), ("predictions", 0), ("factors", 4), ("number", 0),
+    ):  # fmt: skip
+        assert _end(result, [], tmp_path, "", required) == code
+        assert _end(result, ["report.html"], tmp_path, "", required) == 3
+    assert build_parser().parse_args(["fit", "--require", "all"]).require == "all"
 
 
 # ---- interruption: a process of its own ----------------------------------------------------

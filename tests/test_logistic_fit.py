@@ -327,6 +327,10 @@ def test_the_verdict_says_what_is_wrong():
     assert rising.startswith("Do not rely on this run: predictions do not hold yet (the bound has")
     assert said(agreeing=[math.nan] * 3, starts=1).startswith("Not checked")
     two = said(agreeing=[1.0, 0.3, 0.3], starts=2)
-    assert two.startswith("In part: predictions hold (to within 0.01); factor 1 holds, factors 2")
-    assert said(apart=0.2).startswith("In part: predictions do not hold yet (chains differ by 0.20")
-    assert said(sampled=True).startswith("In part: predictions hold")
+    assert two.startswith(
+        "Usable in part: predictions hold (to within 0.01); factor 1 holds, factors 2"
+    )
+    assert said(apart=0.2).startswith(
+        "Usable in part: predictions do not hold yet (chains differ by 0.20"
+    )
+    assert said(sampled=True).startswith("Usable in part: predictions hold")

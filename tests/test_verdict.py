@@ -160,7 +160,7 @@ def test_the_sentence_says_what_to_do_why_and_what_next():
     agreeing = np.array([1.0, 1.0, 0.3])
     found = of_chains(entries, 4, 3, agreeing, trace, exact=True, tried=Tried(ladder=False))
     assert str(found) == (
-        "In part: predictions do not hold yet (R-hat 1.80); factors 1 and 2 hold, "
+        "Usable in part: predictions do not hold yet (R-hat 1.80); factors 1 and 2 hold, "
         "factor 3 does not; their number was given. The modes are in fit.modes and in the "
         f"report. Next, {found.remedy}."
     )
@@ -476,7 +476,9 @@ def test_a_misfit_is_said_first():
     other = {"model": "fit with model='features'"}
     nothing = dataclasses.replace(good, explained=0.02, explained_error=0.011)
     nothing = Verdict(nothing, remedies=other)
-    assert str(nothing).startswith("The model explains nothing (2 ± 1 %). In part: predictions do")
+    assert str(nothing).startswith(
+        "The model explains nothing (2 ± 1 %). Usable in part: predictions do"
+    )
     assert str(nothing).endswith("Next, fit with model='features'.")
     assert nothing.predictions.status == "does not hold" and nothing.factors.holds
     whole = Verdict(dataclasses.replace(good, explained=0.4, explained_error=0.01))

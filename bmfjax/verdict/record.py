@@ -41,7 +41,7 @@ class Status(StrEnum):
 OPENINGS = {
     Status.RELIABLE: "Reliable",
     Status.USABLE: "Usable",
-    Status.IN_PART: "In part",
+    Status.IN_PART: "Usable in part",
     Status.UNCHECKED: "Not checked",
     Status.UNRELIABLE: "Do not rely on this run",
 }
@@ -125,6 +125,12 @@ class Verdict:
         """The status in words, as the sentence begins."""
         approximate = self.status is Status.USABLE and self.figures.exact is False
         return OPENINGS[self.status] + ", as an approximation" * approximate
+
+    def holds(self, what: str = "all") -> bool:
+        """Whether a part holds, by its name, or "all" that count."""
+        if what == "all":
+            return self.status in (Status.RELIABLE, Status.USABLE)
+        return getattr(self, what).holds
 
     @property
     def reasons(self) -> tuple[str, ...]:
