@@ -38,8 +38,8 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     central interval), and `probability` of a one, or `probability_1`, ... of every star. With
     `noisy`, what an observation does not have is left out.
     """
-    i = positions(rows, fit.data.row_names, "row")
-    j = positions(columns, fit.data.column_names, "column")
+    i = positions(rows, fit.data.row_names, "row", by_position=True)
+    j = positions(columns, fit.data.column_names, "column", by_position=True)
     has = set(fit._kinds)
     if noisy and fit._observed_kinds is not None:
         has, noisy = fit._observed_kinds, False

@@ -69,6 +69,17 @@ def check_stored(name, side, position, what="name"):
         )
 
 
+def are_ids(names) -> bool:
+    """Say whether names are whole numbers, all of them.
+
+    Examples
+    --------
+    >>> are_ids(["7", "12"]), are_ids(["7", "x"])
+    (True, False)
+    """
+    return all(re.fullmatch(r"-?\d+", str(name)) for name in names)
+
+
 def title_of(name):
     r"""Return what data are called, such as by their file: what files cannot keep is shown as �.
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.checks import check_sides, one_of
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_labels, check_names, place
+from bmfjax.data.names import are_ids, check_labels, check_names, place
 from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.longs import merged
 from bmfjax.data.reading.record import DUPLICATES, RATINGS
@@ -29,7 +29,7 @@ class Ratings(NamedTable):
         Whom each rating is from, and what it is of: positions from 0, or names. Names must be in
         `row_names` or `column_names` where these are given; else they are taken in the order in
         which they first occur. Whole numbers without names and `shape` are ids, and so names,
-        unless all from 0 to the largest occur.
+        unless all from 0 to the largest occur; beside names that are whole numbers they are names.
     values : (rating,) sequence of numbers
     row_names, column_names : sequences of str, optional
         Distinct names.
@@ -327,6 +327,8 @@ def _positions(side, ids, names, size, length):
     found = np.unique(ids)
     if names is None and size is None and found[0] >= 0 and found[-1] != len(found) - 1:
         return _named(side, ids, list(map(str, found)), None)  # ids, of which none is empty
+    if names is not None and size is None and are_ids(names := list(names)):
+        return _named(side, ids, names, None)
     if names is not None:
         names = list(names)
         size = len(names) if size is None else size
@@ -343,7 +345,7 @@ def _positions(side, ids, names, size, length):
 
 
 def _named(side, ids, names, size):
-    ids = ids.astype(str)
+    numbers, ids = ids.dtype.kind in "iu", ids.astype(str)
     given = names is not None
     if not given:
         found, positions = pd.factorize(ids)[::-1]
@@ -359,5 +361,8 @@ def _named(side, ids, names, size):
     place_of = {n: k for k, n in enumerate(names)}
     unknown = [i for i in dict.fromkeys(ids.tolist()) if i not in place_of]
     if unknown:
-        raise InputError(f"{side} {unknown[0]!r} is not among the {side} names; add it to them")
+        hint = ", or give shape= if they are positions" if numbers else ""
+        raise InputError(
+            f"{side} {str(unknown[0])!r} is not among the {side} names; add it to them{hint}"
+        )
     return np.array([place_of[i] for i in ids], np.int64), names, len(names)

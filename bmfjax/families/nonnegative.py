@@ -11,6 +11,7 @@ import numpy as np
 from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
 from bmfjax.data.anchors import check_weights
+from bmfjax.data.names import place
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
 from bmfjax.families import relevance
@@ -57,6 +58,8 @@ from bmfjax.specs.base import digest, settings_text
 RATES = ("usage_rate", "basis_rate")
 #: Root mean square of the data between which float32 holds squares, and precisions of the noise.
 LEAST_SIZE, MOST_SIZE = 1e-12, 1e12
+#: Share of the sum of squares from which on negative values are no noise about zero.
+NEGATIVE = 0.1
 #: Annealed steps, before draws are kept, of a run that finds its own warm-up.
 WARMUP = 500
 
@@ -136,6 +139,12 @@ class Nonnegative(Family):
 
     def kind(self, model):
         return RealMatrix
+
+    def read(self, source, model):
+        data = super().read(source, model)
+        if isinstance(data, RealMatrix):
+            check_negative(data)
+        return data
 
     def check_anchors(self, anchors, model):
         check_weights(anchors, model, signed=False)
@@ -229,6 +238,28 @@ class Nonnegative(Family):
                 tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
+
+
+def check_negative(data: RealMatrix) -> None:
+    """Refuse negative values that are no noise about zero, by the smallest and its place.
+
+    They are noise where they have a small share of the sum of squares, and none is larger than the
+    largest positive value.
+    """
+    low, high = data.range
+    if low >= 0:
+        return
+    seen = data.nonzero().tocoo()
+    share = np.nansum(np.minimum(seen.data, 0) ** 2) / np.nansum(seen.data**2)
+    if -low <= high and share < NEGATIVE:
+        return
+    k = np.nanargmin(seen.data)
+    where = place(seen.row[k], seen.col[k], data.row_names, data.column_names)
+    raise InputError(
+        f"value {low:g} at {where} is negative, and model 'nmf' is of numbers of at least 0; if it "
+        f"means that there is none, say missing={low:g} (--missing={low:g}) where a file is read, "
+        "or give NaN; for centred data choose another model, such as 'pmf'"
+    )
 
 
 def nmf_arguments(problem: Problem) -> dict:

@@ -352,6 +352,7 @@ class RatingsFit(NumbersFit):
         by: str = "mean",
         least: float | None = None,
         level: float = 0.9,
+        positions: bool = False,
     ) -> pd.DataFrame:
         """Recommend items to users, the best first, and say how sure that is.
 
@@ -360,8 +361,8 @@ class RatingsFit(NumbersFit):
         Parameters
         ----------
         user : str, int, or sequence of these
-            Names or positions of rows. Integers are positions, also where names are numbers: give
-            those as str.
+            Names or positions of rows. Integers are positions, unless the names of the rows are
+            whole numbers.
         k : int
             Items a user, at most.
         seen : bool
@@ -377,6 +378,8 @@ class RatingsFit(NumbersFit):
             "probit".
         level : float
             Probability of the central interval from `lower` to `upper`.
+        positions : bool
+            Whether integers are positions also where names are whole numbers.
 
         Returns
         -------
@@ -409,7 +412,9 @@ class RatingsFit(NumbersFit):
         >>> fit.recommend(["ann", "cid"], k=1, seen=True)["item"].isin(films).all().item()
         True
         """
-        return recommended(self, user, k, seen=seen, by=by, least=least, level=level)
+        return recommended(
+            self, user, k, seen=seen, by=by, least=least, level=level, positions=positions
+        )
 
     def transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage

@@ -118,7 +118,10 @@ def _cells_of(fit, observed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows, columns and values (cell,) of observations, by their coordinates."""
     if all(place in observed.coords for place in PLACES):
         at = [observed.coords[place].broadcast_like(observed).values.ravel() for place in PLACES]
-        i, j = (positions(a, names, n) for a, names, n in zip(at, _names(fit), PLACES, strict=True))
+        i, j = (
+            positions(a, names, n, True)
+            for a, names, n in zip(at, _names(fit), PLACES, strict=True)
+        )
     elif {"rows", "columns"} <= set(observed.coords):
         labels = [observed.coords[n].broadcast_like(observed) for n in ("rows", "columns")]
         i, j = (

@@ -10,8 +10,8 @@ import pandas as pd
 from scipy.special import ndtr
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, checks
-from bmfjax.posterior import cells
-from bmfjax.posterior.selection import found_names, positions
+from bmfjax.posterior import cells, selection
+from bmfjax.posterior.selection import found_names
 
 #: What items are put in order by: the column of the table that it is.
 ORDERS = {"mean": "mean", "quantile": "lower", "probability": "probability"}
@@ -20,7 +20,9 @@ COLUMNS = ("user", "item", "mean", "sd", "lower", "upper", "probability")
 HIGH = 0.75
 
 
-def recommended(fit, users, k: int, *, seen: bool, by: str, least, level: float) -> pd.DataFrame:
+def recommended(
+    fit, users, k: int, *, seen: bool, by: str, least, level: float, positions: bool
+) -> pd.DataFrame:
     """Return the table of `bmfjax.Fit.recommend` for a fit of ratings."""
     k = checks.whole("k", k)
     if not isinstance(seen, bool):
@@ -30,7 +32,7 @@ def recommended(fit, users, k: int, *, seen: bool, by: str, least, level: float)
     cells.check_level(level)
     least = _least(fit, least)
     parts = []
-    for user in _positions(users, fit.data.row_names):
+    for user in _positions(users, fit.data.row_names, positions):
         items = np.arange(fit.data.num_columns)
         if not seen:
             items = np.setdiff1d(items, _seen(fit.data, user))
@@ -98,7 +100,7 @@ def _seen(data, user: int) -> np.ndarray:
     return np.flatnonzero(data.observed()[user])
 
 
-def _positions(users, names) -> np.ndarray:
+def _positions(users, names, by_position) -> np.ndarray:
     """Return positions of users; of a name that is not there the message has the closest ones."""
     items = [users] if isinstance(users, str) else users
     given = [u for u in np.atleast_1d(np.asarray(items, object)) if isinstance(u, str)]
@@ -108,7 +110,7 @@ def _positions(users, names) -> np.ndarray:
             # None is like it: say at least what names look like.
             which = f"the closest are {_listed(close)}" if close else f"users are {_some(names)}"
             raise InputError(f"user {name!r} is not among the rows of the fit; {which}")
-    return positions(users, names, "row")
+    return selection.positions(users, names, "row", by_position)
 
 
 def _listed(names) -> str:

@@ -8,15 +8,17 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data import BinaryMatrix, InputError, checks
+from bmfjax.data.names import are_ids
 
 #: Matrices up to this many entries are formed whole without being asked for.
 MAX_ENTRIES = 10_000_000
 
 
-def positions(chosen, names, kind: str) -> np.ndarray:
+def positions(chosen, names, kind: str, by_position: bool = False) -> np.ndarray:
     """Return the positions (chosen,) of lines given by position, name or mask; all for None.
 
-    They may be a Series or Index of pandas. `kind` is "row" or "column", for the message.
+    They may be a Series or Index of pandas. `kind` is "row" or "column", for the message. Where all
+    names are whole numbers a whole number is a name, unless `by_position`.
     """
     if chosen is None:
         return np.arange(len(names))
@@ -29,18 +31,19 @@ def positions(chosen, names, kind: str) -> np.ndarray:
                 f"the {kind} mask has shape {chosen.shape}; it must be ({len(names)},)"
             )
         return np.flatnonzero(chosen)
+    of_numbers = _of_numbers if by_position or not are_ids(names) else _of_ids
     what = pd.api.types.infer_dtype(chosen, skipna=False)
     if what == "string":
         return _of_names(chosen, names, kind)
     if what == "integer":
-        return _of_numbers(chosen, names, kind)
+        return of_numbers(chosen, names, kind)
     for item in chosen:
         if isinstance(item, bool | np.bool_) or not isinstance(item, str | int | np.integer):
             raise InputError(f"{kind} {item!r} is neither a position nor a name")
     is_name = np.array([isinstance(item, str) for item in chosen], bool)
     out = np.empty(len(chosen), int)
     out[is_name] = _of_names(chosen[is_name], names, kind)
-    out[~is_name] = _of_numbers(chosen[~is_name], names, kind)
+    out[~is_name] = of_numbers(chosen[~is_name], names, kind)
     return out
 
 
@@ -71,16 +74,27 @@ def _of_numbers(items, names, kind):
     return items.astype(int)
 
 
+def _of_ids(items, names, kind):
+    try:
+        return _of_names(np.array([str(item) for item in items], object), names, kind)
+    except InputError as err:
+        raise InputError(
+            f"{err}: whole numbers are names here, and positions by positions=True"
+        ) from None
+
+
 def found_names(items, names) -> np.ndarray:
     """Return the positions of names (item,), and -1 for those that are not there."""
     place = {name: i for i, name in enumerate(names)}
     return np.fromiter((place.get(item, -1) for item in items), int, len(items))
 
 
-def selected(data: BinaryMatrix, rows, columns) -> tuple[np.ndarray, np.ndarray]:
+def selected(
+    data: BinaryMatrix, rows, columns, by_position: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Return positions of rows and columns; where the matrix is large, some must be chosen."""
-    i = positions(rows, data.row_names, "row")
-    j = positions(columns, data.column_names, "column")
+    i = positions(rows, data.row_names, "row", by_position)
+    j = positions(columns, data.column_names, "column", by_position)
     if len(i) * len(j) > MAX_ENTRIES and rows is None and columns is None:
         raise InputError(
             f"the whole matrix has {len(i) * len(j):,} entries; choose rows and columns "

@@ -90,7 +90,9 @@ def of_product(fit, rows, columns, some) -> tuple[np.ndarray, np.ndarray]:
     """Mean and spread of the product over some draws, (rows, columns) each."""
     chains, kept = fit.usage_draws.shape[:2]
     if fit._is_boolean and len(some) == kept:  # the mean of a bit is its probability, known already
-        return products.moments_of_bits(fit.probability(rows, columns), chains * kept)
+        return products.moments_of_bits(
+            fit.probability(rows, columns, positions=True), chains * kept
+        )
     return products.moments(
         subset(fit.usage_draws, some, rows), subset(fit.basis_draws, some, columns)
     )

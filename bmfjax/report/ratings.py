@@ -107,12 +107,12 @@ def unseen_cells(rows, columns, shape, most: int) -> tuple[np.ndarray, np.ndarra
 
 def noisy_sd(fit, rows, columns) -> np.ndarray:
     """Return the standard deviation of ratings and stars."""
-    return fit.predict_cells(rows, columns, "sd", noisy=True)
+    return fit.predict_cells(rows, columns, "sd", noisy=True, positions=True)
 
 
 def sd_of_a_bit(fit, rows, columns) -> np.ndarray:
     """Return the standard deviation of a zero or one."""
-    share = fit.predict_cells(rows, columns, "probability")
+    share = fit.predict_cells(rows, columns, "probability", positions=True)
     return np.sqrt(share * (1.0 - share))
 
 
@@ -164,14 +164,14 @@ def of_intervals(fit) -> Curve:
 def of_ones(fit) -> Curve:
     """Shares of ones among observed entries, by their predicted probability."""
     rows, columns, values = _some_observed(fit)
-    shares = _shares(fit.predict_cells(rows, columns, "probability"), values > 0)
+    shares = _shares(fit.predict_cells(rows, columns, "probability", positions=True), values > 0)
     return Curve(*shares, "predicted probability of a one", "share of ones")
 
 
 def of_stars(fit) -> Curve:
     """Shares of observed entries with a star, by its predicted probability."""
     rows, columns, values = _some_observed(fit)
-    chance = fit.predict_cells(rows, columns, "probability")
+    chance = fit.predict_cells(rows, columns, "probability", positions=True)
     shares = _shares(chance.ravel(), (np.arange(chance.shape[1]) == values[:, None]).ravel())
     return Curve(*shares, "predicted probability of a star", "share of entries with it")
 

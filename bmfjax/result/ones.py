@@ -23,6 +23,7 @@ class OnesMixin:
         columns: Sequence | None = None,
         *,
         noisy: bool = False,
+        positions: bool = False,
     ):
         r"""Probability that an entry is truly a one, given the data.
 
@@ -36,10 +37,13 @@ class OnesMixin:
         Parameters
         ----------
         rows, columns : sequence of int or str, or bool array, optional
-            Positions, names or a mask; default all.
+            Positions, names or a mask; default all. Integers are positions, unless the names of
+            the data are whole numbers.
         noisy : bool
             Boolean model and variants only: the probability that an observation of the entry is
             a one, flips or effects included.
+        positions : bool
+            Whether integers are positions also where names are whole numbers.
 
         Returns
         -------
@@ -55,7 +59,7 @@ class OnesMixin:
         """
         if not noisy and rows is None and columns is None and self._is_small:
             return self._whole_probability.copy()
-        i, j = selected(self.data, rows, columns)
+        i, j = selected(self.data, rows, columns, positions)
         return self._noisy_probability(i, j) if noisy else self._probability(i, j)
 
     # ---- what differs between families --------------------------------------------------

@@ -11,8 +11,8 @@ import numpy as np
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import spaced
 from bmfjax.infer.mcmc.truncated import numbers
-from bmfjax.posterior import cells, products, scores
-from bmfjax.posterior.selection import is_all, positions, selected
+from bmfjax.posterior import cells, products, scores, selection
+from bmfjax.posterior.selection import is_all, selected
 
 #: What `Fit.predict` tells of an entry.
 PREDICTED = ("mean", "sd", "interval")
@@ -27,6 +27,8 @@ class PredictionsMixin:
         columns: Sequence | None = None,
         kind: str = "mean",
         level: float = 0.9,
+        *,
+        positions: bool = False,
     ):
         r"""Return the reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
@@ -43,6 +45,8 @@ class PredictionsMixin:
         kind : {"mean", "sd", "interval"}
         level : float
             Probability of the central interval.
+        positions : bool
+            As for `probability`.
 
         Returns
         -------
@@ -51,10 +55,17 @@ class PredictionsMixin:
         """
         if kind not in PREDICTED:
             raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
-        return self._predict(*selected(self.data, rows, columns), kind, level)
+        return self._predict(*selected(self.data, rows, columns, positions), kind, level)
 
     def predict_cells(
-        self, rows, columns, kind: str = "mean", level: float = 0.9, *, noisy: bool = False
+        self,
+        rows,
+        columns,
+        kind: str = "mean",
+        level: float = 0.9,
+        *,
+        noisy: bool = False,
+        positions: bool = False,
     ) -> np.ndarray:
         """Predictions of single cells, such as those that were held out.
 
@@ -64,8 +75,8 @@ class PredictionsMixin:
         Parameters
         ----------
         rows, columns : (cell,) sequences of int or str
-            Positions or names, one each a cell. Integers are positions, also where names are
-            numbers: give those as str.
+            Names or positions, one each a cell. Integers are positions, unless the names of the
+            data are whole numbers.
         kind : {"mean", "sd", "interval", "probability"}
             "probability" is of a one, for models of ones and zeros, and of every star for
             "ordered-probit".
@@ -78,6 +89,8 @@ class PredictionsMixin:
             For "ormachine" and its variants flips or effects are included, and there are "mean" and
             "probability", which are the same. Not for "features", "logistic", "probit" and
             "hamming", whose "probability" is that of an observation already.
+        positions : bool
+            Whether integers are positions also where names are whole numbers.
 
         Returns
         -------
@@ -104,8 +117,8 @@ class PredictionsMixin:
         >>> fit.predict_cells(rows, columns, "interval").shape
         (2, 2)
         """
-        i = positions(rows, self.data.row_names, "row")
-        j = positions(columns, self.data.column_names, "column")
+        i = selection.positions(rows, self.data.row_names, "row", positions)
+        j = selection.positions(columns, self.data.column_names, "column", positions)
         return self._tell_cells(i, j, (kind,), level, noisy)[kind]
 
     def _tell_cells(self, i, j, kinds, level: float, noisy: bool) -> dict[str, np.ndarray]:

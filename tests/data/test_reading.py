@@ -9,6 +9,8 @@ import pytest
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
 from bmfjax.families import ask
+from bmfjax.posterior.selection import positions
+from tests.test_cells import data_of, fit_of
 
 NAN = np.nan
 SURVEY = (
@@ -452,3 +454,55 @@ def test_options_that_nobody_knows_are_type_errors(tmp_path):
         with pytest.raises(TypeError, match=r"colums|one is no option"):
             call()
     assert bmfjax.load(path).num_columns == 3
+
+
+# ---- units and names of numbers ---------------------------------------------------------------
+
+
+def test_negative_numbers_beyond_the_noise_are_no_data_of_nmf(tmp_path):
+    body = "2.29,1.3\n0.07,0.02\n1.96,{}\n0.5,0.9\n"
+    path = written(tmp_path, "a,b\n" + body.format("-999"))
+    assert "-999 (1 cell) is far from all other values" in str(load_real(path).reading)
+    with pytest.raises(InputError, match=r"value -999 at row 3 .*column 2 .*'b'.*missing=-999"):
+        ask(str(path), 1, model="nmf")
+    assert ask(load_real(path, missing=-999), 1, model="nmf").data.num_missing == 1
+    assert ask(str(written(tmp_path, "a,b\n" + body.format("-0.01"))), 1, model="nmf")
+    scores = np.random.default_rng(0).normal(size=(20, 4))
+    with pytest.raises(InputError, match="is negative, and model 'nmf'"):
+        ask(scores, 1, model="nmf")
+
+
+def test_whole_numbers_are_names_where_names_are_whole_numbers():
+    names, ids = ("3", "1", "2"), pd.Series([1, 3])
+    assert positions(ids, names, "row").tolist() == [1, 0]
+    assert positions([1, "3"], names, "row").tolist() == [1, 0]
+    assert positions(ids - 1, names, "row", by_position=True).tolist() == [0, 2]
+    assert positions([0, 2], ("ann", "bob", "1"), "row").tolist() == [0, 2]
+    with pytest.raises(InputError, match=r"row '0' is not in .*positions by positions=True"):
+        positions([0], names, "row")
+
+
+@pytest.mark.parametrize("model", ["pmf", "ordered-probit", "probit"])
+def test_predictions_and_recommendations_go_by_ids(model):
+    data = data_of(model, 5)
+    names = [str(k + 3) for k in range(data.num_rows)], ["15", "11", "14", "13", "12"]
+    if model == "probit":
+        data = BinaryMatrix(data.dense(), None, *names)
+    else:
+        sides = {"row_names": names[0], "column_names": names[1], "shape": data.shape}
+        data = Ratings(data.rows, data.columns, data.values, scale=(1, 5), **sides)
+    fit = fit_of(model, data, columns=5)
+    by_name = fit.predict_cells(["4", "3"], ["11", "12"])
+    np.testing.assert_array_equal(fit.predict_cells([4, 3], [11, 12]), by_name)
+    np.testing.assert_array_equal(fit.predict_cells([1, 0], [1, 4], positions=True), by_name)
+    assert fit.recommend(4, seen=True).equals(fit.recommend("4", seen=True))
+    assert fit.recommend(1, seen=True, positions=True).equals(fit.recommend("4", seen=True))
+    np.testing.assert_array_equal(fit.predict([4], [11]), by_name[:1, None])
+    with pytest.raises(InputError, match="row '0' is not in the matrix"):
+        fit.predict_cells([0], [11])
+
+
+def test_new_ratings_by_ids_are_put_under_the_names_of_a_fit():
+    columns = ("11", "12", "13")
+    new = Ratings([7, 7], [13, 11], [5, 3], column_names=columns)
+    assert new.columns.tolist() == [0, 2] and new.row_names == ("7",)

@@ -425,7 +425,7 @@ def numbers_of_triples(sides, values, kind, asked: Asked) -> Found:
     how = _reading("triples", shape, column_names, "ratings" if kind == RATINGS else "numbers")
     if kind == RATINGS:
         triples = {"rows": rows, "columns": columns, "values": values}
-        more = {"scale": asked.scale, "duplicates": asked.duplicates}
+        more = {"scale": asked.scale, "duplicates": asked.duplicates, "shape": shape}
         return Found(triples | names | more, how)
     what = f"a table of {shape[0]:,} x {shape[1]:,} numbers"
     require_memory(25.0 * shape[0] * shape[1], what, "give fewer lines")
