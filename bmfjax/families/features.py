@@ -55,6 +55,7 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.tempering import annealed
 from bmfjax.posterior import cells, features, trust
+from bmfjax.posterior.selection import without
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
 from bmfjax.report.checks import modes, spread
@@ -153,12 +154,12 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
     @property
     def usage_binary(self) -> np.ndarray:
         """Rows that rather have each feature than not, (rows, rank) bool."""
-        return self.found.members >= 0.5
+        return without(self.found.members >= 0.5, self.data.empty_rows)
 
     @property
     def basis_binary(self) -> np.ndarray:
         """Columns that each feature rather concerns than not, (columns, rank) bool."""
-        return self.found.concerned >= 0.5
+        return without(self.found.concerned >= 0.5, self.data.empty_columns)
 
     @property
     def _empty(self):

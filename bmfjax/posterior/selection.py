@@ -117,6 +117,15 @@ def informed(data) -> dict[str, np.ndarray]:
     }
 
 
+def without(members: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """Return members of factors (line, factor) in which some lines belong to none."""
+    if not len(lines):
+        return members
+    members = np.array(members)
+    members[lines] = False
+    return members
+
+
 def sampled_positions(rows, columns, number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return row and column of up to `number` different entries, drawn at random, in order."""
     entries = len(rows) * len(columns)

@@ -11,6 +11,7 @@ import pandas as pd
 from bmfjax.data import InputError, checks
 from bmfjax.diagnostics import binarize, threshold, threshold_pairs
 from bmfjax.posterior import trust
+from bmfjax.posterior.selection import without
 
 
 class RoundedMixin:
@@ -65,7 +66,9 @@ class RoundedMixin:
         return self._rounded()[1]
 
     def _rounded(self):
-        return self.binary.usage, self.binary.basis
+        # What has no data is no member.
+        usage = without(self.binary.usage, self.data.empty_rows)
+        return usage, without(self.binary.basis, self.data.empty_columns)
 
 
 class TilesMixin(RoundedMixin):

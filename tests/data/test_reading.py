@@ -1,6 +1,8 @@
 """The one door: what people have is read as it is meant, and said, or refused with a choice."""
 
 import gzip
+import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,8 +10,11 @@ import pytest
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
+from bmfjax.data.io.npz import read_saved
+from bmfjax.data.reading.record import Reading
 from bmfjax.families import ask
 from bmfjax.posterior.selection import positions
+from bmfjax.report import facts
 from tests.test_cells import data_of, fit_of
 
 NAN = np.nan
@@ -506,3 +511,29 @@ def test_new_ratings_by_ids_are_put_under_the_names_of_a_fit():
     columns = ("11", "12", "13")
     new = Ratings([7, 7], [13, 11], [5, 3], column_names=columns)
     assert new.columns.tolist() == [0, 2] and new.row_names == ("7",)
+
+
+# ---- what is kept of it -----------------------------------------------------------------------
+
+
+def test_what_was_read_is_kept_in_files_and_copies_and_in_the_report(tmp_path):
+    data = load(written(tmp_path, SURVEY))
+    path = bmfjax.save(tmp_path / "m.npz", data)
+    assert read_saved(path).reading == data.reading == pickle.loads(pickle.dumps(data)).reading
+    assert "Yes/No" in load(path).reading.values
+    page = {fact.name: fact.value for fact in facts.data(SimpleNamespace(data=data))}
+    assert page["Read as"].startswith("4 rows named by 'respondent_id'")
+    with pytest.raises(InputError, match="'reading' is no record"):
+        Reading.of_text('{"layout": "table", "shape": 3}')
+
+
+@pytest.mark.parametrize("model", ["ormachine", "features"])
+def test_what_has_no_data_is_no_member_of_a_tile(model):
+    values = data_of(model).dense().copy()
+    values[:, 3] = values[5] = NAN
+    fit = fit_of(model, BinaryMatrix(values))
+    assert not fit.basis_binary[3].any() and not fit.usage_binary[5].any()
+    full = fit_of(model, data_of(model))
+    kept = np.arange(values.shape[1]) != 3
+    np.testing.assert_array_equal(fit.basis_binary[kept], full.basis_binary[kept])
+    assert full.basis_binary[3].any() or full.usage_binary[5].any()

@@ -15,6 +15,7 @@ observed_indptr,            in place of these, where they are fewer, the observe
 observed_indices
 observed_bits               the same, packed like `bits`
 row_names, col_names, name  text
+reading                     how the matrix was read, JSON
 y, y_names                  side label of each row: an index into `y_names`, -1 where unknown
 truth_usage, truth_basis    uint8, packed like `bits`, `truth_rank` entries a row
 truth_clean                 uint8, packed like `bits`: the matrix without noise
@@ -49,6 +50,7 @@ from bmfjax.data.io.files import OF_FIT, check_new_file, opened_npz, replacing
 from bmfjax.data.io.stored import npz_names, opened_stored
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.ratings import Ratings
+from bmfjax.data.reading.record import Reading
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.stores import (
     LARGE,
@@ -71,7 +73,7 @@ BITS = ("bits", "observed_bits")
 STORED = {
     "kind", "format_version", "shape", "bits", "values", "rows", "columns", "scale", "indptr",
     "indices", "mask_indptr", "mask_indices", "observed_indptr", "observed_indices",
-    "observed_bits", "row_names", "col_names", "name", "y", "y_names", OF_FIT,
+    "observed_bits", "row_names", "col_names", "name", "y", "y_names", "reading", OF_FIT,
 }  # fmt: skip
 
 
@@ -162,7 +164,7 @@ def read_matrix(arrays, name, share_of=None):
     If not None, only the rows of ``share_of(shape)`` of a large one that is kept as words.
     """
     if str(arrays["kind"]) == "real" and "values" in arrays:
-        return _read_real(arrays, name)
+        return _with_reading(_read_real(arrays, name), arrays)
     if "ratings" in str(arrays["kind"]):
         raise InputError(
             "it holds ratings, not a binary matrix; read it by bmfjax.load_ratings, and threshold "
@@ -204,12 +206,13 @@ def read_matrix(arrays, name, share_of=None):
         raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
     sides = _sides(arrays, name, shape)
     names = sides["row_names"], sides["column_names"]
-    return BinaryMatrix._from_store(
+    found = BinaryMatrix._from_store(
         store,
         *checked_sides(shape, names, (None, None)),
         check_labels(sides["row_labels"], shape[0]),
         sides["name"],
     )
+    return _with_reading(found, arrays)
 
 
 def read_saved(path):
@@ -226,8 +229,15 @@ def read_stored(path):
 
 def _read_any(arrays):
     if str(arrays["kind"]) == RATINGS_KIND:
-        return _read_ratings(arrays)
+        return _with_reading(_read_ratings(arrays), arrays)
     return read_matrix(arrays, None)
+
+
+def _with_reading(matrix, arrays):
+    """Return a matrix that says how it was read."""
+    if "reading" in arrays:
+        matrix._reading = Reading.of_text(str(arrays["reading"]))
+    return matrix
 
 
 def _read_ratings(arrays):
@@ -316,6 +326,8 @@ def matrix_fields(matrix):
         fields["y_names"], fields["y"] = names, index.astype(np.int32)
     if matrix.name is not None:
         fields["name"] = np.array(matrix.name)
+    if matrix._reading is not None:
+        fields["reading"] = np.array(matrix.reading.as_text())
     return fields
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,6 +125,21 @@ class Reading:
     ignored: tuple[str, ...] = ()
     share_missing: float = 0.0
     notes: tuple[str, ...] = field(default=())
+
+    def as_text(self) -> str:
+        """Return the record as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Reading:
+        """Return the record of a JSON text, or refuse what is none."""
+        try:
+            held = json.loads(text)
+            found = cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in held.items()})
+            str(found)
+            return found
+        except (ValueError, TypeError, AttributeError):
+            raise InputError("its array 'reading' is no record of a reading") from None
 
     def __str__(self) -> str:
         rows, columns = self.shape
