@@ -4,12 +4,15 @@ import jax
 import pytest
 from jax import monitoring
 
-_COUNTS = {"listening": False, "compilations": 0}
+from bmfjax.kernels.numerics.programs import forget_programs
+
+_COUNTS = {"listening": False, "compilations": 0, "traces": 0}
 
 
 def _listen(event, duration, **_):
-    if _COUNTS["listening"] and event.endswith("backend_compile_duration"):
-        _COUNTS["compilations"] += 1
+    if _COUNTS["listening"]:
+        _COUNTS["compilations"] += event.endswith("backend_compile_duration")
+        _COUNTS["traces"] += event.endswith("jaxpr_trace_duration")
 
 
 monitoring.register_event_duration_secs_listener(_listen)
@@ -22,6 +25,20 @@ def compilations():
 
     def since_the_last_question():
         count, _COUNTS["compilations"] = _COUNTS["compilations"], 0
+        return count
+
+    yield since_the_last_question
+    _COUNTS["listening"] = False
+
+
+@pytest.fixture
+def programs_asked():
+    """How many programs JAX has traced or compiled since the last question."""
+    _COUNTS.update(listening=True, compilations=0, traces=0)
+
+    def since_the_last_question():
+        count = _COUNTS["compilations"] + _COUNTS["traces"]
+        _COUNTS.update(compilations=0, traces=0)
         return count
 
     yield since_the_last_question
@@ -53,3 +70,14 @@ def x64():
         from jax.experimental import enable_x64 as enable
     with enable(True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def programs_of_this_test(request):
+    """Forget programs that were made of functions which a test changes, before it and after it."""
+    changes = "monkeypatch" in request.fixturenames
+    if changes:
+        forget_programs()
+    yield
+    if changes:
+        forget_programs()

@@ -19,6 +19,7 @@ import numpy as np
 from bmfjax.data import InputError
 from bmfjax.families.base import FACTORS, Data, Problem, kept_factors, mean_and_square
 from bmfjax.kernels.base import Algorithm
+from bmfjax.kernels.numerics.programs import jit_equal
 from bmfjax.kernels.used_factors import counting, edge_in_noise, used_factors
 
 #: Stream of the random numbers of starts, beside those of the chains.
@@ -101,7 +102,7 @@ def used_draws(data: Data, usage, basis, noise_sd) -> np.ndarray:
     edge = noise_edge(data)
     chains, kept, _, rank = usage.shape
     edges = np.broadcast_to(edge.factor * np.asarray(noise_sd, np.float32), (chains, kept))
-    of_chain = jax.jit(lambda draws: jax.lax.map(lambda draw: used_factors(*draw), draws))
+    of_chain = jit_equal(lambda draws: jax.lax.map(lambda draw: used_factors(*draw), draws))
     found = np.empty((chains, kept, rank), bool)
     for c in range(chains):  # one at a time, as memory goes
         factors = (

@@ -34,6 +34,7 @@ from bmfjax.kernels.boolean import ascent
 from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.numerics.budget import device_budget, divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
+from bmfjax.kernels.numerics.programs import form_of, jit_equal, made_once, value_of
 
 #: Most factors; and lines of the first step.
 MAX_CLIMB_RANK, LINES = 10, (500, 2000)
@@ -145,8 +146,10 @@ def _side_by_side(f, each, *common) -> Callable[..., ascent.Member]:
     if jax.default_backend() != "cpu":
         return _in_one_program(f)
     # Compiled before there are threads: those know nothing of the settings of this one.
-    jitted = jax.jit(f, compiler_options=chain_options())
-    compiled = jitted.lower(_of_chain(each, 0), *common).compile()
+    given = _of_chain(each, 0), *common
+    jitted = jit_equal(f, compiler_options=chain_options())
+    key = "side by side", value_of(f), form_of(given)
+    compiled = made_once(key, lambda: jitted.lower(*given).compile())
 
     def call(each, *common):
         number = len(jax.tree.leaves(each)[0])
@@ -165,12 +168,11 @@ def _side_by_side(f, each, *common) -> Callable[..., ascent.Member]:
 def _in_one_program(f) -> Callable[..., ascent.Member]:
     """Compile ``f(one, *common)`` for chains that an accelerator runs together."""
 
-    @jax.jit
     def call(each, *common):
         common = divided(common, len(jax.tree.leaves(each)[0]))
         return jax.vmap(lambda one: f(one, *common))(each)
 
-    return call
+    return jit_equal(call)
 
 
 def _of_chain(each, number):
@@ -196,7 +198,7 @@ def _highest_member(key, few, more, rank, num_rates) -> ascent.Member:
 def _together(key, members, lines, num_rates) -> ascent.Member:
     """Let the highest members of all chains go on together."""
     # On lines that are new to them.
-    climb = jax.jit(_climbed, static_argnums=2, compiler_options=chain_options())
+    climb = jit_equal(_climbed, static_argnums=2, compiler_options=chain_options())
     members = climb(members, lines, num_rates)
     keys = random.split(key, (ROUNDS, len(members.value)))
     jump = functools.partial(_jumped, num_rates=num_rates)

@@ -15,6 +15,7 @@ chains one after the other, each compiled for one, and shares them with the devi
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ from bmfjax.infer.intervals import interval_after
 from bmfjax.infer.reducers import Reducer
 from bmfjax.kernels.base import Algorithm
 from bmfjax.kernels.numerics.budget import divided
-from bmfjax.kernels.numerics.compiling import chain_options, jit_once
+from bmfjax.kernels.numerics.compiling import chain_options, once_options
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import (
     CHAINS,
@@ -47,6 +48,7 @@ from bmfjax.kernels.numerics.mesh import (
     several_processes,
     specs_of,
 )
+from bmfjax.kernels.numerics.programs import form_of, made_once, value_of
 
 #: Most bytes of draws on the device between two returns to the host; one draw always fits.
 DEVICE_BYTES = 64 * 2**20
@@ -174,31 +176,19 @@ class ChainRun:
         self._side = chains_of_device(len(numbers[groups[0]]), mesh)
         # On a mesh they take turns.
         self._data = data if mesh is not None else divided(data, self._side)
-        # What is jitted is traced once and its trace reused, here for the shapes and below: of a
-        # step that of a whole group, whose loops take long to batch.
-        begin, axes = jax.jit(algorithm.init), (0, None if position is None else 0, None)
-        each = jax.vmap if mesh is None else _in_turn
-        self._step = jax.jit(each(algorithm.step, in_axes=(0, 0, None)))
-        self._observe = jax.vmap(algorithm.observe)
         words, kind = np.asarray(random.key_data(key)), random.key_impl(key)
-
-        def init(words, numbers, position, data):
-            key = random.wrap_key_data(words, impl=kind)
-            chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(numbers)
-            start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
-            return each(begin, in_axes=axes)(start_keys, position, data), keys
+        own = value_of((algorithm, self._reducers)) if mesh is None else object()
+        made = functools.partial(self._made, (own, str(kind), mesh is None, position is None))
+        self._loop = made("loop", (), lambda: _Loop(algorithm, self._reducers, kind, mesh))
 
         def of_group(group):
             own = numbers[group]
             there = jax.tree.map(lambda leaf: leaf[own], position)
             return words, own.astype(np.int32), there, self._data
 
-        def observe(*given):
-            state, keys = init(*given)
-            return self._observe(*self._step(keys, state, given[-1]))
-
-        given = (P(), P(CHAINS), P(CHAINS))
-        of_first = jax.eval_shape(self._on_mesh(observe, given, P(CHAINS)), *of_group(groups[0]))
+        given, first = (P(), P(CHAINS), P(CHAINS)), of_group(groups[0])
+        seen = self._on_mesh(self._loop.first_observed, given, P(CHAINS))
+        of_first = made("observed", first, lambda: jax.eval_shape(seen, *first))
         observed = {
             n: jax.ShapeDtypeStruct((len(numbers), *s.shape[1:]), s.dtype)
             for n, s in of_first.items()
@@ -210,36 +200,27 @@ class ChainRun:
         }
         self._lent = False
         self._slots = self._device_slots(observed)
-
-        def start(*given):
-            state, keys = init(*given)
-            return self._initial_carry(state, observed), keys
-
         # One program for all of it: each takes a while to compile, however small. What a program
         # returns can be donated, which leaves that share a buffer cannot.
-        start = jit_once(self._on_mesh(start, given, (_PARTS, P(CHAINS))))
+        start = functools.partial(
+            self._loop.started, side=self._side, slots=self._slots, observed=dict(of_first)
+        )
+        slots = tuple((kind, *sorted(number.items())) for kind, number in self._slots.items())
+        start = self._on_mesh(start, given, (_PARTS, P(CHAINS)))
+        start = made(
+            "start", (first, slots), lambda: jax.jit(start, compiler_options=once_options())
+        )
         started = [start(*of_group(group)) for group in groups]
         self._carries, self._keys = map(list, zip(*started, strict=True))
-        self._advance = None
+        self._program, self._advance = made, None
+
+    def _made(self, whose, name, arguments, make):
+        """Return what ``make()`` returned for an equal algorithm, and arguments of this form."""
+        if self._mesh is not None:
+            return make()
+        return made_once((*whose, name, form_of(arguments)), make)
 
     # ---- the compiled loop -------------------------------------------------------------
-
-    def _initial_carry(self, state, observed):
-        """Return what a group of chains carries; `observed` are shapes, with the chains first."""
-        first = {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in observed.items()}
-        reducers = {
-            name: jax.tree.map(lambda a: jnp.broadcast_to(a, (self._side, *a.shape)), r.init(first))
-            for name, r in self._reducers.items()
-        }
-        buffers = {
-            kind: {
-                # One slot more than can be kept in a chunk takes what is thinned away.
-                n: jnp.zeros((number + 1, self._side, *first[n].shape), first[n].dtype)
-                for n, number in slots.items()
-            }
-            for kind, slots in self._slots.items()
-        }
-        return _Carry(state, reducers, buffers["draws"], buffers["trace"])
 
     def _copied(self, array):
         """Return what is stored of a group of chains, on its devices, to be donated."""
@@ -285,10 +266,9 @@ class ChainRun:
             # Compiled once for all groups, and before there are threads: those know nothing of
             # the settings of this one, such as its precision.
             began = time.monotonic()
-            given = (_PARTS, P(), P(), P(), P(), P(CHAINS))
-            run = jax.jit(self._on_mesh(self._run_chunk, given, _PARTS), donate_argnums=(0,))
-            lowered = run.lower(self._carries[0], *steps, keys[0], self._data)
-            self._advance = lowered.compile(compiler_options=chain_options())
+            given = (self._carries[0], *steps, keys[0], self._data)
+            traced = tuple(self._every["trace"].items())
+            self._advance = self._program("advance", (given, traced), lambda: self._compiled(given))
             self.compile_seconds = time.monotonic() - began
 
         def one(group):
@@ -303,35 +283,12 @@ class ChainRun:
             with ThreadPoolExecutor(min(len(keys), num_cores())) as threads:
                 list(threads.map(one, range(len(keys))))
 
-    def _run_chunk(self, carry, first, last, warmup, every_of, chain_keys, data):
-        def body(t, carry):
-            keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
-            state, info = self._step(keys, carry.state, data)
-            observed = self._observe(state, info)
-            reducers = lax.cond(
-                t >= warmup,
-                lambda r: {
-                    n: jax.vmap(self._reducers[n].update)(c, observed) for n, c in r.items()
-                },
-                lambda r: r,
-                carry.reducers,
-            )
-            draws = self._record(carry.draws, every_of, observed, t, first, warmup)
-            trace = self._record(carry.trace, self._every["trace"], observed, t, first, 0)
-            return _Carry(state, reducers, draws, trace)
-
-        return lax.fori_loop(first, last, body, carry)
-
-    def _record(self, buffers, every_of, observed, t, first, offset):
-        out = {}
-        for name, every in every_of.items():
-            buffer = buffers[name]
-            draw = t - offset
-            slot = (draw + 1) // every - 1 - jnp.maximum(first - offset, 0) // every
-            keep = (draw >= 0) & ((draw + 1) % every == 0)
-            slot = jnp.where(keep, slot, buffer.shape[0] - 1)
-            out[name] = lax.dynamic_update_index_in_dim(buffer, observed[name], slot, 0)
-        return out
+    def _compiled(self, given):
+        """Compile the loop for arguments like these."""
+        placed = (_PARTS, P(), P(), P(), P(), P(CHAINS))
+        chunk = functools.partial(self._loop.chunk, traced=dict(self._every["trace"]))
+        run = jax.jit(self._on_mesh(chunk, placed, _PARTS), donate_argnums=(0,))
+        return run.lower(*given).compile(compiler_options=chain_options())
 
     def _offset(self, kind):
         return self.num_warmup if kind == "draws" else 0
@@ -584,6 +541,86 @@ class ChainRun:
             for name, values in arrays.items():
                 kept = self._grown(kind, name, values.shape[1])
                 kept[: self.num_chains, : values.shape[1]] = values
+
+
+class _Loop:
+    """What is compiled of a run: it knows the algorithm and the reducers, and no data."""
+
+    def __init__(self, algorithm: Algorithm, reducers: Mapping[str, Reducer], kind, mesh):
+        # What is jitted is traced once and its trace reused: of a step that of a whole group,
+        # whose loops take long to batch.
+        self._each = jax.vmap if mesh is None else _in_turn
+        self._begin, self._kind = jax.jit(algorithm.init), kind
+        self._step = jax.jit(self._each(algorithm.step, in_axes=(0, 0, None)))
+        self._observe = jax.vmap(algorithm.observe)
+        self._reducers = reducers
+
+    def _first(self, words, numbers, position, data):
+        key = random.wrap_key_data(words, impl=self._kind)
+        chain_keys = jax.vmap(lambda c: random.fold_in(key, c))(numbers)
+        start_keys, keys = jax.vmap(lambda k: tuple(random.split(k)))(chain_keys)
+        axes = (0, None if position is None else 0, None)
+        return self._each(self._begin, in_axes=axes)(start_keys, position, data), keys
+
+    def first_observed(self, *given):
+        """Return what is observed of the first step of a group of chains."""
+        state, keys = self._first(*given)
+        return self._observe(*self._step(keys, state, given[-1]))
+
+    def started(self, *given, side, slots, observed):
+        """Return what a group of chains carries at its start, and the keys of its steps.
+
+        `observed` are shapes, with the chains first; `side` of these share a program.
+        """
+        state, keys = self._first(*given)
+        first = {n: jnp.zeros(s.shape[1:], s.dtype) for n, s in observed.items()}
+        reducers = {
+            name: jax.tree.map(lambda a: jnp.broadcast_to(a, (side, *a.shape)), r.init(first))
+            for name, r in self._reducers.items()
+        }
+        buffers = {
+            kind: {
+                # One slot more than can be kept in a chunk takes what is thinned away.
+                n: jnp.zeros((number + 1, side, *first[n].shape), first[n].dtype)
+                for n, number in of_kind.items()
+            }
+            for kind, of_kind in slots.items()
+        }
+        return _Carry(state, reducers, buffers["draws"], buffers["trace"]), keys
+
+    def chunk(self, carry, first, last, warmup, every_of, chain_keys, data, *, traced):
+        """Take the steps from `first` to `last`."""
+
+        def body(t, carry):
+            keys = jax.vmap(random.fold_in, (0, None))(chain_keys, t)
+            state, info = self._step(keys, carry.state, data)
+            observed = self._observe(state, info)
+            reducers = lax.cond(
+                t >= warmup,
+                lambda r: {
+                    n: jax.vmap(self._reducers[n].update)(c, observed) for n, c in r.items()
+                },
+                lambda r: r,
+                carry.reducers,
+            )
+            draws = _recorded(carry.draws, every_of, observed, t, first, warmup)
+            trace = _recorded(carry.trace, traced, observed, t, first, 0)
+            return _Carry(state, reducers, draws, trace)
+
+        return lax.fori_loop(first, last, body, carry)
+
+
+def _recorded(buffers, every_of, observed, t, first, offset):
+    """Put what is observed of step `t` into the buffers, where it is to be kept."""
+    out = {}
+    for name, every in every_of.items():
+        buffer = buffers[name]
+        draw = t - offset
+        slot = (draw + 1) // every - 1 - jnp.maximum(first - offset, 0) // every
+        keep = (draw >= 0) & ((draw + 1) % every == 0)
+        slot = jnp.where(keep, slot, buffer.shape[0] - 1)
+        out[name] = lax.dynamic_update_index_in_dim(buffer, observed[name], slot, 0)
+    return out
 
 
 #: How what a group of chains carries lies on a mesh.

@@ -32,7 +32,7 @@ from bmfjax.kernels.boolean.line_states import merge_lines, sides_of
 from bmfjax.kernels.boolean.moves.birth import birth_move
 from bmfjax.kernels.boolean.moves.collapsed_line import collapsed
 from bmfjax.kernels.boolean.moves.exchange import exchange_move
-from bmfjax.kernels.boolean.moves.jump import KnownSolutions, with_solutions
+from bmfjax.kernels.boolean.moves.jump import KnownSolutions, keeping_solutions
 from bmfjax.kernels.boolean.moves.rebirth import rebirth
 from bmfjax.kernels.boolean.moves.split_merge import split_merge
 from bmfjax.kernels.boolean.words import (
@@ -44,6 +44,7 @@ from bmfjax.kernels.boolean.words import (
 )
 from bmfjax.kernels.numerics.budget import device_budget
 from bmfjax.kernels.numerics.mesh import num_shards, over_mesh, place_whole, specs_of
+from bmfjax.kernels.numerics.programs import jit_equal
 from bmfjax.models.bits import resolve_bits_prior, resolve_known_bits, resolve_presence
 from bmfjax.models.flip_rate import resolve_flip_rate
 from bmfjax.models.ormachine import ormachine as ormachine_model
@@ -199,6 +200,10 @@ class OrMachineGibbs(AlgorithmKernel):
         packed = whole
         if self._collapsed:
             packed = merge_lines(packed, sides_of(density.shape, "longer"))
+        if self._solutions is not None:  # with the data: programs are of all solutions
+            known = _solutions_of_model(self._solutions, density)
+            kind = jnp.result_type(float)
+            packed = packed._replace(solutions=jax.tree.map(lambda a: jnp.asarray(a, kind), known))
         if spread:
             packed = boolean_data(data, arguments["observed"], mesh)
             packed = packed._replace(**given, whole=whole)
@@ -208,7 +213,7 @@ class OrMachineGibbs(AlgorithmKernel):
         if mesh is not None:
             place = over_mesh(place, mesh, (specs_of(packed), P()), P())
         # The data are an argument: as a constant of the program a large matrix would be copied.
-        place = jax.jit(place)
+        place = jit_equal(place)
 
         def unconstrain(position):
             return place(packed, position)
@@ -228,9 +233,7 @@ class OrMachineGibbs(AlgorithmKernel):
                 density, moves=self._moves, from_prior=0.0 in (self._ladder or ())
             )
             algorithm = self._tempered(algorithm, log_marginal(density), **options)
-            if self._solutions is None:
-                return algorithm
-            return with_solutions(algorithm, _solutions_of_model(self._solutions, density))
+            return algorithm if self._solutions is None else keeping_solutions(algorithm)
         built = {
             name: MOVES[name](density, **(self._block if name == "collapsed" else {}))
             for name in self._moves

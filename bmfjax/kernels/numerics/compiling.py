@@ -18,6 +18,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from bmfjax.errors import InputError
 from bmfjax.kernels.numerics.forks import check_fork
+from bmfjax.kernels.numerics.programs import jit_equal
 
 LEVEL, PASSES = "xla_backend_optimization_level", "xla_disable_hlo_passes"
 #: On a CPU half of the compilation are LLVM's later passes, which neither what runs once nor the
@@ -142,8 +143,13 @@ def _fault(folder: Path) -> str:
 
 
 def jit_once(f: Callable) -> Callable:
-    """``jax.jit`` of what runs once."""
-    return jax.jit(f, compiler_options=_options(LEVEL))
+    """``jax.jit`` of what runs once a fit, the same for functions that are equal."""
+    return jit_equal(f, compiler_options=once_options())
+
+
+def once_options() -> dict | None:
+    """Return compiler options of what runs once."""
+    return _options(LEVEL)
 
 
 def chain_options() -> dict | None:

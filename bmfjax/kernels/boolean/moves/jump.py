@@ -159,13 +159,11 @@ class JumpState(NamedTuple):
     solutions: KnownSolutions
 
 
-def with_solutions(algorithm: Algorithm, solutions: KnownSolutions) -> Algorithm:
-    """Give an algorithm solutions with its data; they are kept, and stored, with its state."""
+def keeping_solutions(algorithm: Algorithm) -> Algorithm:
+    """Keep the solutions of the data, as they are at the start, and store them, with the state."""
 
     def init(key, position, data):
-        kind = jnp.result_type(float)
-        placed = jax.tree.map(lambda leaf: jnp.asarray(leaf, kind), solutions)
-        return JumpState(algorithm.init(key, position, data), placed)
+        return JumpState(algorithm.init(key, position, data), data.solutions)
 
     def step(key, state, data, inverse_temperature=1.0):
         data = data._replace(solutions=state.solutions)

@@ -1,0 +1,86 @@
+"""Functions that are equal, and the programs that they share."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bmfjax
+from bmfjax.families import ask
+from bmfjax.kernels.base import init_from
+from bmfjax.kernels.numerics import programs
+from bmfjax.kernels.numerics.programs import form_of, made_once, value_of
+
+
+def ours(value):
+    """Make a function of the package that encloses a value."""
+    return init_from(functools.partial(max, value))
+
+
+EQUAL = [
+    (1, 1), (1.5, 1.5), (np.nan, np.nan), ("a", "a"), ((1, [2.0]), (1, [2.0])),
+    ({"a": np.arange(3)}, {"a": np.arange(3)}), (jnp.arange(3), jnp.arange(3)),
+    (jax.random.key(1), jax.random.key(1)),
+]  # fmt: skip
+DIFFERENT = [
+    (1, 1.0), (1, True), (0.0, -0.0), ((1,), [1]), (np.arange(3), np.arange(3.0)),
+    (np.arange(3), np.arange(1, 4)), (np.zeros(2), np.zeros((2, 1))), ({"a": 1}, {"b": 1}),
+    (jnp.arange(3), np.arange(3)), (jax.random.key(1), jax.random.key(2)),
+    (lambda: 1, lambda: 1), (jnp.sin, jnp.cos),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pairs", "equal"), [(EQUAL, True), (DIFFERENT, False)])
+def test_functions_are_equal_where_all_is_that_they_enclose(pairs, equal):
+    for one, other in pairs:
+        assert (value_of(ours(one)) == value_of(ours(other))) is equal, (one, other)
+        if equal:
+            assert hash(value_of(ours(one))) == hash(value_of(ours(other)))
+
+
+def test_a_function_that_encloses_itself_has_a_value():
+    def closure():
+        held = []
+        found = ours(held)
+        held.append(found)
+        return found
+
+    assert value_of(closure()) == value_of(closure())
+
+
+def test_what_is_made_depends_on_the_settings_of_jax_and_on_the_form_of_arguments(x64):
+    key = "a key of this test"
+    assert made_once(key, list) is made_once(key, list)
+    with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.disable_x64():
+        other = made_once(key, list)
+    assert other is not made_once(key, list)
+    assert form_of({"a": np.zeros(2), "b": 1}) == form_of({"a": np.ones(2), "b": 1})
+    for different in ({"a": np.zeros(3)}, {"a": np.zeros(2, int)}, {"b": np.zeros(2)}):
+        assert form_of({"a": np.zeros(2)}) != form_of(different)
+
+
+def test_programs_that_were_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr(programs, "MOST_PROGRAMS", 2)
+    first, second = made_once("first", list), made_once("second", list)
+    assert made_once("first", list) is first
+    made_once("third", list)
+    assert made_once("first", list) is first and made_once("second", list) is not second
+
+
+def test_the_second_run_of_a_kind_compiles_and_traces_nothing(programs_asked):
+    """Another seed, and other data of the same shape."""
+    values, told = np.kron(np.eye(2), np.ones((3, 2))), []
+    quick = {"sampler": bmfjax.Gibbs(update="gibbs", moves=[]), "num_chains": 2}
+    for seed in range(2):
+        init = {"usage": np.ones((6, 1)), "basis": np.ones((4, 1)) * seed}
+        lengths = {"num_warmup": 3, "num_samples": 9, "seed": seed, "init": init}
+        problem = ask(values, 1, **quick, **lengths)
+        values = values[::-1]
+        programs_asked()
+        run = problem.chains().run(problem)
+        run.finish()
+        told.append(programs_asked())
+        assert np.isfinite(run.trace()["log_joint"]).all()
+    assert told[0] > 0 and told[1] == 0
