@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 use_compilation_cache()
                 code = options.run(options)
                 options.line.close()
-                sys.stdout.flush()  # now, while what it says can be told
+                sys.stdout.flush()  # now, while it can be read
                 return code
     except (InputError, FloatingPointError) as error:
         _say_error(error)
@@ -406,7 +406,7 @@ def _use_device(device, joins) -> None:
 
     before = jax.config.jax_platforms
     jax.config.update("jax_platforms", PLATFORMS[device])
-    # JAX must not start before it is told how many devices a CPU has, or what it joins.
+    # JAX must not start before it knows how many devices a CPU has, or what it joins.
     if device == "cpu" or joins:
         return
     try:
@@ -453,7 +453,7 @@ def _cores_to_share(options, data) -> int | None:
 
 
 def _give_cpu_devices(number) -> None:
-    """Let JAX see so many devices in the CPU, where nobody has told it how many."""
+    """Let JAX see so many devices in the CPU, where nobody has said how many."""
     import jax
 
     if "device_count" not in os.environ.get("XLA_FLAGS", ""):
@@ -467,8 +467,8 @@ def _join_processes() -> None:
 
     names = {"num_processes": "JAX_NUM_PROCESSES", "process_id": "JAX_PROCESS_ID"}
     try:
-        told = {n: int(os.environ[name]) for n, name in names.items() if name in os.environ}
-        jax.distributed.initialize(**told)
+        given = {n: int(os.environ[name]) for n, name in names.items() if name in os.environ}
+        jax.distributed.initialize(**given)
     except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"--distributed did not find the other processes: {str(error).splitlines()[0]}; set "
@@ -539,7 +539,7 @@ def _add_models(parser) -> None:
         for flag, kind, _ in flags:
             owners.setdefault(flag.help, []).append(kind.name)
         text = "; ".join(
-            f"{', '.join(dict.fromkeys(kinds))}: {told}" for told, kinds in owners.items()
+            f"{', '.join(dict.fromkeys(kinds))}: {text}" for text, kinds in owners.items()
         )
         group.add_argument(name, help=text, **flags[0][0].parse)
 
@@ -749,7 +749,7 @@ def _fit(options) -> int:
                 with _ended(AFTER):
                     if hasattr(result, "modes") and not result.figures.converged:
                         say("choosing modes")
-                        _ = result.modes  # which are told, and are on the page
+                        _ = result.modes  # which are printed, and are on the page
                     options.line.close()
                     try:
                         _tell(result, output)

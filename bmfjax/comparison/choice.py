@@ -14,7 +14,7 @@ SCORES = {
     "loo": "PSIS-LOO",
 }
 HELD_OUT = ("entries", "blocks")
-#: Standard error of a probability from which on it tells no ranks apart.
+#: Standard error of a probability from which on it distinguishes no ranks.
 VAGUE = 0.25
 
 
@@ -23,7 +23,7 @@ def recommended(table: pd.DataFrame) -> tuple[int, str]:
 
     It is the smallest rank whose held-out scores, by hidden entries and by bi-cross-validation,
     are both within two standard errors of the best, those of the paired difference: more factors
-    then predict no better, as far as can be told (`bmfjax.compare` asks for as much). If no rank is
+    then predict no better, as far as can be seen (`bmfjax.compare` asks for as much). If no rank is
     so by both, hidden entries decide. Without held-out scores it is the same rule on the scores of
     entries left out in turn. What other criteria prefer is said.
 
@@ -77,7 +77,7 @@ def _known(table, name) -> bool:
 
 
 def _close(table, name) -> set[int]:
-    """Return the ranks that cannot be told from the best."""
+    """Return the ranks that cannot be distinguished from the best."""
     behind, error = (table[f"{name}_difference{end}"] for end in ("", "_se"))
     return {int(rank) for rank in table.index[behind >= -TELLING * np.nan_to_num(error)]}
 

@@ -14,7 +14,7 @@ from bmfjax.posterior.modes import SAME, Solutions, best_match, tile_cosines
 from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
 from bmfjax.result import Fit
 
-#: Standard errors that a difference must exceed to be told.
+#: Standard errors that a difference must exceed to be seen.
 TELLING = 2.0
 #: Share of doubtful scores from which on the sentence speaks of them.
 MANY_DOUBTFUL = 0.05
@@ -48,7 +48,7 @@ class Comparison:
         partner (below 0.8) has NA; so has a partner that is no factor of the first fit.
     best : int or None
         Position of the fit that predicts better than all others by more than two standard
-        errors; None where that cannot be told.
+        errors; None where that cannot be seen.
     sentence : str
         Which fit predicts better, and by how much.
     """
@@ -260,7 +260,7 @@ def _partners(part) -> str:
 
 
 def _sentence(table) -> tuple[int | None, str]:
-    """Return the position of the best fit, if it can be told, and the sentence."""
+    """Return the position of the best fit, if one is seen to be best, and the sentence."""
     order = np.argsort(-table["log_score"].to_numpy(), kind="stable")
     names, behind, error = (
         [column[at] for at in order]
@@ -271,7 +271,7 @@ def _sentence(table) -> tuple[int | None, str]:
         last = level[-1]
         same = [names[0], *(names[n] for n in level)]
         text = (
-            f"It cannot be told which of {_listed(same)} predicts better: their log scores differ "
+            f"It is open which of {_listed(same)} predicts better: their log scores differ "
             f"by {_amount(-behind[last], error[last])}"
         )
     else:

@@ -71,7 +71,7 @@ class RankComparison:
         ones have a tail with a Pareto shape above 0.7 (of flipped bits, whose ratios are bounded,
         fewer than 10 effective draws).
 
-        `code_length`: bits that the data take, told by the rounded factors.
+        `code_length`: bits that the data take, described by the rounded factors.
 
         `shared`: factors that all chains found; `rhat`; `verdict` in a word; `seconds` of all
         fits of the rank.
@@ -226,7 +226,7 @@ def compare_ranks(
 
     The rank that is recommended is the smallest whose held-out scores are within two standard
     errors of the best, those of the paired difference: more factors predict no better, as far as
-    can be told.
+    can be seen.
 
     Parameters
     ----------

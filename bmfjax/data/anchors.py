@@ -101,7 +101,7 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
             if np.array_equal(values[:, k], values[:, l], equal_nan=True):
                 raise InputError(
                     f"anchors {names[l]!r} and {name!r} have the same values, so that no data can "
-                    "tell them apart; leave one of them out"
+                    "distinguish them; leave one of them out"
                 )
     return Anchors(names, values)
 

@@ -6,7 +6,7 @@ arrays: the cost is one sort and one Fourier transform a scalar, and the working
 grow with the number of scalars.
 
 A scalar which never moved has no R-hat and no effective sample size. It is given as nan *and*
-marked by :func:`is_constant`, so that a nan can always be told from a fault; draws that are not
+marked by :func:`is_constant`, so that a nan is never taken for a fault; draws that are not
 finite are refused. Chains stuck at different constants have R-hat inf.
 """
 

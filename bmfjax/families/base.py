@@ -192,7 +192,7 @@ class Problem:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Numbers of draws at which the run looks whether they suffice; none where it is told."""
+        """Numbers of draws at which the run looks whether they suffice; none for a given number."""
         return LOOKS if self.is_auto else ()
 
     @property
@@ -672,7 +672,7 @@ def squared_residual(values, usage, basis) -> float:
 def annealed_options(problem: Problem, options: Mapping, from_prior: bool, warmup: int) -> dict:
     """Return the options of an exact sampler, checked, with how many sweeps are annealed.
 
-    Unless told otherwise, chains from the prior are annealed in the first half of the warm-up, and
+    By default chains from the prior are annealed in the first half of the warm-up, and
     in the other half a ladder of temperatures is adapted. Without a ladder all of the warm-up is
     annealed where the run may count draws as warm-up too.
     """

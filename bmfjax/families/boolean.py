@@ -194,7 +194,7 @@ class BooleanFit(RowsMixin, TileFit):
         return scores.drawn_ones(self, i, j, rng)
 
     def _cells(self, i, j, kinds, level, noisy):
-        # Zeros and ones are told by their mean: nothing else is kept of the draws.
+        # The mean says all of zeros and ones: nothing else is kept of the draws.
         constant, weights = 0.0, np.ones(self.usage_draws.shape[:2])
         if noisy:
             rates = self.other_draws["flip_rate"]

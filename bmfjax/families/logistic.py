@@ -95,7 +95,7 @@ BYTES_AN_ENTRY = 0.5
 BOUND_STREAM, DRAW_STREAM = 2**32 - 2, 2**32 - 1
 #: Entries of new rows that are looked at in one go.
 BLOCK = 4_000_000
-#: Entries from which the noise of log odds is told.
+#: Entries from which the noise of log odds is estimated.
 NOISE_ENTRIES = 10_000
 
 

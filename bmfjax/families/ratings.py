@@ -859,7 +859,7 @@ def observed(data, link: str):
 
 
 def _check_precision(values) -> None:
-    """Refuse numbers that the arithmetic of the sampler cannot square, or tell apart."""
+    """Refuse numbers that the arithmetic of the sampler cannot square, or distinguish."""
     limits = jnp.finfo(jnp.result_type(float))
     largest, spread = np.abs(values).max(initial=0.0), np.ptp(values) if len(values) else 0.0
     if largest > (most := float(limits.max) ** 0.5 / 1e4):
@@ -875,7 +875,7 @@ def _check_precision(values) -> None:
     if 0 < spread < 100 * float(limits.eps) * largest:
         raise InputError(
             f"the data are up to {largest:.2g} and differ by {spread:.2g}, which numbers of "
-            f"{limits.bits} bits do not tell apart well; subtract their mean"
+            f"{limits.bits} bits do not distinguish well; subtract their mean"
         )
 
 

@@ -314,15 +314,15 @@ def _note(chains, watch, run) -> str:
 
 
 def keep(run, store, earlier=()) -> None:
-    """Write a checkpoint; one that fails costs itself alone, and of several the first is told.
+    """Write a checkpoint; one that fails costs itself alone, and of several the first is named.
 
     A disk that is full, or gone, may have room again, or come back: the next one is tried too.
     """
-    told = store.failed
+    warned = store.failed
     try:
         store.write(run, earlier)
     except (OSError, MemoryError) as error:
-        if told:
+        if warned:
             return
         why = reason(error) if isinstance(error, OSError) else "there is not enough memory"
         before = "none is there" if store.steps_done is None else "the one before it stays"

@@ -57,7 +57,7 @@ def known_solutions(draws: Mapping[str, np.ndarray]) -> KnownSolutions:
     Raises
     ------
     InputError
-        Where a factor matrix is missing, chains are not told apart, shapes do not agree, densities
+        Where a factor matrix is missing, there is no axis of chains, shapes do not agree, densities
         or rates are not in [0, 1], or there is no draw.
 
     Examples

@@ -1,4 +1,4 @@
-r"""How many bits a binary matrix takes, told by Boolean factors and where their product is wrong.
+r"""How many bits a binary matrix takes, by Boolean factors and where their product is wrong.
 
 The two-part code of Miettinen and Vreeken (2014, "MDL4BMF: minimum description length for Boolean
 matrix factorization", ACM Transactions on Knowledge Discovery from Data 8(4)) in its form of

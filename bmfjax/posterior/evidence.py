@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 
 from bmfjax.data.errors import InputError
 
-#: Standard error up to which an evidence tells ranks apart: a factor of 1.6 in the odds.
+#: Standard error up to which an evidence distinguishes ranks: a factor of 1.6 in the odds.
 USEFUL = 0.5
 #: Ends of the names under which a fit keeps what it knows of every run.
 EVIDENCE_OF_RUNS = ("runs", "run_errors")

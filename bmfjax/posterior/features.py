@@ -57,7 +57,7 @@ def features_of(usage, basis) -> Features:
     members, concerned = np.zeros((usage.shape[2], rank)), np.zeros((columns, rank))
     log_odds = np.full((3, columns, rank), np.nan)
     for k in range(rank):
-        # A feature that no draw has is told by all draws.
+        # A feature that no draw has is described by all draws.
         chosen = there[..., k] if there[..., k].any() else np.ones_like(there[..., k])
         members[:, k] = usage[chosen][..., k].mean(0, dtype=float)
         weights = basis[chosen][..., k].astype(float)

@@ -140,9 +140,9 @@ class ModelCheck(LeftOut):
             first = f"does not explain the data: {share} of what {self.baseline} leave"
         parts = [first]
         if not math.isnan(self.calibration_error):
-            told = "calibrated" if self.is_calibrated else "not calibrated"
+            state = "calibrated" if self.is_calibrated else "not calibrated"
             parts.append(
-                f"probabilities are {told} (error {self.calibration_error:.3f}, by chance up to "
+                f"probabilities are {state} (error {self.calibration_error:.3f}, by chance up to "
                 f"{self.error_by_chance:.3f})"
             )
         parts += [

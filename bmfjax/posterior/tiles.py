@@ -31,7 +31,7 @@ SAME = 0.5
 LEFT = 0.1
 #: Real factors belong to a tile from here on.
 MEMBER = 0.5
-#: Rows and columns of a tile by which it is told what other factors leave to it.
+#: Rows and columns of a tile by which it is found what other factors leave to it.
 MAX_LINES = 100
 #: Words that are compared at most; of more draws, evenly spaced ones are looked at.
 MAX_WORDS, LEAST_DRAWS = 2_000_000_000, 50

@@ -141,7 +141,7 @@ def _new_anndata(data) -> anndata.AnnData:
 
 
 def _about(fit) -> dict:
-    """Return what is told of a fit as a whole, as AnnData can write it to a file."""
+    """Return what is said of a fit as a whole, as AnnData can write it to a file."""
     scalars = {n: float(v) for n, v in fit.figures.known().items() if isinstance(v, int | float)}
     return {
         "model": fit.model,

@@ -32,7 +32,7 @@ SCALES = {
     "spread": ("#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"),
     "signed": ("#8f2335", "#d1495b", ZERO, "#2f7fc1", "#1b4a78"),
 }
-#: Colours of labels and chains (Okabe and Ito), told apart by most colour-blind eyes.
+#: Colours of labels and chains (Okabe and Ito), distinct to most colour-blind eyes.
 COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7d5a44", "#c978a8")
 OTHER = "#b4b9c4"
 UNKNOWN = "unknown"

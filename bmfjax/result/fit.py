@@ -151,7 +151,7 @@ class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
     #: Which of them it has.
     _shown_factors: ClassVar[str] = "that at least half of the draws use"
     _ranks_beforehand: ClassVar[str] = ""
-    #: What can be told of a single cell, of a noisy observation of it, and of an observation whose
+    #: What is predicted of a single cell, of a noisy observation of it, and of an observation whose
     #: noise is in the probability already (None where it is not).
     _kinds: ClassVar[tuple[str, ...]] = cells.KINDS
     _noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED

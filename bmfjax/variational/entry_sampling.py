@@ -221,7 +221,7 @@ def _check_classes(num_ones: int, num_zeros: int) -> None:
         if count == 0:
             raise InputError(
                 f"the matrix has no {value} among its observed entries, and without both values "
-                "there is nothing to tell apart; look at what was read"
+                "there is nothing to distinguish; look at what was read"
             )
 
 

@@ -17,7 +17,7 @@ from bmfjax.kernels.ratings.cutpoints import (
     scaled_position,
     slopes,
 )
-from bmfjax.kernels.ratings.density import PMFDensity, are_apart, level_of, log_prior
+from bmfjax.kernels.ratings.density import PMFDensity, are_distinct, level_of, log_prior
 from tests.kernels.exactness import fast_jit, moment_scores
 
 DENSITY = PMFDensity(
@@ -173,7 +173,7 @@ def test_cut_points_never_meet():
 
     keys = random.split(random.key(0), 400)
     found, accepted = many(the_position() | {"cutpoints": cuts}, fit, keys)
-    assert bool(jax.vmap(are_apart)(found).all())
+    assert bool(jax.vmap(are_distinct)(found).all())
     # Some steps would have gone further.
     assert 0.05 < float(accepted.mean()) < 0.95
 
@@ -197,4 +197,4 @@ def test_a_sum_over_millions_of_entries_keeps_its_digits():
 
 def test_cut_points_start_apart_among_millions():
     counts = jnp.array([4e7, 0.0, 1.0, 4e7, 0.0], jnp.float32)
-    assert bool(are_apart(level_of("ordered", counts)))
+    assert bool(are_distinct(level_of("ordered", counts)))

@@ -9,7 +9,7 @@ from jax import random
 from bmfjax.kernels.numerics.normal_wishart import NormalWishart
 from bmfjax.kernels.ratings.attributes import decomposed, num_attributes
 from bmfjax.kernels.ratings.cutpoints import _translate, _translate_mean
-from bmfjax.kernels.ratings.density import COEFFICIENTS, RIDGES, PMFDensity, are_apart, log_prior
+from bmfjax.kernels.ratings.density import COEFFICIENTS, RIDGES, PMFDensity, are_distinct, log_prior
 from bmfjax.kernels.ratings.entries import EntryBlocks
 from tests.kernels.exactness import fast_jit
 
@@ -149,6 +149,6 @@ def test_cut_points_that_would_meet_stay():
     position |= {"row_precision": jnp.float32(1e-3)}  # long steps
     move = jax.vmap(lambda key: _translate(key, "row", position, density, NOTHING_KNOWN))
     moved, by = move(random.split(random.key(0), 200))
-    assert bool(are_apart(position["cutpoints"])) and bool(jax.vmap(are_apart)(
+    assert bool(are_distinct(position["cutpoints"])) and bool(jax.vmap(are_distinct)(
         moved["cutpoints"]).all())  # fmt: skip
     assert 0 < int((by == 0).sum()) < 200

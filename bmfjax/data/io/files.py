@@ -160,7 +160,7 @@ def written(paths, discard=(), absent=()):
     """Yield a draft for each path; all are moved into place, in order, once all are whole.
 
     A write that fails leaves every path as it was. Files in `discard` are gone once all are there.
-    Paths in `absent`, which may be told on the way, need no draft.
+    Paths in `absent`, which may be named on the way, need no draft.
     """
     drafts = [_draft(path) for path in paths]
     try:

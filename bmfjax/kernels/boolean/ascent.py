@@ -78,8 +78,8 @@ class Member(NamedTuple):
 
 def distinct_lines(values: np.ndarray) -> Lines:
     """Merge equal rows of `values`, (lines, kept), in which NaN is missing."""
-    told = np.where(np.isnan(values), 2, values).astype(np.int8)
-    merged, count = np.unique(told, axis=0, return_counts=True)
+    codes = np.where(np.isnan(values), 2, values).astype(np.int8)
+    merged, count = np.unique(codes, axis=0, return_counts=True)
     numbers = (jnp.asarray(a, jnp.float32) for a in (merged == 1, merged == 0, count))
     return Lines(*numbers, device_budget())
 

@@ -141,8 +141,8 @@ def draw_effects(key, scale, precision, shift):
 def draw_rows(key, position, psi, omega, half, density: FeatureDensity) -> dict:
     r"""Draw the row effects and their scale, by turns around the effects and around their ratios.
 
-    Given the effects the scale is told by them alone, and moves little where they are large. Given
-    the ratios :math:`e_n / \tau` it is told by the data, where the scale is normal, truncated to be
+    Given the effects the scale depends on them alone, and moves little where they are large. Given
+    the ratios :math:`e_n / \tau` it depends on the data, where the scale is normal, truncated to be
     positive (Yu, Meng 2011, "To center or not to center", JCGS 20).
     """
     key_effect, key_ratio, key_slice, key_bracket, key_shift = random.split(key, 5)

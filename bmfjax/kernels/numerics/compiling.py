@@ -36,7 +36,7 @@ MAX_CACHE = 256 * 2**20
 def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     """Keep compiled programs on disk, so that later processes need not compile them again.
 
-    The command line does so by default. A cache that JAX has been told to use, by
+    The command line does so by default. A cache that JAX has been set to use, by
     ``JAX_COMPILATION_CACHE_DIR`` or ``jax.config``, stays as it is. Up to 256 MiB are kept, without
     the programs that were used longest ago.
 
@@ -68,8 +68,8 @@ def use_compilation_cache(path: str | os.PathLike | None = None) -> Path | None:
     """
     if os.environ.get(SWITCH) == "0":
         return None
-    if (told := jax.config.jax_compilation_cache_dir) is not None:
-        return Path(told)
+    if (chosen := jax.config.jax_compilation_cache_dir) is not None:
+        return Path(chosen)
     home = _cache_home()
     if path is None and home is None:
         return None
@@ -99,23 +99,23 @@ def _cache_home() -> Path | None:
     except RuntimeError:  # a user without a name, as in some containers
         home = None
     if sys.platform == "win32":
-        told, below = os.environ.get("LOCALAPPDATA", ""), "AppData/Local"
+        given, below = os.environ.get("LOCALAPPDATA", ""), "AppData/Local"
     elif sys.platform == "darwin":
-        told, below = "", "Library/Caches"
+        given, below = "", "Library/Caches"
     else:
-        told, below = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
-    if Path(told).is_absolute():
-        return Path(told)
+        given, below = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
+    if Path(given).is_absolute():
+        return Path(given)
     return None if home is None else home / below
 
 
 def _processor() -> str:
     """Return a digest of the processor: what is compiled for one may not run on another."""
-    told = {platform.machine(), platform.processor()}
+    described = {platform.machine(), platform.processor()}
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        told.update(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:12]
+        described.update(x for x in lines if x.startswith(("model name", "flags", "Features")))
+    return hashlib.sha256("\n".join(sorted(described)).encode()).hexdigest()[:12]
 
 
 def _can_write(folder: Path) -> bool:

@@ -24,7 +24,7 @@ with gradient g and curvature H of the log density there (Gamerman 1997, "Sampli
 posterior distribution in generalized linear mixed models", Statistics and Computing 7, with tails
 that let a chain come in from afar), and accepted as Metropolis and Hastings have it. In c and s the
 likelihood is log-concave; in logarithms of the distances no proposal is out of order. Cut points
-that floating point numbers could not keep apart (`bmfjax.kernels.ratings.density.are_apart`) are
+that floating point numbers could not separate (`bmfjax.kernels.ratings.density.are_distinct`) are
 outside of the support: a category that is hardly ever given, among millions, would fall to no
 width.
 """
@@ -45,7 +45,7 @@ from bmfjax.kernels.ratings.density import (
     FACTORS,
     OTHER,
     PMFDensity,
-    are_apart,
+    are_distinct,
     bounds,
     explained_by_attributes,
     log_interval,
@@ -105,7 +105,7 @@ def draw_cuts_and_scale(key, position, fit, value, seen, density: PMFDensity):
     )
     # What is no number is not accepted.
     accept = jnp.log(random.uniform(key_accept, (), fit.dtype)) < gain
-    accept &= are_apart(proposed)
+    accept &= are_distinct(proposed)
     scale = jnp.exp(log_scale)
     scaled = scaled_position(position, scale) | {"cutpoints": proposed}
     position = jax.tree.map(lambda a, b: jnp.where(accept, b, a), position, scaled)
@@ -306,7 +306,7 @@ def _translate(key, side, position, density, data):
     t = linear / precision + random.normal(key, (), effect.dtype) / jnp.sqrt(precision)
     if density.link != "ordered":
         return position | {site: level + t, name: effect - t}, 0.0
-    t = jnp.where(are_apart(level + t), t, 0.0)
+    t = jnp.where(are_distinct(level + t), t, 0.0)
     return position | {site: level + t, name: effect + t}, t
 
 
@@ -315,7 +315,7 @@ def _translate_mean(key, side, position, density, data):
     r"""Move a side's factors and their mean by d, and the other side's effects so that no fit does.
 
     :math:`(u_i + d)^\top v_j + (b_j - d^\top v_j)`: the density is normal along d, and without this
-    move a mean times a mean is told from effects by slow steps alone. The first coordinates
+    move a mean times a mean is separated from effects by slow steps alone. The first coordinates
     of the factors may be known, and d is zero there.
     """
     held = data.num_known(side)

@@ -89,7 +89,7 @@ def log_interval(low, high):
     return top + jnp.log1p(-jnp.exp(drop))
 
 
-def are_apart(cutpoints):
+def are_distinct(cutpoints):
     """Return whether cut points keep to distances that floating point numbers can tell: () bool.
 
     Nearer ones would meet when all of them are moved, and would never part again.

@@ -133,7 +133,7 @@ def truncated_gibbs(density: RelaxedDensity, initial) -> Algorithm:
         start = initial(key, data) if position is None else position
         return TruncatedGibbsState({n: jnp.asarray(v) for n, v in start.items()})
 
-    # Some accelerators round the factors of a float32 product to 10 bits unless told not to.
+    # Some accelerators round the factors of a float32 product to 10 bits unless asked not to.
     @full_precision
     def step(key, state, data, inverse_temperature=1.0):
         keys = random.split(key, 4)
