@@ -19,7 +19,7 @@ from jax import lax, random
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.checks import positive, whole
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.reconstruction import count_errors
+from bmfjax.diagnostics.reconstruction import count_wrong_entries
 from bmfjax.optimize.palm import (
     Factors,
     Palm,
@@ -146,7 +146,7 @@ def elbmf(
     results = []
     for relaxed in zip(*map(np.asarray, found), strict=True):
         usage, basis = (factor > 0.5 for factor in relaxed)
-        error = count_errors(usage, basis, ones, counted)
+        error = count_wrong_entries(usage, basis, ones, counted)
         results.append(Elbmf(usage, basis, error, Factors(*relaxed)))
     return min(results, key=lambda result: result.error)
 

@@ -155,7 +155,7 @@ PICTURES = {
     ),
     "calibration": (
         lambda: [
-            ratings.calibration_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
+            ratings.curve_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
         ],
         True,
     ),

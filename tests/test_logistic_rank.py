@@ -9,7 +9,7 @@ from scipy.special import expit
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import BinaryMatrix
-from bmfjax.families.logistic import noise_sd
+from bmfjax.families.logistic import noise_of_log_odds
 from bmfjax.report.page import render
 from bmfjax.verdict import Mixing, of_starts
 
@@ -108,7 +108,7 @@ def test_the_noise_of_log_odds_is_that_of_a_logistic_regression(chance):
     rng = np.random.default_rng(0)
     shares = rng.binomial(900, chance, 20_000) / 900
     scatter = np.log(shares / (1 - shares)).std()
-    np.testing.assert_allclose(noise_sd(data, at) / 30, scatter, rtol=0.05)
+    np.testing.assert_allclose(noise_of_log_odds(data, at) / 30, scatter, rtol=0.05)
 
 
 def test_starts_that_disagree_on_the_number_are_told_of():

@@ -60,10 +60,10 @@ def boolean_errors(usage, basis, reference, observed=None):
     usage, basis = np.asarray(usage), np.asarray(basis)
     check_boolean(usage, basis)
     ones, counted = check_reference(usage, basis, reference, observed)
-    return count_errors(usage, basis, ones, counted)
+    return count_wrong_entries(usage, basis, ones, counted)
 
 
-def count_errors(usage, basis, ones, counted):
+def count_wrong_entries(usage, basis, ones, counted):
     """Count wrong entries in blocks of rows, so that no whole product is ever held."""
     step = max(1, BLOCK_ENTRIES // max(1, len(basis)))
     errors = 0

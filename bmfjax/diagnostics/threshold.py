@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax.data.errors import InputError
-from bmfjax.diagnostics.reconstruction import check_reference, count_errors
+from bmfjax.diagnostics.reconstruction import check_reference, count_wrong_entries
 
 SINGLE_GRID = np.arange(1, 100) / 100
 PAIR_GRID = np.arange(21) / 20
@@ -122,7 +122,7 @@ def threshold(usage, basis, data, observed=None, grid=SINGLE_GRID):
     grid = _checked_grid(grid)
 
     def errors_at(tau):
-        return count_errors(usage > tau, basis > tau, ones, counted)
+        return count_wrong_entries(usage > tau, basis > tau, ones, counted)
 
     errors = np.array([errors_at(tau) for tau in grid])
     best = np.flatnonzero(errors == errors.min())
@@ -207,7 +207,7 @@ def threshold_pairs(usage, basis, data, observed=None, grid=PAIR_GRID):
     ones, counted = check_reference(usage, basis, data, observed)
     grid = _checked_grid(grid)
     usages, bases = ([x > tau for tau in grid] for x in (usage, basis))
-    errors = np.array([[count_errors(u, b, ones, counted) for b in bases] for u in usages])
+    errors = np.array([[count_wrong_entries(u, b, ones, counted) for b in bases] for u in usages])
     down, across = np.nonzero(errors == errors.min())
     nearest = np.argmin((grid[down] - 0.5) ** 2 + (grid[across] - 0.5) ** 2)
     return ThresholdPair(

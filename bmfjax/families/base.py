@@ -623,7 +623,7 @@ def check_need(data: Data, memory: Mapping[str, float], why: str) -> None:
 SPARSE_ENTRY = 100
 
 
-def numbers_of(
+def matrix_of_numbers(
     data: BinaryMatrix | RealMatrix, memory: Mapping[str, float], why: str, *, gaps: bool = True
 ):
     """Return the matrix as exact samplers take it: as a CSR (`sparse_numbers`), or dense.
@@ -655,7 +655,7 @@ def mean_and_square(data: BinaryMatrix | RealMatrix) -> tuple[float, float]:
 
 
 def squared_residual(values, usage, basis) -> float:
-    """Return the sum of squared residuals of a start; `values` are those of `numbers_of`."""
+    """Return the sum of squared residuals of a start; `values` are those of `matrix_of_numbers`."""
     if not sp.issparse(values):
         return np.nansum((values - usage @ basis.T) ** 2)
     usage, basis = usage.astype(float), basis.astype(float)

@@ -875,14 +875,14 @@ def without_halves(usage: PackedDraws, basis: PackedDraws) -> tuple[PackedDraws,
     return tuple(PackedDraws(np.where(both, f.words, 0), f.size) for f in (usage, basis))
 
 
-def used_factors(aligned) -> np.ndarray:
+def factors_in_use(aligned) -> np.ndarray:
     """Tell in which draws every factor has ones in both matrices: (chain, draw, rank) bool."""
     return (aligned.usage.words != 0).any(-1) & (aligned.basis.words != 0).any(-1)
 
 
 def without_unused(aligned: Alignment) -> Alignment:
     """Leave out the factors that are less probable than not; one is kept in any case."""
-    kept = kept_factors(used_factors(aligned))
+    kept = kept_factors(factors_in_use(aligned))
     return aligned._replace(
         usage=aligned.usage.reordered(kept),
         basis=aligned.basis.reordered(kept),

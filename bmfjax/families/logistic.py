@@ -73,9 +73,9 @@ from bmfjax.specs.priors import RELEVANCE
 from bmfjax.specs.run import BATCH, NUM_WARMUP
 from bmfjax.variational import LogisticPrior, entry_sampler, sign_blocks, usage_given_basis
 from bmfjax.variational.chains import (
+    draw_bound_entries,
     posterior_draws,
     posterior_of,
-    sampled_entries,
 )
 from bmfjax.variational.posterior import Gamma, Gaussian
 from bmfjax.variational.stochastic import CHUNK
@@ -463,7 +463,7 @@ class Logistic(Family):
         make, arguments = problem.kernel.make, (prior, data.shape, log_odds)
         if problem.sampler.name == "svi":
             key = jax.random.fold_in(problem.key, BOUND_STREAM)
-            sampled = sampled_entries(key, entry_sampler(data, options["sampling"]))
+            sampled = draw_bound_entries(key, entry_sampler(data, options["sampling"]))
             if problem.mesh is not None:
                 sampled = sampled._replace(along=Along(ROWS))
             algorithm = make(*arguments, options["step_entries"] // CHUNK)
@@ -632,7 +632,7 @@ def _matched(problem, chains, state, best: int):
     return approximation, order, drawn
 
 
-def noise_sd(data, approximation) -> np.ndarray:
+def noise_of_log_odds(data, approximation) -> np.ndarray:
     r"""Return the standard deviation of a log odds as one entry tells of it, for each start.
 
     A normal observation of the log odds with variance :math:`1 / w` tells of them as much as a one
@@ -658,7 +658,7 @@ def noise_sd(data, approximation) -> np.ndarray:
 def without_unused(data, approximation: Mapping, drawn: Mapping) -> tuple[dict, dict]:
     """Return both without the factors that most draws do not use, and `rank`, the number used."""
     used = relevance.used_draws(
-        data, drawn["usage"], drawn["basis"], noise_sd(data, approximation)[:, None]
+        data, drawn["usage"], drawn["basis"], noise_of_log_odds(data, approximation)[:, None]
     )
     kept, rank = kept_factors(used), used.shape[-1]
     found = {n: a[..., kept] if n in FACTORS else a for n, a in drawn.items()}

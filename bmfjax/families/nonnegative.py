@@ -30,8 +30,8 @@ from bmfjax.families.base import (
     kept_draws,
     make_fit,
     matched_rows,
+    matrix_of_numbers,
     mean_and_square,
-    numbers_of,
     read_real,
     squared_residual,
     thinning,
@@ -176,7 +176,7 @@ class Nonnegative(Family):
         model = functools.partial(models.nmf, rank=rank, **arguments)
         kernel = problem.kernel.make(model, **options)
         why = "model 'nmf' keeps the matrix dense"
-        values = numbers_of(data, plan.memory, why, gaps=False)
+        values = matrix_of_numbers(data, plan.memory, why, gaps=False)
         start = given_start(problem, arguments, values)
         if problem.finds_rank:
             start = relevance.random_start(problem, arguments["precision"])

@@ -26,7 +26,7 @@ from bmfjax.families.base import (
     dense_need,
     kept_draws,
     matched_rows,
-    numbers_of,
+    matrix_of_numbers,
     squared_residual,
     thinning,
 )
@@ -136,7 +136,7 @@ class Relaxed(TileFamily):
         data, rank = problem.data, int(problem.rank)
         why = "the relaxed model keeps the matrix dense"
         if problem.sampler.name == "gibbs":
-            values = numbers_of(data, plan.memory, why)
+            values = matrix_of_numbers(data, plan.memory, why)
         else:
             check_need(data, plan.memory, f"sampler {problem.sampler.name!r} of {why}")
             values = data.dense()

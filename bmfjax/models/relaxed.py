@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
 from bmfjax.models.missing import split_missing
-from bmfjax.specs.priors import entry_prior, gamma, is_positive
+from bmfjax.specs.priors import factor_prior, gamma, is_positive
 
 
 def relaxed_bmf(
@@ -195,7 +195,7 @@ def resolve_prior(prior, site="factor", upper=1.0) -> dist.Distribution:
         raise InputError(
             f"the prior of {site} is 'ard', whose rates belong to the factors; give another"
         )
-    prior = entry_prior(f"the prior of {site}", prior, upper)
+    prior = factor_prior(f"the prior of {site}", prior, upper)
     return _named_prior(prior, site, upper) if isinstance(prior, str) else prior
 
 

@@ -47,7 +47,7 @@ def prediction(fit, *, error: Callable, calibration: Callable) -> Section:
         "How well are entries predicted?",
         expected,
         caption if expected else None,
-        image(calibration_figure(curve), curve.alt, wide=False),
+        image(curve_figure(curve), curve.alt, wide=False),
         note,
     )
 
@@ -131,7 +131,7 @@ class Curve(NamedTuple):
     alt: str = "Predicted probabilities against observed shares"
 
 
-def calibration_figure(curve: Curve) -> Figure:
+def curve_figure(curve: Curve) -> Figure:
     """Draw what was predicted against what happened."""
     figure = new_figure(4.6, 4.0)
     axes = figure.add_subplot()

@@ -56,7 +56,9 @@ def summaries(fit) -> Section | None:
             parts += [
                 "The density of each chain's draws, and the draws in order. Curves of chains that "
                 "agree lie on each other.",
-                image(trace_figure(untraced), f"Density and trace of {_listed(untraced)}", dpi=110),
+                image(
+                    scalars_figure(untraced), f"Density and trace of {_listed(untraced)}", dpi=110
+                ),
             ]
         parts += [RANKS[is_legacy()], image(rank_figure(drawn), f"Ranks of {_listed(drawn)}")]
     parts += [
@@ -114,7 +116,7 @@ def _listed(drawn) -> str:
     return ", ".join(name[0].lower() + name[1:] for name in drawn)
 
 
-def trace_figure(drawn) -> Figure:
+def scalars_figure(drawn) -> Figure:
     """Draw density and trace of every chain."""
     figure = new_figure(10, 0.3 + 1.35 * len(drawn))
     panels = figure.subplots(len(drawn), 2, width_ratios=(1, 2.6), squeeze=False)

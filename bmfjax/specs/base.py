@@ -139,17 +139,17 @@ def _listed(kind) -> str:
 # ---- checks of fields ------------------------------------------------------------------------
 
 
-def positive(what: str) -> Callable[[str, Any], float]:
+def a_positive(what: str) -> Callable[[str, Any], float]:
     """Return a check of one positive number; `what` ends "give a positive"."""
     return lambda name, value: checks.positive(name, value, what)
 
 
-def whole(least: int, most: int | None = None) -> Callable[[str, Any], int]:
+def a_whole(least: int, most: int | None = None) -> Callable[[str, Any], int]:
     """Return a check of a whole number between bounds."""
     return lambda name, value: checks.whole(name, value, least, most)
 
 
-def one_of(*choices: Any) -> Callable[[str, Any], Any]:
+def a_choice(*choices: Any) -> Callable[[str, Any], Any]:
     """Return a check of a choice."""
     return lambda name, value: checks.one_of(name, value, choices)
 
@@ -276,7 +276,7 @@ class Model(Value):
         None,
         'most factors that there may be, where the rank is "auto"; None where `bmfjax.fit` is '
         "given it, or leaves it to the data",
-        whole(1),
+        a_whole(1),
         kind="int, optional",
     )
 

@@ -16,12 +16,12 @@ from bmfjax.specs.base import (
     Model,
     Prior,
     Sampler,
+    a_positive,
+    a_whole,
     gamma_pair,
     parameter,
     parameters,
-    positive,
     value_class,
-    whole,
 )
 from bmfjax.specs.samplers import TEMPERED, Gibbs
 
@@ -90,7 +90,7 @@ def _num_rates(number: int = 1) -> Any:
     return parameter(
         number,
         "1, or 2 for flip rates of zeros and ones of their own",
-        whole(1, 2),
+        a_whole(1, 2),
         flag=Flag(
             "--flip-rates",
             "one flip rate, or one each for zeros and ones (two where not given; one with layers "
@@ -112,9 +112,9 @@ class SMC(Sampler):
 
     name: ClassVar = "smc"
 
-    num_particles: int = parameter(1024, "particles of every population", whole(1))
+    num_particles: int = parameter(1024, "particles of every population", a_whole(1))
     chain_length: int = parameter(
-        16, "particles that descend from one of the temperature before", whole(2)
+        16, "particles that descend from one of the temperature before", a_whole(2)
     )
     ess: float = parameter(
         0.5,
@@ -198,13 +198,13 @@ class OrMachineEffects(Model):
         kind="pair of float",
     )
     intercept_sd: float = parameter(
-        10.0, "standard deviation of the intercept", positive("standard deviation")
+        10.0, "standard deviation of the intercept", a_positive("standard deviation")
     )
     dispersion_rate: float = parameter(
         1.0,
         "rate of the exponential prior of the dispersion, half of what a factor adds to the log "
         "odds of its entries",
-        positive("rate"),
+        a_positive("rate"),
     )
     density: Sequence[float] = parameter(
         (1.0, 1.0),

@@ -11,10 +11,10 @@ from bmfjax.specs.base import (
     Kernel,
     Model,
     Prior,
+    a_choice,
+    a_positive,
     gamma_pair,
-    one_of,
     parameter,
-    positive,
     value_class,
 )
 from bmfjax.specs.samplers import ANNEALED, Gibbs
@@ -53,7 +53,7 @@ class Features(Model):
         "signed",
         '"signed", which predict best, or "positive", where features only raise odds: tiles that '
         "are easy to read",
-        one_of("signed", "positive"),
+        a_choice("signed", "positive"),
         flag=Flag(
             "--weights", "weights of features (signed where not given)",
             {"choices": ["signed", "positive"]},
@@ -68,7 +68,7 @@ class Features(Model):
     )
     row_effects: bool = parameter(True, "whether rows have effects of their own", checks.switch)
     row_scale: float = parameter(
-        0.5, "scale of the half normal prior of their standard deviation", positive("scale")
+        0.5, "scale of the half normal prior of their standard deviation", a_positive("scale")
     )
     usage: Prior = parameter(
         None,

@@ -12,13 +12,13 @@ from bmfjax.specs.base import (
     Kernel,
     Model,
     Sampler,
+    a_choice,
+    a_positive,
+    a_whole,
     gamma_pair,
-    one_of,
     parameter,
     parameters,
-    positive,
     value_class,
-    whole,
 )
 from bmfjax.specs.priors import RELEVANCE
 from bmfjax.specs.samplers import Gibbs
@@ -53,10 +53,10 @@ class SVI(Sampler):
     sampling: str = parameter(
         "biased",
         'which entries: "biased", "balanced" or "uniform" (`variational.entry_sampler`)',
-        one_of(*STRATEGIES),
+        a_choice(*STRATEGIES),
     )
     step_entries: int | None = parameter(
-        None, "entries drawn in a step; default 4 for each row and column, rounded up", whole(1),
+        None, "entries drawn in a step; default 4 for each row and column, rounded up", a_whole(1),
         kind="int, optional",
     )  # fmt: skip
 
@@ -90,10 +90,10 @@ class Logistic(Model):
     scale: float = parameter(
         1.0,
         'standard deviation of factors and effects, with rank "auto" of effects alone',
-        positive("standard deviation"),
+        a_positive("standard deviation"),
     )
     bias_scale: float = parameter(
-        5.0, "standard deviation of the bias", positive("standard deviation")
+        5.0, "standard deviation of the bias", a_positive("standard deviation")
     )
     relevance: Sequence[float] | None = parameter(
         None,

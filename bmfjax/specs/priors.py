@@ -50,16 +50,16 @@ def as_numbers(value: Any) -> np.ndarray:
         return np.asarray(None)
 
 
-def interval(support: Any) -> tuple[float, float] | None:
+def support_interval(support: Any) -> tuple[float, float] | None:
     """Return (low, high) of an interval with constant ends, `high` perhaps infinite, else None."""
-    ends = box(support)
+    ends = support_box(support)
     low = getattr(support, "lower_bound", None)
     if ends is not None or low is None or np.ndim(low) or hasattr(support, "upper_bound"):
         return ends
     return (float(low), float("inf")) if not getattr(support, "is_discrete", False) else None
 
 
-def box(support: Any) -> tuple[float, float] | None:
+def support_box(support: Any) -> tuple[float, float] | None:
     """Return (low, high) of a bounded interval with constant ends, else None."""
     support = getattr(support, "base_constraint", support)  # of an independent event
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
@@ -159,7 +159,7 @@ def gamma_or_number(name: str, value: Any) -> Any:
 def nonnegative_or_number(name: str, value: Any) -> Any:
     """Return a prior on [0, inf), or a positive number."""
     if is_distribution(value):
-        ends = interval(value.support) if not value.shape() else None
+        ends = support_interval(value.support) if not value.shape() else None
         if ends is None or ends[0] < 0.0:
             raise InputError(
                 f"the prior of {name} is {type(value).__name__} of shape {value.shape()}; give a "
@@ -173,7 +173,7 @@ def nonnegative_or_number(name: str, value: Any) -> Any:
     return float(value)
 
 
-def entry_prior(name: str, value: Any, upper: float = 1.0) -> Any:
+def factor_prior(name: str, value: Any, upper: float = 1.0) -> Any:
     """Return the prior of entries of a factor on [0, upper]: a name, or a scalar distribution."""
     if isinstance(value, str):
         if value not in NAMED:
@@ -188,7 +188,7 @@ def entry_prior(name: str, value: Any, upper: float = 1.0) -> Any:
         )
     if value.batch_shape or value.event_shape:
         raise InputError(f"{name} has shape {value.shape()}; give a scalar distribution")
-    low, high = interval(value.support) or (None, None)
+    low, high = support_interval(value.support) or (None, None)
     if low is None or low < 0.0 or high > upper:
         where = "[0, 1]" if upper == 1.0 else "[0, inf)"
         raise InputError(f"{name} has support {value.support}; give a distribution on {where}")

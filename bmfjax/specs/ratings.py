@@ -14,11 +14,11 @@ from bmfjax.specs.base import (
     Flag,
     Kernel,
     Model,
+    a_choice,
+    a_positive,
     gamma_pair,
-    one_of,
     pair,
     parameter,
-    positive,
     value_class,
 )
 from bmfjax.specs.priors import RELEVANCE
@@ -70,12 +70,12 @@ class RatingsModel(Model):
         gamma_pair,
         kind="pair of float, optional",
     )
-    strength: float = parameter(2.0, "of the Normal-Wishart prior", positive("number"))
+    strength: float = parameter(2.0, "of the Normal-Wishart prior", a_positive("number"))
     degrees: float | None = parameter(
-        None, "the same; default the rank", positive("number"), kind="float, optional"
+        None, "the same; default the rank", a_positive("number"), kind="float, optional"
     )
     scale: float | None = parameter(
-        None, "the same; default 1", positive("number"), kind="float, optional"
+        None, "the same; default 1", a_positive("number"), kind="float, optional"
     )
     relevance: Sequence[float] | None = parameter(
         None,
@@ -97,7 +97,7 @@ class RatingsModel(Model):
         None,
         'whether the factors and effects of "rows", "columns" or "both" depend on which of their '
         "cells are rated, beside their attributes; default none",
-        one_of(*RATED),
+        a_choice(*RATED),
         flag=Flag(
             "--rated", "factors of these depend on which of their cells are rated",
             {"choices": list(RATED)},
@@ -126,7 +126,7 @@ class PMF(RatingsModel):
     name: ClassVar = "pmf"
 
     precision: float | None = parameter(
-        None, "fixes the noise precision (2 in the paper)", positive("number"), flag=PRECISION,
+        None, "fixes the noise precision (2 in the paper)", a_positive("number"), flag=PRECISION,
         kind="float, optional",
     )  # fmt: skip
     precision_gamma: Sequence[float] | None = parameter(
@@ -140,7 +140,7 @@ class PMF(RatingsModel):
         None,
         "so many times larger than the basis the usage is beforehand; default half the standard "
         "deviation of the values, or 1 where `scale` or `relevance` is given",
-        positive("number"),
+        a_positive("number"),
         kind="float, optional",
     )
 

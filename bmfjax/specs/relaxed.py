@@ -16,11 +16,11 @@ from bmfjax.specs.base import (
     Model,
     Prior,
     Sampler,
-    one_of,
+    a_choice,
+    a_whole,
     parameter,
     parameters,
     value_class,
-    whole,
 )
 from bmfjax.specs.samplers import LOWEST, TEMPERED, Gibbs, power
 
@@ -115,12 +115,12 @@ class Minibatch(Sampler):
             name, value, math.ulp(0.0), 1.0, "a number above 0 and below 1"
         ),
     )
-    num_steps: int = parameter(1, "steps of both factor matrices in one draw", whole(1))
+    num_steps: int = parameter(1, "steps of both factor matrices in one draw", a_whole(1))
     num_anchor: int = parameter(
         AUTO, "draws in which the anchor of the control variates is moved, as part of the warm-up",
-        whole(0), kind='int or "auto"',
+        a_whole(0), kind='int or "auto"',
     )  # fmt: skip
-    num_anneal: int = parameter(AUTO, "annealed sweeps", whole(0), kind='int or "auto"')
+    num_anneal: int = parameter(AUTO, "annealed sweeps", a_whole(0), kind='int or "auto"')
     lowest: float = parameter(LOWEST, "power of the likelihood at the first annealed sweep", power)
 
 
@@ -141,7 +141,7 @@ class IterateAveraging(Sampler):
         None, "rows and columns in a minibatch", _batch_size, flag=_BATCH_SIZE
     )
     preconditioner: str | None = parameter(
-        "auto", 'curvature: "newton", "calibrated" or None', one_of("newton", "calibrated", None)
+        "auto", 'curvature: "newton", "calibrated" or None', a_choice("newton", "calibrated", None)
     )
     step_size: float | Mapping[str, float] | None = parameter(
         None, "size of a step", _size_of_steps
@@ -153,7 +153,7 @@ class IterateAveraging(Sampler):
     )
     boundary: str = parameter(
         "clamp", 'what holds sites on a box: "clamp", "reflect" or "logit"',
-        one_of("clamp", "reflect", "logit"),
+        a_choice("clamp", "reflect", "logit"),
     )  # fmt: skip
     delta: float = parameter(
         0.001, "share of its width that a site on a box stays away from both ends", _share_of_box
@@ -165,9 +165,9 @@ class IterateAveraging(Sampler):
     conditionals: Mapping | None = parameter(
         None, "draws of sites that are drawn exactly, once a window", _conditionals
     )
-    num_calibration: int = parameter(2500, 'points for the preconditioner "calibrated"', whole(2))
+    num_calibration: int = parameter(2500, 'points for the preconditioner "calibrated"', a_whole(2))
     num_approach: int | None = parameter(
-        None, "Adam steps towards a mode before the first draw", whole(0)
+        None, "Adam steps towards a mode before the first draw", a_whole(0)
     )
     report_variance: bool = parameter(
         False, "whether the variance of the iterates is traced", checks.switch
@@ -175,7 +175,7 @@ class IterateAveraging(Sampler):
     calibration: str | None = parameter(
         "auto",
         'measure curvature and noise at the mode: "auto", "step", "sandwich" or "top-up"',
-        one_of("auto", None, "step", "sandwich", "top-up"),
+        a_choice("auto", None, "step", "sandwich", "top-up"),
     )
     optimizer: Any = parameter(None, "makes the steps, of Optax", _optimizer)
 
@@ -261,7 +261,7 @@ class ThesisAveraging(Sampler):
     delta: float = parameter(
         0.001, "share of its width that a site on a box stays away from both ends", _share_of_box
     )
-    num_calibration: int = parameter(2500, 'points for the preconditioner "calibrated"', whole(2))
+    num_calibration: int = parameter(2500, 'points for the preconditioner "calibrated"', a_whole(2))
     report_variance: bool = parameter(
         False, "whether the variance of the iterates is traced", checks.switch
     )
@@ -302,12 +302,12 @@ class Relaxed(Model):
         None,
         'prior of the entries: "uniform" (default), "normal", "laplace", "beta", "ard" (always '
         'where the rank is "auto") or a NumPyro distribution on [0, 1]',
-        priors.entry_prior,
+        priors.factor_prior,
         flag=_PRIOR,
         kind="str or distribution, optional",
     )
     basis: Prior = parameter(
-        None, "the same of the basis", priors.entry_prior, flag=_PRIOR,
+        None, "the same of the basis", priors.factor_prior, flag=_PRIOR,
         kind="str or distribution, optional",
     )  # fmt: skip
     precision: Prior = parameter(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from bmfjax.errors import InputError
 from bmfjax.specs import checks
-from bmfjax.specs.base import AUTO, Sampler, one_of, parameter, value_class, whole
+from bmfjax.specs.base import AUTO, Sampler, a_choice, a_whole, parameter, value_class
 
 #: The power of the likelihood at the first annealed sweep.
 LOWEST = 0.02
@@ -114,17 +114,17 @@ class Gibbs(Sampler):
         'of Boolean factors, how bits are drawn: "metropolis", "gibbs", "joint" or, of "ormachine" '
         'alone, "collapsed", with the longer factor matrix summed out, which small matrices of '
         'a low rank have by "auto"',
-        one_of(*UPDATES),
+        a_choice(*UPDATES),
     )
     block_size: int | None = parameter(
         AUTO, 'of "ormachine", factors that "joint" and the move "collapsed" draw at once',
-        whole(1, MAX_JOINT), kind='int or "auto"',
+        a_whole(1, MAX_JOINT), kind='int or "auto"',
     )  # fmt: skip
     dispersion: str = parameter(
         "sample",
         'of "ormachine", how the flip rates follow from the errors: "sample" draws them; '
         '"laplace" and "mle" set them, and are not exact',
-        one_of(*RULES),
+        a_choice(*RULES),
     )
     moves: Sequence[str] = parameter(
         AUTO, 'of "ormachine" and "nmf", moves in every step for what single draws cannot change',
@@ -135,7 +135,7 @@ class Gibbs(Sampler):
         AUTO,
         "annealed sweeps, in which the power of the likelihood rises to one; they are part of the "
         "warm-up",
-        whole(0),
+        a_whole(0),
         kind='int or "auto"',
     )
     lowest: float = parameter(
@@ -149,16 +149,16 @@ class Gibbs(Sampler):
         kind='sequence of float, None or "auto"',
     )
     num_adapt: int = parameter(
-        AUTO, "sweeps of the warm-up that adapt the temperatures", whole(0), kind='int or "auto"'
+        AUTO, "sweeps of the warm-up that adapt the temperatures", a_whole(0), kind='int or "auto"'
     )
     num_exchanges: int = parameter(
         AUTO,
         'of "ormachine", rounds of every step in which temperatures exchange factors',
-        whole(0),
+        a_whole(0),
         kind='int or "auto"',
     )
     rebirths: int = parameter(
-        1, 'of "features", features that are born again, or die, in every sweep', whole(0)
+        1, 'of "features", features that are born again, or die, in every sweep', a_whole(0)
     )
     solutions: Any = parameter(
         None,
@@ -168,7 +168,7 @@ class Gibbs(Sampler):
     )
     num_start: int = parameter(
         50, 'of "deep-ormachine", sweeps by which each layer is found alone before all are joined',
-        whole(0),
+        a_whole(0),
     )  # fmt: skip
     walls: Sequence[float] | None = parameter(
         None,

@@ -51,7 +51,7 @@ class OptimiserState(NamedTuple):
     settled: jax.Array  # () bool; nothing changes from then on
 
 
-def sampled_entries(key, sampler: EntrySampler) -> SampledEntries:
+def draw_bound_entries(key, sampler: EntrySampler) -> SampledEntries:
     """Draw the data of `stochastic`."""
     draw = jit_once(lambda key, sampler: draw_entries(key, sampler, BOUND_ENTRIES))
     return SampledEntries(sampler, draw(key, sampler))

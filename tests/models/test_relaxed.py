@@ -25,7 +25,7 @@ from numpyro.infer.util import log_density
 from bmfjax.data import InputError
 from bmfjax.models import relaxed_bmf
 from bmfjax.models.relaxed import resolve_precision, resolve_prior
-from bmfjax.specs.priors import NAMED, box
+from bmfjax.specs.priors import NAMED, support_box
 
 ROWS, COLUMNS, RANK = 6, 5, 2
 MODEL = functools.partial(relaxed_bmf, rank=RANK)
@@ -85,7 +85,7 @@ def test_named_priors_are_densities_on_the_unit_interval(prior):
     x, weight = np.sin(t) ** 2, 2 * np.sin(t) * np.cos(t) * np.pi / 2 / 2000
     density = np.exp(np.asarray(resolve_prior(prior).log_prob(jnp.asarray(x, jnp.float32)), float))
     assert (density * weight).sum() == pytest.approx(1.0, abs=1e-4)
-    assert box(resolve_prior(prior).support) == (0.0, 1.0)
+    assert support_box(resolve_prior(prior).support) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.iasg import Block
 from bmfjax.kernels.sgmcmc.step_size import default_batch
-from bmfjax.specs.priors import box, interval
+from bmfjax.specs.priors import support_box, support_interval
 from bmfjax.specs.relaxed import IterateAveraging
 
 #: A dense Hessian of a block is formed up to this many coordinates.
@@ -79,7 +79,7 @@ def inspect_model(model: Callable, args: tuple, kwargs: dict) -> ModelSites:
             )
         shapes[name], latent[name] = jnp.shape(site["value"]), around
         priors[name] = site["fn"]
-        ends = box(site["fn"].support)
+        ends = support_box(site["fn"].support)
         if ends is None:
             transforms[name] = biject_to(site["fn"].support)
         else:
@@ -147,7 +147,7 @@ def at_bounds(sites: ModelSites, boundary: str | Mapping[str, str]) -> ModelSite
     else:
         chosen = dict.fromkeys(sites.boxes, "reflect") | dict(boundary)
     for name, way in chosen.items():
-        ends = interval(sites.priors[name].support) if name in sites.priors else None
+        ends = support_interval(sites.priors[name].support) if name in sites.priors else None
         if ends is None:
             raise InputError(
                 f"boundary names {name!r}, which is not a site on an interval or a half-line with "

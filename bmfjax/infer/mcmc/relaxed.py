@@ -32,7 +32,7 @@ from bmfjax.models.relaxed import (
     resolve_prior,
     resolve_rate,
 )
-from bmfjax.specs.priors import interval
+from bmfjax.specs.priors import support_interval
 from bmfjax.specs.relaxed import IterateAveraging
 
 LATENT = ("usage", "basis", "precision", "rate")
@@ -116,7 +116,7 @@ def entry_prior(prior, site: str = "factor", upper: float = 1.0) -> EntryPrior:
             0.0, float(upper), 0.0, quadratic=(0.0, 0.0), learned_rate=True,
         )  # fmt: skip
     prior = resolve_prior(prior, site, upper)
-    low, high = interval(prior.support)
+    low, high = support_interval(prior.support)
     beta = None
     if isinstance(prior, dist.Beta):
         beta = (float(prior.concentration1), float(prior.concentration0))
@@ -168,7 +168,7 @@ def relaxed_boxes(arguments: dict) -> dict[str, tuple[float, float]]:
     upper = arguments["upper"]
     return {
         site: (0.0, float(upper)) if isinstance(p, str) and p == "ard"
-        else interval(resolve_prior(p, site, upper).support)
+        else support_interval(resolve_prior(p, site, upper).support)
         for site, p in _priors(arguments).items()
     }  # fmt: skip
 
@@ -185,7 +185,7 @@ def _priors(arguments):
 def _constant_curvature(prior) -> float:
     """Return the part of minus the second derivative that holds everywhere, at least 0."""
     with jax.ensure_compile_time_eval():  # a number, also where a model is being traced
-        low, high = interval(prior.support)
+        low, high = support_interval(prior.support)
         quadratic = _quadratic(prior, low)
         if quadratic is not None:
             return quadratic[1]

@@ -399,4 +399,4 @@ def _preconditioner(block, steps, position, curvature):
     lengths = ravel_pytree(sizes)[0]
     if curvature is None:
         return jnp.diag(lengths)
-    return lengths[:, None] * sandwich.inverse(curvature)
+    return lengths[:, None] * sandwich.covariance_at(curvature)

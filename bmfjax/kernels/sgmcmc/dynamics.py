@@ -257,7 +257,7 @@ def stochastic_dynamics(
         slope = flatten(blocks, gradient)
         metric, num_flat = sandwich.at_least(curvature, prior_curvature(flat, position, data))
         metric = metric + jnp.diag(_scale_at_bounds(flat, slope, low, high))
-        inverse = sandwich.inverse(metric)
+        inverse = sandwich.covariance_at(metric)
         if not top_up:
             step = jnp.asarray(step_size, flat.dtype)
             root = symmetric_root(2.0 * friction * step * inverse)

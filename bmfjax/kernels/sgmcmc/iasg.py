@@ -290,7 +290,7 @@ def iasg(
 
     def move(block, along, position, steps, *how):
         """One step of one block: its own lines, and how many coordinates a bound held there."""
-        here = own_lines(block, along, position)
+        here = own_lines_of_block(block, along, position)
         steps = {s: own_line(along, steps[s], position[s]) for s in block.sites if s in steps}
         moved, rule = proposed(block, here, steps, *how)
         held = jnp.zeros(())
@@ -358,7 +358,7 @@ def iasg(
 
         zeros = {}
         for block, line in zip(blocks, lies, strict=True):
-            zeros |= jax.tree.map(jnp.zeros_like, own_lines(block, line, state.position))
+            zeros |= jax.tree.map(jnp.zeros_like, own_lines_of_block(block, line, state.position))
         variances = zeros if report_variance else {}
         none = [jnp.zeros(())] * len(blocks)
         carry = (state.position, zeros, zeros, variances, none, state.optimizer)
@@ -397,7 +397,7 @@ def own_line(along: Along, value, whole):
     return along.own(value) if jnp.ndim(value) and jnp.shape(value) == jnp.shape(whole) else value
 
 
-def own_lines(block: Block, along: Along, values: dict) -> dict:
+def own_lines_of_block(block: Block, along: Along, values: dict) -> dict:
     """Return this device's lines of the sites of a block."""
     return {s: own_line(along, values[s], values[s]) for s in block.sites}
 

@@ -106,7 +106,7 @@ def average_covariance(one: Sweep, window: int) -> jax.Array:
 
 
 @full_precision
-def inverse(curvature: jax.Array) -> jax.Array:
+def covariance_at(curvature: jax.Array) -> jax.Array:
     """Return the posterior's covariance by a Cholesky factor."""
     identity = jnp.eye(len(curvature), dtype=curvature.dtype)
     return cho_solve((jnp.linalg.cholesky(curvature), True), identity)
@@ -126,7 +126,7 @@ def calibrating_map(curvature: jax.Array, covariance: jax.Array) -> jax.Array:
 
 def sd_ratios(curvature: jax.Array, covariance: jax.Array) -> jax.Array:
     """Return standard deviations of a covariance over those of the posterior, (d,)."""
-    return jnp.sqrt(jnp.diagonal(covariance) / jnp.diagonal(inverse(curvature)))
+    return jnp.sqrt(jnp.diagonal(covariance) / jnp.diagonal(covariance_at(curvature)))
 
 
 @full_precision
