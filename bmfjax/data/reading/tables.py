@@ -10,7 +10,16 @@ import numpy as np
 
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import place
-from bmfjax.data.reading.cells import NO_ANSWERS, PAIRS, Column, decimal_of, is_value, number
+from bmfjax.data.reading.cells import (
+    MISSING_MARKS,
+    NO_ANSWERS,
+    PAIRS,
+    WORDS,
+    Column,
+    decimal_of,
+    is_value,
+    number,
+)
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked, listed, option
 
 #: Fields of a line that has few of them: numbers in it may rise by chance.
@@ -105,26 +114,38 @@ def _is_word(text, below) -> bool:
 
 
 def _are_beside_bits(fields, body) -> bool:
-    """Say whether numbers stand above a table of zeros and ones alone."""
-    bits = [number(t) in (0, 1) for row in body for t in row[1:] if number(t) is not None]
+    """Say whether numbers stand above a table of zeros and ones, or of two words, alone."""
+    below = {text.lower() for row in body for text in row[1:]} - MISSING_MARKS
+    words = WORDS | NO_ANSWERS
+    if not below or not all(text in words or number(text) in (0, 1) for text in below):
+        return False
     own = [number(text) for text in fields]
-    return bool(bits) and all(bits) and any(v is not None and v not in (0, 1) for v in own)
+    numbers = any(number(text) is not None for text in below)
+    return any(v is not None and (v not in (0, 1) or not numbers) for v in own)
+
+
+def _number(text) -> float | None:
+    """Return the number of a text, whatever its decimal sign."""
+    value = number(text)
+    return number(text, ",") if value is None else value
 
 
 def _numbers_are_names(first, body, kind, layout) -> bool:
     """Say whether numbers in a first line are names of columns, such as wavelengths or years."""
-    word = number(first[0]) is None
-    if word and body and all(number(row[0]) is not None for row in body):
+    word = _number(first[0]) is None
+    if word and body and all(_number(row[0]) is not None for row in body):
         return True
-    few, own = len(first) <= FEW, [number(text) for text in first[1:]]
+    few, own = len(first) <= FEW, [_number(text) for text in first[1:]]
     may_be = word and layout == "table"
+    if few and not word and layout == "table" and _stand_apart(first, body):
+        raise _unclear_header()
     if (few and not may_be) or len(own) < 2 or None in own or not (np.diff(own) > 0).all():
         return False
     if body and all(len(row) == len(first) + 1 for row in body):  # as R writes it
         return True
     if word and names_rows(first[0]) and (kind == REAL or is_id_name(first[0])):
         return True
-    below = [v for row in body for text in row[1:] if (v := number(text)) is not None]
+    below = [v for row in body for text in row[1:] if (v := _number(text)) is not None]
     if below and own[0] <= max(below) and own[-1] >= min(below):  # they overlap
         beyond = own[0] < min(below) or own[-1] > max(below)
         if kind == REAL and any(v != round(v) for v in own):
@@ -136,6 +157,16 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
     return True
 
 
+def _stand_apart(first, body) -> bool:
+    """Say whether a line of few rising whole numbers is unlike the lines below."""
+    own = [_number(text) for text in first]
+    below = [v for row in body for text in row if (v := _number(text)) is not None]
+    if None in own or not below or any(v != round(v) for v in own) or (np.diff(own) <= 0).any():
+        return False
+    mixed = any(v != round(v) for v in below)
+    return len(own) > 1 and (own[0] > max(below) or (mixed and own[-1] < min(below)))
+
+
 def _unclear_header() -> InputError:
     return InputError(
         "the first line may be ratings or other values, or names of columns; say header=True or "
@@ -145,7 +176,7 @@ def _unclear_header() -> InputError:
 
 def _counted(first) -> bool:
     """Say whether a first column numbers the rows: it is whole and distinct."""
-    own = [number(text) for text in first]
+    own = [_number(text) for text in first]
     return None not in own and all(v == round(v) for v in own) and len(set(own)) == len(own) > 1
 
 
@@ -209,7 +240,7 @@ def row_names_of(table: Table, kind, asked: Asked) -> bool:
     if not first.is_text:  # one odd cell makes no names of numbers
         numbers = (~np.isnan(first.values)).sum()
         return bool(numbers <= (~first.missing).sum() / 2)
-    return first.is_distinct or len(first.words) > len(first) / 2
+    return first.is_distinct or len(first.words) > _most_labels(first)
 
 
 def _numbers_name_rows(table, first, kind, asked, called) -> bool:
@@ -233,7 +264,7 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
     apart = min(first.numbers) > high or max(first.numbers) < low
     if kind == RATINGS and (apart or len(first) < MANY):
         return True
-    if first.rises and (plain or len(first) >= MANY):
+    if first.rises and (plain or apart or len(first) >= MANY):
         raise InputError(
             f"the first column holds whole numbers that rise ({first.texts[0]}, "
             f"{first.texts[1]}, ...), which may be names of rows or values; say row_names=True or "
