@@ -157,7 +157,8 @@ def not_binary(value, where):
     value = value if len(value) <= 60 else value[:57] + "..."
     return InputError(
         f"value {value} at {where} is neither 0 nor 1 (counted from 1); make the values binary "
-        "first, for example by values > 0, or by binarize=0 where a file is loaded"
+        "first: counts by values > 0 (binarize=0 where a file is loaded), and codes by values == "
+        "the code of a one (one=, zero= where a text is loaded)"
     )
 
 

@@ -183,7 +183,7 @@ def test_a_large_zarr_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, den
     assert found.has_row_names == (form != "array")
     is_dense = form in ("array", np.asarray)
     assert found.is_packed == (is_dense or (form is sp.csr_matrix and density > 1 / 32))
-    with pytest.raises(InputError, match=r"value 3.0 at row .*, column .* binarize"):
+    with pytest.raises(InputError, match=r"value 3.0 at row .*, column .*binarize"):
         load(path)
     real = load_real(path)
     assert real.is_sparse == (not is_dense)

@@ -258,6 +258,20 @@ def test_marks_of_missing_ratings_are_asked_about_and_taken(tmp_path):
     assert load_ratings(path, layout="table", missing="?").num_ratings == 4
 
 
+def test_columns_without_names_go_by_their_numbers(tmp_path):
+    path = written(tmp_path, "4,-8.43,3.05,99\n3,99,-8.81,99\n4,99,-3.82,6.1\n")
+    data = load_ratings(path, layout="table", missing=99, ignore="1")
+    assert data.shape == (3, 3) and data.num_ratings == 5 and not data.has_column_names
+    assert load_real(path, columns="2:3", missing=99).shape == (3, 2)
+    with pytest.raises(InputError, match="header=False says that columns have no names"):
+        load_real(path, ignore="joke", header=False)
+
+
+def test_one_new_row_is_read_as_many_are(tmp_path):
+    data = load(written(tmp_path, "\n".join(SURVEY.splitlines()[:2]) + "\n"))
+    np.testing.assert_array_equal(data.dense(), [[1, 0, NAN]])
+
+
 def test_a_table_of_ratings_with_a_slip_is_never_lines(tmp_path):
     text = "user,Heat,Fargo,Alien,Jaws\nann,5,4,3,2\nbob,4,2,?,1\ncarl,3,5,4,4\n"
     with pytest.raises(InputError, match=r"'\?' at row 2 \('bob'\), column 3 \('Alien'\).*line 3"):

@@ -84,15 +84,15 @@ class Table(NamedTuple):
 
 def has_header(head, kind, asked: Asked, layout="table") -> bool:
     """Say whether the first of some lines of fields names the columns; refuse if it is unclear."""
-    if asked.header is False and (asked.label_column or asked.ignore or asked.one_hot):
+    names = (*asked.label_column, *asked.ignore, *asked.one_hot, *(asked.columns or ()))
+    named = any(not re.fullmatch(r"[\d:, ]+", name) for name in names)
+    if asked.header is False and named:
         raise InputError(
-            "header=False says that columns have no names, and label_column, ignore or one_hot "
-            "names some; leave one of them out"
+            f"header=False says that columns have no names, and {names[0]!r} is one; leave one of "
+            "them out, or give numbers of columns, from 1"
         )
-    if asked.header != "auto":
-        return asked.header
-    if asked.label_column or asked.ignore or asked.one_hot:
-        return True
+    if asked.header != "auto" or named:
+        return asked.header is not False
     first, body = head[0], head[1:]
     fields = first[1:] if len(first) > 1 else first
     below = {text.lower() for row in body for text in row}
@@ -308,10 +308,12 @@ class Parts(NamedTuple):
 
 def parts_of(table: Table, kind, asked: Asked) -> Parts:
     """Decide what each column is, as far as its name and the options say."""
-    columns, named = list(table.columns), table.names or []
-    given = asked.columns or asked.ignore or asked.label_column or asked.one_hot
-    if given and table.names is None:
-        raise InputError("the columns have no names, and an option names some; say header=True")
+    columns, named = list(table.columns), table.names
+    if named is None and (asked.columns or asked.ignore or asked.label_column or asked.one_hot):
+        named = [str(j) for j in range(1, len(columns) + 1)]  # they go by their numbers
+        for name, column in zip(named, columns, strict=True):
+            column.name = name
+    named = named or []
     for name, texts in (("label_column", asked.label_column), ("one_hot", asked.one_hot)):
         for text in texts:
             if named.count(text) != 1:
@@ -447,7 +449,9 @@ def pair_of(column: Column) -> tuple[str, str] | None:
         seen = column.numbers[~np.isnan(column.numbers)]
         return PAIRS[0] if np.isin(seen, (0, 1)).all() else None
     words = {_plain(word) for word in column.words} - NO_ANSWERS
-    return next((pair for pair in PAIRS[1:] if words and words <= set(pair)), None)
+    if not words:  # nobody answered
+        return PAIRS[2]
+    return next((pair for pair in PAIRS[1:] if words <= set(pair)), None)
 
 
 def _plain(word) -> str:
@@ -531,7 +535,7 @@ def _holds_values(column, asked, used, has_values) -> bool:
     """Say whether a column that is not all ones and zeros holds some, or might."""
     if not has_values or asked.columns is not None or not column.name:
         return True
-    if any(_plain(w) in used for w in column.words) or len(column) < 2:
+    if any(_plain(w) in used for w in column.words):
         return True
     bits = {number(word) for word in used} - {None}
     if set(column.numbers[~np.isnan(column.numbers)]) & bits:
