@@ -30,12 +30,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import logsumexp
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.bits import count_ones
 from bmfjax.data.blocks import blocks, spaced
+from bmfjax.diagnostics import stacking_weights
 from bmfjax.posterior.pointwise import some_draws
-from bmfjax.posterior.scores import MAX_SCORED, observed_sample, scored_together
+from bmfjax.posterior.scores import MAX_SCORED, averaged, observed_sample, scored
 
 #: Bins of predictive probabilities, and draws of the calibration error by chance.
 BINS, DRAWN = 10, 1000
@@ -77,6 +79,10 @@ class LeftOut:
         Mean distance of the two over entries; NaN of other data.
     error_by_chance : float
         What it would stay below in 95 % of cases if the probabilities were true.
+    weights : tuple of float or None
+        Stacking weights of chains, of several.
+    gain : float or None
+        What they gain over the best chain, in nats an entry.
     """
 
     explained: float
@@ -88,6 +94,8 @@ class LeftOut:
     calibration: pd.DataFrame | None
     calibration_error: float
     error_by_chance: float
+    weights: tuple[float, ...] | None
+    gain: float | None
 
     @property
     def explains(self) -> bool:
@@ -104,6 +112,7 @@ class LeftOut:
         """What the verdict rests on, by the names of its figures."""
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
+        known |= {"stacking_weights": self.weights, "stacking_gain": self.gain}
         return known | {"calibration_by_chance": self.error_by_chance}
 
 
@@ -180,7 +189,8 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     cells = observed_sample(fit.data, max_entries, seed)
     if len(cells[0]) < 2:
         raise InputError("the data have fewer than two observed entries; there is nothing to check")
-    scores = scored_together(fit, cells).log_score
+    of_chains = scored(fit, cells)
+    scores = averaged(of_chains).log_score
     plain, baseline = _baseline(fit, cells)
     explained, error = _explained(scores, plain, fit._scored in (BINARY, STARS))
     table, wrong, by_chance = None, math.nan, math.nan
@@ -189,8 +199,17 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
         table, wrong, by_chance = calibration(one, cells[2] > 0.5, seed)
     return LeftOut(
         explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
-        table, wrong, by_chance,
+        table, wrong, by_chance, *_stacked([found.log_score for found in of_chains]),
     )  # fmt: skip
+
+
+def _stacked(scores) -> tuple[tuple[float, ...] | None, float | None]:
+    """Return stacking weights of chains, of their scores (chain, entry), and what they gain."""
+    if len(scores) == 1:
+        return None, None
+    weights = stacking_weights(scores)
+    mixed = logsumexp(scores, axis=0, b=weights[:, None])
+    return tuple(weights.tolist()), float(mixed.mean() - np.mean(scores, 1).max())
 
 
 # ---- what is explained ---------------------------------------------------------------------------

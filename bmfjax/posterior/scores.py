@@ -140,6 +140,10 @@ def scored_together(fit, cells) -> LeaveOneOut:
     Ratios over the draws of all chains would weigh a chain by how badly it predicts an entry, where
     it is in a mode of its own. What half of the chains say too little of is doubtful.
     """
-    found = scored(fit, cells)
+    return averaged(scored(fit, cells))
+
+
+def averaged(found: list[LeaveOneOut]) -> LeaveOneOut:
+    """Return the scores of all chains, their predictions averaged as they are."""
     mean = logsumexp([f.log_score for f in found], axis=0) - np.log(len(found))
     return LeaveOneOut(mean, np.mean([f.doubtful for f in found], axis=0) >= 0.5)

@@ -24,6 +24,7 @@ from bmfjax.posterior.selection import MAX_ENTRIES, informed
 from bmfjax.report.section import Page
 from bmfjax.result.exports import ExportsMixin
 from bmfjax.result.predictions import PREDICTED, PredictionsMixin
+from bmfjax.result.stacked import StackingMixin
 from bmfjax.result.stored import StoredMixin
 from bmfjax.verdict import Figures, Mixing, Verdict, mixing, spread
 
@@ -56,7 +57,7 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(PredictionsMixin, ExportsMixin, StoredMixin):
+class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     """A fitted factorisation: draws of aligned factors and what follows from them.
 
     Returned by `bmfjax.fit` and `Fit.load`.

@@ -49,6 +49,10 @@ class Figures:
     explained, explained_error, baseline : float, float, str
         Share of the deviance of entries left out that the model explains, its standard error, and
         what it is compared with; see `Fit.check`.
+    stacking_weights : tuple of float
+        Weights of chains in the mixture that predicts entries left out best, of several chains.
+    stacking_gain : float
+        What the mean log density of such an entry gains by them over the best chain.
     calibration_error, calibration_by_chance : float
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
@@ -125,6 +129,8 @@ class Figures:
     explained: float | None = None
     explained_error: float | None = None
     baseline: str | None = None
+    stacking_weights: tuple[float, ...] | None = None
+    stacking_gain: float | None = None
     calibration_error: float | None = None
     calibration_by_chance: float | None = None
     factors_holding: tuple[str, ...] | None = None
@@ -211,7 +217,7 @@ class Figures:
         old = sorted(n for n in stored if n.startswith("factors_agreeing_"))
         if layers := found.get("layers_agreeing") or [stored[n] for n in old]:
             found["layers_agreeing"] = tuple(layers)
-        for name in ("factors_holding", "factors_differing"):
+        for name in ("factors_holding", "factors_differing", "stacking_weights"):
             if name in found:
                 found[name] = tuple(found[name])
         return cls(**found)

@@ -16,6 +16,7 @@ import numpy as np
 from bmfjax.diagnostics import ess_bulk, share_agreeing, split_rhat
 from bmfjax.infer import round_trips
 from bmfjax.kernels.sgmcmc.step_size import ENOUGH
+from bmfjax.specs.run import ACCURATE
 from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
@@ -387,11 +388,19 @@ def _change(elbo) -> float:
 def with_fit(judged: Verdict, found: Mapping, other_model: str = "") -> Verdict:
     """Say in a verdict what entries left out say of the model; and which model has what it lacks.
 
-    `found` are figures: `explained` and its error, the `baseline`, and `calibration_error` with
-    what it is by chance.
+    `found` are figures: `explained` and its error, the `baseline`, `calibration_error` with what it
+    is by chance, and the `stacking_weights` of chains. Where chains predict differently, these
+    are said.
     """
+    notes, apart = judged.notes, judged.figures.get("chains_apart") > ACCURATE
+    if apart and found.get("stacking_weights"):
+        weights = ", ".join(f"{weight:.2f}" for weight in found["stacking_weights"])
+        notes += (
+            f"predictions of fit.stacked() are averaged over the chains by stacking ({weights}), "
+            f"and gain {found['stacking_gain']:.3f} nats an entry over the best chain",
+        )
     remedies = {**judged.remedies, "model": other_model}
-    return dataclasses.replace(judged.changed(**found), remedies=remedies)
+    return dataclasses.replace(judged.changed(**found), notes=notes, remedies=remedies)
 
 
 # ---- what they share -----------------------------------------------------------------------------

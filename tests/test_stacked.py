@@ -1,0 +1,57 @@
+"""Predictions averaged over chains by stacking weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bmfjax.data import InputError
+from bmfjax.posterior.model_check import left_out
+from bmfjax.result.stacked import parts_of
+from bmfjax.verdict import Figures, Verdict, with_fit
+from tests.test_cells import CHAINS, fit_of
+
+CELLS = np.random.default_rng(0).integers(0, 37, (2, 60))
+
+
+def weighed(model, *weights):
+    fit = fit_of(model, draws=100)
+    figures = fit.verdict.changed(stacking_weights=weights or None)
+    return dataclasses.replace(fit, verdict=figures)
+
+
+@pytest.mark.parametrize("model", ["ormachine", "features", "pmf"])
+def test_draws_are_those_of_each_chain_by_its_weight(model):
+    """As many parts as it weighs, each of draws that are spaced; all that belongs to a draw."""
+    fit = weighed(model, 0.75, 0.25)
+    stacked = fit.stacked()
+    assert stacked.usage_draws.shape[:2] == (20, 6)
+    assert str(stacked.verdict).startswith("Chains weighed by stacking, 0.75, 0.25. ")
+    chains, places = parts_of((0.75, 0.25), 100)
+    assert np.bincount(chains).tolist() == [15, 5]
+    own = places[chains == 0].ravel()
+    assert len(set(own)) == len(own) and np.ptp(own) > 90
+    cells = (*CELLS, np.ones(60))
+    every = fit.log_density(*cells).reshape(CHAINS, 100, -1)
+    expected = every[chains[:, None], places].reshape(120, -1)
+    np.testing.assert_array_equal(stacked.log_density(*cells), expected)
+
+
+def test_one_chain_and_a_mixture_have_nothing_to_weigh():
+    with pytest.raises(InputError, match="a fit of one chain has nothing to weigh"):
+        weighed("pmf").stacked()
+    with pytest.raises(InputError, match="a mixture of its starts"):
+        weighed("logistic", 0.5, 0.5).stacked()
+
+
+def test_the_verdict_says_how_chains_that_are_apart_are_averaged():
+    """Of two chains the one that predicts better has the weight, or most of it."""
+    fit = fit_of("features", draws=100)
+    found = left_out(fit)
+    assert len(found.weights) == CHAINS and sum(found.weights) == pytest.approx(1.0)
+    assert found.gain >= -1e-5
+    good = Figures(num_chains=2, exact=True, factors_agreeing=1.0, mc_error=0.02)
+    for apart, told in ((0.2, True), (0.01, False)):
+        judged = Verdict(dataclasses.replace(good, chains_apart=apart))
+        said = str(with_fit(judged, found.figures))
+        assert ("fit.stacked() are averaged over the chains by stacking" in said) is told
