@@ -16,8 +16,9 @@ CHUNKS, STEPS = 4, 10
 class Counted:
     """A run of two chains that takes no time: its draws are the numbers of its steps."""
 
-    num_chains, num_warmup, num_steps = 2, 0, CHUNKS * STEPS
+    num_chains, num_warmup, num_samples, num_steps = 2, 0, CHUNKS * STEPS, CHUNKS * STEPS
     earlier_steps, writes, timed_out, cramped, is_enough = 0, True, False, False, False
+    compile_seconds = 0.0
 
     def __init__(self, between=lambda run: None):
         self.steps_done, self.seconds, self.between = 0, 0.0, between

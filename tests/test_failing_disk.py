@@ -46,7 +46,7 @@ def sampled_and_written(folder, drawn, between=None, **options):
     """Do what the command line does, and tell in `drawn` what was drawn."""
     with store.hold(folder):
         store.check_files(folder, overwrite=True)
-        given = {"checkpoint": folder / store.CHECKPOINT, "overwrite": True, "progress": False}
+        given = {"checkpoint": folder / store.CHECKPOINT, "overwrite": True}
         with sampling.sampled(*asked(2, between), **(given | options)) as stage:
             drawn.append(stage.run.num_draws)
             store.write(record(NEWER, stage.run.num_draws), folder)
@@ -120,8 +120,16 @@ def copied(older, folder):
     return shutil.copytree(older, folder)
 
 
+#: Hundreds of runs together; those of the others are of the same kind.
+OFTEN = ("rename", "lock", "space")
+
+
 @pytest.mark.parametrize(
-    ("kind", "happens"), [*((kind, False) for kind in CALLS), ("rename", True), ("space", True)]
+    ("kind", "happens"),
+    [
+        *(pytest.param(k, False, marks=[pytest.mark.long] * (k not in OFTEN)) for k in CALLS),
+        *(pytest.param(k, True, marks=pytest.mark.long) for k in ("rename", "space")),
+    ],
 )
 def test_one_failing_call_loses_no_fit_and_harms_no_older_one(tmp_path, older, kind, happens):
     with failing(kind, lambda n: False) as made:
@@ -184,13 +192,13 @@ def test_a_run_says_whether_its_last_checkpoint_was_written(tmp_path, monkeypatc
         if breaks and run.steps_done == CHUNKS * STEPS:
             monkeypatch.setattr(Checkpoint, "_write", full)
 
-    given = {"checkpoint": tmp_path / "held", "progress": False}
+    given = {"checkpoint": tmp_path / "held"}
     with contextlib.ExitStack() as held:
         if breaks:
             held.enter_context(pytest.warns(UserWarning, match="the one before it stays"))
         with sampling.sampled(*asked(1, between), **given) as stage:
             assert stage.is_stored is not breaks
-    with sampling.sampled(*asked(1), progress=False) as stage:
+    with sampling.sampled(*asked(1)) as stage:
         assert not stage.is_stored
 
 
