@@ -15,18 +15,27 @@ from filelock import FileLock
 import bmfjax
 from bmfjax.fitting import fit
 
-#: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found,
-#: and, together, those of layers and of moves, of which tests see all parts.
+#: Examples that take more than ten CPU seconds: fits compared, merged, or of a rank that is found;
+#: and, together, those of layers, of moves, of starts, and of kernels under NumPyro, of which tests
+#: see all parts.
 LONG_EXAMPLES = (
     "bmfjax.comparison.fits.compare",
     "bmfjax.comparison.ranks.compare_ranks",
     "bmfjax.families.apart.merge",
+    "bmfjax.infer.ascent_start.ascent_starts",
+    "bmfjax.infer.boolean_start.boolean_starts",
+    "bmfjax.infer.mcmc.nonnegative.NMFGibbs",
+    "bmfjax.infer.mcmc.ratings.PMFGibbs",
+    "bmfjax.infer.mcmc.sgmcmc.AuxiliaryGibbs",
     "bmfjax.infer.mcmc.variants.DeepOrMachineGibbs",
+    "bmfjax.infer.mcmc.variants.EffectsGibbs",
     "bmfjax.kernels.boolean.moves.birth.birth_move",
     "bmfjax.kernels.boolean.moves.rebirth.rebirth",
     "bmfjax.kernels.boolean.moves.split_merge.split_merge",
+    "bmfjax.kernels.sgmcmc.dynamics.stochastic_dynamics",
     "bmfjax.kernels.variants.deep.deep_ormachine",
     "bmfjax.result.fit.Fit.rank_probabilities",
+    "bmfjax.sklearn.BooleanMF",
 )
 
 

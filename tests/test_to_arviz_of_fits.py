@@ -21,7 +21,7 @@ from bmfjax.diagnostics.arviz import _import_arviz, is_legacy
 from bmfjax.posterior import pointwise
 from bmfjax.posterior.pointwise import total_density
 from tests import small_fits
-from tests.shared_fits import shared_fit
+from tests.shared_fits import davis, shared_fit
 from tests.test_cells import CHAINS, DRAWS, MODELS, fit_of
 
 az = _import_arviz()
@@ -29,16 +29,17 @@ new_arviz = pytest.mark.skipif(is_legacy(), reason="ArviZ 1.x has it")
 SAMPLED = ("ormachine", "relaxed", "nmf", "logistic")
 
 
-#: All that there is of densities, and a program that is quick to compile.
-OPTIONS = {
-    "logistic": {"model": bmfjax.Logistic(row_effects=True, column_effects=True)},
-    "ormachine": {"sampler": bmfjax.Gibbs(update="gibbs", moves=[])},
-}
+#: All that there is of densities.
+EFFECTS = bmfjax.Logistic(row_effects=True, column_effects=True)
 
 
 def fitted(model, rank=small_fits.RANK):
+    if model == "ormachine":
+        return davis()
+    if model == "logistic":
+        return shared_fit("davis", rank, model=EFFECTS, **small_fits.SIZES)
     data = small_fits.real() if model in ("nmf", "pmf") else small_fits.ones()
-    return shared_fit(data, rank, **small_fits.SIZES | {"model": model} | OPTIONS.get(model, {}))
+    return shared_fit(data, rank, model=model, **small_fits.SIZES)
 
 
 @functools.cache
@@ -179,12 +180,12 @@ def test_leave_one_out_of_bits_differs_by_the_smoothing_alone():
     """
     idata = with_densities("ormachine")
     ours = leave_one_out(
-        group(idata, "log_likelihood")["data"].values.reshape(60, -1), bounded=True
+        group(idata, "log_likelihood")["data"].values.reshape(200, -1), bounded=True
     )
     theirs = loo_of(idata)
     good = theirs.pareto_k.values <= theirs.good_k
-    assert good.mean() > 0.8
-    np.testing.assert_allclose(elpd_of(theirs)[good], ours.log_score[good], atol=0.02)
+    assert good.mean() > 0.5
+    np.testing.assert_allclose(elpd_of(theirs)[good], ours.log_score[good], atol=0.03)
 
 
 def test_fits_are_compared():

@@ -429,14 +429,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
         Examples
         --------
-        Columns that differ in their rates, and no tile:
-
-        >>> import numpy as np
         >>> import bmfjax
-        >>> rates = np.linspace(0.1, 0.9, 10)
-        >>> data = (np.random.default_rng(0).random((80, 10)) < rates).astype(float)
         >>> fit = bmfjax.fit(
-        ...     data, 2, num_chains=2, num_warmup=100, num_samples=100, progress=False
+        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
         ... )
         >>> fit.check().explains
         False

@@ -133,6 +133,7 @@ def test_a_chain_far_below_the_best_starts_from_there():
     assert (found[0][0] @ found[1][0].T == truth).all()
 
 
+@pytest.mark.long
 def test_a_few_missing_entries_do_not_keep_the_starts_from_the_truth():
     truth = np.kron(np.eye(4, dtype=bool), np.ones((11, 11), bool))
     hidden = np.random.default_rng(0).random(truth.shape) < 0.15

@@ -96,7 +96,9 @@ def test_curvature_and_noise_are_measured(blocks):
     assert NUM_POINTS % 2 == 0
 
 
-@pytest.mark.parametrize("calibration", ["sandwich", "top-up"])
+@pytest.mark.parametrize(
+    "calibration", ["sandwich", pytest.param("top-up", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("blocks", BLOCKS)
 def test_corrected_draws_have_mean_and_covariance_of_the_posterior(blocks, calibration):
     curvature, mean, _ = exact()
@@ -112,6 +114,7 @@ def test_corrected_draws_have_mean_and_covariance_of_the_posterior(blocks, calib
         assert np.abs(uncorrected - 1).max() > 0.15, "the case must need a correction"
 
 
+@pytest.mark.long
 def test_measured_steps_give_the_posterior_variance_on_average_and_the_ratios_tell_of_each():
     curvature, _, _ = exact()
     draws, measured = drawn("together", "step")
@@ -125,6 +128,7 @@ def test_measured_steps_give_the_posterior_variance_on_average_and_the_ratios_te
     assert np.ptp(expected) > 0.1, "the case must tell the coordinates apart"
 
 
+@pytest.mark.long
 def test_topped_up_iterates_have_the_covariance_of_the_posterior():
     """The steps themselves, from two blocks with minibatches of their own."""
     curvature, _, _ = exact()

@@ -81,6 +81,7 @@ def reconstruction(draws):
     return fit.reshape(*fit.shape[:2], -1)
 
 
+@pytest.mark.long
 def test_the_draws_agree_with_those_of_nuts():
     ours = reconstruction(finished().get_samples(group_by_chain=True))
     theirs = reconstruction(nuts_draws())

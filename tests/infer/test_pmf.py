@@ -56,6 +56,7 @@ def test_its_energy_is_that_of_the_model_in_the_unit_of_the_data(relevance):
     assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
+@pytest.mark.long
 def test_mcmc_collects_its_draws_and_their_energy():
     model = functools.partial(models.pmf, rank=2, **OPTIONS)
     mcmc = MCMC(

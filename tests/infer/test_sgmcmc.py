@@ -62,7 +62,9 @@ def drawn(kernel, args, sites, chains=16, number=250):
     [
         # Made up for: the noise of two minibatches, and the length of the step.
         (SGLD(linear, ONE, control_variates=False, num_approach=20), 1.0),
-        (SGHMC(linear, TWO, step_size=0.6, num_approach=20), 1.0),
+        pytest.param(
+            SGHMC(linear, TWO, step_size=0.6, num_approach=20), 1.0, marks=pytest.mark.long
+        ),
         # The recursion's own stationary variance, of exact gradients.
         (SGLD(linear, ALL, noise="langevin", step_size=0.8, num_approach=0), 1 / (1 - 0.8 / 4)),
         (
@@ -177,11 +179,14 @@ def centred(mean):
     ("kind", "prior", "options"),
     [
         (SGLD, dist.TruncatedNormal(0.0, 100.0, low=0.0), {"boundary": {"m": "reflect"}}),
-        (SGHMC, dist.Uniform(0.0, 1.0), {}),
-        (SGLD, dist.Uniform(0.0, 1.0), {"boundary": "logit", "step_size": 0.3, "num_steps": 20}),
+        pytest.param(SGHMC, dist.Uniform(0.0, 1.0), {}, marks=pytest.mark.long),
+        pytest.param(
+            SGLD, dist.Uniform(0.0, 1.0),
+            {"boundary": "logit", "step_size": 0.3, "num_steps": 20}, marks=pytest.mark.long,
+        ),
     ],
     ids=["SGLD on a half-line", "SGHMC in a box", "SGLD in the logit"],
-)
+)  # fmt: skip
 def test_a_truncated_normal_posterior(kind, prior, options):
     """Its mode one standard deviation below the bound: clipping would leave an atom there."""
     kernel = kind(
@@ -197,7 +202,7 @@ def test_a_truncated_normal_posterior(kind, prior, options):
     assert (m == 0.0).mean() < 0.01
 
 
-@pytest.mark.parametrize("kernel", [SGLD, SGHMC])
+@pytest.mark.parametrize("kernel", [SGLD, pytest.param(SGHMC, marks=pytest.mark.long)])
 @pytest.mark.parametrize("bounded", ["half-line", "interval"])
 def test_reflected_sites_run_under_mcmc(kernel, bounded):
     """Near a bound of an open support, against the truncated normal posterior."""
@@ -259,6 +264,7 @@ def small(number=6, kernel=None, keys=None, **options):
     return mcmc
 
 
+@pytest.mark.long
 def test_chains_and_halves_of_a_run_make_the_same_draws():
     whole = small().get_samples()
     keys = jnp.stack([random.key(0), random.key(1)])
@@ -360,6 +366,7 @@ def test_auxiliary_gibbs_of_all_cases_is_exact():
         assert np.abs(scores).max() < 4.5 and np.sqrt((scores**2).mean()) < 1.5
 
 
+@pytest.mark.long
 def test_auxiliary_gibbs_from_minibatches_comes_close():
     options = {"batch_size": 6, "step_size": 0.7, "num_steps": 3, "num_anchor": 60}
     exact, found = relaxed_draws(TruncatedGibbs), relaxed_draws(AuxiliaryGibbs, **options)

@@ -71,6 +71,7 @@ def prior_of_basis():
     return p
 
 
+@pytest.mark.long
 def test_the_log_joint_is_that_of_the_model():
     """Learned, fixed and bitwise priors, each in a layer of its own."""
     model = functools.partial(

@@ -77,6 +77,7 @@ def test_the_log_joint_is_that_of_the_model(rank, effects):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.long
 def test_the_log_joint_of_a_step_is_that_of_its_draw():
     data = observed_entries(ROWS, COLUMNS, VALUES, SHAPE)
     algorithm = ormachine_effects(RANK, prior=PRIOR)

@@ -51,7 +51,7 @@ def data_of(values, hidden=None):
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("weights", KINDS)
+@pytest.mark.parametrize("weights", ["signed", pytest.param("positive", marks=pytest.mark.long)])
 def test_the_log_joint_of_a_step_is_that_of_the_model(weights):
     """But for what it leaves out: weights of other columns, and what absent features have."""
     density = density_of(weights)

@@ -270,6 +270,7 @@ def exact_draws():
     return draws_of(truncated_gibbs(density, None), data, start, 250)[0]
 
 
+@pytest.mark.long
 def test_truncation_on_all_data_agrees_with_exact_gibbs():
     """At the largest step, from a corner of the box."""
     density, data, start = model_problem()
@@ -282,6 +283,7 @@ def test_truncation_on_all_data_agrees_with_exact_gibbs():
     assert (info.noise_share == 0.0).all()
 
 
+@pytest.mark.long
 def test_minibatches_with_control_variates_come_close(compilations):
     """Chains side by side, compiled once, with anchors that move and then stay."""
     density, data, start = model_problem()

@@ -187,6 +187,7 @@ def test_the_joint_distribution_is_that_of_the_model():
     assert np.nanmax(np.abs(geweke_scores(truth, draws))) < 3.9
 
 
+@pytest.mark.long
 def test_the_joint_distribution_shows_a_fault():
     truth, draws = simulated("ordered")(3.0)
     scores = np.abs(geweke_scores(truth, draws))
@@ -196,6 +197,7 @@ def test_the_joint_distribution_shows_a_fault():
 # ---- under NumPyro, and what is refused ----------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_prior_is_that_of_the_model():
     """With attributes of both sides, and two groups of those of rows; as the kernel binds them."""
     model = with_attributes("identity", OF_COLUMNS)

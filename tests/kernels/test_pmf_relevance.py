@@ -114,13 +114,15 @@ def chains(link):
     return run
 
 
-@pytest.mark.parametrize("link", ["identity", pytest.param("ordered", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("link", ["identity", "ordered"])
 def test_the_joint_distribution_is_that_of_the_model(link):
     marginal, successive = chains(link)(RELEVANCE[0])
     assert ess_bulk(successive).min() > 300
     assert np.abs(geweke_scores(marginal, successive)).max() < 4.0  # of 24
 
 
+@pytest.mark.long
 def test_the_joint_distribution_shows_a_fault():
     assert np.abs(geweke_scores(*chains("identity")(9.0)))[0, 6] > 6
 

@@ -192,6 +192,7 @@ def test_bits_have_the_evidence_and_the_posterior_by_enumeration(enumerated):
     assert often.sum() > 10 and np.abs(scores).max() < 4.2 and (scores**2).mean() < 2
 
 
+@pytest.mark.long
 def test_learned_rates_and_densities_have_the_evidence_by_enumeration():
     """One factor: bits are summed, densities integrated analytically, the rate by quadrature."""
     rng = np.random.default_rng(1)

@@ -137,7 +137,13 @@ def functions(position, value):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MOVES)
+#: Rebirth leaves exact draws exact in `test_boolean_moves.py` too; its program here is the largest.
+REBIRTH = {"marks": pytest.mark.long}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, **REBIRTH if n == "rebirth" else {}) for n in MOVES]
+)
 def test_moves_leave_the_posterior_invariant(name):
     for beta in (1.0, 0.3, 0.0):
         found, taken = scores(name, beta)
@@ -148,9 +154,9 @@ def test_moves_leave_the_posterior_invariant(name):
 @pytest.mark.parametrize(
     ("move", "fault"),
     [
-        ("rebirth", "mixture"),
-        ("rebirth", "densities"),
-        ("rebirth", "prior"),
+        pytest.param("rebirth", "mixture", **REBIRTH),
+        pytest.param("rebirth", "densities", **REBIRTH),
+        pytest.param("rebirth", "prior", **REBIRTH),
         ("xor", "prior of bits"),
         ("jump", "permanent"),
         ("jump", "prior of a solution"),
