@@ -523,7 +523,7 @@ def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
                 effect = draw_effects(key_effect, known["row_scale"], *system)
                 psi += effect - drawn["row_effect"]
                 drawn = drawn | {"row_effect": effect}
-            usage, _ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
+            usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
             return drawn | {"usage": usage}
 
         def draw(drawn, at):

@@ -126,18 +126,20 @@ def test_memberships_have_the_chances_of_enumeration(size):
     @fast_jit
     def chain(key):
         def sweep(carry, key):
-            usage, psi = draw_memberships(key, carry[1], position | {"usage": carry[0]}, data,
-                                          density, 1.0, size)  # fmt: skip
-            return (usage, psi), usage
+            usage, psi, chance = draw_memberships(
+                key, carry[1], position | {"usage": carry[0]}, data, density, 1.0, size
+            )
+            return (usage, psi), (usage, chance)
 
         start = position["usage"], log_odds(position)
         (usage, psi), draws_of = lax.scan(sweep, start, random.split(key, draws))
         return draws_of, psi - log_odds(position | {"usage": usage})
 
-    found, drift = chain(random.key(0))
+    (found, told), drift = chain(random.key(0))
     assert np.abs(drift).max() < 1e-2
+    log_chance = np.zeros(draws)
     for n in range(rows):
-        total, chances = 0.0, np.zeros(rank)
+        total, chances, of = 0.0, np.zeros(rank), {}
         for bits in itertools.product([0.0, 1.0], repeat=rank):
             z = np.array(bits)
             fits = all(np.isnan(known[n, k]) or known[n, k] == z[k] for k in range(rank))
@@ -148,8 +150,11 @@ def test_memberships_have_the_chances_of_enumeration(size):
             p = np.asarray(position["usage_density"])
             prior = np.where(z == 1, p, 1 - p)[[k for k in (0, 2) if np.isnan(known[n, k])]]
             mass = np.where(np.isnan(values[n]), 1.0, expit(psi)).prod() * prior.prod()
-            total, chances = total + mass, chances + mass * z
+            total, chances, of[bits] = total + mass, chances + mass * z, mass
+        log_chance += np.log([of[tuple(z)] / total for z in np.asarray(found)[:, n].tolist()])
         np.testing.assert_allclose(np.asarray(found)[:, n].mean(0), chances / total, atol=0.035)
+    if size == rank:  # of one block
+        np.testing.assert_allclose(told, log_chance, atol=1e-4)
 
 
 # ---- weights -------------------------------------------------------------------------------------
@@ -235,13 +240,18 @@ def test_row_effects_and_their_scale_are_those_of_quadrature():
             key_augment, key = random.split(key)
             whole = psi + free["row_effect"]
             omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, whole), 0.0)
-            free = draw_rows(key, fixed | free, whole, omega, 0.5 * data.signs, density)
-            free = {n: free[n] for n in start}
-            return free, jnp.append(free["row_effect"], free["row_scale"])
+            drawn, entropy = draw_rows(key, fixed | free, whole, omega, 0.5 * data.signs, density)
+            free = {n: drawn[n] for n in start}
+            of_normal = 0.5 * jnp.log(2 * jnp.pi * jnp.e / (omega.sum(0) + free["row_scale"] ** -2))
+            return free, jnp.stack(
+                [*free["row_effect"], free["row_scale"], entropy - of_normal.sum()]
+            )
 
         return jax.vmap(lambda k: lax.scan(sweep, start, random.split(k, 400))[1])(keys)
 
     draws = np.asarray(chains(random.split(random.key(1), 50)))[:, 20:]
+    np.testing.assert_allclose(draws[..., 3], 0.0, atol=1e-4)
+    draws = draws[..., :3]
     x, mass = np.polynomial.hermite_e.hermegauss(41)
     mass = mass / mass.sum()
     tau = np.linspace(0.0, 4.8, 2401)[1:] - 0.001

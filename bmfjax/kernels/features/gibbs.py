@@ -72,6 +72,9 @@ class FeatureInfo(NamedTuple):
     log_joint: jax.Array
     log_likelihood: jax.Array
     reborn: jax.Array  # features that were born again or died, () float
+    #: The log joint with the entropies of row effects and memberships given the rest added: higher
+    #: where more of the posterior is about here.
+    log_mass: jax.Array
 
 
 def features_gibbs(
@@ -111,15 +114,17 @@ def features_gibbs(
         half = 0.5 * power * data.signs.astype(psi.dtype)
         systems = column_systems(position, omega, half)
         position = position | draw_columns(keys[1], position, systems, data, density)
+        entropy = 0.0
         if density.row_effects:
             psi = log_odds(position)
-            position |= draw_rows(keys[2], position, psi, omega, half, density)
+            drawn, entropy = draw_rows(keys[2], position, psi, omega, half, density)
+            position |= drawn
         position |= draw_scales(keys[3], position, density)
         if density.is_signed:
             position |= turn(keys[4], position, data, density)
         psi = log_odds(position)
-        usage, psi = draw_memberships(keys[5], psi, position, data, density, power, size)
-        position["usage"] = usage
+        usage, psi, chance = draw_memberships(keys[5], psi, position, data, density, power, size)
+        position["usage"], entropy = usage, entropy - chance
 
         def rebirth(carry, key):
             *carry, changed = reborn(key, *carry, data, density, power, known)
@@ -131,7 +136,7 @@ def features_gibbs(
         position |= _draw_densities(keys[7], position, density)
         likelihood = log_likelihood(data.signs, psi)
         joint = likelihood + log_prior(density, position)
-        return State(position), FeatureInfo(joint, likelihood, count)
+        return State(position), FeatureInfo(joint, likelihood, count, joint + entropy)
 
     def observe(state, info):
         used = (state.position["usage"] != 0).any(0) & (state.position["basis"] != 0).any(0)

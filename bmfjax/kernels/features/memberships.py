@@ -30,7 +30,11 @@ def block_size(shape: tuple[int, int], rank: int) -> int:
 
 
 def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDensity, power, size):
-    """Draw the bits of all rows, in random blocks of so many; return them and the log odds."""
+    """Draw the bits of all rows, in random blocks of so many.
+
+    Returned are the bits, the log odds, and the log probability of the drawn bits, each block given
+    the rest.
+    """
     rank = density.rank
     odds = jnp.log(position["usage_density"]) - jnp.log1p(-position["usage_density"])
     odds = jnp.where(present(density, position), odds, -SURE)[:, None]
@@ -50,33 +54,38 @@ def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDens
         key, chosen = at
         weights, bits = basis[:, chosen], usage[chosen]
         rest = psi - weights @ bits
-        drawn = _draw_states(key, rest, weights, odds[chosen], data.signs, power)
-        return (rest + weights @ drawn, usage.at[chosen].set(drawn)), None
+        drawn, chance = _draw_states(key, rest, weights, odds[chosen], data.signs, power)
+        return (rest + weights @ drawn, usage.at[chosen].set(drawn)), chance
 
     keys = random.split(key_blocks, len(order))
-    (psi, usage), _ = lax.scan(block, (psi, usage), (keys, order))
-    return usage[:rank].T, psi
+    (psi, usage), chances = lax.scan(block, (psi, usage), (keys, order))
+    return usage[:rank].T, psi, chances.sum()
 
 
 def _draw_states(key, rest, weights, odds, signs, power):
-    """Draw the bits (bits, rows) of a block, with `rest` the log odds without it."""
+    """Draw the bits (bits, rows) of a block, with `rest` the log odds without it.
+
+    The second is the log probability of what was drawn.
+    """
     size, kind = weights.shape[1], rest.dtype
     likelihood = state_likelihood(rest, signs)
     # A bit that is known adds nothing: beside such odds the likelihood would be rounded away.
     sure = (odds > 0.5 * SURE).astype(kind)
 
     def state(carry, number):
-        best, chosen = carry
+        best, chosen, own, total = carry
         bits = ((number >> jnp.arange(size)) & 1).astype(kind)
         value = power * likelihood(weights @ bits) + jnp.sum((bits[:, None] - sure) * odds, 0)
-        value += random.gumbel(random.fold_in(key, number), best.shape, kind)
-        better = value > best
-        return (jnp.where(better, value, best), jnp.where(better, number, chosen)), None
+        noisy = value + random.gumbel(random.fold_in(key, number), best.shape, kind)
+        better = noisy > best
+        found = jnp.where(better, noisy, best), jnp.where(better, number, chosen)
+        return (*found, jnp.where(better, value, own), jnp.logaddexp(total, value)), None
 
     rows = rest.shape[1]
-    start = jnp.full(rows, -jnp.inf, kind), jnp.zeros(rows, jnp.int32)
-    (_, chosen), _ = lax.scan(state, start, jnp.arange(2**size))
-    return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind)
+    never = jnp.full(rows, -jnp.inf, kind)
+    start = never, jnp.zeros(rows, jnp.int32), never, never
+    (_, chosen, own, total), _ = lax.scan(state, start, jnp.arange(2**size))
+    return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind), jnp.sum(own - total)
 
 
 def state_likelihood(rest, signs):

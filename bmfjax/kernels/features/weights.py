@@ -36,6 +36,7 @@ from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 
+LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 #: Width of the bracket of the slice of the log of the row effects' scale.
 BRACKET = 3.0
 
@@ -138,33 +139,34 @@ def draw_effects(key, scale, precision, shift):
     return shift / total + random.normal(key, shift.shape, shift.dtype) * lax.rsqrt(total)
 
 
-def draw_rows(key, position, psi, omega, half, density: FeatureDensity) -> dict:
-    r"""Draw the row effects and their scale, by turns around the effects and around their ratios.
+def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
+    r"""Draw the scale of the row effects with the effects summed out, and then the effects.
 
-    Given the effects the scale depends on them alone, and moves little where they are large. Given
-    the ratios :math:`e_n / \tau` it depends on the data, where the scale is normal, truncated to be
-    positive (Yu, Meng 2011, "To center or not to center", JCGS 20).
+    Returned are what has changed, and the entropy of the effects given the rest.
+
+    With P and S the precisions and shifts of the rows the scale has the density
+
+    .. math::
+
+       p(\tau) \prod_n (1 + P_n \tau^2)^{-1/2}
+       \exp\Big(\frac{S_n^2 \tau^2}{2 (1 + P_n \tau^2)}\Big).
     """
-    key_effect, key_ratio, key_slice, key_bracket, key_shift = random.split(key, 5)
-    scale = position["row_scale"]
-    system = row_systems(position["row_effect"], psi, omega, half)
-    effect, (precision, shift) = draw_effects(key_effect, scale, *system), system
-    ratio = effect / scale
-    linear = jnp.sum(ratio * shift)
-    of_scale = jnp.sum(ratio**2 * precision) + density.row_scale**-2.0
-    scale = truncated_normal(key_ratio, linear, of_scale, 0.0, jnp.inf)
-    effect, squares = ratio * scale, jnp.sum((ratio * scale) ** 2)
+    key_effect, key_slice, key_bracket, key_shift = random.split(key, 4)
+    precision, shift = row_systems(position["row_effect"], psi, omega, half)
 
     def log_density(x):
-        # The Jacobian of the logarithm makes one of the powers of the scale vanish.
-        own = (1.0 - len(effect)) * x - 0.5 * squares * jnp.exp(-2.0 * x)
-        return own + log_half_normal(jnp.exp(x), density.row_scale)
+        square = jnp.exp(2.0 * x)
+        own = 1.0 + precision * square
+        found = 0.5 * jnp.sum(shift**2 * square / own - jnp.log(own))
+        return found + log_half_normal(jnp.exp(x), density.row_scale) + x
 
-    at = jnp.log(scale)
+    at = jnp.log(position["row_scale"])
     low = at - BRACKET * random.uniform(key_bracket, (), at.dtype)
     scale = jnp.exp(slice_sample(key_slice, at, log_density, low, low + BRACKET))
+    effect = draw_effects(key_effect, scale, precision, shift)
     moved = _shift_effects(key_shift, position["column_effect"], effect, scale, position)
-    return {"row_scale": scale, **moved}
+    entropy = 0.5 * jnp.sum(LOG_2PI_E - jnp.log(precision + scale**-2))
+    return {"row_scale": scale, **moved}, entropy
 
 
 def _shift_effects(key, columns, rows, scale, position) -> dict:
