@@ -273,11 +273,13 @@ class Boolean(TileFamily):
         Moves, and a factor matrix that is summed out, look at the whole matrix.
         """
         given = sampler.given() if isinstance(sampler, Sampler) else {}
-        looks = given.get("moves") or given.get("update") == "collapsed"
-        looks = looks or isinstance(model.rank, str) or getattr(sampler, "name", sampler) == "smc"
+        needs_all = given.get("moves") or given.get("update") == "collapsed"
+        needs_all = (
+            needs_all or isinstance(model.rank, str) or getattr(sampler, "name", sampler) == "smc"
+        )
         # Chains that run apart leave the data for the merge.
-        looks = looks or chains is not None
-        if looks or not several_processes(mesh) or num_shards(mesh) == 1:
+        needs_all = needs_all or chains is not None
+        if needs_all or not several_processes(mesh) or num_shards(mesh) == 1:
             return None
         return lambda shape: share_of_rows(shape, mesh) if math.prod(shape) > MEDIUM else None
 

@@ -444,13 +444,13 @@ class Logistic(Family):
                 f"num_warmup (--warmup) is {steps}; of the logistic model these are the most "
                 "steps of optimisation: give at least 2"
             )
-        looks = problem.sampler.name != "svi"
+        whole = problem.sampler.name != "svi"
         return Plan(
             resolve_priors(problem),
             (StagePlan(sampler_options(problem, steps), steps if exact else 0),),
             "random" if problem.init is None else digest(problem.every_chain(problem.init)),
-            {"entries": BYTES_AN_ENTRY * entries * looks, "programs": PROGRAMS},
-            f"every step looks at {'all entries' if looks else 'entries drawn at random'}",
+            {"entries": BYTES_AN_ENTRY * entries * whole, "programs": PROGRAMS},
+            f"every step looks at {'all entries' if whole else 'entries drawn at random'}",
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:

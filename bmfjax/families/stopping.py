@@ -51,8 +51,8 @@ class Watch:
         """Whether this is a step to look at the draws, and another stage should follow."""
         run, chains = self._run, self._chains
         draws, rhat = chains.patience
-        looks = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
-        if chains.next_stage is None or not looks:
+        is_look = run.steps_done in self.steps and run.steps_done - run.num_warmup >= draws
+        if chains.next_stage is None or not is_look:
             return False
         look = self.look()
         return look.figures.rhat > rhat and not look.done

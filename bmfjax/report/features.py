@@ -111,9 +111,9 @@ def _bar(fit, found, j: int, k: int) -> Bar:
     mean, low, high = found.log_odds[:, j, k]
     share = found.concerned[j, k]
     ratio, *ends = (_ratio(x) for x in (mean, low, high))
-    looks = ["outside"] * bool(share < 0.5) + ["below"] * bool(mean < 0)
+    classes = ["outside"] * bool(share < 0.5) + ["below"] * bool(mean < 0)
     text = f"{share:.2f}; odds x {ratio} ({ends[0]} to {ends[1]})"
-    return Bar(fit.data.column_names[j], float(share), text, " ".join(looks))
+    return Bar(fit.data.column_names[j], float(share), text, " ".join(classes))
 
 
 def _ratio(log_odds: float) -> str:
