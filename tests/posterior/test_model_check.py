@@ -107,7 +107,8 @@ def test_columns_are_counted_whole_however_they_are_kept(kind):
 
 
 def test_stars_of_columns_are_counted_by_their_kind():
-    ratings = Ratings([0, 1, 2, 0, 2], [0, 0, 0, 2, 2], [5.0, 1.0, 5.0, 3.0, 1.0])
+    rows, columns = [0, 1, 2, 0, 2], [0, 0, 0, 2, 2]
+    ratings = Ratings(rows, columns, [5.0, 1.0, 5.0, 3.0, 1.0], shape=(3, 3))
     counts, kind = _counted(ratings, np.array([5.0, 3.0]))
     np.testing.assert_array_equal(counts, [[1, 0, 2], [0, 0, 0], [1, 1, 0]])
     np.testing.assert_array_equal(kind, [2, 1])
