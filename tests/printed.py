@@ -20,7 +20,10 @@ JUDGED = (
     ".verdict", ".check(", ".modes", ".tiles(", ".rank_probabilities", "compare(", "print(ranks)",
     "votes[fit",
 )  # fmt: skip
-_SAYING = ("verdict", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py")
+_SAYING = (
+    "verdict", "comparison", "report/factors.py", "posterior", "diagnostics/trust.py",
+    "result/fit.py", "families/tiles.py", "families/features.py", "families/logistic.py",
+)  # fmt: skip
 
 _NUMBER = re.compile(
     r"(?<![A-Za-z_])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\b(?:nan|inf|True|False|None)\b"
