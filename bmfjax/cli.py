@@ -1105,7 +1105,11 @@ def _tell(result, output) -> None:
         _tell_modes(result.modes)
     _say(str(result.verdict))
     if result._can_be_checked:
-        _say(str(result.check()))
+        # What to fit instead may stand in the verdict already.
+        told = (
+            f" Next, {result._other_model}." if result._other_model in result.verdict.remedy else ""
+        )
+        _say(str(result.check()).removesuffix(told))
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 

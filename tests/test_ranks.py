@@ -507,3 +507,11 @@ def test_the_command_compares_ranks_of_a_file(tmp_path, capsys):
     assert table.index.tolist() == [1, 2] and np.isfinite(table["entries"]).all()
     assert main(command) == 2
     assert "already holds a comparison of ranks" in capsys.readouterr().err
+
+
+def test_factors_that_some_chains_found_alone_are_warned_of():
+    table = pd.DataFrame({"verdict": "in part", "shared": [2.0, 2.0, 4.0]}, index=[2, 3, 4])
+    assert ranks._beware(table, 2) == []
+    (said,) = ranks._beware(table, 3)
+    assert said.startswith("At rank 3 all chains found 2 of 3 factors; ")
+    assert ranks._beware(table.assign(verdict="unreliable"), 3)[0].startswith("Chains at rank 3")

@@ -589,6 +589,12 @@ def _beware(table, rank) -> list[str]:
             f"Chains at rank {rank} are {table.loc[rank, 'verdict']}; fit it with more time before "
             "you rely on its factors."
         )
+    shared = table.loc[rank, "shared"]
+    if table.loc[rank, "verdict"] == Status.IN_PART and shared < rank:
+        notes.append(
+            f"At rank {rank} all chains found {shared:.0f} of {rank} factors; fit it with more "
+            "time before you rely on the others."
+        )
     return notes
 
 
