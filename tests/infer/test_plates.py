@@ -320,6 +320,9 @@ def level_of(kind, y):
     if kind == "two plates":
         with numpyro.plate("others", 8) as j:
             numpyro.sample("z", dist.Normal(mu, 1.0), obs=jnp.zeros(8)[j])
+    if kind == "plates of a matrix":
+        with numpyro.plate("rows", 3) as i, numpyro.plate("columns", 4) as j:
+            numpyro.sample("z", dist.Normal(mu, 1.0), obs=jnp.zeros((4, 3))[j[:, None], i])
     if kind == "a plate of groups":
         with numpyro.plate("groups", 4):
             numpyro.sample("level", dist.Normal(mu, 1.0))
@@ -338,9 +341,10 @@ def kinds_of(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "sites"), [("one plate", ("mu",)), ("a plate of groups", ("mu", "level"))]
+    ("kind", "sites"),
+    [("one plate", ("mu",)), ("a plate of groups", ("mu", "level")), ("two plates", ("mu",))],
 )
-def test_one_plate_around_data_makes_one_block_of_all_sites(kind, sites):
+def test_the_largest_plate_around_data_makes_one_block_of_all_sites(kind, sites):
     found = plates.found_blocks(plates.inspect_model(kinds_of(kind), (Y,), {}))
     assert found == ((sites, {"cases": None}),)
     for kernel in (IASG(kinds_of(kind)), SGHMC(kinds_of(kind))):
@@ -351,7 +355,7 @@ def test_one_plate_around_data_makes_one_block_of_all_sites(kind, sites):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("two plates", "the plates 'cases' and 'others' are around data; give blocks="),
+        ("plates of a matrix", "the plates 'columns' and 'rows' are around the same data; give"),
         ("no plate", "no plate is around data alone; give blocks="),
         ("subsampled", "'cases' has subsample_size=5, .*; leave subsample_size out"),
         ("data of all", "'cases'.*index all data by the plate: with numpyro.plate"),

@@ -113,6 +113,32 @@ def test_the_covariance_is_right_with_a_metric_that_is_not_the_curvature(kernel,
     np.testing.assert_allclose(np.cov(unit.reshape(-1, 2).T), np.eye(2), atol=error)
 
 
+# ---- few cases -----------------------------------------------------------------------------------
+
+
+def no_events(y):
+    z = numpyro.sample("z", dist.Normal(0.0, 3.0))
+    with numpyro.plate("rows", 5) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y[i])
+
+
+@pytest.mark.parametrize("kernel", [SGLD(no_events, step_size=1.0), SGHMC(no_events)])
+def test_all_cases_give_the_posterior_whatever_its_shape(kernel):
+    """A long tail on the left and a cliff on the right."""
+    draws, _ = drawn(kernel, (jnp.zeros(5),), ("z",), number=500)
+    grid = np.linspace(-20.0, 5.0, 5001)
+    density = -(grid**2) / 18.0 - 5.0 * np.exp(grid)
+    weights = np.exp(density - density.max())
+    weights /= weights.sum()
+    mean = weights @ grid
+    sd = np.sqrt(weights @ (grid - mean) ** 2)
+    unit = (draws["z"] - mean) / sd
+    sizes = ess_bulk(np.stack([unit, unit**2], -1))
+    assert sizes.min() > 1000
+    assert abs(unit.mean()) < 4.0 / np.sqrt(sizes[0])
+    assert abs((unit**2).mean() - 1.0) < 4.0 * (unit**2).std() / np.sqrt(sizes[1])
+
+
 # ---- a ridge -------------------------------------------------------------------------------------
 
 
@@ -182,7 +208,7 @@ def centred(mean):
         pytest.param(SGHMC, dist.Uniform(0.0, 1.0), {}, marks=pytest.mark.long),
         pytest.param(
             SGLD, dist.Uniform(0.0, 1.0),
-            {"boundary": "logit", "step_size": 0.3, "num_steps": 20}, marks=pytest.mark.long,
+            {"boundary": "logit", "num_steps": 30}, marks=pytest.mark.long,
         ),
     ],
     ids=["SGLD on a half-line", "SGHMC in a box", "SGLD in the logit"],
@@ -426,9 +452,14 @@ def test_short_steps_are_told_once():
     """Noise of the gradients far from the anchor that leaves no room for steps."""
     kernel = SGLD(linear, ONE)
     measured = SimpleNamespace(
-        log_joint=jnp.zeros(()), noise_share=jnp.array(0.5), step_size=jnp.array(0.001)
-    )
-    with pytest.warns(UserWarning, match="leaves room for steps of 0.002 only, instead of 0.3"):
+        log_joint=jnp.zeros(()), noise_share=jnp.array(0.5), step_size=jnp.array(0.001),
+        num_flat=jnp.array([0, 1]),
+    )  # fmt: skip
+    with (
+        pytest.warns(UserWarning, match="leaves room for steps of 0.002 only, instead of 0.3"),
+        pytest.warns(UserWarning, match="the data say nothing of 1 directions at the optimum"),
+    ):
         kernel._check_measured(measured)
     kernel._check_measured(measured)  # warnings are errors here
+    measured.num_flat = jnp.array(0)
     SGLD(linear, ONE, step_size=0.002)._check_measured(measured)

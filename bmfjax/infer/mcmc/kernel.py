@@ -187,8 +187,19 @@ class AlgorithmKernel(MCMCKernel):
 
         found = one(state) if is_prng_key(state.rng_key) else jax.vmap(one)(state)
         if self._remedy:
-            watch(type(self).__name__, self._remedy, state.sample, found.sample, found.i)
+            watch(
+                type(self).__name__, self._remedy, state.sample, found.sample, found.i,
+                may_stay=self._may_stay(found), doubts=self._doubts(found),
+            )  # fmt: skip
         return found
+
+    def _may_stay(self, state) -> jax.Array | bool:
+        """Tell whether the draw may be the one before it."""
+        return False
+
+    def _doubts(self, state) -> dict[str, jax.Array]:
+        """Return what there is to be told of draws, and whether it is true of this one."""
+        return {}
 
     def refresh(self, state, model_args, model_kwargs):
         """Return the state after other blocks of a composite `Gibbs` of NumPyro have moved."""

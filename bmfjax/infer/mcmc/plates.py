@@ -97,18 +97,24 @@ def _full_size(name, size, drawn) -> int:
 
 
 def found_blocks(sites: ModelSites, drawn_exactly=()) -> tuple:
-    """Return one block of all sites, from the one plate that is around data and no latent site."""
-    plates = {p for around in sites.observed_plates.values() for p in around}
-    plates -= {p for around in sites.latent_plates.values() for p in around}
-    if len(plates) != 1:
-        found = " and ".join(map(repr, sorted(plates)))
-        why = f"the plates {found} are around data" if plates else "no plate is around data alone"
+    """Return one block of all sites, from the largest plate that is around data and no latent site.
+
+    The data of other plates are then taken whole. Two such plates around the same data say nothing:
+    the factors of rows move from columns, and those of columns from rows.
+    """
+    inside = {p for around in sites.latent_plates.values() for p in around}
+    around = [[p for p in a if p not in inside] for a in sites.observed_plates.values()]
+    why = "" if any(around) else "no plate is around data alone"
+    for plates in around:
+        if len(plates) > 1:
+            why = f"the plates {' and '.join(map(repr, sorted(plates)))} are around the same data"
+    if why:
         raise InputError(
             f"the blocks of this model are not known, because {why}; "
             "give blocks=((sites, {plate: batch}), ...)"
         )
     names = tuple(n for n in sites.shapes if n not in drawn_exactly)
-    return ((names, {plates.pop(): None}),)
+    return ((names, {max((p for a in around for p in a), key=sites.plates.get): None}),)
 
 
 def check_minibatches(model: Callable, sites: ModelSites, blocks, args, kwargs) -> None:

@@ -46,6 +46,9 @@ USUAL_BATCH = 256
 AUXILIARY_BATCH = 64
 #: A step that is chosen as less than this share of the usual one is told.
 SHORT_STEP = 0.05
+#: Shares of recent steps that are refused or shortened from which on it is told, and of refused
+#: ones from which on a chain is stuck.
+MOST_REFUSED, MOST_SHORTENED, STUCK = 0.8, 0.05, 0.95
 #: Steps of Adam towards the anchor.
 NUM_APPROACH = 1000
 
@@ -53,8 +56,8 @@ NUM_APPROACH = 1000
 class StochasticDynamics(AlgorithmKernel):
     """What SGLD and SGHMC share: blocks of plates in, one algorithm of all sites out."""
 
-    _statistics = ("noise_share", "clamped")
-    _warned = False
+    _statistics = ("noise_share", "clamped", "refused", "shortened")
+    _warned = _told_of_flat = False
     _compiles_start = True
     _remedy = "give a smaller step_size, larger batches, or init_params nearer to an optimum"
     #: Usual step without bounds and with them, in units of the recursion, and the friction.
@@ -120,16 +123,48 @@ class StochasticDynamics(AlgorithmKernel):
         if self._step_size is None and step * scale < SHORT_STEP * usual and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the gradients' noise leaves room for steps of {step * scale:.2g} only, instead "
-                f"of {usual}, so that draws follow each other slowly; look at R-hat and the "
-                "effective draws, or give larger batches",
+                f"the gradients' noise, or a curvature that changes much within the posterior, "
+                f"leaves room for steps of {step * scale:.2g} only, instead of {usual}, so that "
+                "draws follow each other slowly; look at R-hat and the effective draws, or give "
+                "larger batches",
+                UserWarning,
+                stacklevel=3,
+            )
+        num_flat = int(jnp.max(measured.num_flat))
+        if num_flat and not self._told_of_flat:
+            self._told_of_flat = True
+            warnings.warn(
+                f"the data say nothing of {num_flat} directions at the optimum, such as rotations "
+                "of factors; the chain moves along them slowly, so look at what they leave as it "
+                "is, such as predictions, and not at single coordinates",
                 UserWarning,
                 stacklevel=3,
             )
 
     def _drawn(self, algorithm, inner, info):
         # Not as the algorithm observes them: a site of the model may bear any name.
-        return inner.position, info.log_joint, {n: getattr(info, n) for n in self._statistics}
+        return (
+            inner.position,
+            info.log_joint,
+            {
+                # The steps of `relaxed_bmf` and `nmf` are not refused.
+                n: getattr(info, n, jnp.zeros_like(info.clamped))
+                for n in self._statistics
+            },
+        )
+
+    def _may_stay(self, state):
+        return (state.refused > 0.0) & (state.refused < STUCK)
+
+    def _doubts(self, state):
+        name = type(self).__name__
+        return {
+            f"{name} refuses most of its steps, so that draws follow each other slowly; look at "
+            "R-hat and the effective draws, or use NUTS": state.refused > MOST_REFUSED,
+            f"{name} shortens many of its steps, because gradients are far longer than about a "
+            "normal posterior, and draws may be wrong; give a smaller step_size, or compare with "
+            "NUTS": state.shortened > MOST_SHORTENED,
+        }
 
     def get_diagnostics_str(self, state):
         """Return a few words for the progress bar."""
@@ -262,7 +297,8 @@ class SGLD(StochasticDynamics):
         ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.
     step_size : float, optional
         h, in units of the covariance P: below 4. Default: 0.3, or 0.1 where sites are
-        reflected, or less where the gradients' noise leaves no room for that.
+        reflected, or less where the gradients' noise, or the largest curvature that the chain
+        has met, leaves no room for that.
     num_steps : int
         Steps of one draw.
     boundary : {"reflect", "logit"} or mapping
@@ -297,20 +333,25 @@ class SGLD(StochasticDynamics):
     -----
     UserWarning
         Once, if the gradients have more noise than a step can make up for, or leave room for very
-        short steps only.
+        short steps only; if the data say nothing of some directions; and if many steps are refused
+        or shortened.
 
     Notes
     -----
     As for `IASG`, `init_params` of ``MCMC.run`` are values in the model's own space. Chains
     look for their anchors from there, and start at draws of the normal approximation.
 
-    In directions in which the data say nothing the preconditioner has the variance of the prior.
-    The rotations of two factor matrices are such directions. Their number is
-    ``last_state.inner.measured.num_flat``.
+    The chain starts with short steps, and what it measures is the mean over its first draws, which
+    are not kept. So the preconditioner fits the directions in which the data say nothing at the
+    optimum, such as the rotations of two factor matrices. Their number is
+    ``last_state.inner.measured.num_flat``. With all cases in every minibatch, and no reflected
+    site, steps are accepted or refused: draws are then from the posterior itself.
 
     The field `noise_share` is the gradients' noise as a share of what can be left out for
     it: below 1 it is made up for. `clamped` is the share of coordinates with bounds that
-    left them and were reflected. `potential_energy` is estimated from the last minibatch of a draw.
+    left them and were reflected. `refused` and `shortened` are the shares of recent steps that
+    were refused, and whose gradient was too long and was shortened.
+    `potential_energy` is estimated from the last minibatch of a draw.
 
     As a block of a composite ``Gibbs`` of NumPyro the gradient and the curvature are taken again
     on all data whenever other blocks have moved.

@@ -9,11 +9,8 @@ minibatches, a preconditioner :math:`P`, the friction :math:`\alpha` and the ste
 
 is stochastic gradient Hamiltonian Monte Carlo (Chen, Fox, Guestrin 2014, equation 15). With
 :math:`\alpha=1` no momentum is left, and with :math:`\epsilon=h/2` the step is that of stochastic
-gradient Langevin dynamics (Welling and Teh 2011). P is the inverse curvature at the anchor, and
-constant: there is no correction for a preconditioner that varies. In directions in which that
-curvature is next to nothing beside the prior's, P has the inverse of the prior's. The density of a
-factorisation, for example, is the same along rotations of its factors. The curvature there is
-zero, and steps of the length that it allows would leave the ridge along its tangent.
+gradient Langevin dynamics (Welling and Teh 2011). P is an inverse curvature, and constant: there is
+no correction for a preconditioner that varies.
 
 Injected noise
     "langevin" injects :math:`B=2\alpha\epsilon P`, right as the step and the gradient's noise
@@ -31,21 +28,40 @@ Injected noise
     :math:`(2-\alpha)(B+\epsilon^2PVP)/(\alpha\,\epsilon a\,(4-2\alpha-\epsilon a))`.
 Anchor and control variates
     The anchor is an optimum, found before the first draw: by steps of Adam on minibatches, then
-    by Newton's method. A and V are measured there, V in the mean over the normal distribution
-    with the curvature A. With control variates (Baker, Fearnhead, Fox, Nemeth 2019)
+    by Newton's method. With control variates (Baker, Fearnhead, Fox, Nemeth 2019)
 
     .. math:: \hat g(x) = \nabla\log p(\hat x) + \hat g_B(x) - \hat g_B(\hat x),
 
     with the gradient of all data at the anchor :math:`\hat x` and two estimates from one
     minibatch B: the noise vanishes as x comes near the anchor.
+First draws
+    At the anchor the curvature may be next to nothing beside the prior's. The density of a
+    factorisation, for example, is the same along rotations of its factors. Steps of the length
+    that such a curvature allows would leave the ridge along its tangent, where gradients are many
+    times as long, and the recursion would go to infinity. So the chain starts with short steps
+    and the prior's curvature there, and A and V are measured anew, three times, in the mean over
+    its draws. The mean curvature is also the covariance of the gradients of any density, as at
+    the mode it is of a normal one only. The step is at most an eighth of what is stable at the
+    largest curvature that was met. P is the inverse not of A alone, but of A and a share of V, so
+    that in every direction half of the noise that a step has is left to inject.
+Shortened gradients
+    A gradient with more than twice its usual norm by P is shortened to that (the truncated
+    drift of Roberts and Tweedie 1996), so that no density sends the recursion to infinity.
+All cases
+    Where every minibatch has all cases and nothing is reflected, the density is known as well as
+    its gradient. With noise "top-up" a step is then one of Metropolised dynamics with partly
+    refreshed momentum (Horowitz 1991), which is accepted or refused. Draws are from the
+    posterior, whatever the density is. With :math:`\alpha=1` this is the Metropolis-adjusted
+    Langevin algorithm.
 Bounds
     Coordinates on an interval or a half-line are reflected, and their velocities with them,
     along the co-normal direction (`bmfjax.kernels.sgmcmc.boundary.reflect`). The bias near the
     bound is of the order of :math:`\epsilon`; no transformation is involved.
 
 What it leaves invariant
-    With noise "top-up": a normal density, but for the gradients' noise not being normal, at any
-    step for which B is definite (`noise_share` below 1). Any other: as the step goes to zero.
+    The posterior, where steps are accepted or refused. Else, with noise "top-up": a normal density,
+    but for the gradients' noise not being normal, at any step for which B is definite
+    (`noise_share` below 1). Any other: as the step goes to zero.
 
 Why SGHMC and not the Nosé-Hoover thermostat (SGNHT: Ding et al. 2014)
     The thermostat needs no estimate of the noise, but it can take out noise of one size in all
@@ -63,6 +79,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
+from jax.scipy.linalg import solve_triangular
 
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm
@@ -71,7 +88,7 @@ from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
 from bmfjax.kernels.sgmcmc.boundary import reflect
 from bmfjax.kernels.sgmcmc.calibration import (
-    FEW_POINTS,
+    MAX_CASES,
     NUM_NEWTON,
     NUM_POINTS,
     flatten,
@@ -84,10 +101,21 @@ from bmfjax.kernels.sgmcmc.calibration import (
 )
 from bmfjax.kernels.sgmcmc.iasg import Block, adam_approach, given_start
 
-#: Coordinates up to which the noise is measured at `NUM_POINTS` points instead of `FEW_POINTS`.
+#: Coordinates up to which the noise is measured at `NUM_POINTS` points, not at `NUM_CURVATURES`.
 MANY_COORDINATES = 64
 #: Steps of Newton's method from the first anchor to that of other values of conditioned sites.
 FEW_NEWTON = 3
+#: Lengths of steps in the rounds of first draws, in usual ones; draws of a round, steps of a draw.
+FIRST_LENGTHS = (1 / 16, 1 / 4, 1.0)
+FIRST_DRAWS, FIRST_STEPS = 64, 10
+#: First draws at which the curvature is measured, and steps of the power method for its largest.
+NUM_CURVATURES, NUM_POWERS = 16, 20
+#: Longest step, in the longest one that is stable at the largest curvature of the first draws.
+STABLE = 1 / 8
+#: Weight of a draw in the running share of refused steps.
+RECENT = 0.05
+#: Share of refused steps of a round from which on steps are halved.
+MOST_REFUSED = 0.3
 
 
 class Measured(NamedTuple):
@@ -97,13 +125,19 @@ class Measured(NamedTuple):
     gradient: dict  # of the log joint density there, by site
     log_joint: jax.Array  # () float, there
     preconditioner: jax.Array | None  # P, (d, d); None: the identity
-    noise_root: jax.Array | None  # symmetric root of B, (d, d); None: sqrt(2 alpha epsilon)
+    #: Symmetric root of B, (d, d); None: sqrt(2 alpha epsilon). The lower triangular root of P
+    #: where steps are adjusted.
+    noise_root: jax.Array | None
     step_size: jax.Array  # () float, epsilon
+    longest: jax.Array  # () float: gradients with a longer norm, by P, are shortened to this one
     #: () float: noise of the gradients as a share of the noise that can be left out for it; NaN
     #: where it is not measured. Above 1 draws spread too widely.
     noise_share: jax.Array
-    #: () int: directions in which P has the inverse curvature of the prior; see the module.
+    #: () int: directions at the anchor of which the data say nothing; see the module.
     num_flat: jax.Array
+    #: () float: share of steps that were refused or shortened in the last round of first draws;
+    #: NaN where there were none.
+    curbed: jax.Array
 
 
 class DynamicsState(NamedTuple):
@@ -113,6 +147,7 @@ class DynamicsState(NamedTuple):
     velocity: jax.Array
     origin: dict
     measured: Measured
+    curbed: jax.Array  # () float: running share of steps that were refused or shortened
 
 
 class DynamicsInfo(NamedTuple):
@@ -121,6 +156,8 @@ class DynamicsInfo(NamedTuple):
     log_joint: jax.Array  # from the last minibatch, by an expansion about the anchor
     clamped: jax.Array  # share of bounded coordinates that were reflected, over the steps
     noise_share: jax.Array  # as in `Measured`
+    refused: jax.Array  # share of steps that were refused, over some hundred of them
+    shortened: jax.Array  # share of steps whose gradient was shortened, over the same
 
 
 class Dynamics(NamedTuple):
@@ -203,6 +240,7 @@ def stochastic_dynamics(
     True
     """  # fmt: skip
     partial = [any(batch < size for size, batch in b.plates.values()) for b in blocks]
+    adjusted = top_up and not any(partial) and not bounds
     approach = adam_approach(blocks, bounds, num_approach) if num_approach else None
 
     @full_precision
@@ -216,22 +254,22 @@ def stochastic_dynamics(
         position = {s: jnp.clip(v, *bounds[s]) if s in bounds else v for s, v in position.items()}
         if approach is not None:
             position = approach(key_approach, position, data)
-        measured = measure(key_measure, position, data, NUM_NEWTON)
+        measured = measure(key_measure, position, data, NUM_NEWTON, first=True)
         origin = measured.anchor
         flat = flatten(blocks, origin)
-        if preconditioned:  # chains start at draws of the normal approximation
-            spread = random.normal(key_first, flat.shape, flat.dtype)
-            root = jnp.linalg.cholesky(measured.preconditioner)
-            flat = jnp.clip(flat + root @ spread, *_ends(blocks, origin, bounds))
-        position = unflatten(blocks, origin, flat)
-        return DynamicsState(position, jnp.zeros_like(flat), origin, measured)
+        velocity = jnp.zeros_like(flat)
+        if preconditioned:
+            flat, velocity, measured = settle(key_first, measured, data)
+        curbed = jnp.where(jnp.isfinite(measured.curbed), measured.curbed, 0.0)
+        return DynamicsState(unflatten(blocks, origin, flat), velocity, origin, measured, curbed)
 
     def refresh(state, data):
         # A function of the conditioned sites alone, so that the step is one of their conditional.
         measured = measure(random.key(0), state.origin, data, FEW_NEWTON)
         return state._replace(measured=measured)
 
-    def measure(key, position, data, num_newton):
+    def measure(key, position, data, num_newton, *, first=False):
+        """Return what is at the anchor; for the first draws without V, whose steps are short."""
         flat = flatten(blocks, position)
         low, high = _ends(blocks, position, bounds)
 
@@ -250,32 +288,107 @@ def stochastic_dynamics(
         for block in blocks:
             gradient |= block.gradient(anchor, {}, data, 1.0)
         value, nothing = density(flat), jnp.asarray(jnp.nan, flat.dtype)
+        step = jnp.asarray(usual_step if step_size is None else step_size, flat.dtype)
+        measured = Measured(
+            anchor, gradient, value, None, None, step, nothing, nothing, jnp.asarray(0), nothing
+        )
         if not preconditioned:
-            step = jnp.asarray(step_size, flat.dtype)
-            return Measured(anchor, gradient, value, None, None, step, nothing, jnp.asarray(0))
+            return measured
         curvature = sandwich.definite(curvature_at(flat))
-        slope = flatten(blocks, gradient)
         metric, num_flat = sandwich.at_least(curvature, prior_curvature(flat, position, data))
-        metric = metric + jnp.diag(_scale_at_bounds(flat, slope, low, high))
-        inverse = sandwich.covariance_at(metric)
-        if not top_up:
-            step = jnp.asarray(step_size, flat.dtype)
-            root = symmetric_root(2.0 * friction * step * inverse)
-            return Measured(anchor, gradient, value, inverse, root, step, nothing, num_flat)
-        noise = noise_of(key, anchor, data, metric, low, high)
-        half = jnp.linalg.cholesky(inverse)
-        most = jnp.max(jnp.linalg.eigvalsh(half.T @ noise @ half))
+        metric = metric + jnp.diag(_scale_at_bounds(flat, flatten(blocks, gradient), low, high))
+        noise = jnp.zeros_like(metric)
+        if not first:
+            points = flat + scaled(pairs(random.fold_in(key, 1), len(flat), NUM_POINTS), metric)
+            noise = noise_of(key, anchor, data, jnp.clip(points, low, high))
+        measured = measured._replace(num_flat=num_flat)
+        length = FIRST_LENGTHS[0] if first else 1.0
+        return with_steps(measured, curvature, metric, noise, length=length)
+
+    def with_steps(measured, curvature, metric, noise, most=jnp.inf, length=1.0):
+        """Return what steps need, from A, the inverse of P, and V.
+
+        A step that is chosen here is at most `most`; then it is taken times `length`.
+        """
         drag = friction / (2.0 - friction)
-        # Half of the step at which nothing is left to inject.
-        room = friction / (drag + most)
-        step = jnp.minimum(usual_step, room) if step_size is None else jnp.asarray(step_size)
-        step = step.astype(flat.dtype)
+        if step_size is None:  # where V is large, steps are short for it
+            metric = metric + noise / (friction / usual_step - drag)
+        inverse = sandwich.covariance_at(metric)
+        half = jnp.linalg.cholesky(inverse)
+        largest = jnp.max(jnp.linalg.eigvalsh(half.T @ noise @ half))
+        step = jnp.minimum(usual_step, most) if step_size is None else jnp.asarray(step_size)
+        step = (length * step).astype(metric.dtype)
+        if not top_up:
+            root = symmetric_root(2.0 * friction * step * inverse)
+            return measured._replace(preconditioner=inverse, noise_root=root, step_size=step)
         lacking = 2.0 * friction * step * inverse - step**2 * (
             inverse @ (drag * curvature + noise) @ inverse
         )
-        share = step * most / (2.0 * friction - step * drag)
-        root = symmetric_root(lacking)
-        return Measured(anchor, gradient, value, inverse, root, step, share, num_flat)
+        return measured._replace(
+            preconditioner=inverse,
+            noise_root=half if adjusted else symmetric_root(lacking),
+            step_size=step,
+            # Twice the usual norm, and two more for the sake of a single coordinate.
+            longest=2.0 + 2.0 * jnp.sqrt(jnp.trace(inverse @ (curvature + noise))),
+            noise_share=step * largest / (2.0 * friction - step * drag),
+        )
+
+    def settle(key, measured, data):
+        """Draw from the anchor on, and measure A and V again where the draws are.
+
+        Returns
+        -------
+        flat, velocity : (d,) float
+            Where the chain is then.
+        measured : Measured
+        """
+        shape, start = measured.anchor, flatten(blocks, measured.anchor)
+        low, high = _ends(blocks, shape, bounds)
+        at_bounds = jnp.diag(_scale_at_bounds(start, flatten(blocks, measured.gradient), low, high))
+        sizes = {p: size for block in blocks for p, (size, _) in block.plates.items()}
+        some = {
+            p: random.permutation(random.fold_in(key, n), size)[:MAX_CASES]
+            for n, (p, size) in enumerate(sorted(sizes.items()))
+            if size > MAX_CASES
+        }
+
+        def curvature_at(flat, cases):
+            def density(x):
+                return log_density(unflatten(blocks, shape, x), cases, data)
+
+            return -jax.hessian(density)(flat)
+
+        # What these cases do not tell of the curvature.
+        rest = curvature_at(start, {}) - curvature_at(start, some) if some else 0.0
+
+        def one(n, carry):
+            x, velocity, measured, most = carry
+            key_draws, key_noise = random.split(random.fold_in(key, n))
+            length = jnp.asarray((*FIRST_LENGTHS, 1.0), start.dtype)
+
+            def draw(carry, key):
+                x, velocity, curbed, _ = advance(key, *carry, measured, data, FIRST_STEPS)
+                return (x, velocity), (x, curbed)
+
+            keys = random.split(key_draws, FIRST_DRAWS)
+            (x, velocity), (points, curbed) = lax.scan(draw, (x, velocity), keys)
+            each, priors = lax.map(
+                lambda x: (curvature_at(x, some) + rest, prior_curvature(x, shape, data)),
+                points[:: FIRST_DRAWS // NUM_CURVATURES],
+            )
+            curvature = sandwich.definite(each.mean(0))
+            metric = sandwich.at_least(curvature, priors.mean(0))[0] + at_bounds
+            noise = noise_of(key_noise, shape, data, points)
+            curbed = curbed.mean()
+            most = jnp.where(curbed > MOST_REFUSED, 0.5 * measured.step_size / length[n], most)
+            found = STABLE * (4.0 - 2.0 * friction) / _largest(each, metric)
+            measured = with_steps(
+                measured, curvature, metric, noise, jnp.minimum(most, found), length[n + 1]
+            )
+            return x, velocity, measured._replace(curbed=curbed), most
+
+        carry = start, jnp.zeros_like(start), measured, jnp.asarray(jnp.inf, start.dtype)
+        return lax.fori_loop(0, len(FIRST_LENGTHS), one, carry)[:3]
 
     def prior_curvature(flat, position, data):
         """Return minus the second derivative of the log prior, (d, d)."""
@@ -288,20 +401,17 @@ def stochastic_dynamics(
 
         return -jax.jacfwd(slope)(flat)
 
-    def noise_of(key, anchor, data, metric, low, high):
-        """Return V, in the mean over the normal approximation at the anchor."""
+    def noise_of(key, anchor, data, points):
+        """Return V, in the mean over points (number, d)."""
+        if not top_up or not any(partial):
+            return jnp.zeros((points.shape[1],) * 2, points.dtype)
+        covariance = noise_at(blocks, key, anchor, data, replace=True, relative=control_variates)
         shares = [1.0 / b.fraction if p else 0.0 for b, p in zip(blocks, partial, strict=True)]
-        if not any(partial):
-            return jnp.zeros_like(metric)
-        key_cases, key_points = random.split(key)
-        covariance = noise_at(
-            blocks, key_cases, anchor, data, replace=True, relative=control_variates
-        )
-        number = NUM_POINTS if len(metric) <= MANY_COORDINATES else FEW_POINTS
-        points = flatten(blocks, anchor) + scaled(pairs(key_points, len(metric), number), metric)
         sizes = [sum(jnp.size(anchor[s]) for s in b.sites) for b in blocks]
-        weight = jnp.repeat(jnp.asarray(shares, metric.dtype), np.array(sizes))
-        return weight * lax.map(covariance, jnp.clip(points, low, high)).mean(0)
+        weight = jnp.repeat(jnp.asarray(shares, points.dtype), np.array(sizes))
+        if points.shape[1] > MANY_COORDINATES:
+            points = points[:: len(points) // NUM_CURVATURES]
+        return weight * lax.map(covariance, points).mean(0)
 
     def estimate(position, measured, indices, data):
         """Return the gradient from these cases, flat."""
@@ -326,22 +436,48 @@ def stochastic_dynamics(
     def step(key, state, data, inverse_temperature=1.0):
         if not (isinstance(inverse_temperature, float) and inverse_temperature == 1.0):
             raise InputError("SGLD and SGHMC know no tempering; run them at temperature 1")
+        measured = state.measured
+        x, velocity, curbed, outside = advance(
+            key, flatten(blocks, state.position), state.velocity, measured, data, num_steps
+        )
+        curbed = state.curbed + RECENT * (curbed - state.curbed)
+        position = unflatten(blocks, state.position, x)
+        draw = _draws(random.split(key)[0], blocks, num_steps)
+        last = {p: at(num_steps - 1) for plates in reversed(draw) for p, at in plates.items()}
+        info = DynamicsInfo(
+            estimated_log_joint(position, measured, last, data),
+            outside,
+            measured.noise_share,
+            curbed if adjusted else jnp.zeros_like(curbed),
+            jnp.zeros_like(curbed) if adjusted else curbed,
+        )
+        return state._replace(position=position, velocity=velocity, curbed=curbed), info
+
+    def advance(key, x, velocity, measured, data, num_steps):
+        """Take steps; return where they end, and the shares refused and brought back to bounds."""
+        if adjusted:
+            return *accepted_steps(key, x, velocity, measured, data, num_steps), jnp.zeros(())
         key_cases, key_noise = random.split(key)
         draw = _draws(key_cases, blocks, num_steps)
-        measured, shape = state.measured, state.position
+        shape = measured.anchor
         low, high = _ends(blocks, shape, bounds)
         bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
         epsilon = measured.step_size
 
         def body(t, carry):
-            x, velocity, outside = carry
+            x, velocity, shortened, outside = carry
             indices = [{p: at(t) for p, at in plates.items()} for plates in draw]
             gradient = estimate(unflatten(blocks, shape, x), measured, indices, data)
             noise = random.normal(random.fold_in(key_noise, t), x.shape, x.dtype)
             if measured.preconditioner is None:
                 kick = epsilon * gradient + jnp.sqrt(2.0 * friction * epsilon) * noise
             else:
-                kick = epsilon * (measured.preconditioner @ gradient) + measured.noise_root @ noise
+                move = measured.preconditioner @ gradient
+                if top_up:
+                    share = measured.longest / jnp.sqrt(gradient @ move)
+                    shortened = shortened + (share < 1.0)
+                    move = jnp.minimum(share, 1.0) * move
+                kick = epsilon * move + measured.noise_root @ noise
             velocity = (1.0 - friction) * velocity + kick
             x = x + velocity
             if len(bounded):
@@ -349,18 +485,41 @@ def stochastic_dynamics(
                 x, velocity = reflect(
                     x, velocity, measured.preconditioner, low, high, tuple(bounded.tolist())
                 )
-            return x, velocity, outside
+            return x, velocity, shortened, outside
 
-        start = (flatten(blocks, shape), state.velocity, jnp.zeros(()))
-        x, velocity, outside = lax.fori_loop(0, num_steps, body, start)
-        position = unflatten(blocks, shape, x)
-        last = {p: at(num_steps - 1) for plates in reversed(draw) for p, at in plates.items()}
-        info = DynamicsInfo(
-            estimated_log_joint(position, measured, last, data),
-            outside / (num_steps * max(len(bounded), 1)),
-            measured.noise_share,
-        )
-        return state._replace(position=position, velocity=velocity), info
+        start = x, velocity, jnp.zeros(()), jnp.zeros(())
+        x, velocity, shortened, outside = lax.fori_loop(0, num_steps, body, start)
+        return x, velocity, shortened / num_steps, outside / (num_steps * max(len(bounded), 1))
+
+    def accepted_steps(key, x, velocity, measured, data, num_steps):
+        """Take steps on all data, accepted or refused; the velocity is in units of P."""
+        root = measured.noise_root
+        epsilon = 2.0 * measured.step_size / (2.0 - friction)
+
+        @jax.value_and_grad
+        def density(x):
+            return log_density(unflatten(blocks, measured.anchor, x), {}, data)
+
+        def body(t, carry):
+            x, velocity, value, gradient, refused = carry
+            key_noise, key_accept = random.split(random.fold_in(key, t))
+            noise = random.normal(key_noise, x.shape, x.dtype)
+            kept = 1.0 - friction
+            velocity = kept * velocity + jnp.sqrt((1.0 - kept**2) * epsilon) * noise
+            middle = velocity + 0.5 * epsilon * root.T @ gradient
+            there = x + root @ middle
+            value_there, gradient_there = density(there)
+            last = middle + 0.5 * epsilon * root.T @ gradient_there
+            gain = value_there - value - (last @ last - velocity @ velocity) / (2.0 * epsilon)
+            # Not where the density has left the finite numbers.
+            takes = (jnp.log(random.uniform(key_accept)) < gain) & jnp.isfinite(value_there + gain)
+            new = there, last, value_there, gradient_there
+            old = x, -velocity, value, gradient
+            return *jax.tree.map(lambda a, b: jnp.where(takes, a, b), new, old), refused + ~takes
+
+        start = x, velocity, *density(x), jnp.zeros(())
+        x, velocity, _, _, refused = lax.fori_loop(0, num_steps, body, start)
+        return x, velocity, refused / num_steps
 
     def observe(state, info):
         return state.position | info._asdict()
@@ -403,3 +562,18 @@ def _scale_at_bounds(x, slope, low, high):
     interval = np.where(np.isfinite(width), 12.0 / width**2, 0.0)
     at_end = ((x <= low) & (slope < 0.0)) | ((x >= high) & (slope > 0.0))
     return jnp.where(at_end & ~np.isfinite(width), slope**2, interval).astype(x.dtype)
+
+
+@full_precision
+def _largest(matrices, metric):
+    """Return the largest eigenvalue of curvatures (number, d, d), in size, in units of a metric."""
+    root = jnp.linalg.cholesky(metric)
+
+    def power(_, vectors):
+        vectors = vectors / jnp.linalg.norm(vectors, axis=1, keepdims=True)
+        moved = jnp.einsum("nij,nj->ni", matrices, solve_triangular(root.T, vectors.T).T)
+        return solve_triangular(root, moved.T, lower=True).T
+
+    start = random.normal(random.key(0), matrices.shape[:2], matrices.dtype)
+    found = lax.fori_loop(0, NUM_POWERS, power, start)
+    return jnp.max(jnp.linalg.norm(found, axis=1))
