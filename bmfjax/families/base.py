@@ -293,6 +293,8 @@ class Chains:
     num_samples: int = 0
     #: ``start(resume)``: position of every chain, None for the algorithm's own.
     start: Callable[[bool], Mapping | None] = lambda resume: None
+    #: ``search(run)``: the snapshot of one chain, from which all chains go on; None for none.
+    search: Callable[[ChainRun], Any] | None = None
     #: What the family wants back with the draws.
     arguments: Mapping = field(default_factory=dict)
     #: The trace that says how far a run is, and what its steps after the warm-up are.
@@ -323,6 +325,14 @@ class Chains:
 
     def run(self, problem: Problem, resume: bool = False) -> ChainRun:
         """Return the chains at their start."""
+        run = self._started(problem, resume, problem.chain_numbers)
+        if self.search is not None and not resume:  # what was stored replaces it
+            # Some of the chains start where they do beside all others.
+            whole = run if problem.chain_numbers is None else self._started(problem, False, None)
+            run.begin_at(self.search(whole))
+        return run
+
+    def _started(self, problem: Problem, resume: bool, own) -> ChainRun:
         every, most_kept = self.thinning
         key = problem.key
         return ChainRun(
@@ -333,7 +343,7 @@ class Chains:
             num_warmup=self.num_warmup,
             num_samples=self.num_samples,
             position=self.start(resume),
-            chains=None if (own := problem.chain_numbers) is None else [c - 1 for c in own],
+            chains=None if own is None else [c - 1 for c in own],
             mesh=problem.mesh,
             draws=dict.fromkeys(self.sites, every),
             most_kept=most_kept if self.sites else None,

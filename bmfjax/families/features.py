@@ -1,8 +1,8 @@
 """Binary latent features, "features": sets of rows that change the log odds of some columns.
 
-Chains start annealed from random features. A feature that the data do not need is absent, in most
-draws of them. Draws are put in one order and, where weights are signed, turned to one side: what a
-feature adds outweighs what it takes away.
+Chains start from the best that annealed rounds find. A feature that the data do not need is absent,
+in most draws of them. Draws are put in one order and, where weights are signed, turned to one side:
+what a feature adds outweighs what it takes away.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bmfjax.families.base import (
     what_was_tried,
 )
 from bmfjax.families.logistic import ExactLogisticFit
-from bmfjax.infer import ChainRun, whole_rows
+from bmfjax.infer import ChainRun, feature_start, whole_rows
 from bmfjax.infer.new_rows import independent_bits, learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
@@ -71,9 +71,9 @@ from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
 from bmfjax.specs.base import digest, settings_text
 
-#: Steps before draws are kept of a run that finds its own warm-up, of which the first are annealed
-#: from this power of the likelihood.
-WARMUP, ANNEAL, LOWEST = 300, 200, 0.3
+#: Steps after the start before draws are kept of a run that finds its own warm-up; power of the
+#: likelihood at the first annealed step.
+WARMUP, LOWEST = 50, 0.3
 #: Beta prior of the share of the features that are there.
 PRESENCE = (1.0, 1.0)
 #: Share of the draws that have a feature of the result.
@@ -300,19 +300,19 @@ class Features(Family):
 
     def plan(self, problem: Problem) -> Plan:
         _check_known(problem)
-        options, warmup = {"lowest": LOWEST} | dict(problem.options), problem.warmup(WARMUP)
-        from_prior = problem.init is None
-        options = annealed_options(problem, options, from_prior, warmup)
-        if "num_anneal" not in problem.options and from_prior:
-            # The rest of the warm-up is for what was annealed to settle.
-            options["num_anneal"] = min(ANNEAL, 2 * warmup // 3)
+        options, free = {"lowest": LOWEST} | dict(problem.options), problem.init is None
+        rounds, sweeps = _rounds(problem) if free else (0, 0)
+        warmup = problem.warmup(rounds * sweeps + WARMUP)
+        options = annealed_options(problem, options, free, warmup)
+        if "num_anneal" not in problem.options and free:
+            options["num_anneal"] = int(feature_start.ANNEALED * min(sweeps, warmup))
         priors = {n: settings_text(v) if n == "usage" else v for n, v in problem.priors.items()}
         return Plan(
             priors,
             (StagePlan(options, warmup),),
-            "random" if from_prior else digest(problem.init),
+            "annealed in rounds" if free else digest(problem.init),
             dense_need(problem.data, BYTES_AN_ENTRY * problem.num_chains),
-            f"the first {options['num_anneal']} sweeps are annealed",
+            f"the first {options['num_anneal']} sweeps are annealed" + " in every round" * free,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
@@ -328,6 +328,10 @@ class Features(Family):
             density, problem.data.shape,
             rebirths=options.get("rebirths", problem.sampler.rebirths), known=_num_known(problem),
         )  # fmt: skip
+        search = feature_start.Search(*_rounds(problem), options["num_anneal"], options["lowest"])
+        # The rest of the warm-up is each chain's own.
+        search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
+        shares = problem.init is None and search.rounds > 0
         every, most_kept = thinning(
             4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),
             problem.most_samples,
@@ -339,11 +343,13 @@ class Features(Family):
                 priors=plan.arguments, init=plan.init, thinning=every, sampler_options=options
             ),
             sites=density.sites,
-            trace=(*problem.kernel.trace, *["rank"] * problem.finds_rank),
+            trace=(*problem.kernel.trace, "log_mass", *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
-            num_warmup=warmup,
+            num_warmup=warmup - shares * search.rounds * search.sweeps,
             num_samples=problem.most_samples,
             start=lambda resume: start,
+            search=functools.partial(feature_start.best_start, search=search) if shares else None,
+            arguments={"shared_starts": shares},
             looks=problem.looks,
         )
 
@@ -366,6 +372,7 @@ class Features(Family):
             return verdict.of_chains(
                 fit._mixing, fit.num_chains, np.nan, found.agreement, after_warmup(run, trace),
                 exact=True, empty=fit._empty, given_start=problem.init is not None,
+                shared_starts=chains.arguments["shared_starts"],
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 
@@ -422,6 +429,12 @@ def _data(problem: Problem, density: FeatureDensity) -> FeatureData:
     if np.isin(values[~np.isnan(values)], (0, 1)).all():
         return found._replace(known_columns=whole)
     return found._replace(known_basis=whole)
+
+
+def _rounds(problem: Problem) -> tuple[int, int]:
+    """Return how many annealed rounds there are before chains start, and the sweeps of each."""
+    entries, chains = problem.data.num_rows * problem.data.num_columns, problem.num_chains
+    return feature_start.planned(entries, int(problem.rank), chains)
 
 
 def _num_known(problem: Problem) -> int:

@@ -350,6 +350,30 @@ class ChainRun:
         self.steps_done = last
         return last - first
 
+    def rehearse(self, num_steps: int, number: int) -> dict[str, np.ndarray]:
+        """Take steps that do not count, from where the chains are.
+
+        Their random numbers belong to the `number` of this rehearsal alone. Nothing is recorded,
+        and reducers there must be none. Returned is the trace, (chain, step), of every step.
+        """
+        counted, other = self._keys, jax.vmap(random.fold_in, (0, None))
+        self._keys = [other(keys, 2**32 - 1 - number) for keys in counted]
+        parts, most = [], min(self._chunk, self.num_steps)
+        for first in range(0, num_steps, most):
+            last = min(first + most, num_steps)
+            self._advance_groups(first, last)
+            # The device has room for the steps of a chunk.
+            own = self._joined(lambda c: jax.tree.map(lambda a: a.swapaxes(0, 1), c.trace))
+            parts.append({name: of[:, : last - first] for name, of in own.items()})
+        self._keys = counted
+        return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+
+    def begin_at(self, snapshot: Any) -> None:
+        """Let all chains begin where one chain was: its snapshot, without an axis of chains."""
+        size = (self.num_chains,)
+        every = jax.tree.map(lambda leaf: np.broadcast_to(leaf, size + np.shape(leaf)), snapshot)
+        self.restore(every, 0, {})
+
     def _fetch(self, kind, name, recorded, wanted, first, last):
         """Take records from the device that are `recorded` steps apart there, `wanted` here."""
         low, high = self._kept(kind, wanted, first), self._kept(kind, wanted, last)

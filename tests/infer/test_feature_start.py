@@ -1,0 +1,109 @@
+"""Starts that all chains share: annealed rounds, of which the best chain is taken."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+
+from bmfjax.families.base import Chains
+from bmfjax.infer import ChainRun
+from bmfjax.infer.feature_start import Search, best_start, planned
+from bmfjax.kernels import Algorithm
+from bmfjax.kernels.tempering import AnnealedState, annealed
+
+SEARCH = Search(rounds=3, sweeps=10, num_anneal=6, lowest=0.3)
+
+
+def walker():
+    """It moves while it is hot, and its mass says where it is."""
+
+    def step(key, x, data, inverse_temperature=1.0):
+        moved = jnp.where(inverse_temperature < 1.0, 0.1 + 0.1 * random.normal(key), 0.0)
+        return x + moved, inverse_temperature
+
+    return Algorithm(
+        lambda key, position, data: random.normal(key), step,
+        lambda x, power: {"usage": x, "log_mass": 0.1 * x, "power": 1.0 * power},
+    )  # fmt: skip
+
+
+def run_of(chains=None, num_chains=3):
+    return ChainRun(
+        annealed(walker(), SEARCH.num_anneal, lowest=SEARCH.lowest), random.key(4), None,
+        num_chains=num_chains, chains=chains, num_warmup=2, num_samples=5,
+        draws={"usage": 1}, trace={"log_mass": 1, "power": 1},
+    )  # fmt: skip
+
+
+def test_the_best_chain_of_all_rounds_is_found_and_later_rounds_are_less_hot():
+    run, seen = run_of(), []
+    rehearse = run.rehearse
+
+    def watched(*given):
+        start = run.state.inner
+        seen.append((start, rehearse(*given)))
+        return seen[-1][1]
+
+    run.rehearse = watched
+    state, _ = best_start(run, SEARCH)
+    ends = np.array([trace["log_mass"][:, -1] for _, trace in seen])
+    assert len(seen) == 3 and np.argmax(ends.max(1)) > 0  # a later round is better than the first
+    np.testing.assert_allclose(0.1 * state.inner, ends.max(), rtol=1e-6)
+    # Every round starts from the best before it, and all end cold.
+    for number, (start, trace) in enumerate(seen):
+        if number:
+            np.testing.assert_allclose(0.1 * start, ends[:number].max(), rtol=1e-6)
+        assert (trace["power"][:, SEARCH.num_anneal :] == 1.0).all()
+    hottest = [trace["power"][0, 0] for _, trace in seen]
+    np.testing.assert_allclose(hottest, [0.3, 0.55, 0.55], atol=0.06)
+
+
+def test_rehearsals_count_for_nothing_and_have_random_numbers_of_their_own():
+    run, plain = run_of(), run_of()
+    first, again = run.rehearse(10, 0), run.rehearse(10, 0)
+    assert run.steps_done == 0 and first["log_mass"].shape == (3, 10)
+    assert not np.array_equal(np.diff(first["power"]), np.diff(again["power"]))  # cold by then
+    begun = AnnealedState(np.float32(0.5), np.int32(0)), {}
+    other = run_of()
+    other.rehearse(10, 1)
+    for some in (run, plain, other):
+        some.begin_at(begun)
+        some.finish()
+    np.testing.assert_array_equal(run.draws()["usage"], plain.draws()["usage"])
+    np.testing.assert_array_equal(other.trace()["power"], plain.trace()["power"])
+    moves = [np.diff(trace["log_mass"][0, :6]) for trace in (first, plain.trace())]
+    assert not np.allclose(*moves)
+
+
+def test_some_of_the_chains_begin_where_they_do_beside_all_others():
+    def begun(own):
+        chains = Chains(
+            annealed(walker(), SEARCH.num_anneal, lowest=SEARCH.lowest), None, {},
+            trace=("log_mass",), num_warmup=2, num_samples=5,
+            search=lambda run: best_start(run, SEARCH),
+        )  # fmt: skip
+        problem = types.SimpleNamespace(
+            key=random.key(1), num_chains=3, chain_numbers=own, mesh=None
+        )
+        run = chains.run(problem)
+        assert chains.run(problem, resume=True).state.step.max() == 0
+        return run.state
+
+    every, second = begun(None), begun((2,))
+    assert np.ptp(every.inner) == 0 and second.inner.shape == (1,)
+    np.testing.assert_array_equal(second.inner[0], every.inner[1])
+
+
+def test_rounds_are_as_many_and_as_long_as_a_matrix_affords():
+    assert planned(435 * 16, 4, 4) == (10, 100)
+    assert planned(1226 * 285, 16, 4) == (1, 40)
+    rounds, sweeps = planned(1500 * 112, 16, 2)
+    assert (rounds, sweeps) == (1, 99)
+
+
+def test_a_warmup_that_is_given_holds_the_rounds():
+    assert Search(6, 100, 60, 0.3).within(150) == (1, 100, 60, 0.3)
+    assert Search(6, 100, 9, 0.3).within(15) == (1, 15, 9, 0.3)
+    assert Search(6, 100, 0, 0.3).within(0).rounds == 0
+    assert Search(1, 40, 24, 0.6).step == 0
