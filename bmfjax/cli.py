@@ -1001,8 +1001,7 @@ def _write_page(result, output) -> list:
 def _read(options, mesh=None):
     """Read the data, and say what was read."""
     data = _read_data(options, mesh)
-    if not options.quiet:
-        _say(f"{options.data}: {data.reading}")
+    _say(f"{options.data}: {data.reading}")
     return data
 
 
