@@ -81,17 +81,11 @@ class Watch:
         """What the last look found too little, in a few words; until then when the first comes."""
         if self.last is None:
             return f"looks at {self._chains.looks[0]:,}"
-        figures, missing = self.last.figures, []
-        most = verdict.RHAT_GOOD if figures.exact else verdict.RHAT_USABLE
-        if not figures.rhat <= most:
-            missing.append(f"R-hat {figures.rhat:.2f} of {most:g}")
-        number = verdict.fewest_draws(figures)[1]
-        least = verdict.ESS_PER_CHAIN * self._problem.num_chains
-        if number < least:
-            missing.append(f"{number:,.0f} of {least} effective draws")
-        if verdict.factors_differ(figures):
-            missing.append(f"{figures.factors_agreeing:.0%} of factors alike")
-        return f"waits for {', '.join(missing)}" if missing else ""
+        figures = self.last.figures
+        parts = verdict.Verdict(figures).parts
+        asked = parts[:1] if self._problem.until == "predictions" else parts
+        missing = [part.said for part in asked if not part.holds]
+        return missing[0] if missing else f"R-hat {figures.rhat:.3f}"
 
 
 def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
