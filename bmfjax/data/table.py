@@ -82,7 +82,10 @@ class NamedTable:
     @property
     def reading(self):
         """What was read, and how, a `bmfjax.data.reading.record.Reading`; its str is one line."""
-        return self._reading or Reading("matrix", self.shape)
+        if self._reading is not None:
+            return self._reading
+        names = self._column_names or ("",)
+        return Reading("matrix", self.shape, first=names[0], last=names[-1])
 
     @property
     def name(self):

@@ -188,6 +188,8 @@ def test_one_odd_cell_is_refused_with_its_line_and_makes_no_names(tmp_path):
         load_real(path)
     data = load_real(path, missing="<0.05")
     assert data.shape == (4, 2) and data.num_missing == 1
+    with pytest.raises(InputError, match=r"'<0.05' at row 1, column 1 \('zinc'\)"):
+        load_real(written(tmp_path, "zinc,lead\n<0.05,1.3\n<0.02,0.02\n1.5,2\n"))
 
 
 def test_a_separator_at_the_end_of_every_line_makes_no_column(tmp_path):
@@ -359,6 +361,13 @@ def test_a_comma_that_may_be_of_thousands_is_asked_about(tmp_path):
     assert load_real(written(tmp_path, "a;b\n5,678;2\n1,234.5;3\n")).range == (2, 5678)
 
 
+def test_points_are_of_thousands_where_commas_are_decimal(tmp_path):
+    path = written(tmp_path, "a;b\n2.000;1,5\n1.234,5;7\n")
+    with pytest.raises(InputError, match=r"value '1.234,5' at row 2.*is no number"):
+        load_real(path)
+    assert load_real(path, decimal=",").dense().tolist() == [[2000, 1.5], [1234.5, 7]]
+
+
 def test_an_encoding_is_asked_for(tmp_path):
     path = written(tmp_path, "name,a,b\nLéon,1,0\nAnn,0,1\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"line 2: not UTF-8.*--encoding latin-1"):
@@ -393,6 +402,7 @@ def test_frames_and_arrays_of_other_libraries_keep_their_names():
             data = kind(given)
             assert data.column_names == ("a", "b", "c") and data.dense().tolist() == values.tolist()
     assert BinaryMatrix(cells).row_names == ("x", "y")
+    assert str(BinaryMatrix(cells).reading) == "read as 2 rows x 3 columns 'a' ... 'c'"
     long = pyarrow.table(pd.DataFrame(FILMS, columns=["user", "item", "rating"]))
     assert Ratings.from_frame(long).shape == (3, 3)
     assert isinstance(ask(long, 1, model="pmf").data, Ratings)

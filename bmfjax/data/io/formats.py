@@ -43,6 +43,7 @@ from bmfjax.data.io.rows import (
     check_words,
     checked,
     labels_of,
+    names_in,
     needs_package,
     real_of_rows,
 )
@@ -319,11 +320,12 @@ def _read_batches(file, binarize, row_names, label_column, name, share_of):
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     columns = [c for c in schema.names if c not in index]
     checked_sides((1, len(columns)), (None, columns), (None, None))  # refuses a name twice
-    if label_column is not None and label_column not in columns:
+    asked = names_in(label_column)
+    if not set(asked) <= set(columns):
         labels_of(pd.DataFrame(columns=columns), label_column, "the table")  # which refuses it
     # A first column of text, or of nothing, may name the rows: `_parted` decides.
-    first = next((c for c in columns if c != label_column), None)
-    aside = [c for c in columns if c == label_column]
+    first = next((c for c in columns if c not in asked), None)
+    aside = [c for c in columns if c in asked]
     if first is not None and (row_names is True or not _is_number(schema.field(first).type)):
         aside = [first, *aside]
     frame = file.read(columns=aside, use_pandas_metadata=True).to_pandas()

@@ -138,15 +138,27 @@ def check_positions(name, array) -> None:
 
 
 def labels_of(frame, label_column, where):
-    """Take the column of labels out of a frame; None where none is asked for."""
+    """Take the columns of labels out of a frame; None where none is asked for."""
     if label_column is None:
         return None
-    if label_column not in frame:
-        known = ", ".join(map(str, list(frame.columns)[:8])) or "none"
-        raise InputError(
-            f"label_column is {label_column!r} and {where} has no such column; it has {known}"
-        )
-    return frame.pop(label_column).tolist()
+    taken = []
+    for name in names_in(label_column):
+        if name not in frame:
+            known = ", ".join(map(str, list(frame.columns)[:8])) or "none"
+            raise InputError(
+                f"label_column is {name!r} and {where} has no such column; it has {known}"
+            )
+        taken.append(frame.pop(name).tolist())
+    if len(taken) == 1:
+        return taken[0]
+    return [" / ".join(map(str, row)) for row in zip(*taken, strict=True)]
+
+
+def names_in(label_column) -> list[str]:
+    """Return one name of a column or several as a list; None is none."""
+    if label_column is None:
+        return []
+    return [label_column] if isinstance(label_column, str) else list(label_column)
 
 
 def needs_package(package, extra) -> InputError:

@@ -20,6 +20,7 @@ from bmfjax.data.io.rows import (
     Rows,
     binary_of_rows,
     labels_of,
+    names_in,
     needs_package,
     real_of_rows,
     sparse_rows,
@@ -76,8 +77,8 @@ def _opened(path, label_column, entry, real=False, share_of=None):
         rows.check(entry, real=real, share_of=share_of)
     if all(side in found for side in SIDES):
         obs, var = (_frame(found[side], rows.shape, axis) for axis, side in enumerate(SIDES))
-        if label_column in obs:
-            for array in _values(found["obs"][label_column]):
+        for label in set(names_in(label_column)) & set(obs):
+            for array in _values(found["obs"][label]):
                 _warn_of_absent(path, array)
         labels = labels_of(obs, label_column, "obs")
         names = {"row_names": obs.index, "column_names": var.index}

@@ -24,13 +24,16 @@ PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("t", "f"), ("y", "n"), (
 WORDS = frozenset(word for pair in PAIRS for word in pair)
 _WORDS = {"true": 1.0, "false": 0.0}
 _COMMA = re.compile(r"[+-]?(\d{1,3}([. ']\d{3})+|\d+)?,\d+([eE][+-]?\d+)?")
+_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 
 def number(text, decimal: str = ".") -> float | None:
     """Return the number of a text, or None; Python would take 1_0 for digits apart."""
-    if decimal == "," and _COMMA.fullmatch(text):
+    if decimal == "," and (_COMMA.fullmatch(text) or _POINTS.fullmatch(text)):
         text = re.sub("[. ']", "", text).replace(",", ".")
+    elif decimal == "," and "." in text:
+        return None
     elif decimal == "thousands" and _THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
     try:

@@ -41,6 +41,8 @@ NAMES_OF_ROWS = ID_NAMES.union(
 _NO_IDS = frozenset(
     ["acid", "lipid", "solid", "fluid", "liquid", "humid", "void", "paid", "bid", "grid", "valid"]
 )
+#: Numbers with something about them, such as <0.05 and 12%, which are no names.
+_LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?\d[\d.,' ]*\s*[%*]?")
 #: Marks of a missing cell in files of numbers that are as large as no value.
 SENTINELS = (99, 999, 9999, 99999, -99, -999, -9999, -99999)
 
@@ -237,9 +239,11 @@ def row_names_of(table: Table, kind, asked: Asked) -> bool:
     codes = {_plain(code) for code in (*asked.one, *asked.zero)}
     if kind == BINARY and (pair_of(first) is not None or codes & {*map(_plain, first.words)}):
         return False
+    if any(_LIKE_NUMBER.fullmatch(word) for word in first.words if number(word) is None):
+        return False
     if not first.is_text:  # one odd cell makes no names of numbers
         numbers = (~np.isnan(first.values)).sum()
-        return bool(numbers <= (~first.missing).sum() / 2)
+        return bool(numbers < (~first.missing).sum() / 2)
     return first.is_distinct or len(first.words) > _most_labels(first)
 
 
