@@ -386,15 +386,17 @@ def test_a_cut_point_that_never_moves_is_not_seen_to_converge():
     cuts = np.sort(rng.normal(size=(2, 100, 4)), -1)
     cuts[..., 3] = cuts[..., 2] + 0.25
     trace = {"log_joint": rng.normal(size=(2, 100))}
-    judged = verdict.of_ratings(fit._mixing, 2, fit.agreement, trace, cuts)
-    assert not judged.figures.converged and "cut points" in str(judged)
+    judged = verdict.of_ratings(verdict.UNSEEN, 2, fit.agreement, trace, cuts)
+    assert not judged.figures.converged
+    assert judged.predictions.said.endswith("(chains are stuck in the cut points)")
 
 
 def test_cut_points_count_in_the_verdict():
     fit = fitted("ordered-probit")
     assert fit.figures.rhat >= fit.figures.rhat_cutpoints
-    if fit.figures.rhat_cutpoints > 1.01:
-        assert "cut points" in str(fit.verdict)
+    figures = verdict.Figures(num_chains=2, chains_apart=0.0, mc_error=0.0, rhat_cutpoints=1.2)
+    slow = verdict.Verdict(figures).predictions
+    assert slow.said == "predictions do not hold yet (R-hat 1.20 of the cut points)"
 
 
 def test_cells_that_are_not_stored_are_no_ratings():

@@ -12,6 +12,13 @@ from bmfjax.verdict.figures import NAN, Figures
 #: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
 RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
 ESS_PER_CHAIN = 50
+#: Scalars that predictions depend on besides the factors, in words.
+SCALARS = {
+    "precision": "the noise",
+    "dispersion": "the dispersion",
+    "cutpoints": "the cut points",
+    "layers": "a layer above",
+}
 
 
 class Holds(StrEnum):
@@ -82,9 +89,19 @@ def slowest(figures: Figures, names: Sequence[str]) -> str:
     --------
     >>> slowest(Figures(rhat_rank=1.2, ess_rank=120.0, num_chains=4), ["rank"])
     'R-hat 1.20'
+    >>> slowest(Figures(rhat_cutpoints=1.2, rhat_precision=1.1), ["precision", "cutpoints"])
+    'R-hat 1.20 of the cut points'
     """
-    worst = max(1.0 if math.isnan(r := _of(figures, "rhat", name)) else r for name in names)
-    if worst > RHAT_USABLE:
-        return "chains are stuck" if math.isinf(worst) else f"R-hat {worst:.2f}"
-    sizes = [_of(figures, "ess", name) for name in names]
-    return f"{min(size for size in sizes if not math.isnan(size)):.0f} effective draws"
+    rhats = {name: 1.0 if math.isnan(r := _of(figures, "rhat", name)) else r for name in names}
+    worst = max(rhats, key=rhats.get)
+    if rhats[worst] > RHAT_USABLE:
+        if math.isinf(rhats[worst]):
+            return f"chains are stuck{_named(worst, 'in')}"
+        return f"R-hat {rhats[worst]:.2f}{_named(worst)}"
+    sizes = {name: size for name in names if not math.isnan(size := _of(figures, "ess", name))}
+    fewest = min(sizes, key=sizes.get)
+    return f"{sizes[fewest]:.0f} effective draws{_named(fewest)}"
+
+
+def _named(name: str, where: str = "of") -> str:
+    return f" {where} {SCALARS[name]}" if name in SCALARS else ""

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest, unfinished
+from bmfjax.verdict.part import RHAT_USABLE, SCALARS, Holds, Part, mixed, slowest, unfinished
 
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
-#: Scalars that predictions depend on besides the factors.
-NOISE = ("precision", "dispersion", "cutpoints", "layers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +108,7 @@ def _lead(figures: Figures) -> str:
 def _scalars(figures: Figures) -> list[str]:
     """Return the scalars that count; where factors do not, the log joint density may."""
     joint = figures.agreement_counts is False and figures.log_joint_counts is not False
-    return [*NOISE, *["log_joint"] * joint]
+    return [*SCALARS, *["log_joint"] * joint]
 
 
 def _apart(figures: Figures) -> str:
