@@ -154,9 +154,7 @@ PICTURES = {
         False,
     ),
     "calibration": (
-        lambda: [
-            ratings.curve_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)
-        ],
+        lambda: [ratings.curve_figure(ratings.of_intervals(stars(0.5, p))) for p in (None, 40.0)],
         True,
     ),
 }

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bmfjax.infer.clock import running_clock
+from bmfjax.clock import running_clock
 from bmfjax.infer.run import ChainRun
 
 #: Most rounds, the sweeps of one, the least and the most, and what all may cost: entries times
@@ -64,7 +64,7 @@ def best_start(run: ChainRun, search: Search):
 
     `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`.
     """
-    began, limit = time.monotonic(), TIME * running_clock().left
+    began, limit = time.monotonic(), TIME * running_clock().left()
     best, highest = None, -np.inf
     for number in range(search.rounds):
         if number:
