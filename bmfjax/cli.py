@@ -1077,9 +1077,8 @@ def _guessed(given):
 
 def _for_ratings(given) -> dict:
     """Return the options of a reading of ratings; refuse those that mean nothing for them."""
-    for name in ("label_column", "row_names"):
-        if name in given:
-            raise InputError(f"--{name.replace('_', '-')} means nothing for ratings; leave it out")
+    if "label_column" in given:
+        raise InputError("--label-column means nothing for ratings; leave it out")
     return _for_numbers(given)
 
 

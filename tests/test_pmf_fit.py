@@ -413,7 +413,7 @@ def test_the_command_line_says_what_a_file_of_ratings_was_read_as(tmp_path, caps
     for text, layout, message in (
         (",a,b,c\nann,5,,3\nbob,,4,\n", "auto", "read as 2 rows named by the first column x 3 col"),
         ("1,2,3\n4,3,4\n", "auto", "read as lines of row, column, value: 2 rows x 2 "),
-        ("1,2,3\n4,3,4\n", "table", "read as 2 rows named by the first column x 2 col"),
+        ("4,2,3\n1,3,4\n", "table", "read as 2 rows x 3 columns of 6 ratings from 1 to 4"),
     ):
         path.write_text(text)
         assert main(["fit", str(path), *fit, "--layout", layout]) == 2  # for the rank

@@ -237,7 +237,7 @@ def test_a_slip_in_numbers_without_names_is_asked_about(tmp_path, text, names):
     with pytest.raises(
         InputError, match=r"value '(\?|late)' at row 2 .*; write a rating or nothing"
     ):
-        load_ratings(path, layout="table", header=bool(names))
+        load_ratings(path, layout="table", header=bool(names), row_names=True)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_a_first_line_that_may_be_ratings_is_refused_until_it_is_said(tmp_path, 
         message = r"films.csv: the first line may be ratings or .*; say header=True or header=False"
         with pytest.raises(InputError, match=message):
             load_ratings(path, layout=layout)
-    lines = text.splitlines()
-    assert load_ratings(path, layout="table", header=False).num_rows == len(lines)
-    named = load_ratings(path, layout="table", header=True)
+    lines, table = text.splitlines(), {"layout": "table", "row_names": True}
+    assert load_ratings(path, header=False, **table).num_rows == len(lines)
+    named = load_ratings(path, header=True, **table)
     assert named.num_rows == len(lines) - 1 and list(named.column_names) == lines[0].split(",")[1:]
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 
 import numpy as np
+import pandas as pd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -113,3 +114,9 @@ def test_a_table_is_read_as_meant_or_refused(tmp_path_factory, table):
     np.testing.assert_allclose(found.dense(np.float64), table["values"], rtol=1e-5)
     assert found.has_row_names == (table["side"] != "none")
     assert found.has_column_names == (table["header"] != "none")
+    if table["header"] == "words":
+        comma = table["comma"] and table["kind"] != "binary" and table["separator"] != ","
+        frame = pd.read_csv(path, sep=table["separator"], decimal="," if comma else ".")
+        again = type(found).from_frame(frame, layout="table")
+        assert again.fingerprint() == found.fingerprint()
+        assert again.row_names == found.row_names and again.column_names == found.column_names

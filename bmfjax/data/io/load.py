@@ -163,7 +163,7 @@ def load_ratings(
     row_names, column_names : sequence of str, optional
         All names of the rows or columns, in the order that they are to have, such as
         ``fit.data.column_names`` for new rows of a fit. Default: those of the file, in the order in
-        which they first occur.
+        which they first occur. Of a table `row_names` may also be as for `bmfjax.load`.
     name : str, optional
         Default: the name of the file, or the one in a .npz.
     duplicates : {"error", "last", "mean", "sum"}
@@ -213,6 +213,8 @@ def load_ratings(
         found = _read(RATINGS, path, options)
         with reading(path):
             return _renamed(found, path.stem, scale, row_names, column_names, name)
+    if isinstance(row_names, bool):
+        options, row_names = options | {"row_names": row_names}, None
     sides = {"row_names_given": row_names, "column_names_given": column_names}
     found = _read(RATINGS, path, {"scale": scale, "duplicates": duplicates} | sides | options)
     found._name = found.name if name is None else title_of(name)

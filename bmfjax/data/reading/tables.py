@@ -266,9 +266,9 @@ def _numbers_name_rows(table, first, kind, asked, called) -> bool:
     low = min((own.min() for own in others), default=-np.inf)
     high = max((own.max() for own in others), default=np.inf)
     apart = min(first.numbers) > high or max(first.numbers) < low
-    if kind == RATINGS and (apart or len(first) < MANY):
+    if kind == RATINGS and apart:
         return True
-    if first.rises and (plain or apart or len(first) >= MANY):
+    if first.rises and (plain or apart or kind == RATINGS or len(first) >= MANY):
         raise InputError(
             f"the first column holds whole numbers that rise ({first.texts[0]}, "
             f"{first.texts[1]}, ...), which may be names of rows or values; say row_names=True or "
