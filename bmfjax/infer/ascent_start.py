@@ -22,12 +22,14 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
+from bmfjax.clock import running_clock
 from bmfjax.data import BinaryMatrix
 from bmfjax.infer.boolean_start import part_of, representatives, share_of_errors
 from bmfjax.kernels.boolean import ascent
@@ -35,18 +37,34 @@ from bmfjax.kernels.boolean.line_states import sides_of
 from bmfjax.kernels.numerics.budget import device_budget, divided
 from bmfjax.kernels.numerics.compiling import chain_options, jit_once
 from bmfjax.kernels.numerics.programs import form_of, jit_equal, made_once, value_of
+from bmfjax.progress import say
 
 #: Most factors; and lines of the first step.
 MAX_CLIMB_RANK, LINES = 10, (500, 2000)
 #: Lines times states times entries of a line in a step, at first and then, and the most for `LINES`
 #: that a climb can afford.
 WORK, MORE_WORK, MOST_WORK = 2**26, 2**29, 2**27
-#: Members, jumps of each, and steps of a climb; in the second step, and in a round of the third.
-MEMBERS, JUMPS, STEPS = 12, 50, 5
-BEST, LAST_JUMPS = 4, 20
-#: The third step: most rounds, and those without a gain after which it ends; the least gain; how
-#: far below the highest a member begins again from there. In nats, on the lines looked at.
-ROUNDS, PATIENCE, GAIN, APART = 20, 4, 1.0, 5.0
+#: Entries that the lines of the first step have at least, where `LINES` would be more.
+ENTRIES = 2**17
+#: Steps of a climb.
+STEPS = 5
+#: The third step: most rounds; the least gain; how far below the highest a member begins again from
+#: there. In nats, on the lines looked at.
+ROUNDS, GAIN, APART = 20, 1.0, 5.0
+
+
+class Effort(NamedTuple):
+    """How much is tried."""
+
+    members: int = 12
+    jumps: int = 50  # by each member
+    best: int = 4  # members of the second step
+    last_jumps: int = 20  # there, and in a round of the third
+    patience: int = 4  # rounds without a gain after which the third ends
+
+
+#: What is tried where a step has up to so much work, and what where it has more and lines are long.
+FULL, CHEAP, SHORT = Effort(), 2**24, Effort(6, 20, 2, 10, 2)
 #: Lines of which bits are drawn side by side on a CPU.
 BLOCK = 256
 
@@ -110,10 +128,13 @@ def ascent_starts(
     keys = random.split(key_chains, num_chains)
     # What is all there at first needs no second look.
     left = more if len(more.count) > len(few.count) else None
-    climb = functools.partial(_highest_member, rank=rank, num_rates=num_rates)
+    is_costly = few.ones.size * 2**rank > CHEAP and LINES[0] * values.shape[1] > ENTRIES
+    effort = SHORT if is_costly else FULL
+    climb = functools.partial(_highest_member, rank=rank, num_rates=num_rates, effort=effort)
+    say("searching starts", "populations climb to modes")
     highest = _side_by_side(climb, keys, few, left)(keys, few, left)
     if exchange and num_chains > 1:
-        highest = _together(key_exchange, highest, more, num_rates)
+        highest = _together(key_exchange, highest, more, num_rates, effort)
     size = 4 * (4 * 2**rank + values.shape[1])
     bits = functools.partial(_bits, block=max(device_budget().number(len(values), size), BLOCK))
     drawn = jit_once(bits)(random.split(key_bits, num_chains), *_seen(values), highest)
@@ -131,7 +152,10 @@ def ascent_starts(
 
 def _lines_of(values, rank: int, work: int, most: int | None = None) -> ascent.Lines:
     """Merge as many lines as a step of this much work can take, at most `most`."""
-    number = max(LINES[0], work // (values.shape[1] * 2**rank))
+    least, kept = LINES[0], values.shape[1]
+    if most is not None and least * kept > ENTRIES:  # longer lines say more each
+        least, work = ENTRIES // kept, work // 2
+    number = max(least, work // (kept * 2**rank))
     number = number if most is None else min(number, most)
     if number < len(values):
         values = values[np.random.default_rng(0).choice(len(values), number, replace=False)]
@@ -179,35 +203,39 @@ def _of_chain(each, number):
     return jax.tree.map(lambda leaf: leaf[number], each)
 
 
-def _highest_member(key, few, more, rank, num_rates) -> ascent.Member:
+def _highest_member(key, few, more, rank, num_rates, effort) -> ascent.Member:
     """Return the highest member of a chain's population."""
     keys = random.split(key, 3)
     members = lax.map(
         lambda k: ascent.first_member(k, few, rank, num_rates),
-        random.split(keys[0], MEMBERS),
-        batch_size=few.members_at_once(MEMBERS, rank),
+        random.split(keys[0], effort.members),
+        batch_size=few.members_at_once(effort.members, rank),
     )
-    members = ascent.evolve(keys[1], few, members, JUMPS, STEPS, num_rates)
-    _, best = lax.top_k(members.value, BEST)
+    members = ascent.evolve(keys[1], few, members, effort.jumps, STEPS, num_rates)
+    _, best = lax.top_k(members.value, effort.best)
     members = jax.tree.map(lambda a: a[best], members)
     if more is not None:
-        members = _evolved(keys[2], members, more, num_rates)
+        members = _evolved(keys[2], members, more, num_rates, effort.last_jumps)
     return jax.tree.map(lambda a: a[jnp.argmax(members.value)], members)
 
 
-def _together(key, members, lines, num_rates) -> ascent.Member:
-    """Let the highest members of all chains go on together."""
+def _together(key, members, lines, num_rates, effort: Effort = FULL) -> ascent.Member:
+    """Let the highest members of all chains go on together, at most until half the time is over."""
     # On lines that are new to them.
     climb = jit_equal(_climbed, static_argnums=2, compiler_options=chain_options())
     members = climb(members, lines, num_rates)
     keys = random.split(key, (ROUNDS, len(members.value)))
-    jump = functools.partial(_jumped, num_rates=num_rates)
+    jump = functools.partial(_jumped, num_rates=num_rates, jumps=effort.last_jumps)
     jump = _side_by_side(jump, (keys[0], members), _vectors(members), lines)
-    heights = [float(jnp.max(members.value))]
-    for round_keys in keys:
+    heights, clock = [float(jnp.max(members.value))], running_clock()
+    for number, round_keys in enumerate(keys, 1):
+        say("searching starts", f"chains go on together, round {number} of at most {ROUNDS}")
         members = _without_low(jump((round_keys, members), _vectors(members), lines))
         heights.append(float(jnp.max(members.value)))
-        if len(heights) > PATIENCE and heights[-1] - heights[-1 - PATIENCE] < GAIN:
+        waited = len(heights) > effort.patience
+        if waited and heights[-1] - heights[-1 - effort.patience] < GAIN:
+            break
+        if clock.limit is not None and clock.spent > clock.limit / 2:
             break
     return members
 
@@ -224,7 +252,7 @@ def _vectors(members):
     return jnp.swapaxes(members.vectors, 1, 2).reshape(-1, members.vectors.shape[1])
 
 
-def _jumped(one, pool, lines, num_rates) -> ascent.Member:
+def _jumped(one, pool, lines, num_rates, jumps) -> ascent.Member:
     """Let a member jump, with the vectors of all at hand."""
     key, member = one
     steps = jnp.ones(STEPS, lines.ones.dtype)
@@ -232,13 +260,13 @@ def _jumped(one, pool, lines, num_rates) -> ascent.Member:
     def body(member, key):
         return ascent.jump(key, lines, member, pool, steps, num_rates), None
 
-    return lax.scan(body, member, random.split(key, LAST_JUMPS))[0]
+    return lax.scan(body, member, random.split(key, jumps))[0]
 
 
-def _evolved(key, members, lines, num_rates) -> ascent.Member:
+def _evolved(key, members, lines, num_rates, jumps) -> ascent.Member:
     """Let members climb and evolve on lines that may be new to them."""
     members = _climbed(members, lines, num_rates)
-    return ascent.evolve(key, lines, members, LAST_JUMPS, STEPS, num_rates)
+    return ascent.evolve(key, lines, members, jumps, STEPS, num_rates)
 
 
 def _climbed(members, lines, num_rates) -> ascent.Member:

@@ -6,7 +6,7 @@ from jax import random
 
 import bmfjax
 from bmfjax.data import BinaryMatrix
-from bmfjax.infer import ascent_starts, boolean_start
+from bmfjax.infer import ascent_start, ascent_starts, boolean_start
 from bmfjax.infer.ascent_start import can_climb
 
 
@@ -35,3 +35,12 @@ def test_a_large_matrix_is_represented_by_a_part(monkeypatch):
 def test_climbing_is_for_few_factors():
     assert can_climb((435, 16), 10) and not can_climb((435, 16), 11)
     assert not can_climb((5000, 5000), 8)
+
+
+def test_of_long_lines_fewer_are_looked_at():
+    """They say more each, and steps cost as much more."""
+    rng = np.random.default_rng(0)
+    few = ascent_start._lines_of(rng.random((800, 700)).round(), 8, ascent_start.WORK, 2000)
+    assert len(few.count) == ascent_start.ENTRIES // 700 < ascent_start.LINES[0]
+    short = ascent_start._lines_of(rng.random((800, 60)).round(), 8, ascent_start.WORK, 2000)
+    assert len(short.count) == 800
