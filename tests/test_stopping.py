@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import re
 import types
 
 import jax
@@ -387,6 +388,20 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
     assert found.timed_out and not found.complete and found.usage.shape[1] == LEAST_KEPT
     assert found.draws < fitted(APART, max_time=600).draws
     assert fitted(ALIKE, num_samples=8, num_warmup=0).complete
+
+
+def test_a_run_says_how_far_it_is_how_long_it_takes_and_what_it_waits_for(
+    steps_of_a_second, few_looks, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(sampling, "say", lambda *said: told.append(": ".join(said)))
+    fitted(APART, num_warmup=100, max_time=5000)
+    said = " | ".join(told)
+    # Of the first step nothing is known, and each takes a second.
+    assert told[0] == "compiling the sampler"
+    assert re.match(r"warm-up: 1 of 100 steps, log joint", told[1])
+    assert "of 100 steps, about 1:3" in said and "draws; looks at 250" in said
+    assert "sampling: 500 draws; predictions do not hold yet (R-hat" in said
 
 
 # ---- what users give ---------------------------------------------------------------------------

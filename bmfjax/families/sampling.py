@@ -23,7 +23,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.checkpoint import Checkpoint
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.kernels.numerics.mesh import agreed, is_first
-from bmfjax.progress import say
+from bmfjax.progress import minutes, say
 from bmfjax.result import Fit
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
@@ -173,7 +173,7 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
     """
     problem, chains, run = stage.problem, stage.chains, stage.run
     watch, objective = Watch(problem, chains, run), chains.objective
-    stored, grows = time.monotonic(), False
+    stored, grows, first = time.monotonic(), False, None
     began = stored - run.seconds
     with interrupt_requests() as interrupt:
 
@@ -185,8 +185,11 @@ def _sample(stage, store, clock, patient) -> tuple[Stage, bool]:
             return clock.left() < run.seconds
 
         def on_chunk(run):
-            nonlocal stored, grows
-            say(_phase(chains, run), _note(chains, watch, run))
+            nonlocal stored, grows, first
+            now = time.monotonic(), run.steps_done
+            first = now if first is None else first
+            pace = (now[0] - first[0]) / max(now[1] - first[1], 1)
+            say(_phase(chains, run), _note(chains, watch, run, pace))
             if not np.isfinite(run.last_trace(objective)).all():
                 what = OBJECTIVES[objective]
                 raise FloatingPointError(
@@ -299,17 +302,25 @@ def _phase(chains, run) -> str:
     return "warm-up" if run.steps_done < run.num_warmup else chains.phase
 
 
-def _note(chains, watch, run) -> str:
-    """Say how far a run is, and what it waits for where it ends by itself."""
+def _note(chains, watch, run, pace) -> str:
+    """Say how far a run is, and what it waits for where it ends by itself.
+
+    A step takes `pace` seconds, 0 where it is not known yet.
+    """
+
+    def of(done, most, what):
+        left = f", about {minutes((most - done) * pace)} left" if pace > 0 else ""
+        return f"{done:,} of {most:,} {what}{left}, {value}"
+
     objective = chains.objective
     value = f"{objective.replace('_', ' ')} {float(np.mean(run.last_trace(objective))):,.0f}"
     if run.steps_done < run.num_warmup:
-        return f"{run.steps_done:,} of {run.num_warmup:,} steps, {value}"
+        return of(run.steps_done, run.num_warmup, "steps")
     if chains.reached is not None:
         return chains.reached(run)
     drawn = run.steps_done - run.num_warmup
     if not chains.looks:
-        return f"{drawn:,} of {run.num_samples:,} {chains.counted}, {value}"
+        return of(drawn, run.num_samples, chains.counted)
     return f"{drawn:,} draws; {watch.waits_for}"
 
 
