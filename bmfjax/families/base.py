@@ -851,7 +851,7 @@ def make_fit(
     )
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
-    judged = judged.changed(**known, **_named(fit, judged.figures))
+    judged = judged.changed(**known | _named(fit, judged.figures))
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
