@@ -95,6 +95,7 @@ def test_chains_that_a_mesh_does_not_divide_are_refused(found):
     )
 
 
+@pytest.mark.long
 def test_a_fit_on_a_mesh_of_one_has_the_draws_of_a_fit_without():
     options = {"sampler": bmfjax.Gibbs(update="joint", moves=[]), **small_fits.SIZES}
     fits = [bmfjax.fit(small_fits.ones(), 2, mesh=m, **options) for m in (None, mesh_of())]

@@ -41,6 +41,7 @@ def test_the_evidence_is_stored_and_shown(fit, tmp_path):
     assert again.idata.sample_stats["lp"].shape == (2, 256)
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_has_no_result_and_resumes_to_the_same(fit, tmp_path):
     stopped = OPTIONS | {"checkpoint": tmp_path}
     with pytest.raises(InputError, match=r"at inverse temperature 0\..* of 2 runs have reached 1"):

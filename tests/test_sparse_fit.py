@@ -112,7 +112,7 @@ def is_program(value):
     return hasattr(value, "jaxpr") or hasattr(value, "eqns")
 
 
-@pytest.mark.parametrize("case", ["relaxed", "nmf"])
+@pytest.mark.parametrize("case", ["relaxed", pytest.param("nmf", marks=pytest.mark.long)])
 def test_a_large_sparse_matrix_is_never_formed(case, any_size, tmp_path, monkeypatch):
     """From the input to the report, the file, and what is asked of it."""
     for name in ("result.fit", "families.tiles", "families.relaxed", "posterior.scores"):

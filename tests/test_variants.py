@@ -36,7 +36,7 @@ VARIANTS = {
     "hamming": ({}, functools.partial(models.hamming_machine, rank=2)),
 }
 #: Programs that take long to compile.
-LONG = ("deep-ormachine", "ormachine-effects")
+LONG = ("deep-ormachine", "ormachine-effects", "hamming")
 EVERY = pytest.mark.parametrize(
     "model", [pytest.param(m, marks=[pytest.mark.long] * (m in LONG)) for m in VARIANTS]
 )
@@ -228,7 +228,7 @@ def test_a_start_is_where_chains_begin():
     # And the verdict says so, since R-hat does not show other solutions then.
     fit = bmfjax.fit(X, 2, model="hamming", seed=1, init=request.init, **QUICK)
     assert "started from the solution that was given" in str(fit.verdict)
-    assert "started from" not in str(fitted("hamming").verdict)
+    assert "started from" not in str(fitted("one-hot").verdict)
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def test_what_a_fit_does_not_have_is_refused():
         (lambda fit: fit.probability(noisy=True), "is that of an observation already"),
     ):
         with pytest.raises(InputError, match=words):
-            refused(fitted("hamming"))
+            refused(fit_of("hamming"))
 
 
 @pytest.mark.parametrize(
     ("model", "prior"),
     [
         ("one-hot", "weights"),
-        ("hamming", "usage_density"),
+        pytest.param("hamming", "usage_density", marks=pytest.mark.long),
         pytest.param("deep-ormachine", "usage_density", marks=pytest.mark.long),
     ],
 )
