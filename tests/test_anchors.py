@@ -175,6 +175,7 @@ def test_the_command_line_reads_known_factors(nonnegative, tmp_path):
 # ---- ratings -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_known_factors_of_ratings_stay_also_for_new_lines():
     rng = np.random.default_rng(4)
     usage, basis = rng.normal(size=(20, 2)), rng.normal(size=(9, 2))

@@ -178,6 +178,7 @@ def test_sparse_and_dense_input_give_the_same_draws(product, fitted):
     np.testing.assert_array_equal(again.basis_draws, fitted.basis_draws)
 
 
+@pytest.mark.long
 def test_minibatches_say_how_exact_they_are(product, fitted):
     """All rows and columns in a batch: exact. Else the noise of the gradients is in the verdict."""
     request = ask(product.data, 3, model="relaxed", sampler="minibatch")
@@ -344,6 +345,7 @@ def test_a_given_start_is_kept_until_the_data_move_it(product):
     assert np.abs(now - product.usage).mean() < 0.15
 
 
+@pytest.mark.long
 def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
     ladder = bmfjax.Gibbs(inverse_temperatures=(1.0, 0.97, 0.94))
     few = {"num_chains": 1, "num_warmup": 100, "num_samples": 60}
@@ -361,6 +363,7 @@ def test_parallel_tempering_describes_the_draw_after_the_exchange(product):
 ARD = bmfjax.Relaxed(usage="ard", basis="ard")
 
 
+@pytest.mark.long
 def test_learned_rates_are_drawn_and_stored(product):
     found = bmfjax.fit(product.data, rank=5, seed=0, **QUICK | {"model": ARD})
     assert found.settings["priors"]["usage"] == "'ard'"

@@ -135,7 +135,7 @@ def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path, small_
     assert list(fitted.summary().columns) == ["size", "rows", "columns", "agreement", "sd"]
 
 
-@pytest.mark.parametrize("sampler", ["svi", "batch"])
+@pytest.mark.parametrize("sampler", [pytest.param("svi", marks=pytest.mark.long), "batch"])
 def test_a_resumed_fit_is_the_unbroken_one(made, short, tmp_path, sampler):
     options = SHORT | {"sampler": sampler}
     whole = short if sampler == "batch" else bmfjax.fit(made[0], 2, **options)

@@ -490,6 +490,7 @@ def test_ctrl_c_ends_the_whole_comparison(no_sampling, monkeypatch):
     assert len(no_sampling) == 1
 
 
+@pytest.mark.long
 def test_the_command_compares_ranks_of_a_file(tmp_path, capsys):
     """Real fits, as short as they can be."""
     source, output = tmp_path / "made.csv", tmp_path / "made"

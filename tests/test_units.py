@@ -101,7 +101,13 @@ def scaled(data, unit):
     )
 
 
-@pytest.mark.parametrize("what", ["effects", "relevance", "attributes", "known"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "effects",
+        *(pytest.param(w, marks=pytest.mark.long) for w in ("relevance", "attributes", "known")),
+    ],
+)
 def test_chains_of_ratings_are_the_same_in_every_unit(what):
     """In float32, as far as a millionth and a million: a unit may be a traced number here."""
     values, seen, exact = table()
