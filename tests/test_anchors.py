@@ -65,6 +65,9 @@ def test_the_rest_of_a_boolean_fit_has_its_posterior(boolean):
 
 
 def test_known_bits_stay_and_names_are_kept(boolean):
+    told = boolean.verdict.factors
+    named = set(told.holding) | set(told.differing)
+    assert named <= {"staple", "2"} and len(named) == 2 - boolean.figures.factors_empty
     assert boolean.basis_draws[:][..., 0, 0].all()
     assert not boolean.basis_draws[:][..., 2, 0].any()
     assert 0 < boolean.basis_draws[:][..., 1, 0].mean() < 1
