@@ -81,6 +81,7 @@ def test_known_bits_stay_and_names_are_kept(boolean):
     assert draws.coords["factor"].values.tolist() == ["staple", "factor 2"]
     assert draws.sel(factor="staple", columns="corn").values.all()
     for fit in (boolean, boolean.restricted(0)):
+        assert "1" not in fit.verdict.factors.holding + fit.verdict.factors.differing
         assert fit.basis_draws[:][..., 0, 0].all()
         assert fit.basis_binary[[0, 2], 0].tolist() == [True, False]
 

@@ -851,7 +851,7 @@ def make_fit(
     )
     judged = judge(fit)
     known = figures.known() | data_figures(fit) | judged.figures.known()
-    judged = judged.changed(**known | _named(fit, judged.figures))
+    judged = judged.changed(**(known | fit._named(judged.figures)))
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
@@ -860,17 +860,6 @@ def make_fit(
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
-
-
-def _named(fit: Fit, figures: Figures) -> dict:
-    """Return the names of factors that hold, and do not, with those that were given."""
-    if fit.anchors is None or figures.factors_holding is None:
-        return {}
-    names = {str(k + 1): name for k, name in enumerate(fit.anchors.names)}
-    return {
-        what: tuple(names.get(k, k) for k in getattr(figures, what))
-        for what in ("factors_holding", "factors_differing")
-    }
 
 
 def data_figures(fit: Fit) -> dict:

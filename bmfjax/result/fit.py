@@ -258,6 +258,16 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
         return known.labels(self.rank)
 
+    def _named(self, figures: Figures) -> dict[str, tuple[str, ...]]:
+        """Return the factors that hold, and those that do not, known ones by their names."""
+        if self.anchors is None or figures.factors_holding is None:
+            return {}
+        names = {str(k + 1): name for k, name in enumerate(self.anchors.names)}
+        return {
+            what: tuple(names.get(k, k) for k in getattr(figures, what))
+            for what in ("factors_holding", "factors_differing")
+        }
+
     def _with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add the names of known factors to a table by factor, "" for others; none without."""
         if self.anchors is None:

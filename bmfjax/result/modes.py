@@ -144,7 +144,7 @@ class ModesMixin:
             ),
         )  # fmt: skip
         known |= self._left_out.figures if self._can_be_checked else {}
-        figures = Figures(**(known | judged.figures.known()))
+        figures = Figures(**(known | judged.figures.known() | self._named(judged.figures)))
         judged = dataclasses.replace(judged, scope=what, figures=figures)
         if self.figures.rank_bounded is not None:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
