@@ -34,7 +34,7 @@ PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
 #: Cores that share the rows where nobody says how many; and what --mesh says instead of devices.
 MOST_SHARING, MESH_WORDS = 8, ("auto", "none")
 #: CPU seconds that tables, files and page of a fit take.
-WRITING = 4.0
+WRITING = 5.0
 #: Where a fit may be stopped, besides the sampling.
 BEFORE, AFTER = "before the sampling", "before all results were written"
 

@@ -276,7 +276,7 @@ def test_running_out_of_time_is_no_failure(tmp_path, capsys, monkeypatch, quick_
         monkeypatch.setattr(f"bmfjax.{module}.time", now)
     out = tmp_path / "out"
     # Steps of the warm-up as below, and more draws than the device holds: the same program.
-    arguments = [*LONG[:-1], 20_000, "--max-time", 15]
+    arguments = [*LONG[:-1], 20_000, "--max-time", 22]
     assert run("fit", "davis", *arguments, "--output", out) == 0
     found = bmfjax.Fit.load(out)
     drawn = found.figures.num_draws

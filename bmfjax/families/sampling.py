@@ -29,7 +29,7 @@ from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
 from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
-SUMMARY_SECONDS, NUMBER_SECONDS = 1.0, 1.5e-7
+SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
     "log_joint": "log joint density",
