@@ -101,7 +101,10 @@ def tried(name: str, values, rank, model: str, options) -> dict:
     names = {n: k for k, n in enumerate(fit.factor_names)}
     parts = [{"part": "predictions", "said": str(judged.predictions.status), "true": true}]
     if judged.factors.counts:
-        for said, which in (("holds", "holding"), ("does not hold", "differing")):
+        yet = judged.factors.status == "not yet"
+        for said, which in (
+            ("not yet" if yet else "holds", "holding"), ("does not hold", "differing"),
+        ):  # fmt: skip
             for factor in getattr(judged.factors, which):
                 at = names.get(factor, names.get(f"factor {factor}"))
                 parts.append({"part": "factor", "said": said, "true": again[at]})

@@ -509,3 +509,13 @@ def test_a_run_may_end_when_its_predictions_hold():
     assert not suffices(apart) and suffices(apart, "predictions")
     assert not suffices(apart, "predictions", 0.01) and suffices(apart, "predictions", 0.03)
     assert not suffices(dataclasses.replace(apart, mc_error=0.06), "predictions")
+
+
+def test_no_factor_is_named_before_the_warm_up_is_over():
+    early = dataclasses.replace(
+        GOOD_FIGURES, planned_warmup=300, factors_holding=("1",), factors_differing=("2",),
+        factors_agreeing=0.5,
+    )  # fmt: skip
+    factors = Verdict(early).factors
+    assert (factors.status, factors.holding, factors.differing) == ("not yet", (), ())
+    assert Verdict(dataclasses.replace(early, planned_warmup=None)).factors.holding == ("1",)

@@ -43,10 +43,10 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
     if figures.num_chains == 1:
         said = "factors (not compared)"
+    elif why := unfinished(figures):
+        said, holding, differing = f"factors do not hold yet ({why})", (), ()
     elif factors_differ(figures, counted=False):
         status, said = Holds.NO, _told(figures)
-    elif why := unfinished(figures):
-        said = f"factors do not hold yet ({why})"
     elif counts and not mixed(figures, _scalars(figures)):
         said = f"factors do not hold yet ({slowest(figures, _scalars(figures))})"
     else:
