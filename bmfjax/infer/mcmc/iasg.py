@@ -51,7 +51,8 @@ class IASG(AlgorithmKernel):
         Give static arguments by ``functools.partial``.
     blocks : sequence, optional
         ``((sites, {plate: batch}), ...)``. Found by itself for `relaxed_bmf`, and where one
-        plate is around data and around no latent site: all sites, from that plate. A batch
+        plate is around data and around no latent site, or several around different data: all
+        sites, from the largest. A batch
         of None is chosen as in `batch_size`.
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or

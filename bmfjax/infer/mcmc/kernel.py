@@ -172,9 +172,10 @@ class AlgorithmKernel(MCMCKernel):
         self._sample_fn = self.sample
         if is_prng_key(rng_key):
             return one(rng_key, init_params)
-        if init_params is None:
-            return jax.vmap(lambda k: one(k, None))(rng_key)
-        return jax.vmap(one)(rng_key, init_params)
+        # One chain after the other where a start takes much linear algebra: LAPACK runs on threads
+        # of its own, and calls for several chains at once can wait for each other for ever.
+        over = jax.lax.map if self._compiles_start else _over_chains
+        return over(lambda given: one(*given), (rng_key, init_params))
 
     def sample(self, state, model_args, model_kwargs):
         """Take one step: the next draw."""
@@ -215,6 +216,11 @@ class AlgorithmKernel(MCMCKernel):
     def postprocess_fn(self, args, kwargs):
         """Return the map from a draw to the model's own space."""
         return self.bind(*args, **(kwargs or {})).constrain
+
+
+def _over_chains(function: Callable, given):
+    """Apply a function to all chains at once."""
+    return jax.vmap(function)(given)
 
 
 def as_jax(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

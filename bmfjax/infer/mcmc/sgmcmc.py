@@ -48,7 +48,7 @@ AUXILIARY_BATCH = 64
 SHORT_STEP = 0.05
 #: Shares of recent steps that are refused or shortened from which on it is told, and of refused
 #: ones from which on a chain is stuck.
-MOST_REFUSED, MOST_SHORTENED, STUCK = 0.8, 0.05, 0.95
+MOST_REFUSED, MOST_SHORTENED, STUCK = 0.8, 0.1, 0.95
 #: Steps of Adam towards the anchor.
 NUM_APPROACH = 1000
 
@@ -291,7 +291,8 @@ class SGLD(StochasticDynamics):
         ``((sites, {plate: batch}), ...)``: which sites take their gradients from which
         minibatches, drawn with replacement. A batch of None is 256 cases; one of all
         cases gives the exact gradient. Found by itself for `relaxed_bmf` and `nmf`, and where
-        one plate is around data and around no latent site: all sites, from that plate.
+        one plate is around data and around no latent site, or several around different data:
+        all sites, from the largest.
     batch_size : int or mapping, optional
         For `relaxed_bmf` and `nmf` without `blocks`: one number, or
         ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.

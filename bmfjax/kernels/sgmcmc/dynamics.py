@@ -260,8 +260,8 @@ def stochastic_dynamics(
         velocity = jnp.zeros_like(flat)
         if preconditioned:
             flat, velocity, measured = settle(key_first, measured, data)
-        curbed = jnp.where(jnp.isfinite(measured.curbed), measured.curbed, 0.0)
-        return DynamicsState(unflatten(blocks, origin, flat), velocity, origin, measured, curbed)
+        position = unflatten(blocks, origin, flat)
+        return DynamicsState(position, velocity, origin, measured, jnp.zeros_like(flat[0]))
 
     def refresh(state, data):
         # A function of the conditioned sites alone, so that the step is one of their conditional.
