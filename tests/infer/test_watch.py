@@ -66,3 +66,21 @@ def test_draws_that_move_are_not_told(options):
 def test_a_site_that_does_not_move_is_told(options):
     with pytest.warns(UserWarning, match="Counter does not move count: .* give a larger step"):
         run(Counter(by=0.0), **options)
+
+
+class Doubted(Counter):
+    """Refuses to move, as it may, and is in doubt of its draws from the third on."""
+
+    def _may_stay(self, state):
+        return True
+
+    def _doubts(self, state):
+        return {"draws are doubtful": state.i > 2, "draws are wrong": state.i > 100}
+
+
+@pytest.mark.parametrize("options", MANY[:2], ids=["one chain", "vectorized"])
+@pytest.mark.filterwarnings("always")
+def test_a_doubt_is_told_once_and_a_refused_draw_is_not(options):
+    with pytest.warns(UserWarning) as said:
+        run(Doubted(by=0.0), **options)
+    assert [str(w.message) for w in said] == ["draws are doubtful"]
