@@ -7,7 +7,7 @@ mass over its last sweeps (`bmfjax.kernels.features.gibbs.FeatureInfo`): the log
 entropies of memberships and row effects, so that a narrow peak does not win over a wide one. From
 the best that any round has found all of them are warmed up again, less far, and cooled for the next
 round: most features stay, and poor ones are found anew. Where the best of all is, the chains start.
-Of modes that were given up here R-hat does not speak.
+R-hat does not speak of modes that were given up here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bmfjax.infer.run import ChainRun
 #: Most rounds, the sweeps of one, the least and the most, and what all may cost: entries times
 #: features times sweeps of all chains.
 ROUNDS, SWEEPS, MOST_WORK = 10, (40, 100), 2**29
-#: Of a round, the share that is annealed; power of the likelihood to which later rounds go back; of
-#: the time that is left, what the rounds may take.
+#: Share of a round that is annealed; power of the likelihood to which later rounds go back; share
+#: of the time that is left which the rounds may take.
 ANNEALED, WARM, TIME = 0.6, 0.55, 0.25
 
 

@@ -35,7 +35,7 @@ class StackingMixin:
         Raises
         ------
         InputError
-            Of one chain, and of a variational fit, which is a mixture of its starts in equal parts.
+            For one chain, and for a variational fit, which mixes its starts in equal parts.
 
         References
         ----------

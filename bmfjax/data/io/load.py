@@ -163,7 +163,7 @@ def load_ratings(
     row_names, column_names : sequence of str, optional
         All names of the rows or columns, in the order that they are to have, such as
         ``fit.data.column_names`` for new rows of a fit. Default: those of the file, in the order in
-        which they first occur. Of a table `row_names` may also be as for `bmfjax.load`.
+        which they first occur. For a table `row_names` may also be as for `bmfjax.load`.
     name : str, optional
         Default: the name of the file, or the one in a .npz.
     duplicates : {"error", "last", "mean", "sum"}
