@@ -44,7 +44,7 @@ def test_every_start_finds_the_number_of_factors():
     assert fit.rank_probabilities == {3: 1.0} and fit.rank == fit.figures.rank == 3
     assert fit.figures.settled and fit.figures.rank_agreeing == 1.0
     assert fit.settings["rank"] == 8 and fit.settings["priors"]["relevance"] == [0.5, 0.0005]
-    assert "3 is the most probable number of factors in 4 of 4 starts" in str(fit.verdict)
+    assert "their number is 3 with probability 1.00" in str(fit.verdict)
     assert "that of a variational approximation, which is too narrow" in str(fit.verdict)
 
 
@@ -53,7 +53,7 @@ def test_entries_drawn_and_all_entries_tell_the_same():
     for sampler in ("batch", "svi"):
         fit = small(sampler)
         assert fit.figures.settled and fit.rank_probabilities == {2: 1.0} and fit.rank == 2
-        assert "2 is the most probable number of factors in 1 of 1 start," in str(fit.verdict)
+        assert "their number, 2, not compared" in str(fit.verdict)
     odds = [small(sampler).predict().ravel() for sampler in ("batch", "svi")]
     assert np.corrcoef(*odds)[0, 1] > 0.97
     assert abs(expit(odds[0]) - expit(odds[1])).mean() < 0.04
@@ -62,7 +62,7 @@ def test_entries_drawn_and_all_entries_tell_the_same():
 def test_noise_has_no_factor():
     fit = fitted(0)
     assert fit.rank_probabilities == {0: 1.0} and fit.rank == 1  # a result has a column
-    assert fit.figures.converged and "no factor stands out of the noise" in str(fit.verdict)
+    assert fit.figures.converged and "their number is 0 with prob" in str(fit.verdict)
 
 
 def test_what_is_left_are_the_factors_that_are_used():
