@@ -1,6 +1,7 @@
 """Functions that are equal, and the programs that they share."""
 
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ DIFFERENT = [
     (1, 1.0), (1, True), (0.0, -0.0), ((1,), [1]), (np.arange(3), np.arange(3.0)),
     (np.arange(3), np.arange(1, 4)), (np.zeros(2), np.zeros((2, 1))), ({"a": 1}, {"b": 1}),
     (jnp.arange(3), np.arange(3)), (jax.random.key(1), jax.random.key(2)),
-    (lambda: 1, lambda: 1), (jnp.sin, jnp.cos),
+    (lambda: 1, lambda: 1), (jnp.sin, jnp.cos), (jnp.asarray(2.0), jnp.float32(2.0)),
 ]  # fmt: skip
 
 
@@ -38,6 +39,19 @@ def test_functions_are_equal_where_all_is_that_they_enclose(pairs, equal):
         assert (value_of(ours(one)) == value_of(ours(other))) is equal, (one, other)
         if equal:
             assert hash(value_of(ours(one))) == hash(value_of(ours(other)))
+
+
+def test_functions_of_files_beside_the_package_are_equal_to_themselves_alone():
+    """Their globals may differ: of a package whose name begins with ours, too."""
+    beside = Path(bmfjax.__file__).parent.with_name("bmfjax_study") / "study.py"
+
+    def of_study(shift):
+        own = {"SHIFT": shift}
+        exec(compile("def shifted(x): return x + SHIFT", beside, "exec"), own)
+        return own["shifted"]
+
+    one, other = of_study(1), of_study(2)
+    assert value_of(one) == value_of(one) and value_of(one) != value_of(other)
 
 
 def test_a_function_that_encloses_itself_has_a_value():

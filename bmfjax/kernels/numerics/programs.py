@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 import threading
 import types
 from collections import OrderedDict
@@ -27,7 +28,7 @@ MOST_PROGRAMS = 64
 #: Where functions and classes are that are told apart by what they hold.
 _PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro")
 _KNOWN = tuple(
-    str(Path(spec.origin).parent)
+    str(Path(spec.origin).parent) + os.sep
     for spec in map(importlib.util.find_spec, _PACKAGES)
     if spec is not None
 )
@@ -162,10 +163,12 @@ class _Walk:
         code = found.__code__
         if not code.co_filename.startswith(_KNOWN):
             return _Itself(found)
+        # Of two files the same lines, with other globals, are equal code.
+        own = code.co_filename, code
         if found.__closure__ is None and not found.__defaults__ and not found.__kwdefaults__:
-            return code
+            return own
         enclosed = tuple(cell.cell_contents for cell in found.__closure__ or ())
-        return code, *map(self.value, (enclosed, found.__defaults__, found.__kwdefaults__))
+        return *own, *map(self.value, (enclosed, found.__defaults__, found.__kwdefaults__))
 
 
 def _of_array(found) -> Hashable:
@@ -177,4 +180,5 @@ def _of_array(found) -> Hashable:
     if held.dtype.hasobject:
         return _Itself(found)
     digest = hashlib.sha256(np.ascontiguousarray(held)).digest()
-    return type(found).__name__, held.shape, str(held.dtype), digest
+    weak = getattr(found, "weak_type", False)
+    return type(found).__name__, held.shape, str(held.dtype), weak, digest
