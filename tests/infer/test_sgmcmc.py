@@ -97,7 +97,7 @@ def test_the_stationary_covariance_of_a_normal_density(kernel, variance):
     "kernel",
     [
         SGLD(linear, ONE, control_variates=False, num_approach=20),
-        SGHMC(linear, ONE, friction=0.4, num_approach=20),
+        pytest.param(SGHMC(linear, ONE, friction=0.4, num_approach=20), marks=pytest.mark.long),
     ],
     ids=["SGLD", "SGHMC"],
 )
@@ -166,10 +166,11 @@ def factorisation(i, j, y):
     ("kind", "batch", "found"),
     [
         (SGLD, 100, "measured"),
-        pytest.param(SGHMC, 100, "measured", marks=pytest.mark.long),
-        pytest.param(IASG, None, "calibration", marks=pytest.mark.long),
+        (SGHMC, 100, "measured"),
+        (IASG, None, "calibration"),
     ],
 )
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:the curvature", "ignore:the data say nothing of 1 directions")
 def test_a_factorisation_is_as_nuts_has_it(kind, batch, found):
     """NUTS: hidden entries 0.158 from the truth, with sd 0.151; s 0.300 +- 0.0102."""
