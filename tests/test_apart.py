@@ -221,7 +221,7 @@ def test_chains_of_another_fit_do_not_mix(tmp_path):
         ({"chains": [5]}, "from 1 to 4"),
         ({"chains": []}, "each once"),
         ({"chains": [2, 2]}, "each once"),
-        ({"chains": 3}, r"give a list of their numbers, such as \[3\]"),
+        ({"chains": 3}, r"numbers of those to run, such as \[3\]; .* num_chains=3"),
     ],
 )
 def test_chains_that_are_none_are_refused(more, message):

@@ -234,8 +234,8 @@ def test_arguments_of_the_numpyro_models_are_the_fields_with_their_defaults():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: bmfjax.fit(TILES, 2, priors={}), "fit any more; parameters are said in the mo"),
-        (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are said in the sampler"),
+        (lambda: bmfjax.fit(TILES, 2, priors={}), "any more; parameters are arguments of the mo"),
+        (lambda: bmfjax.fit(TILES, 2, sampler_options={}), "options are arguments of the sampler"),
         (lambda: bmfjax.fit(TILES, 2, walls=[2]), r"walls is no .* fit; give bmfjax.Gibbs\(walls="),
         (lambda: bmfjax.compare_ranks(TILES, "1:2", num_rates=1), r"bmfjax.OrMachine\(num_rates"),
         (lambda: BooleanMF(2, priors={}), "priors is no argument of BooleanMF any more"),

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
 
 WORD = 32
@@ -55,7 +56,7 @@ def pack_bits(bits):
     [[5], [6]]
     """
     bits = jnp.asarray(bits)
-    _check_two_axes(bits, "bits")
+    check_axes(bits, "bits")
     return _pack(bits != 0)
 
 
@@ -122,8 +123,8 @@ def boolean_product(usage, basis):
     [[1, 1, 0, 0], [0, 1, 0, 1], [1, 1, 0, 1]]
     """
     usage, basis = jnp.asarray(usage), jnp.asarray(basis)
-    _check_two_axes(usage, "usage")
-    _check_two_axes(basis, "basis")
+    check_axes(usage, "usage")
+    check_axes(basis, "basis")
     if usage.shape[1] != basis.shape[1]:
         raise InputError(
             f"usage has {usage.shape[1]} factors and basis has {basis.shape[1]}; "
@@ -393,17 +394,12 @@ def product_on_host(usage, basis):
     return unpack_on_host(product_words(usage.T, pack_on_host(basis.T)), len(basis))
 
 
-def _check_two_axes(array, name):
-    if array.ndim != 2:
-        raise InputError(f"{name} has {array.ndim} axes; give a matrix, with two")
-
-
 def _check_words(words, name):
     # Checked before jnp.asarray: it would quietly cut 64-bit words down to 32 bits.
     if getattr(words, "dtype", None) != np.uint32:
         kind = getattr(words, "dtype", type(words).__name__)
         raise InputError(f"{name} is {kind}; give uint32 words, as pack_bits returns them")
-    _check_two_axes(words, name)
+    check_axes(words, name)
     return jnp.asarray(words)
 
 

@@ -13,6 +13,7 @@ from bmfjax.specs.checks import one_of, positive, seed_number, share, switch, wh
 
 __all__ = [
     "MOST_LINES",
+    "check_axes",
     "check_sides",
     "is_real",
     "numeric",
@@ -37,6 +38,15 @@ def check_sides(shape: Sequence[int]) -> None:
                 f"the matrix has {size:,} {side}, and there may be {MOST_LINES:,}; leave out "
                 f"{side} without entries"
             )
+
+
+def check_axes(array: Any, name: str = "values") -> None:
+    """Refuse an array that has not two axes."""
+    if array.ndim != 2:
+        held = (
+            "is one-dimensional" if array.ndim == 1 else f"has {array.ndim} dimensions, and not two"
+        )
+        raise InputError(f"{name} {held}; give a matrix")
 
 
 def is_real(kind: Any) -> bool:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.bits import WORD, full_line, owners, zero_words
 from bmfjax.data.blocks import blocks
-from bmfjax.data.checks import check_sides, is_real, whole
+from bmfjax.data.checks import check_axes, check_sides, is_real, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
 from bmfjax.data.reading.door import as_frame, decoded, unwrapped
@@ -28,7 +28,7 @@ def as_table(values):
         values = frame_values(values)
     if sp.issparse(values):
         # Checked before the conversion, which would fold one axis into a row.
-        check_axes(values)
+        check_matrix(values)
         table = sp.csr_array(values, copy=True)
         table.sum_duplicates()
         repeats = _repeats(values, table)
@@ -172,7 +172,7 @@ def _dense_values(values):
         ) from err
     if table.ndim == 0 and table.dtype.kind == "O":
         raise TypeError(f"values is a {type(values).__name__}, not a matrix")
-    check_axes(table)
+    check_matrix(table)
     if table.dtype.kind in "US":
         return table.astype(object)
     if table.dtype.kind == "V" and table.dtype.names is None:
@@ -226,7 +226,7 @@ def _refuse_first(wrong, table, row_names, column_names, first):
     if wrong.any():
         row, column = np.unravel_index(np.argmax(wrong), wrong.shape)
         where = place(row + first, column, row_names, column_names)
-        raise not_binary(table[row, column], where)
+        raise not_binary(table[row, column], where, table.shape[1])
 
 
 def _missing_values(table):
@@ -286,10 +286,9 @@ def unmasked(values):
     return values
 
 
-def check_axes(array):
+def check_matrix(array):
     """Refuse an array that has not two axes, or too long ones."""
-    if array.ndim != 2:
-        raise InputError(f"values has {array.ndim} axes; give a matrix, with two")
+    check_axes(array)
     check_sides(array.shape)
 
 

@@ -150,16 +150,28 @@ def place(row, column, row_names=None, column_names=None):
     return f"row {row + 1}{of_row}, column {column + 1}{of_column}"
 
 
-def not_binary(value, where):
+def not_binary(value, where, num_columns=None):
     """Return the error for an entry which is neither 0, 1 nor missing."""
+    value = value.item() if isinstance(value, np.generic) else value
     # One line, also for a table in a cell.
-    value = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
-    value = value if len(value) <= 60 else value[:57] + "..."
-    return InputError(
-        f"value {value} at {where} is neither 0 nor 1 (counted from 1); make the values binary "
-        "first: counts by values > 0 (binarize=0 where a file is loaded), and codes by values == "
-        "the code of a one (one=, zero= where a text is loaded)"
-    )
+    said = " ".join(repr(value).split())
+    said = said if len(said) <= 60 else said[:57] + "..."
+    if isinstance(value, float) and not value.is_integer():
+        cure = (
+            "fit real numbers by model='pmf', or model='nmf' where none is negative, or make the "
+            "values binary first, by values > a threshold (binarize= where a file is loaded)"
+        )
+    elif isinstance(value, str) and num_columns == 2:
+        cure = (
+            "of a list of pairs make a DataFrame with two columns (BinaryMatrix.from_frame), and "
+            "ones of a text by values == the text"
+        )
+    else:
+        cure = (
+            "make the values binary first: counts by values > 0 (binarize=0 where a file is "
+            "loaded), and codes by values == the code of a one (one=, zero= where a text is loaded)"
+        )
+    return InputError(f"value {said} at {where} is neither 0 nor 1 (counted from 1); {cure}")
 
 
 def not_single(times, total, where):

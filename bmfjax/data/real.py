@@ -10,8 +10,8 @@ from bmfjax.data.bits import WORD
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import (
-    check_axes,
     check_is_table,
+    check_matrix,
     check_not_empty,
     check_one_shape,
     frame_values,
@@ -302,7 +302,7 @@ def _numbers(values):
         values = frame_values(values)
     check_is_table(values)
     if sp.issparse(values) and values.dtype.kind in "biuf":
-        check_axes(values)
+        check_matrix(values)
         check_not_empty(values)
         table = sp.csr_array(values, dtype=np.float64, copy=True)
         table.sum_duplicates()
@@ -325,7 +325,7 @@ def _numbers(values):
             "values are not all numbers, or rows have different lengths; give a table of numbers, "
             "NaN where one is missing"
         ) from None
-    check_axes(table)
+    check_matrix(table)
     check_not_empty(table)
     return table, rows, columns
 

@@ -190,7 +190,10 @@ def _chain_numbers(given, num_chains) -> tuple[int, ...]:
     """Return the chains that are to run, in order, or refuse numbers that are none of a chain."""
     most = checks.whole("num_chains", num_chains, 1)
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"chains is {given!r}; give a list of their numbers, such as [3]")
+        raise InputError(
+            f"chains is {given!r}; give a list of the numbers of those to run, such as [3]; for "
+            f"how many there are, num_chains={given}"
+        )
     numbers = [checks.whole("a number in chains", c, 1, most) for c in given]
     if not numbers or len(set(numbers)) < len(numbers):
         raise InputError(f"chains is {numbers}; give numbers from 1 to {most}, each once")

@@ -84,8 +84,8 @@ def checked_sampler(sampler: Sampler, model: type[Model]) -> Sampler:
 
 #: What replaced arguments of earlier versions.
 _REPLACED = {
-    "priors": "parameters are said in the model, such as bmfjax.OrMachine(4, num_rates=1)",
-    "sampler_options": "options are said in the sampler, such as bmfjax.Gibbs(update='joint')",
+    "priors": "parameters are arguments of the model, such as bmfjax.OrMachine(4, num_rates=1)",
+    "sampler_options": "options are arguments of the sampler, such as bmfjax.Gibbs(update='joint')",
 }
 
 

@@ -194,7 +194,7 @@ def test_a_zarr_that_is_no_matrix_is_refused(tmp_path):
     zarr = pytest.importorskip("zarr")
     array = zarr.open(str(tmp_path / "cube.zarr"), mode="w", shape=(2, 3, 4), dtype="f4")
     array[:] = 0
-    with pytest.raises(InputError, match="its array has 3 axes"):
+    with pytest.raises(InputError, match="its array has 3 dimensions"):
         load(tmp_path / "cube.zarr")
     zarr.open_group(str(tmp_path / "none.zarr"), mode="w")
     with pytest.raises(InputError, match="it holds no matrix X"):

@@ -143,7 +143,7 @@ def test_the_functions_work_inside_jit_and_vmap():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: pack_bits(np.zeros(3)), "bits has 1 axes"),
+        (lambda: pack_bits(np.zeros(3)), "bits is one-dimensional; give a matrix"),
         (lambda: unpack_bits(np.zeros((2, 1), np.uint32), 33), "33 entries fill 2"),
         (lambda: unpack_bits(np.zeros((2, 2), np.uint32), 32), "2 words a row"),
         (lambda: unpack_bits(np.zeros((2, 1), np.uint64), 3), "words is uint64"),

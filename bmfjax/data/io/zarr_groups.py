@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import (
     BINARIZED_ENTRY,
@@ -92,8 +93,7 @@ def _warn_of_absent(path, array) -> None:
 
 
 def _dense_rows(array) -> Rows:
-    if array.ndim != 2:
-        raise InputError(f"its array has {array.ndim} axes; give a matrix, with two")
+    check_axes(array, "its array")
     _require_room(array)
     return Rows(tuple(array.shape), None, lambda some: array[some], chunk=int(array.chunks[0]))
 

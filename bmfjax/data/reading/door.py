@@ -6,7 +6,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import pandas as pd
 
-from bmfjax.data.checks import is_real
+from bmfjax.data.checks import check_axes, is_real
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import check_rating_lines, check_rating_table, check_table_text
 from bmfjax.data.names import names_of_index
@@ -208,8 +208,7 @@ def unwrapped(values):
         table = values.to_memory() if getattr(values, "isbacked", False) else values
         return table.X, list(table.obs_names), list(table.var_names)
     if hasattr(values, "dims") and hasattr(values, "coords") and hasattr(values, "indexes"):
-        if len(values.dims) != 2:
-            raise InputError(f"values has {len(values.dims)} axes; give a matrix, with two")
+        check_axes(values)
         sides = [
             names_of_index(values.indexes[dim]) if dim in values.indexes else None
             for dim in values.dims
