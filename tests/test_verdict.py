@@ -397,6 +397,9 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"explained": 0.02, "explained_error": 0.01}, "in part"),
         (GOOD_FIGURES, {"explained": 0.03, "explained_error": 0.01}, "reliable"),
         (GOOD_FIGURES, {"calibration_error": 0.03, "calibration_by_chance": 0.02}, "in part"),
+        (GOOD_FIGURES, {"calibration_error": 0.009, "calibration_by_chance": 0.002}, "reliable"),
+        (GOOD_FIGURES, {"shared_starts": True}, "usable"),
+        (GOOD_FIGURES, {"given_start": True}, "usable"),
         (GOOD_FIGURES, {"exact": False}, "usable"),
         (GOOD_FIGURES, {"exact": False, "noise_share": 0.9}, "usable"),
         (GOOD_FIGURES, {"exact": False, "noise_share": 1.1}, "in part"),
@@ -415,6 +418,29 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
 )
 def test_the_status_follows_from_the_figures_alone(figures, changes, status):
     assert status_of(dataclasses.replace(figures, **changes)) == status
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        {"planned_warmup": 500},
+        {"chains_apart": 0.4, "mc_error": 0.01},
+        {"chains_apart": 0.0, "mc_error": 0.1},
+    ],
+    ids=["warm-up", "apart", "few draws"],
+)
+def test_a_model_is_not_blamed_for_chains_that_have_not_come_together(unsure):
+    wrong = {"calibration_error": 0.2, "calibration_by_chance": 0.02}
+    remedies = {"chains": "take more draws", "model": "fit another model"}
+    figures = dataclasses.replace(GOOD_FIGURES, **wrong, **unsure)
+    found = Verdict(figures, remedies=remedies).predictions
+    assert found.status == "not yet" and found.remedy == "take more draws"
+    done = Verdict(dataclasses.replace(GOOD_FIGURES, **wrong), remedies=remedies).predictions
+    assert done.status == "does not hold" and done.remedy == "fit another model"
+    nothing = dataclasses.replace(GOOD_FIGURES, explained=-0.1, explained_error=0.02)
+    assert Verdict(nothing).sentence.startswith("The model explains nothing")
+    cut = Verdict(dataclasses.replace(nothing, planned_warmup=500))
+    assert not cut.sentence.startswith("The model")
 
 
 def test_a_stored_verdict_is_the_same_again():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bmfjax.specs.run import ACCURATE
+from bmfjax.specs.run import ACCURATE, SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import RHAT_USABLE, SCALARS, Holds, Part, mixed, slowest, unfinished
 
@@ -20,8 +20,8 @@ class Predictions(Part):
     Attributes
     ----------
     within : float
-        How exact a prediction is: its Monte Carlo error, or how far chains are apart beyond that,
-        whichever is larger. NaN where it is not known.
+        How exact a prediction is: its Monte Carlo error, and how far chains are apart beyond that.
+        NaN where it is not known.
     explained : float
         Share of the deviance that the model explains, NaN where it is not known.
     lead : str
@@ -42,25 +42,26 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     >>> of_predictions(good).said
     'predictions hold (to within 0.02; 60 % explained)'
     """
-    within = max(figures.get("chains_apart"), figures.get("mc_error"))
+    within = figures.get("chains_apart") + figures.get("mc_error")
     share = figures.get("explained")
     told = [] if math.isnan(share) else [f"{100 * share:.0f} % explained"]
-    status = Holds.NOT_YET
-    wrong = misfit(figures)
-    if wrong is not None:
-        status, said = Holds.NO, f"predictions do not hold {_in_brackets(wrong)}".rstrip()
-    elif figures.num_chains == 1:
+    status, wrong = Holds.NOT_YET, misfit(figures)
+    if figures.num_chains == 1:
         said = "predictions " + _in_brackets(["not compared", *told])
     elif not predictions_agree(figures):
-        said = f"predictions do not hold yet ({_apart(figures)})"
-    else:
+        # What chains say that have not come together is not what the model says.
+        said, wrong = f"predictions do not hold yet ({_apart(figures)})", None
+    elif wrong is None:
         status, remedy = Holds.HOLDS, ""
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
         said = f"predictions hold {_in_brackets([*known, *told])}".rstrip()
+    if wrong is not None:
+        status, remedy = Holds.NO, other_model
+        said = f"predictions do not hold {_in_brackets(wrong)}".rstrip()
     return Predictions(
         status=status,
         said=said,
-        remedy=remedy if wrong is None else other_model,
+        remedy=remedy,
         within=within,
         explained=share,
         lead=_lead(figures),
@@ -91,15 +92,21 @@ def misfit(figures: Figures) -> list[str] | None:
     """Say why entries left out do not follow the predictions; None where they do.
 
     That a model explains nothing is said first, and not again.
+
+    Examples
+    --------
+    >>> misfit(Figures(calibration_error=0.03, calibration_by_chance=0.02))
+    ['probabilities off by 0.03 on average']
+    >>> misfit(Figures(calibration_error=0.003, calibration_by_chance=0.002))
     """
-    if figures.get("calibration_error") > figures.get("calibration_by_chance"):
+    if figures.get("calibration_error") > max(figures.get("calibration_by_chance"), SLIGHT):
         return [f"probabilities off by {figures.calibration_error:.2f} on average"]
     return [] if figures.get("explained") <= 2.0 * figures.get("explained_error") else None
 
 
 def _lead(figures: Figures) -> str:
     share, error = figures.get("explained"), figures.get("explained_error")
-    if not share < max(LITTLE, 2.0 * error):
+    if unfinished(figures) or not share < max(LITTLE, 2.0 * error):
         return ""
     how = "nothing" if share <= 2.0 * error else "little"
     return f"The model explains {how} ({100 * share:.0f} ± {100 * error:.0f} %)."

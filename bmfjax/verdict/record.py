@@ -30,8 +30,8 @@ MANY_CLAMPED = 0.2
 class Status(StrEnum):
     """How far a fit can be relied on."""
 
-    RELIABLE = "reliable"  # all parts hold, by an exact sampler
-    USABLE = "usable"  # all hold, by chains that nearly agree, or by an approximation
+    RELIABLE = "reliable"  # all parts hold, by an exact sampler and chains of several starts
+    USABLE = "usable"  # all hold, by chains that nearly agree, of one start, or an approximation
     IN_PART = "in part"  # predictions or most factors hold, or an approximation has a wrong spread
     UNCHECKED = "unchecked"  # one chain, which nothing is compared with
     UNRELIABLE = "unreliable"  # neither predictions nor factors hold
@@ -286,7 +286,8 @@ def status_of(figures: Figures) -> Status:
         most = factors.counts and figures.factors_agreeing > 0.5
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
-        return Status.RELIABLE if agrees(figures, RHAT_GOOD) else Status.USABLE
+        one_start = figures.shared_starts or figures.given_start
+        return Status.RELIABLE if agrees(figures, RHAT_GOOD) and not one_start else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE
 
 

@@ -1,5 +1,6 @@
 """Whether a model fits: against brute force, and by chance where it is true."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ from bmfjax.verdict import Figures, Verdict, with_fit
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """A fit that gives every entry a probability that its draws agree on."""
+    """A fit that gives entries a `chance` that its draws agree on, or (draw, row, column)."""
 
     data: BinaryMatrix
     chance: np.ndarray
@@ -40,8 +41,8 @@ class Bernoulli:
         return self.usage_draws.shape[0] * self.usage_draws.shape[1]
 
     def log_density(self, i, j, values):
-        one = self.chance[i, j]
-        return np.tile(np.log(np.where(values > 0.5, one, 1 - one)), (self.number, 1))
+        one = np.broadcast_to(self.chance[..., i, j], (self.number, len(i)))
+        return np.log(np.where(values > 0.5, one, 1 - one))
 
     def _replicates(self, i, j, rng):
         return (rng.random((self.number, len(i))) < self.chance[i, j]).astype(float)
@@ -186,6 +187,36 @@ def test_the_true_model_is_refused_as_rarely_as_it_says():
     assert scipy.stats.binomtest(60 - calm, 60, 0.05, alternative="greater").pvalue > 1e-3
     for number in misfits.astype(int):
         assert scipy.stats.binomtest(number, 60, UNLIKELY, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("shape", "least"), [((20, 16), 0), ((100, 16), 15)])
+def test_a_true_model_is_calibrated_though_entries_share_probabilities(shape, least):
+    """Of columns that differ in their rates: a one that is left out makes the rate smaller."""
+    refused, sharper = 0, 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        data = drawn(np.broadcast_to(rng.beta(2, 2, shape[1]), shape), seed, missing=0.0)
+        ones = data.dense().sum(0)
+        rates = rng.beta(2 + ones, 2 + shape[0] - ones, (120, 16))[:, None]
+        rates = np.broadcast_to(rates, (120, *shape))
+        refused += not left_out(Bernoulli(data, rates)).is_calibrated
+        too_sure = 1 / (1 + (1 / rates - 1) ** 2)
+        sharper += not left_out(Bernoulli(data, too_sure)).is_calibrated
+    assert scipy.stats.binomtest(refused, 20, 0.05, alternative="greater").pvalue > 1e-2
+    assert sharper >= least
+
+
+def test_a_slight_error_is_no_reason_against_a_model_however_sure():
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0.1, 0.9, (400, 60))
+    data = drawn(chance, 1, missing=0.0)
+    odds = np.log(chance / (1 - chance))
+    for more, calibrated in ((0.0, True), (0.6, False)):
+        shifted = np.clip(1 / (1 + np.exp(-odds - more)), 0.01, 0.99)
+        found = left_out(Bernoulli(data, shifted), max_entries=24_000)
+        assert found.is_calibrated is calibrated
+    found = dataclasses.replace(found, calibration_error=0.009, error_by_chance=0.001)
+    assert found.is_calibrated
 
 
 def test_the_worst_sum_is_named_and_its_probability_is_a_rank():
