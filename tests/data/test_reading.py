@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -220,6 +221,13 @@ def test_a_rating_is_taken_by_its_name(tmp_path, text, name):
     if found.column_names == tuple(items):
         assert found.fingerprint() == expected.fingerprint()
     assert found.range == (1, 5) and found.shape == (3, 3) and found.reading.layout == "triples"
+    # What was left out is said: times, and the line's own number is none of the user's fields.
+    times = {"u.data": ("field 4",)}.get(name, ("timestamp",) if "timestamp" in text else ())
+    assert found.reading.ignored == times
+    fields = ("item", "user") if "stars" in text else ("user", "movie", "item")
+    named = re.search(r"3 rows named by '(\w+?)(Id)?' x 3 columns named by '(\w+?)(Id)?' \('",
+                      str(found.reading))  # fmt: skip
+    assert named is None if name == "u.data" else named[1] == fields[0] and named[3] in fields[1:]
 
 
 def test_times_are_no_ratings(tmp_path):

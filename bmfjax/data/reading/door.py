@@ -110,7 +110,7 @@ def _long_frame(columns, names, head, layout, kind, asked) -> Found:
         sides.append((column.codes, column.texts))
     if kind == BINARY:
         value = None if roles.value is None else columns[roles.value]
-        return longs.bits_of_pairs(sides, value, asked, layout)
+        return longs.with_fields(longs.bits_of_pairs(sides, value, asked, layout), roles, names)
     value = columns[roles.value]
     odd = value.odd()
     if odd is not None:
@@ -118,7 +118,8 @@ def _long_frame(columns, names, head, layout, kind, asked) -> Found:
     keep = ~value.missing
     sides = [(np.asarray(codes)[keep], texts) for codes, texts in sides]
     longs.check_no_times(value.values[keep], value.name)
-    return longs.numbers_of_triples(sides, value.values[keep], kind, asked)
+    found = longs.numbers_of_triples(sides, value.values[keep], kind, asked)
+    return longs.with_fields(found, roles, names)
 
 
 def read_table(table: tables.Table, kind, asked: Asked) -> Found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -323,11 +324,14 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
     rows, columns = (np.frombuffer(side, dtype=np.int64) for side in positions)
     sides = (rows, list(names[0])), (columns, list(names[1]))
     if kind == BINARY:
-        found = Column.of_texts("", values, asked.missing) if with_value else None
-        return bits_of_pairs(sides, found, asked, layout)
-    triples = np.frombuffer(numbers)
-    check_no_times(triples, head[0][roles.value] if header else f"field {roles.value + 1}")
-    return numbers_of_triples(sides, triples, kind, asked)
+        own = Column.of_texts("", values, asked.missing) if with_value else None
+        found = bits_of_pairs(sides, own, asked, layout)
+    else:
+        triples = np.frombuffer(numbers)
+        check_no_times(triples, head[0][roles.value] if header else f"field {roles.value + 1}")
+        found = numbers_of_triples(sides, triples, kind, asked)
+    fields = head[0] if header else [f"field {k + 1}" for k in range(len(head[0]))]
+    return with_fields(found, roles, fields)
 
 
 def _check_fields(line, fields, roles, separator):
@@ -386,6 +390,18 @@ def _is_header(head, with_value, asked) -> bool:
         "the first line may be a pair or names of columns; say header=True or header=False "
         "(--header, --no-header)"
     )
+
+
+def with_fields(found: Found, roles: Roles, names) -> Found:
+    """Add to a record which fields are the row and the column, and which were left out."""
+    used = roles.row, roles.column, roles.value
+    left = tuple(name for k, name in enumerate(names) if name and k not in used)
+    # A header may have fewer fields than the lines.
+    row, column = (
+        repr(names[k]) if roles.named and k < len(names) else "" for k in (roles.row, roles.column)
+    )
+    how = replace(found.reading, row_names=row, column_names=column, ignored=left)
+    return found._replace(reading=how)
 
 
 # ---- what they make -------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Reading:
         "table", "triples" (row, column, value), "pairs", "baskets" or "matrix", an array.
     shape : (int, int)
     row_names, column_names : str
-        What names the rows and the columns; "" where they have no names.
+        What names the rows and the columns, in long data fields; "" where they have no names.
     first, last : str
         Names of the first and the last column.
     values : str
@@ -145,6 +145,9 @@ class Reading:
         rows, columns = self.shape
         names = f" {self.first!r}" if self.first else ""
         names += f" ... {self.last!r}" if self.first and columns > 1 else ""
+        by_field = self.column_names if self.layout in ("triples", "pairs") else ""
+        if by_field:
+            names = f" named by {by_field} ({names.strip()})"
         how = {"triples": "lines of row, column, value: ", "pairs": "a list of pairs: ",
                "baskets": "lines of items: "}.get(self.layout, "")  # fmt: skip
         by = f" named by {self.row_names}" if self.row_names else ""
@@ -158,7 +161,7 @@ class Reading:
         said += self.notes
         if self.share_missing and "ratings" not in self.values:
             said.append(f"{100 * self.share_missing:.3g} % missing")
-        if self.column_names:
+        if self.column_names and not by_field:
             said.append(f"{self.column_names} taken for names")
         return "; ".join(said)
 
