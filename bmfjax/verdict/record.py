@@ -141,7 +141,9 @@ class Verdict:
     def remedy(self) -> str:
         """What to try next; empty where nothing is wrong."""
         found = [part.remedy for part in self.parts if not part.holds and part.remedy]
-        return "; and ".join(dict.fromkeys(found))
+        # What begins alike is one thing to do, such as to give more time.
+        first = {remedy.split(",")[0]: remedy for remedy in reversed(found)}
+        return "; and ".join(remedy for remedy in dict.fromkeys(found) if remedy in first.values())
 
     @property
     def sentence(self) -> str:
