@@ -98,6 +98,32 @@ def test_codes_are_listed_with_their_counts_and_asked_for(tmp_path):
         load(counts)
 
 
+def test_an_odd_answer_is_named_with_its_line_and_the_others_are_counted(tmp_path):
+    lines = ["1001,Yes,No,No", "1002,No,Yes,Yes", "1003,No,Yes,Not sure", "1004,Yes,No,No"]
+    path = written(tmp_path, "\n".join(["id,q1,q2,q3", *lines]))
+    with pytest.raises(InputError) as refused:
+        load(path)
+    assert str(refused.value).startswith(
+        f"{path}: value 'Not sure' at row 3 ('1003'), column 3 ('q3') is neither Yes nor No (line "
+        "4 of the file); beside it are Yes (5) and No (6): if it means no answer, say "
+        "missing='Not sure' (--missing 'Not sure'), or say which are ones and zeros"
+    )
+    assert load(path, missing="Not sure").num_missing == 1
+    path.write_text("a,b\n0,1\n1,8\n1,0\n8,1\n")
+    with pytest.raises(InputError, match=r"value 8 at row 4, column 1 .*neither 0 nor 1 \(line 5"):
+        load(path)
+
+
+def test_marks_beside_blank_cells_are_asked_about(tmp_path):
+    path = written(tmp_path, "id,q1,q2\na,x,\nb,,x\nc,x,x\n")
+    with pytest.raises(InputError, match=r"a blank means no, one='x' \(--one x\), zero='' \(--ze"):
+        load(path)
+    data = load(path, one="x", zero="")
+    np.testing.assert_array_equal(data.dense(), [[1, 0], [0, 1], [1, 1]])
+    assert "of ones x, zeros blank" in str(data.reading)
+    assert load(path, one="x").num_missing == 2
+
+
 def test_one_is_given_once(tmp_path):
     path = written(tmp_path, SURVEY)
     with pytest.raises(InputError, match="'Yes' is given two meanings"):

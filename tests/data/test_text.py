@@ -113,7 +113,7 @@ def test_a_threshold_and_a_mark_that_is_a_number(tmp_path):
         (
             "1,0\n0,y\n",
             {"header": False},
-            r"value 'y' at row 2, column 2 .*0 \(2\), 1 \(1\), y \(1\)",
+            r"value 'y' at row 2, column 2 .*0 \(2\) and 1 \(1\): .*missing='y'",
         ),
         ("1,0_1\n0,1\n", {"header": False}, "value '0_1' at row 1, column 2"),
         ("1,0\n\n1,0,1\n", {}, "line 3 has 3 cells and line 1 has 2"),

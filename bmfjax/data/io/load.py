@@ -364,7 +364,7 @@ def _read(kind, path, options, **more):
 def _is_default(value, default) -> bool:
     """Say whether an option is as where it is not given."""
     return value is default or (isinstance(value, str | bool | tuple | list | None) and (
-        value == default or (default == () and len(value or ()) == 0)))  # fmt: skip
+        value == default or (default == () and value in (None, []))))  # fmt: skip
 
 
 def _renamed(found, stem, scale, row_names, column_names, name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -194,4 +195,4 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 def option(name: str, value: str) -> str:
     """Write an option as both Python and the command line have it."""
-    return f"{name}={value!r} ({FLAGS[name]} {value})"
+    return f"{name}={value!r} ({FLAGS[name]} {shlex.quote(value)})"

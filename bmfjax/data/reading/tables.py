@@ -529,7 +529,9 @@ def _values_said(asked, shown) -> str:
         return f"numbers, ones above {asked.binarize:g}"
     if asked.one or asked.zero:
         said = [("ones", asked.one), ("zeros", asked.zero)]
-        return ", ".join(f"{what} {'/'.join(given)}" for what, given in said if given)
+        return ", ".join(
+            f"{what} {'/'.join(text or 'blank' for text in given)}" for what, given in said if given
+        )
     return " and ".join(
         "0/1" if pair[0] == "1" else "/".join(word.capitalize() for word in pair) for pair in shown
     )
@@ -549,26 +551,77 @@ def _holds_values(column, asked, used, has_values) -> bool:
 
 
 def _neither(table, parts, wrong, fine, asked) -> InputError:
-    """Return the error for a column that is not of ones and zeros: list its codes, and ask."""
-    column = wrong[0]
-    pair = pair_of(column)
-    bad = (codes_of(column, asked, pair) == ODD)[column.codes]
-    used = {id(c): codes_of(c, asked, pair_of(c)) for c in fine}
-    if used and not column.is_text:  # the first cell that the other columns would not have
-        known = {"0", "1"}
-        first = np.array([t not in known and not g
-                          for t, g in zip(column.texts, column.gone, strict=True)])  # fmt: skip
+    """Return the error for a column that is not of ones and zeros: name an odd cell, and ask."""
+    counts = {}
+    for one in (*fine, *wrong):
+        for word, n in one.counts().items():
+            counts[word] = counts.get(word, 0) + n
+    odd, pair = (None, None) if asked.one or asked.zero else _odd_text(counts)
+    column = next((c for c in wrong if odd in c.texts), None)
+    if column is not None:
+        at = int(np.argmax(column.codes == column.texts.index(odd)))
+        ask = _ask_of_one(odd, pair, counts)
+    else:
+        pair, column = ("0", "1"), wrong[0]
+        at, ask = _first_odd(column, fine, asked), _ask_of_codes(counts, wrong)
+    text = column.text(at)[:60]
+    value = text if number(text) is not None else repr(text)
+    where, line = table.where(at, column, parts)
+    aside = [c.name for c in wrong if c.name]
+    aside = (
+        f"; or leave out {listed(aside)} by ignore= (--ignore {','.join(aside[:6])}), or name the "
+        "columns of values by columns= (--columns)"
+        if aside and fine
+        else ""
+    )
+    return InputError(
+        f"value {value} at {where} is neither {pair[0]} nor {pair[1]}{line}; {ask}{aside}"
+    )
+
+
+def _odd_text(counts):
+    """Return the one text beside two for a one and a zero, and these two as they are written.
+
+    They are None where no two such texts are there, or several others.
+    """
+    for pair in PAIRS:
+        beside = {t: c for t in counts if (c := _plain_code(t)) in pair}
+        odd = [t for t in counts if t not in beside and _plain(t) not in NO_ANSWERS]
+        if set(beside.values()) == set(pair) and len(odd) == 1:
+            spelled = [max((t for t in beside if beside[t] == c), key=counts.get) for c in pair]
+            spelled = spelled[::-1] if pair is PAIRS[0] else spelled
+            return odd[0], spelled
+    return None, None
+
+
+def _plain_code(text) -> str:
+    value = number(text)
+    return f"{abs(value):g}" if value in (0, 1) else _plain(text)
+
+
+def _ask_of_one(odd, pair, counts) -> str:
+    one, other = (f"{word} ({counts[word]})" for word in pair)
+    what = "it means" if counts[odd] == 1 else f"the {counts[odd]} such cells mean"
+    return (
+        f"beside it are {one} and {other}: if {what} no answer, say {option('missing', odd)}, or "
+        "say which are ones and zeros by one=, zero= (--one, --zero)"
+    )
+
+
+def _first_odd(column, fine, asked) -> int:
+    """Return the first cell of a column that is no one and no zero."""
+    bad = (codes_of(column, asked, pair_of(column)) == ODD)[column.codes]
+    if fine and not column.is_text:  # the first cell that the other columns would not have
+        first = np.array([t not in ("0", "1") for t in column.texts]) & ~column.gone
         bad = first[column.codes] if first.any() else bad
     elif not column.is_text:
         first = ~np.isin(column.numbers, (0, 1)) & ~column.gone
         bad = first[column.codes] if first.any() else bad
-    at = int(np.argmax(bad))
-    text, counts = column.text(at)[:60], {}
-    for one in (*fine, *wrong):
-        for word, n in one.counts().items():
-            counts[word] = counts.get(word, 0) + n
-    value = text if number(text) is not None else repr(text)
-    where, line = table.where(at, column, parts)
+    return int(np.argmax(bad))
+
+
+def _ask_of_codes(counts, wrong) -> str:
+    """Ask what the texts of some columns mean: list them if they are few."""
     numbers = [number(word) for word in counts]
     whole = None not in numbers and all(v >= 0 and v == round(v) for v in numbers)
     few = len(counts) <= 12
@@ -579,15 +632,10 @@ def _neither(table, parts, wrong, fine, asked) -> InputError:
                "missing= (--one, --zero, --missing)")  # fmt: skip
     else:
         ask = "say what is a one by one= and zero= (--one, --zero)"
+    if len(counts) == 1 and any("" in column.texts for column in wrong):
+        ask += f"; where a blank means no, {option('one', most[0])}, {option('zero', '')}"
     if whole and number(most[0]) == 0 and len(counts) > 3:
         ask += ", or, of counts, binarize=0 (--binarize 0)"
     elif None not in numbers and not few:
         ask += ", or binarize= (--binarize T) to make ones of numbers above T"
-    aside = [c.name for c in wrong if c.name]
-    aside = (
-        f"; or leave out {listed(aside)} by ignore= (--ignore {','.join(aside[:6])}), or name the "
-        "columns of values by columns= (--columns)"
-        if aside and fine
-        else ""
-    )
-    return InputError(f"value {value} at {where} is neither 0 nor 1{line}; {ask}{aside}")
+    return ask
