@@ -483,7 +483,7 @@ def _add_sampling(parser) -> None:
     parser.add_argument("--chains", type=int, default=DEFAULT_CHAINS, help="independent chains")
     parser.add_argument(
         "--warmup", type=_number_or_auto, default="auto", metavar="N",
-        help="steps before draws count; auto: as many as the draws ask for "
+        help="steps before draws count; auto: the model chooses "
         f"({NUM_WARMUP} with a number of --samples)",
     )  # fmt: skip
     parser.add_argument(

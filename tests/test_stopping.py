@@ -400,7 +400,7 @@ def test_a_run_says_how_far_it_is_how_long_it_takes_and_what_it_waits_for(
     # Of the first step nothing is known, and each takes a second.
     assert told[0] == "compiling the sampler"
     assert re.match(r"warm-up: 1 of 100 steps, log joint", told[1])
-    assert "of 100 steps, about 1:3" in said and "draws; looks at 250" in said
+    assert "of 100 steps, about 1:3" in said and "draws; chains are compared at 250" in said
     assert "sampling: 500 draws; predictions do not hold yet (R-hat" in said
 
 

@@ -80,7 +80,7 @@ class Watch:
     def waits_for(self) -> str:
         """What the last look found too little, in a few words; until then when the first comes."""
         if self.last is None:
-            return f"looks at {self._chains.looks[0]:,}"
+            return f"chains are compared at {self._chains.looks[0]:,}"
         figures = self.last.figures
         parts = verdict.Verdict(figures).parts
         asked = parts[:1] if self._problem.until == "predictions" else parts
