@@ -37,6 +37,24 @@ def test_draws_are_those_of_each_chain_by_its_weight(model):
     np.testing.assert_array_equal(stacked.log_density(*cells), expected)
 
 
+@pytest.mark.parametrize(("weights", "kept"), [((0.52, 0.48), 4), ((1.0, 0.0), 15), ((1, 1), 1)])
+def test_parts_share_draws_where_there_are_few(weights, kept):
+    """Evenly: every draw of a chain is in as many parts as any other, or in one more."""
+    chains, places = parts_of(weights, kept)
+    assert places.shape == (20, 1)
+    for chain in np.unique(chains):
+        times = np.bincount(places[chains == chain].ravel(), minlength=kept)
+        assert len(times) == kept and 0 <= np.ptp(times) <= 1 and times.min() >= 1
+
+
+def test_a_fit_of_few_draws_can_be_weighed():
+    few = dataclasses.replace(
+        fit_of("pmf", draws=4),
+        verdict=weighed("pmf", 0.52, 0.48).verdict,
+    )
+    assert few.stacked().predict([0], [0]).shape == (1, 1)
+
+
 def test_one_chain_and_a_mixture_have_nothing_to_weigh():
     with pytest.raises(InputError, match="a fit of one chain has nothing to weigh"):
         weighed("pmf").stacked()

@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 
 from bmfjax.data import InputError
-from bmfjax.data.blocks import spaced
 from bmfjax.posterior.packed import chosen_draws
 
 #: Parts that the draws are in, each of one chain: weights are rounded to their number.
@@ -30,7 +29,8 @@ class StackingMixin:
         -------
         Fit
             Of 20 parts, which take the place of its chains: a chain has as many of them as it
-            weighs. `figures.stacking_weights` are the weights.
+            weighs. `figures.stacking_weights` are the weights. Parts of a chain with fewer draws
+            than parts share draws.
 
         Raises
         ------
@@ -90,7 +90,8 @@ def parts_of(weights, kept: int) -> tuple[np.ndarray, np.ndarray]:
     number = np.floor(share).astype(int)
     largest = np.argsort(-(share - number), kind="stable")
     number[largest[: PARTS - number.sum()]] += 1
-    # As many draws as the largest share has of its own, so that none is taken twice there.
+    # As many draws as the largest share has of its own, so that none is taken twice there; where
+    # there are fewer draws than parts, parts share them evenly.
     size = max(1, kept // number.max())
-    draws = [spaced(kept, size * n).reshape(size, n).T for n in number if n]
+    draws = [(np.arange(size * n) * kept // (size * n)).reshape(size, n).T for n in number if n]
     return np.repeat(np.arange(len(number)), number), np.concatenate(draws)

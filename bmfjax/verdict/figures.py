@@ -52,7 +52,8 @@ class Figures:
     stacking_weights : tuple of float
         Weights of chains in the mixture that predicts entries left out best, of several chains.
     stacking_gain : float
-        What the mean log density of such an entry gains by them over the best chain.
+        What the mean log density of such an entry gains by them over the best chain: of the entries
+        that chose the weights, so that new ones gain less.
     calibration_error, calibration_by_chance : float
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
