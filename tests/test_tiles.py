@@ -279,7 +279,9 @@ def test_a_tile_of_one_chain_says_so():
     assert table["chains"].tolist() == [3, 1]
     assert table["remarks"].tolist() == ["robust", "found by some chains only"]
     assert "factor 2 is real with probability 0.33 (1 of 3 chains found it)" in fit.doubts
-    assert fit.doubts.startswith("1 of 2 factors is a tile to trust")
+    assert fit.doubts.startswith(
+        "1 of 2 factors is kept as a tile at a false discovery rate of 5 %. "
+    )
     # Chains that all come and go have it all the same, less than surely.
     moving = fit_with((A, B), [[(A, B), (A, NONE), (A, B)], [(A, B), (A, NONE), (A, NONE)]])
     table = moving.tiles(all=True)
@@ -304,14 +306,25 @@ def test_the_sentence_names_a_few_doubtful_factors_and_counts_the_others(fit, mo
     fit = dataclasses.replace(fit)  # its sentence is stored
     assert "factor 2 is real with probability 0.75" in fit.doubts
     assert fit.doubts.endswith(
-        "; 2 more are in doubt (tiles(all=True) and the report say why); factor 5 is empty."
+        "; 1 more is in doubt (tiles(all=True) and the report say why); factor 5 is empty. Of those"
+        " kept, factor 4 is real with probability 1.00, but noise alone may hold a tile as dense."
+    )
+
+
+def test_doubts_about_a_tile_that_is_kept_are_told_apart():
+    """The sentence agrees with the column `kept` and the cards."""
+    fit = fit_with((SMALL,), [[(SMALL,)], [(SMALL,)]])
+    assert fit.tiles()["remarks"].tolist() == ["low support"]
+    assert fit.doubts == (
+        "1 of 1 factors is kept as a tile at a false discovery rate of 5 %. Of those kept, factor 1"
+        " is real with probability 1.00, but noise alone may hold a tile as dense."
     )
 
 
 def test_there_are_no_doubts_where_all_is_well():
     fit = fit_with((A, B), [[(A, B)], [(B, A)]])
     assert fit.doubts == "" and "trust" not in repr(fit)
-    assert "trust at a false discovery rate" in repr(fit_with((A, B), [[(A, NONE)]]))
+    assert "at a false discovery rate of 5 %" in repr(fit_with((A, B), [[(A, NONE)]]))
 
 
 def test_members_are_told_by_name(fit):

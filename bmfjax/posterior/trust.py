@@ -26,7 +26,7 @@ from bmfjax.posterior.tiles import (
 
 #: The level at which the page and the printed verdict speak.
 LEVEL = 0.05
-#: Doubtful factors that the sentence names; the table and the report have all of them.
+#: Factors in doubt that a sentence names; the table and the report have all of them.
 NAMED = 5
 #: Share of a chain's draws from which on it has found a tile, and difference of the shares of two
 #: chains from which on they disagree about it.
@@ -181,29 +181,40 @@ def in_words(line, num_chains: int) -> str:
 
 
 def doubts(fit, table: pd.DataFrame) -> str:
-    """Say which factors of `tile_table` are no tiles to trust, and why; empty where all are."""
-    doubtful = table[~table["kept"] | table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")]
-    if not len(doubtful):
+    """Say which factors of `tile_table` are not kept, and what speaks against those that are.
+
+    Empty where all are kept and nothing speaks against them.
+    """
+    kept, empty = table["kept"], table["remarks"] == EMPTY
+    doubted = kept & table["remarks"].str.contains(f"{REDUNDANT}|{LOW}|{SOME}")
+    if kept.all() and not doubted.any():
         return ""
-    empty = [str(k) for k in doubtful.index[doubtful["remarks"] == EMPTY]]
-    said, filled = [], doubtful[doubtful["remarks"] != EMPTY]
-    for k, line in filled.head(NAMED).iterrows():
-        why = in_words(line, fit.num_chains)
+    others = _real(fit, table[~kept & ~empty], " ({})")
+    if empty.any():
+        verb = "factor {} is" if empty.sum() == 1 else "factors {} are"
+        others.append(f"{verb.format(', '.join(map(str, table.index[empty])))} empty")
+    number = int(kept.sum())
+    said = f"{number} of {fit.rank} factors" if number else "No factor"
+    said += f" {'are kept as tiles' if number > 1 else 'is kept as a tile'}"
+    said += f" at a false discovery rate of {100 * LEVEL:.0f} %"
+    if others:
+        # Without a word between, the others read as those that are kept.
+        said += f"{'. Among the others, ' if number else ': '}{'; '.join(others)}"
+    if doubted.any():
+        said += f". Of those kept, {'; '.join(_real(fit, table[doubted], ', but {}'))}"
+    return f"{said}."
+
+
+def _real(fit, lines: pd.DataFrame, why: str) -> list[str]:
+    """Say how probably some factors are real, and `why` they may not be; count those past a few."""
+    said = []
+    for k, line in lines.head(NAMED).iterrows():
         name = f" ({fit.factor_names[k - 1]})" if k <= fit._num_anchors else ""
+        against = in_words(line, fit.num_chains)
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
-        said[-1] += f" ({why})" if why else ""
-    if len(filled) > NAMED:
-        number = len(filled) - NAMED
+        said[-1] += why.format(against) if against else ""
+    if len(lines) > NAMED:
+        number = len(lines) - NAMED
         verb = "is" if number == 1 else "are"
         said.append(f"{number} more {verb} in doubt (tiles(all=True) and the report say why)")
-    if empty:
-        verb = "factor {} is" if len(empty) == 1 else "factors {} are"
-        said.append(f"{verb.format(', '.join(empty))} empty")
-    kept = fit.rank - len(doubtful)
-    number = f"{kept} of {fit.rank} factors" if kept else "No factor"
-    which = f"{number} {'are tiles' if kept > 1 else 'is a tile'}"
-    # The others follow: without a word between, they read as those that are kept.
-    then = ". Among the others, " if kept else ": "
-    return (
-        f"{which} to trust at a false discovery rate of {100 * LEVEL:.0f} %{then}{'; '.join(said)}."
-    )
+    return said

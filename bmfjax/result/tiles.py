@@ -166,9 +166,9 @@ class TilesMixin(RoundedMixin):
 
     @functools.cached_property
     def doubts(self) -> str:
-        """One sentence: which factors are no tiles to trust at a false discovery rate of 0.05.
+        """Which tiles are not kept at a false discovery rate of 0.05, and doubts about others.
 
-        Empty where all are; see `tiles`.
+        Empty where all are kept and nothing speaks against them; see `tiles`.
         """
         return trust.doubts(self, trust.tile_table(self, self._trust))
 

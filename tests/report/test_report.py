@@ -68,8 +68,8 @@ def test_the_page_says_which_factors_to_trust(fit, text):
     doubted = dataclasses.replace(
         fit, usage_draws=np.zeros_like(fit.usage_draws), basis_draws=np.zeros_like(fit.basis_draws)
     )
-    assert doubted.doubts.startswith("No factor is a tile to trust")
-    assert ("trust at a false discovery rate" in shown) == bool(fit.doubts)
+    assert doubted.doubts.startswith("No factor is kept as a tile")
+    assert bool(re.search("kept as (a tile|tiles) at", shown)) == bool(fit.doubts)
     assert fit.doubts in shown
 
 
