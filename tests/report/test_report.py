@@ -73,6 +73,13 @@ def test_the_page_says_which_factors_to_trust(fit, text):
     assert fit.doubts in shown
 
 
+def test_the_call_that_the_page_shows_runs_whatever_the_names(fit, text):
+    call = re.search(r"^fit\.\w+\(rows=.*?\)", text, re.MULTILINE)[0]
+    names = [str(100 + i) for i in range(12)]
+    data = bmfjax.BinaryMatrix(fit.data.dense(), row_names=names, column_names=names[:8])
+    assert eval(call, {"fit": dataclasses.replace(fit, data=data)}).shape == (1, 1)
+
+
 def test_tiles_are_printed_with_all_columns(fit, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     for members in (False, True):
