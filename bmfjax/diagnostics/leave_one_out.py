@@ -193,3 +193,16 @@ def stacking_weights(log_scores, *, tolerance: float = 1e-5, max_steps: int = 10
             break
         weights = weights * gain
     return weights / weights.sum()
+
+
+def percent(share: float, error: float) -> str:
+    """Return a share and its standard error in words, in percent.
+
+    Examples
+    --------
+    >>> percent(0.281, 0.012), percent(-0.001, 0.0004)
+    ('28 ± 1 %', '0 %, ± less than 1 %')
+    """
+    if error < 0.005:
+        return f"{100 * share:z.0f} %, ± less than 1 %"
+    return f"{100 * share:z.0f} ± {100 * error:.0f} %"

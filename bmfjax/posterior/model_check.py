@@ -40,6 +40,7 @@ from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.bits import count_ones
 from bmfjax.data.blocks import blocks, spaced
 from bmfjax.diagnostics import stacking_weights
+from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.pointwise import some_draws
 from bmfjax.posterior.scores import MAX_SCORED, averaged, observed_sample, predictive, scored
 from bmfjax.specs.run import SLIGHT
@@ -148,7 +149,7 @@ class ModelCheck(LeftOut):
         return tuple(self.statistics.index[self.statistics["p_value"] < UNLIKELY])
 
     def __str__(self) -> str:
-        share = f"{100 * self.explained:.0f} ± {100 * self.explained_error:.0f} %"
+        share = percent(self.explained, self.explained_error)
         first = f"explains {share} of what {self.baseline} leave"
         if not self.explains:
             first = f"does not explain the data: {share} of what {self.baseline} leave"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import ModelCheck
 from bmfjax.report.section import Section, image, section, table
 from bmfjax.report.style import (
@@ -51,12 +52,12 @@ def explained_bar(fit) -> Markup:
     ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]
     low, share, high = (100 * min(max(end, 0.0), 1.0) for end in ends)
     return Markup(
-        '<div class="explained"><b>Explained: {:.0f} ± {:.0f} %</b>'
+        '<div class="explained"><b>Explained: {}</b>'
         '<div class="track"><i style="width: {:.1f}%"></i>'
         '<b style="left: {:.1f}%; width: {:.1f}%"></b></div>'
         "<small><span>0 %: {}</span><span>100 %: every entry known</span></small></div>"
     ).format(
-        100 * found.explained, 100 * found.explained_error, share, low, max(high - low, 0.3),
+        percent(found.explained, found.explained_error), share, low, max(high - low, 0.3),
         found.baseline,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.specs.run import ACCURATE, SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
 from bmfjax.verdict.part import RHAT_USABLE, SCALARS, Holds, Part, mixed, slowest, unfinished
@@ -109,7 +110,7 @@ def _lead(figures: Figures) -> str:
     if unfinished(figures) or not share < max(LITTLE, 2.0 * error):
         return ""
     how = "nothing" if share <= 2.0 * error else "little"
-    return f"The model explains {how} ({100 * share:.0f} ± {100 * error:.0f} %)."
+    return f"The model explains {how} ({percent(share, error)})."
 
 
 def _scalars(figures: Figures) -> list[str]:

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from bmfjax.data import InputError
 from bmfjax.diagnostics import leave_one_out, stacking_weights
-from bmfjax.diagnostics.leave_one_out import smoothed
+from bmfjax.diagnostics.leave_one_out import percent, smoothed
 
 
 def test_normal_draws_give_the_exact_predictive_density():
@@ -97,3 +97,10 @@ def test_stacking_finds_the_proportions_of_a_mixture():
     # Two that are the same share a weight.
     twice = stacking_weights([stats.norm.logpdf(data, mean) for mean in (-1, -1, 2)])
     np.testing.assert_allclose(twice, [share / 2, share / 2, 1 - share], atol=0.02)
+
+
+def test_a_share_has_no_negative_zero_and_no_error_of_zero():
+    assert percent(0.284, 0.012) == "28 ± 1 %" and percent(-0.04, 0.03) == "-4 ± 3 %"
+    assert percent(-0.001, 0.02) == "0 ± 2 %"
+    assert percent(-0.001, 0.0) == "0 %, ± less than 1 %"
+    assert percent(0.5, 0.004) == "50 %, ± less than 1 %"

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import bmfjax
+from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
 from bmfjax.report import factors, overview, page, plots, write_report
 from bmfjax.report.style import label_colours, plain, png
@@ -49,7 +50,7 @@ def test_the_page_starts_with_the_verdict(fit, text):
     assert [said.lower() for _, said in parts] == [p.said.lower() for p in fit.verdict.parts]
     assert [of.replace("-", " ") for of, _ in parts] == [p.status for p in fit.verdict.parts]
     assert f"<b>{fit.verdict.opening}.</b>" in shown and fit.verdict.remedy in shown
-    bar = f"Explained: {100 * fit.check().explained:.0f} ±"
+    bar = f"Explained: {percent(fit.check().explained, fit.check().explained_error)}</b>"
     marks = ['class="verdict', bar, '<details class="figures">', "<h2>The matrix", "<h2>Does the"]
     places = [shown.index(mark) for mark in marks]
     assert places == sorted(places) and shown.index("<img") > places[3]
