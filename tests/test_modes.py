@@ -324,3 +324,11 @@ def test_log_densities_are_those_that_the_model_predicts_with(model, monkeypatch
     whole = scored(fit, (i, j, values))[0]
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 2000)
     np.testing.assert_allclose(scored(fit, (i, j, values))[0].log_score, whole.log_score)
+
+
+def test_modes_do_not_advise_another_model():
+    fit = fit_in(APART, explained=0.0, explained_error=0.01)
+    both = {"chains": "try more", "model": "fit another"}
+    fit = dataclasses.replace(fit, verdict=dataclasses.replace(fit.verdict, remedies=both))
+    assert fit.verdict.predictions.status == "does not hold"
+    assert fit.modes.remedy == "try more" and "another" not in fit.modes.sentence

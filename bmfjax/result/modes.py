@@ -58,7 +58,12 @@ class ModesMixin:
         >>> bool(abs(fit.modes.weights.sum() - 1) < 1e-12)
         True
         """
-        return modes_of(self, verdict.RHAT_USABLE, self.verdict.remedy)
+        return modes_of(self, verdict.RHAT_USABLE, self._remedy_of_chains)
+
+    @property
+    def _remedy_of_chains(self) -> str:
+        """What helps chains that disagree: modes ask for no other model and no more factors."""
+        return self.verdict.remedies.get("chains", "") if self.verdict.remedy else ""
 
     def restricted(self, mode: int) -> Self:
         """Return the fit of one mode alone: the draws that are in it, and what follows from them.
@@ -140,7 +145,7 @@ class ModesMixin:
             tried=verdict.Tried(
                 draws=int(self.figures.num_draws),
                 rank=1 if "rank" in self.trace else self.rank,
-                remedy=self.verdict.remedy,
+                remedy=self._remedy_of_chains,
             ),
         )  # fmt: skip
         known |= self._left_out.figures if self._can_be_checked else {}
