@@ -147,7 +147,7 @@ VARIED = 1.0 + np.eye(4)
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (-VARIED, {}, "mean of the data is -1"),
+        (-VARIED, {}, r"value -\d.* is negative, and model 'nmf' is of numbers of at least 0"),
         (1e-15 * VARIED, {}, "in a unit in which it is between"),
         (VARIED, {"priors": {"rates": 1.0}}, "it has usage_rate, basis_rate, rate, precision"),
         (VARIED, {"priors": {"usage_rate": -1.0}}, "positive number"),

@@ -406,6 +406,7 @@ GOOD_STARTS = Figures(num_chains=4, factors_agreeing=1.0, exact=False, settled=T
         (GOOD_FIGURES, {"exact": False, "clamped": 0.3}, "in part"),
         (GOOD_FIGURES, {"rhat_product": 1.3, "factors_agreeing": 0.5}, "unreliable"),
         (GOOD_FIGURES, {"rhat_product": 1.3, "factors_agreeing": 0.6}, "in part"),
+        (GOOD_FIGURES, {"rhat_product": 1.3, "rhat_log_joint": 1.3}, "unreliable"),
         (GOOD_FIGURES, {"factors_agreeing": np.nan}, "unchecked"),
         (GOOD_STARTS, {}, "usable"),
         (GOOD_STARTS, {"factors_agreeing": 0.5}, "in part"),

@@ -20,7 +20,7 @@ from bmfjax.specs.run import UNTIL
 from bmfjax.verdict.factors import Factors, factors_agree, of_factors
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, number_agrees, of_number
-from bmfjax.verdict.part import RHAT_GOOD, RHAT_USABLE, Part
+from bmfjax.verdict.part import RHAT_GOOD, RHAT_USABLE, Holds, Part
 from bmfjax.verdict.predictions import Predictions, of_predictions, predictions_agree
 
 #: Above this share of coordinates at a bound the spread of IASG says little.
@@ -285,7 +285,8 @@ def status_of(figures: Figures) -> Status:
     found = [predictions] + [factors] * factors.counts + [number] * (not number.given)
     if not all(part.holds for part in found):
         # A number that is right says nothing where nothing else is.
-        most = factors.counts and figures.factors_agreeing > 0.5
+        most = factors.status is not Holds.NOT_YET and figures.factors_agreeing > 0.5
+        most = factors.counts and most
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
         one_start = figures.shared_starts or figures.given_start
