@@ -91,7 +91,7 @@ def exact_bound(fit) -> float:
     """Of the best start, from all entries: that of the next round's first half, no lower."""
     prior, signs, bounds = LogisticPrior(RANK), sign_blocks(fit.data), []
     update = jax.jit(batch_update, static_argnames="prior")
-    for start in range(fit.num_chains):
+    for start in range(fit._num_chains):
         at = {n: jnp.asarray(a[start]) for n, a in fit.approximation.items()}
         sides = (
             lp.Gaussian(at[f"{n}_mean"], at[f"{n}_variance"]) for n in ("usage", "basis", "bias")

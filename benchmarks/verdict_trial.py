@@ -21,11 +21,12 @@ has. Planted ones are fitted with their number of factors unknown.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
+from device import parse
+from record import write_record
 from scipy.optimize import linear_sum_assignment
 
 import bmfjax
@@ -153,8 +154,8 @@ def main() -> None:
     parser.add_argument("--max-time", type=float, default=60.0, help="seconds of a fit")
     parser.add_argument("--budget", type=float, help="CPU seconds after which no case begins")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("verdict_trial.json"))
-    options = parser.parse_args()
+    parser.add_argument("--output", type=Path)
+    options = parse(parser)
     began, runs = time.process_time(), []
     for case in cases(options):
         if options.budget is not None and time.process_time() - began > options.budget:
@@ -162,7 +163,7 @@ def main() -> None:
         runs.append(tried(*case, options))
         print(runs[-1]["data"], runs[-1]["model"], runs[-1]["verdict"], flush=True)
         record = {"max_time": options.max_time, "table": table(runs), "runs": runs}
-        options.output.write_text(json.dumps(record, indent=1))
+        write_record("verdict_trial", record, options.output)
     for row in table(runs):
         print(row)
 

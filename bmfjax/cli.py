@@ -1155,7 +1155,7 @@ def _sampled(result) -> str:
     """Say how many chains and draws there are, given or chosen; nothing of what draws no chains."""
     if result._is_variational or result.sampler == "smc":
         return ""
-    chains, figures = result.num_chains, result.figures
+    chains, figures = result._num_chains, result.figures
     kept = figures.thinning
     return (
         f"{chains} chain{'s' * (chains > 1)} of {figures.num_draws:,} draws after "

@@ -103,7 +103,7 @@ def test_two_chains_of_a_family_are_those_of_one_run(model, tmp_path):
     """Those of the Boolean family run from the command line, below."""
     for chain in (1, 2):
         found = fitted(model, num_chains=2, chains=[chain], checkpoint=tmp_path)
-        assert found.num_chains == 1 and found.settings["chains"] == [chain]
+        assert found.figures.num_chains == 1 and found.settings["chains"] == [chain]
         assert "bmfjax merge" in str(found.verdict) or model == "pmf"
     assert_same(bmfjax.merge(tmp_path), fitted(model, num_chains=2))
 

@@ -54,7 +54,7 @@ def test_recovers_the_product_and_the_flip_rates(product, fitted):
     assert rates.shape == (2, 80, 2)
     low, high = np.quantile(rates, [0.001, 0.999], axis=(0, 1))
     assert (low < 0.1).all() and (high > 0.1).all()
-    assert fitted.figures.exact and fitted.figures.converged
+    assert fitted.figures.exact and fitted.figures.chains_apart < 0.05
     assert fitted.settings["sampler_options"]["update"] == "collapsed"
 
 
@@ -124,7 +124,7 @@ def test_a_resumed_fit_has_the_draws_of_an_unbroken_one(tmp_path):
     path = tmp_path / "checkpoint"
     part = bmfjax.fit(ones(), RANK, max_time=1e-3, checkpoint=path, **options)
     assert part.figures.num_draws == part.usage_draws.shape[1] == 4
-    assert "the time was up after 1 of 10 steps of warm-up" in str(part.verdict)
+    assert part.figures.planned_warmup == 10 and "the warm-up was cut short" in str(part.verdict)
     # What is stored is not lost to a fit that does not ask for it, be it of other data.
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     for data in (ones(), 1 - ones()):
@@ -273,8 +273,8 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     request = ask(data, 8, num_warmup=0)
     chains = Chains(None, None, request.settings(thinning=1))
     run = SimpleNamespace(
-        warmup_steps=0, num_draws=250, is_complete=True, timed_out=False, seconds=0.0,
-        earlier_steps=0, intervals=lambda: {"usage": 1},
+        warmup_steps=0, num_warmup=0, planned_warmup=0, num_draws=250, is_complete=True,
+        timed_out=False, seconds=0.0, earlier_steps=0, intervals=lambda: {"usage": 1},
     )  # fmt: skip
     kept, peaks = usage.words.nbytes + basis.words.nbytes, {}
     tracemalloc.start()
@@ -297,7 +297,7 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     peak_of("save", lambda: fit.save(tmp_path / "fit"))
     tracemalloc.stop()
     # Pieces of some megabytes, whatever the draws; a file holds a byte a bit, or 8 times as much.
-    assert peaks["outcome"] < 8 * kept + 28e6 and peaks["summary"] < 8e6, peaks
+    assert peaks["outcome"] < 8 * kept + 48e6 and peaks["summary"] < 8e6, peaks
     assert peaks["save"] < 10 * kept + 4e6, peaks
 
 

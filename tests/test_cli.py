@@ -101,7 +101,9 @@ def test_summary_says_what_was_fitted(fitted):
     assert summary["data"]["fingerprint"] == bmfjax.load("davis").fingerprint()
     assert summary["settings"]["rank"] == 2
     assert set(summary["versions"]) >= {"bmfjax", "jax", "numpyro", "python"}
-    assert summary["verdict"] in html.unescape((fitted / "report.html").read_text())
+    page, judged = html.unescape((fitted / "report.html").read_text()), summary["judged"]
+    parts = [judged[part]["said"] for part in ("predictions", "factors", "number")]
+    assert all(said[1:] in page and said in summary["verdict"] for said in parts)
     assert summary["scalars"]["complete"] is True
 
 

@@ -129,7 +129,10 @@ def test_numbers_that_cannot_be_computed_with_are_refused():
     values = 1.0 + np.random.default_rng(0).random((8, 6))
     for given, message in (
         (1e20 * values, "a value of 2e.20, too large to compute with .* in a larger unit"),
-        (1e8 + values, r"up to 1e.08 and differ by 0.9\d*, which numbers of 32 bits do not tell"),
+        (
+            1e8 + values,
+            r"up to 1e.08 and differ by 0.9\d*, which numbers of 32 bits do not distinguish",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             ask(given, 2, model="pmf").chains()

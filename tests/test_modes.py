@@ -195,7 +195,7 @@ def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
     assert alone.figures.errors == alone.data.count_errors(*alone.binarize())
     assert alone.idata["sample_stats"]["lp"].shape == (3, DRAWS)
     other = apart.restricted(1)
-    assert other.num_chains == 1 and str(other.verdict).endswith("Next, try more.")
+    assert other.figures.num_chains == 1 and str(other.verdict).endswith("Next, try more.")
     with pytest.raises(InputError, match=r"give one from 0 to 1, of fit\.modes"):
         apart.restricted(2)
     with pytest.raises(InputError, match="give a whole number"):

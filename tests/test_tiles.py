@@ -316,8 +316,8 @@ def test_doubts_about_a_tile_that_is_kept_are_told_apart():
     fit = fit_with((SMALL,), [[(SMALL,)], [(SMALL,)]])
     assert fit.tiles()["remarks"].tolist() == ["low support"]
     assert fit.doubts == (
-        "1 of 1 factors is kept as a tile at a false discovery rate of 5 %. Of those kept, factor 1"
-        " is real with probability 1.00, but noise alone may hold a tile as dense."
+        "1 of 1 factors is kept as a tile at a false discovery rate of 5 %. Among those kept, "
+        "factor 1 is real with probability 1.00, but noise alone may hold a tile as dense."
     )
 
 

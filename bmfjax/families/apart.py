@@ -155,7 +155,7 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     ...         checkpoint=folder, progress=False,
     ...     )
     >>> fit = bmfjax.merge(folder)
-    >>> fit.num_chains, fit.summary()[["rows", "columns"]].to_numpy().tolist()
+    >>> fit.figures.num_chains, fit.summary()[["rows", "columns"]].to_numpy().tolist()
     (2, [[8, 5], [8, 5]])
     """
     check_fork()

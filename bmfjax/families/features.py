@@ -370,7 +370,7 @@ class Features(Family):
 
         def judge(fit):
             return verdict.of_chains(
-                fit._mixing, fit.num_chains, np.nan, found.agreement, after_warmup(run, trace),
+                fit._mixing, fit._num_chains, np.nan, found.agreement, after_warmup(run, trace),
                 exact=True, empty=fit._empty, given_start=problem.init is not None,
                 shared_starts=chains.arguments["shared_starts"],
                 tried=what_was_tried(problem, chains, run),
@@ -552,7 +552,7 @@ def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
         return lax.scan(draw, start, (keys, known))[1]
 
     found = []
-    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
         drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
         found.append({n: v[SETTLE_ROWS:] for n, v in drawn.items()})
     return {n: np.stack([f[n] for f in found]) for n in start}

@@ -386,9 +386,9 @@ class LogisticFit(LogOddsFit):
         check_fork()
         solve = jax.jit(usage_given_basis, static_argnames="prior")
         columns = np.arange(new.num_columns)
-        shape = (self.num_chains, new.num_rows, prior.width)
+        shape = (self._num_chains, new.num_rows, prior.width)
         found = [np.zeros(shape, at[f"usage_{moment}"].dtype) for moment in mixture.MOMENTS]
-        for start in range(self.num_chains):
+        for start in range(self._num_chains):
             basis, bias = (
                 Gaussian(
                     jnp.asarray(at[f"{n}_mean"][start]), jnp.asarray(at[f"{n}_variance"][start])
@@ -541,7 +541,7 @@ class Logistic(Family):
             trace=trace,
             agreement=found.agreement,
             judge=lambda fit: _judged(
-                fit._mixing, fit.num_chains, found.agreement, after_warmup(run, trace),
+                fit._mixing, fit._num_chains, found.agreement, after_warmup(run, trace),
                 given_start=problem.init is not None, tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
@@ -753,7 +753,7 @@ def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:
         return lax.scan(draw, start, (keys, known))[1]
 
     found = []
-    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
         drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
         found.append({n: v[SETTLE:] for n, v in drawn.items()})
     return {n: np.stack([f[n] for f in found]) for n in start}

@@ -233,7 +233,7 @@ class Nonnegative(Family):
             trace=trace,
             agreement=agreeing,
             judge=lambda fit: verdict.of_chains(
-                fit._mixing, fit.num_chains, float("nan"), agreeing, after_warmup(run, trace),
+                fit._mixing, fit._num_chains, float("nan"), agreeing, after_warmup(run, trace),
                 exact=True, residual_floor=floor, given_start=problem.init is not None,
                 tried=what_was_tried(problem, chains, run),
             ),

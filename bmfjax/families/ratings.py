@@ -679,7 +679,7 @@ class Factorisation(Family):
             agreement=agreeing,
             own={"attributes": {side: own.read for side, own in sides.items()}},
             judge=lambda fit: verdict.of_ratings(
-                fit._mixing, fit.num_chains, agreeing, after_warmup(run, trace),
+                fit._mixing, fit._num_chains, agreeing, after_warmup(run, trace),
                 drawn.get("cutpoints"), tried=what_was_tried(problem, chains, run),
             ),
         )  # fmt: skip
@@ -1066,7 +1066,7 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
         return lax.scan(draw, start, (keys, known))[1]
 
     found = []
-    for c, key in enumerate(random.split(random.key(seed), fit.num_chains)):
+    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
         drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
         found.append({n: v[settle:] for n, v in drawn.items()})
     return {n: np.stack([f[n] for f in found]) for n in start}
@@ -1077,7 +1077,7 @@ def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:
     other = f"{'columns' if side == 'rows' else 'rows'}_without_information"
     after = {n: t[:, fit.figures.num_warmup :] for n, t in fit.trace.items()}
     judged = verdict.of_ratings(
-        mixing, found.num_chains, found.agreement, after,
+        mixing, found._num_chains, found.agreement, after,
         found.other_draws.get("cutpoints"),
         exact=found.link == "identity",
         tried=verdict.Tried(draws=int(fit.figures.num_draws)),

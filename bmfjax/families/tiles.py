@@ -265,7 +265,7 @@ def tile_fit(
 
     def judge(fit):
         judged = verdict.of_chains(
-            fit._mixing, fit.num_chains, errors, fit.agreement, after_warmup(run, trace),
+            fit._mixing, fit._num_chains, errors, fit.agreement, after_warmup(run, trace),
             exact=is_exact(problem, chains), empty=size[order] == 0,
             shared_starts=chains.arguments.get("shared_starts", False),
             given_start=problem.init is not None,

@@ -932,7 +932,7 @@ class Hamming(Variant):
 
         def judge(fit):
             return verdict.of_chains(
-                fit._mixing, fit.num_chains, float("nan"), fit.agreement, after_warmup(run, trace),
+                fit._mixing, fit._num_chains, float("nan"), fit.agreement, after_warmup(run, trace),
                 exact=True, given_start=problem.init is not None,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip

@@ -94,7 +94,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
     kept[~empty] = select_tiles(probability[~empty], level)
     shares = found.there.mean(1)
     chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
-    robust = (probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
+    robust = (probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(usage, basis)
     table = {
         "factor": np.arange(1, fit.rank + 1),
@@ -107,7 +107,7 @@ def feature_table(fit, found: Features, fdr: float = LEVEL) -> pd.DataFrame:
         "remarks": [
             remarks(
                 {EMPTY: empty[k]},
-                {SOME: differ[k] and chains[k] < fit.num_chains},
+                {SOME: differ[k] and chains[k] < fit._num_chains},
                 {ROBUST: robust[k]},
             )
             for k in range(fit.rank)

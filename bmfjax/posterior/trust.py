@@ -88,7 +88,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
     kept[~empty] = select_tiles(trust.probability[~empty], level)
     shares = trust.found.of_chains
     chains, differ = (shares >= FOUND).sum(0), np.ptp(shares, axis=0) >= APART
-    robust = (trust.probability >= 1 - level) & (chains == fit.num_chains) & (fit.num_chains > 1)
+    robust = (trust.probability >= 1 - level) & (chains == fit._num_chains) & (fit._num_chains > 1)
     ones, observed = fit.data.tile_counts(fit.usage_binary, fit.basis_binary)
     table = {
         "factor": np.arange(1, fit.rank + 1),
@@ -105,7 +105,7 @@ def tile_table(fit, trust: Trust, fdr: float = LEVEL) -> pd.DataFrame:
                 {
                     REDUNDANT: trust.redundant[k],
                     LOW: trust.bound[k] > level,
-                    SOME: differ[k] and chains[k] < fit.num_chains,
+                    SOME: differ[k] and chains[k] < fit._num_chains,
                 },
                 {ROBUST: robust[k]},
             )
@@ -201,7 +201,7 @@ def doubts(fit, table: pd.DataFrame) -> str:
         # Without a word between, the others read as those that are kept.
         said += f"{'. Among the others, ' if number else ': '}{'; '.join(others)}"
     if doubted.any():
-        said += f". Of those kept, {'; '.join(_real(fit, table[doubted], ', but {}'))}"
+        said += f". Among those kept, {'; '.join(_real(fit, table[doubted], ', but {}'))}"
     return f"{said}."
 
 
@@ -210,7 +210,7 @@ def _real(fit, lines: pd.DataFrame, why: str) -> list[str]:
     said = []
     for k, line in lines.head(NAMED).iterrows():
         name = f" ({fit.factor_names[k - 1]})" if k <= fit._num_anchors else ""
-        against = in_words(line, fit.num_chains)
+        against = in_words(line, fit._num_chains)
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += why.format(against) if against else ""
     if len(lines) > NAMED:

@@ -71,7 +71,7 @@ def convergence_figure(fit) -> Figure | None:
     )
     for row, (text, rhat, ess) in zip(panels, of_entries, strict=True):
         _rhat(row[0], rhat, text)
-        _ess(row[1], ess, text, fit.num_chains)
+        _ess(row[1], ess, text, fit._num_chains)
     axis_label(panels[1, 0], "R-hat (1 is best)")
     axis_label(panels[1, 1], "effective draws (more is better)")
     return figure
@@ -82,7 +82,7 @@ def starts_figure(fit) -> Figure | None:
 
     It is that of the normals that the starts reached, not of their draws. None with one start.
     """
-    if fit.num_chains == 1:
+    if fit._num_chains == 1:
         return None
     figure = new_figure(10, 3.0)
     panels = figure.subplots(1, 2)
@@ -248,7 +248,7 @@ def spread_figure(found: Coverage) -> Figure:
 
 def agreement_figure(fit, runs: str = "chains") -> Figure | None:
     """Draw how alike each factor is in the two chains that differ most in it; None with one."""
-    if fit.num_chains == 1:
+    if fit._num_chains == 1:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))
     axes = figure.add_subplot()

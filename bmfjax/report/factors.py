@@ -137,7 +137,7 @@ def tile_card(fit, line, k: int) -> Card:
         ],
         *_columns(fit, k, order, mean, inside, "with lower means"),
         _names(fit, "Rows, highest usage first", rows, MORE_ROWS),
-        *trust_of_line(line, fit.num_chains),
+        *trust_of_line(line, fit._num_chains),
     )
 
 

@@ -70,7 +70,7 @@ def draws(fit) -> Iterator[Fact]:
         return
     yield Fact(
         "Draws",
-        f"{fit.num_chains} x {int(fit.figures.num_draws):,}",
+        f"{fit._num_chains} x {int(fit.figures.num_draws):,}",
         f"chains x draws after {int(fit.figures.num_warmup):,} warm-up steps{_earlier(fit)}; "
         f"{kept} a chain are kept",
     )
@@ -80,7 +80,7 @@ def _particles(fit, kept) -> Iterator[Fact]:
     figures, found = fit.figures, fit.log_evidence
     yield Fact(
         "Particles",
-        f"{fit.num_chains} x {int(figures.num_draws):,}",
+        f"{fit._num_chains} x {int(figures.num_draws):,}",
         f"independent runs (chains, below) x particles, from the prior through "
         f"{int(figures.temperatures)} temperatures; {kept} a run are kept",
     )
@@ -105,7 +105,7 @@ def starts(fit) -> Iterator[Fact]:
     """How many starts an optimisation had."""
     yield Fact(
         "Starts",
-        f"{fit.num_chains}",
+        f"{fit._num_chains}",
         f"the longest took {int(fit.figures.steps):,} steps of optimisation (at most "
         f"{int(fit.figures.num_warmup):,}); {fit.usage_draws.shape[1]:,} draws of each result "
         "are kept",

@@ -103,7 +103,7 @@ def feature_card(fit, line, k: int) -> Card:
         bars[first:],
         f"{left_out:,} columns on which it has less effect are not listed." if left_out else "",
         _members(fit, found.members[:, k]),
-        *trust_of_line(line, fit.num_chains),
+        *trust_of_line(line, fit._num_chains),
     )
 
 

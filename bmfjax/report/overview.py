@@ -164,7 +164,7 @@ def describe(fit, drawn: Picture) -> str:
             f"Each pixel is the average of up to {drawn.block[0]} x {drawn.block[1]} entries "
             "(rows x columns)."
         )
-    total = fit.num_chains * fit.usage_draws.shape[1]
+    total = fit._num_chains * fit.usage_draws.shape[1]
     if drawn.num_draws < total:
         parts.append(f"Mean and spread come from {drawn.num_draws:,} of the {total:,} kept draws.")
     return " ".join(parts)

@@ -151,9 +151,9 @@ def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
         panels[0].text(middle, 0.06, phase, transform=across, ha="center", fontsize=8.5)
     axis_label(panels[-1], "step" if fit.figures.log_evidence is None else "particle")
     panels[-1].set_xlim(0, max(total, 1))
-    if fit.num_chains <= 8:
+    if fit._num_chains <= 8:
         panels[0].legend(
-            loc="lower right", ncols=fit.num_chains, fontsize=8, frameon=False, handlelength=1.2
+            loc="lower right", ncols=fit._num_chains, fontsize=8, frameon=False, handlelength=1.2
         )
     return figure
 

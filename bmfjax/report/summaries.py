@@ -51,7 +51,7 @@ def summaries(fit) -> Section | None:
     ]
     # The others, or what amounts to them, have their traces already, with the warm-up.
     untraced = {n: v for n, v in drawn.items() if n.startswith(SIDES)}
-    if 1 < fit.num_chains <= len(COLOURS):
+    if 1 < fit._num_chains <= len(COLOURS):
         if untraced:
             parts += [
                 "The density of each chain's draws, and the draws in order. Curves of chains that "

@@ -207,7 +207,7 @@ class ExportsMixin:
 
     def _log_prior(self) -> np.ndarray:
         """Return what `log_prior` does."""
-        return self._kept_trace("log_joint") - total_density(self).reshape(self.num_chains, -1)
+        return self._kept_trace("log_joint") - total_density(self).reshape(self._num_chains, -1)
 
     def _arviz_groups(self) -> dict[str, Any]:
         """Return the arguments of `to_inference_data`."""

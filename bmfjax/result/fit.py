@@ -277,7 +277,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return table.assign(anchor=names)
 
     @property
-    def num_chains(self) -> int:
+    def _num_chains(self) -> int:
         """Number of chains."""
         return self.usage_draws.shape[0]
 
@@ -499,7 +499,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         name = f" of {self.data.name}" if self.data.name else ""
         return (
             f"Fit({self.model} by {self.sampler}{name}, {rows} x {columns}, rank {self.rank}, "
-            f"{self.num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
+            f"{self._num_chains} chains x {self.usage_draws.shape[1]} kept draws)\n{self.verdict}"
             + f"\n{self._doubts}"
             * bool(self._doubts)
         )

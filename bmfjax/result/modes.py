@@ -134,7 +134,7 @@ class ModesMixin:
         known |= {"num_warmup": 0, "thinning": 1, "num_draws": self.usage_draws.shape[1]}
         known |= {"coverage_largest": self.spread.largest, "coverage_mean": self.spread.mean}
         judged = verdict.of_chains(
-            self._mixing, self.num_chains, self.figures.errors, self.agreement, self.trace,
+            self._mixing, self._num_chains, self.figures.errors, self.agreement, self.trace,
             exact=self.figures.exact,
             empty=self._empty,
             # The limit itself is not kept with the fit; whether it was reached is.

@@ -137,13 +137,12 @@ def of_case(case):
     options, density = CASES[case]
     odds = {}
     if case == "single bits":
-        odds = {
-            f"{n}_log_odds": scipy.special.logit(options[f"{n}_prior"]) for n in ("usage", "basis")
-        }
+        odds = {f"{n}_log_odds": scipy.special.logit(options[n]) for n in ("usage", "basis")}
     if case == "known factors":
         known = np.pad(KNOWN, ((0, 0), (0, RANK - 2)), constant_values=np.nan)
         odds = {"basis_log_odds": np.where(np.isnan(known), np.nan, np.inf * (2 * known - 1))}
     data = packed_data(BinaryMatrix(values_with_gaps()), **odds)
+    options = {"num_rates": density.flip_rate.num_rates} | options
     return functools.partial(ormachine_model, rank=RANK, **options), density, data
 
 

@@ -163,7 +163,7 @@ class _Walk:
         code = found.__code__
         if not code.co_filename.startswith(_KNOWN):
             return _Itself(found)
-        # Of two files the same lines, with other globals, are equal code.
+        # The same lines of two files, with other globals, are equal code.
         own = code.co_filename, code
         if found.__closure__ is None and not found.__defaults__ and not found.__kwdefaults__:
             return own
