@@ -227,15 +227,16 @@ def _with_formats(doc, kind) -> str:
     for ending, row in READERS.items():
         if kind in row:
             endings.setdefault(row[kind], []).append(ending)
-    rule = f"{'=' * 12}  {'=' * 78}"
+    width = max(len(", ".join(names)) for names in endings.values())
+    rule = f"{'=' * width}  {'=' * 78}"
     lines = [
         textwrap.fill(
-            reader.about, len(rule), initial_indent=f"{', '.join(names):14}",
-            subsequent_indent=" " * 14,
+            reader.about, len(rule), initial_indent=f"{', '.join(names):{width + 2}}",
+            subsequent_indent=" " * (width + 2),
         )
         for reader, names in endings.items()
     ]  # fmt: skip
-    table = "\n".join([rule, f"{'ending':14}what is read", rule, *lines, rule])
+    table = "\n".join([rule, f"{'ending':{width + 2}}what is read", rule, *lines, rule])
     return inspect.cleandoc(doc).replace("{formats}", table)
 
 
