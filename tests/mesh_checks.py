@@ -174,7 +174,7 @@ def rows_shared(path, folder, mesh):
         sampler=bmfjax.Gibbs(update="metropolis", moves=()),
     )  # fmt: skip
     resumes = (folder / "shared").exists()
-    options = {"checkpoint": folder / "shared", "resume": resumes, "progress": False}
+    options = {"checkpoint": folder / "shared", "resume": resumes}
     with sampled(request, request.chains(), **options) as stage:
         found = {"draws": stage.run.draws(), "trace": stage.run.trace()}
     return found, request.data

@@ -307,7 +307,8 @@ def test_the_sentence_names_a_few_doubtful_factors_and_counts_the_others(fit, mo
     assert "factor 2 is real with probability 0.75" in fit.doubts
     assert fit.doubts.endswith(
         "; 1 more is in doubt (tiles(all=True) and the report say why); factor 5 is empty. Among"
-        " those kept, factor 4 is real with probability 1.00, but noise alone may hold a tile as dense."
+        " those kept, factor 4 is real with probability 1.00, but noise alone may hold a tile as "
+        "dense."
     )
 
 
