@@ -39,7 +39,8 @@ def difference(code: str, page: str, now: str) -> str:
         return ""
     if not any(part in code for part in JUDGED):
         return f"the page has the words {page!r}, the code {now!r}"
-    strange = words(page) - words(now) - sayable()
+    known = sayable()  # a note begins with a capital where it is a sentence
+    strange = {w for w in words(page) - words(now) - known if w[0].lower() + w[1:] not in known}
     return f"nothing prints {sorted(strange)}" if strange else ""
 
 

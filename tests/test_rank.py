@@ -194,10 +194,8 @@ def test_that_all_factors_that_were_allowed_are_there_is_said():
         stage.run.cramped = True
         cramped = sampling.result_of(stage)
     assert told.settings["rank"] == 2
-    assert "There may be more: all that were allowed are there with probability" in str(
-        told.verdict
-    )
-    assert str(told.verdict).endswith("allow more, max_rank=4 (--max-rank 4).")
+    assert told.verdict.number.said == "there may be more than were allowed"
+    assert "allow more, max_rank=4 (--max-rank 4)" in told.verdict.number.remedy
     assert cramped.figures.rank_cramped and "give it more time" in str(cramped.verdict)
 
 

@@ -265,8 +265,9 @@ def _counted(data, values) -> tuple[np.ndarray, np.ndarray]:
     """Count the values of each column, (column, kind); and return the kinds of values (cell,)."""
     if isinstance(data, BinaryMatrix):
         return _bits_of_columns(data), (values > 0.5).astype(int)
-    kinds = np.unique(data.values)
-    at = len(kinds) * data.columns + np.searchsorted(kinds, data.values)
+    _, columns, seen = observed_sample(data, data.num_rows * data.num_columns)
+    kinds = np.unique(seen)
+    at = len(kinds) * columns + np.searchsorted(kinds, seen)
     counts = np.bincount(at, minlength=len(kinds) * data.num_columns)
     return counts.reshape(-1, len(kinds)), np.searchsorted(kinds, values)
 

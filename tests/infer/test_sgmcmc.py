@@ -309,6 +309,7 @@ def test_chains_and_halves_of_a_run_make_the_same_draws():
 
 
 @pytest.mark.skipif(not hasattr(numpyro.infer, "Gibbs"), reason="an older NumPyro")
+@pytest.mark.filterwarnings("ignore:SGLD shortens many of its steps")
 @pytest.mark.long
 def test_blocks_of_a_composite_gibbs_follow_each_other():
     """Anchors and their gradients would be of values that the other block has left."""
