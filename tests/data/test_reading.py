@@ -595,3 +595,11 @@ def test_what_has_no_data_is_no_member_of_a_tile(model):
     kept = np.arange(values.shape[1]) != 3
     np.testing.assert_array_equal(fit.basis_binary[kept], full.basis_binary[kept])
     assert full.basis_binary[3].any() or full.usage_binary[5].any()
+
+
+@pytest.mark.parametrize("mark", ["nan", "NaN", "NA", ""])
+def test_a_missing_value_in_the_first_line_is_no_name(tmp_path, mark):
+    path = tmp_path / "bits.csv"
+    path.write_text(f"1,1,{mark},0\n0,1,1,0\n1,0,0,1\n")
+    data = bmfjax.load(path)
+    assert data.shape == (3, 4) and data.num_missing == 1 and not data.has_column_names

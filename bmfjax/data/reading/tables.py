@@ -121,9 +121,9 @@ def _are_beside_bits(fields, body) -> bool:
     words = WORDS | NO_ANSWERS
     if not below or not all(text in words or number(text) in (0, 1) for text in below):
         return False
-    own = [number(text) for text in fields]
+    own = [number(text) for text in fields if text.lower() not in MISSING_MARKS]
     numbers = any(number(text) is not None for text in below)
-    return any(v is not None and (v not in (0, 1) or not numbers) for v in own)
+    return any(v is not None and v == v and (v not in (0, 1) or not numbers) for v in own)
 
 
 def _number(text) -> float | None:
