@@ -195,7 +195,7 @@ def test_that_all_factors_that_were_allowed_are_there_is_said():
         cramped = sampling.result_of(stage)
     assert told.settings["rank"] == 2
     assert told.verdict.number.said == "there may be more than were allowed"
-    assert "allow more, max_rank=4 (--max-rank 4)" in told.verdict.number.remedy
+    assert "allow more factors, max_rank=4 (--max-rank 4)" in told.verdict.number.remedy
     assert cramped.figures.rank_cramped and "give it more time" in str(cramped.verdict)
 
 
