@@ -376,9 +376,10 @@ def test_lines_of_zeros_and_ones_in_a_dat_are_asked_about(tmp_path):
         ('a,b\n"1,5",0\n2,"0,25"\n', "t.csv", {}),
         ("# made by a program\n#a\tb\n1.5\t0\n2\t0.25\n", "t.tsv", {}),
         ("a,b\n1.5,0\n2,0.25\n".encode("utf-16"), "t.csv", {}),
-        (gzip.compress(b"a,b\n1.5,0\n2,0.25\n"), "t.csv.gz", {}),
+        (gzip.compress(b"a,b\n1.5,0\n2,0.25\n", mtime=0), "t.csv.gz", {}),
         ("a|b\n1.5|0\n2|0.25\n", "t.csv", {}),
     ],
+    ids=["sep-line", "semicolons", "quoted", "comment", "utf-16", "gzip", "bars"],
 )
 def test_dialects_are_told(tmp_path, text, name, options):
     data = load_real(written(tmp_path, text, name), **options)
