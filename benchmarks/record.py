@@ -21,7 +21,8 @@ from tables import RESULTS, write_pages
 PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "arviz", "numpy", "scipy")
 
 
-def _commit() -> str:
+def commit_of() -> str:
+    """Return the commit of the code that runs, and whether files differ from it."""
     try:
         run = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **run).stdout.strip()
@@ -98,7 +99,7 @@ def write_record(
         "benchmark": name,
         "command": _command(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit or _commit(),
+        "commit": commit or commit_of(),
         "device": {
             "asked": _asked(),
             **device,

@@ -77,10 +77,6 @@ NOTES = {
     ("accelerator_h100_unrolled", "cb09220"): (
         "before ratings were drawn in one batch; no test was marked for a device yet"
     ),
-    ("panel", "a3fe525"): (
-        "cut off after 320 seconds, before the last fits; priors and starts of the features were "
-        "chosen by trying Bob Ross, and some of votes, zoo and animals, on the same hidden entries"
-    ),
     ("accelerator_h200", "a3fe525"): "some phases only, in the time that was left on the card",
     ("accelerator_compile", "85cf174"): "one core, with other work beside it",
     ("minibatch_regression", "506039b"): (
