@@ -17,7 +17,7 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.diagnostics import ess_bulk
 from bmfjax.infer import IASG, SGHMC, SGLD, AuxiliaryGibbs, ChainRun, TruncatedGibbs
-from bmfjax.kernels.sgmcmc import sandwich
+from bmfjax.kernels.sgmcmc import dynamics, sandwich
 from bmfjax.kernels.sgmcmc.step_size import matched_step_size
 
 N = 120
@@ -137,6 +137,26 @@ def test_all_cases_give_the_posterior_whatever_its_shape(kernel):
     assert sizes.min() > 1000
     assert abs(unit.mean()) < 4.0 / np.sqrt(sizes[0])
     assert abs((unit**2).mean() - 1.0) < 4.0 * (unit**2).std() / np.sqrt(sizes[1])
+
+
+def test_a_block_of_gibbs_keeps_the_step_that_its_first_draws_fitted(monkeypatch):
+    """With nothing changed; the curvature at the anchor alone would allow longer steps."""
+    monkeypatch.setattr(dynamics, "STABLE", 1 / 64)
+    bound = SGHMC(no_events, num_approach=20).bind(jnp.zeros(5))
+    before = jax.jit(bound.algorithm.init)(random.key(0), None, bound.data)
+    refresh = jax.jit(bound.refresh)
+    after = refresh(before, bound.data)
+    assert float(before.measured.step_size) < 0.1 < SGHMC._usual_steps[0]
+    for name in ("step_size", "preconditioner", "log_joint"):
+        np.testing.assert_allclose(
+            getattr(after.measured, name), getattr(before.measured, name), rtol=1e-3
+        )
+    # A step that was halved because it was refused stays so.
+    short = before._replace(first=before.first._replace(most=jnp.float32(0.01)))
+    found = refresh(short, bound.data)
+    assert float(found.measured.step_size) == pytest.approx(0.01)
+    scale = np.sqrt(0.01 / before.measured.step_size)
+    np.testing.assert_allclose(found.velocity, scale * before.velocity, rtol=1e-5)
 
 
 # ---- a ridge -------------------------------------------------------------------------------------

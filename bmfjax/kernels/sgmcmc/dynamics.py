@@ -43,7 +43,9 @@ First draws
     its draws. The mean curvature is also the covariance of the gradients of any density, as at
     the mode it is of a normal one only. The step is at most an eighth of what is stable at the
     largest curvature that was met. P is the inverse not of A alone, but of A and a share of V, so
-    that in every direction half of the noise that a step has is left to inject.
+    that in every direction half of the noise that a step has is left to inject. Where other sites,
+    held fixed, have changed, anchor and gradient are found anew. A and V are then measured in the
+    mean over the same draws, as far from the new anchor in units of the curvature there.
 Shortened gradients
     A gradient with more than twice its usual norm by P is shortened to that (the truncated
     drift of Roberts and Tweedie 1996), so that no density sends the recursion to infinity.
@@ -90,18 +92,16 @@ from bmfjax.kernels.sgmcmc.boundary import reflect
 from bmfjax.kernels.sgmcmc.calibration import (
     MAX_CASES,
     NUM_NEWTON,
-    NUM_POINTS,
     flatten,
     newton_mode,
     noise_at,
-    pairs,
     scaled,
     symmetric_root,
     unflatten,
 )
 from bmfjax.kernels.sgmcmc.iasg import Block, adam_approach, given_start
 
-#: Coordinates up to which the noise is measured at `NUM_POINTS` points, not at `NUM_CURVATURES`.
+#: Coordinates up to which the noise is measured at `FIRST_DRAWS`, not at `NUM_CURVATURES`.
 MANY_COORDINATES = 64
 #: Steps of Newton's method from the first anchor to that of other values of conditioned sites.
 FEW_NEWTON = 3
@@ -135,9 +135,14 @@ class Measured(NamedTuple):
     noise_share: jax.Array
     #: () int: directions at the anchor of which the data say nothing; see the module.
     num_flat: jax.Array
-    #: () float: share of steps that were refused or shortened in the last round of first draws;
-    #: NaN where there were none.
-    curbed: jax.Array
+
+
+class FirstDraws(NamedTuple):
+    """What first draws say of steps, also once other sites, held fixed, have changed."""
+
+    #: Their distances to the anchor, (number, d), in units of the posterior by the curvature there.
+    spread: jax.Array
+    most: jax.Array  # () float: longest step of which enough were accepted
 
 
 class DynamicsState(NamedTuple):
@@ -148,6 +153,7 @@ class DynamicsState(NamedTuple):
     origin: dict
     measured: Measured
     curbed: jax.Array  # () float: running share of steps that were refused or shortened
+    first: FirstDraws | None  # None: without a preconditioner
 
 
 class DynamicsInfo(NamedTuple):
@@ -245,7 +251,7 @@ def stochastic_dynamics(
 
     @full_precision
     def init(key, position, data):
-        key_start, key_approach, key_measure, key_first = random.split(key, 4)
+        key_start, key_approach, key_cases, key_first = random.split(key, 4)
         if position is None:
             position = initial(key_start, data)
             position = {s: jnp.asarray(v, jnp.result_type(v)) for s, v in position.items()}
@@ -254,22 +260,36 @@ def stochastic_dynamics(
         position = {s: jnp.clip(v, *bounds[s]) if s in bounds else v for s, v in position.items()}
         if approach is not None:
             position = approach(key_approach, position, data)
-        measured = measure(key_measure, position, data, NUM_NEWTON, first=True)
-        origin = measured.anchor
+        measured, there = at_anchor(position, data, NUM_NEWTON)
+        origin, first = measured.anchor, None
         flat = flatten(blocks, origin)
         velocity = jnp.zeros_like(flat)
         if preconditioned:
-            flat, velocity, measured = settle(key_first, measured, data)
+            measured = with_steps(measured, *there, 0.0 * there[1], length=FIRST_LENGTHS[0])
+            known = by_some(key_cases, measured, data)
+            flat, velocity, measured, first = settle(key_first, measured, known, there[1], data)
         position = unflatten(blocks, origin, flat)
-        return DynamicsState(position, velocity, origin, measured, jnp.zeros_like(flat[0]))
+        return DynamicsState(position, velocity, origin, measured, jnp.zeros_like(flat[0]), first)
 
+    @full_precision
     def refresh(state, data):
         # A function of the conditioned sites alone, so that the step is one of their conditional.
-        measured = measure(random.key(0), state.origin, data, FEW_NEWTON)
-        return state._replace(measured=measured)
+        measured, there = at_anchor(state.origin, data, FEW_NEWTON)
+        if not preconditioned:
+            return state._replace(measured=measured)
+        flat, key = flatten(blocks, measured.anchor), random.key(0)
+        points = jnp.clip(
+            flat + scaled(state.first.spread, there[1]), *_ends(blocks, state.origin, bounds)
+        )
+        known = by_some(key, measured, data)
+        measured = at_draws(key, measured, known, points, data, state.first.most)
+        velocity = state.velocity
+        if adjusted:  # normal, with the step as variance
+            velocity = velocity * jnp.sqrt(measured.step_size / state.measured.step_size)
+        return state._replace(velocity=velocity, measured=measured)
 
-    def measure(key, position, data, num_newton, *, first=False):
-        """Return what is at the anchor; for the first draws without V, whose steps are short."""
+    def at_anchor(position, data, num_newton):
+        """Return what is at the anchor, and A and the metric there, or None."""
         flat = flatten(blocks, position)
         low, high = _ends(blocks, position, bounds)
 
@@ -277,7 +297,7 @@ def stochastic_dynamics(
             return log_density(unflatten(blocks, position, flat), {}, data)
 
         def curvature_at(flat):
-            return -jax.hessian(density)(flat)
+            return curvature_of(flat, position, {}, data)
 
         if preconditioned:
             flat = newton_mode(
@@ -290,20 +310,19 @@ def stochastic_dynamics(
         value, nothing = density(flat), jnp.asarray(jnp.nan, flat.dtype)
         step = jnp.asarray(usual_step if step_size is None else step_size, flat.dtype)
         measured = Measured(
-            anchor, gradient, value, None, None, step, nothing, nothing, jnp.asarray(0), nothing
+            anchor, gradient, value, None, None, step, nothing, nothing, jnp.asarray(0)
         )
         if not preconditioned:
-            return measured
+            return measured, None
         curvature = sandwich.definite(curvature_at(flat))
         metric, num_flat = sandwich.at_least(curvature, prior_curvature(flat, position, data))
-        metric = metric + jnp.diag(_scale_at_bounds(flat, flatten(blocks, gradient), low, high))
-        noise = jnp.zeros_like(metric)
-        if not first:
-            points = flat + scaled(pairs(random.fold_in(key, 1), len(flat), NUM_POINTS), metric)
-            noise = noise_of(key, anchor, data, jnp.clip(points, low, high))
-        measured = measured._replace(num_flat=num_flat)
-        length = FIRST_LENGTHS[0] if first else 1.0
-        return with_steps(measured, curvature, metric, noise, length=length)
+        metric = metric + scale_at_bounds(measured)
+        return measured._replace(num_flat=num_flat), (curvature, metric)
+
+    def scale_at_bounds(measured):
+        flat, slope = flatten(blocks, measured.anchor), flatten(blocks, measured.gradient)
+        ends = _ends(blocks, measured.anchor, bounds)
+        return jnp.diag(_scale_at_bounds(flat, slope, *ends))
 
     def with_steps(measured, curvature, metric, noise, most=jnp.inf, length=1.0):
         """Return what steps need, from A, the inverse of P, and V.
@@ -333,36 +352,54 @@ def stochastic_dynamics(
             noise_share=step * largest / (2.0 * friction - step * drag),
         )
 
-    def settle(key, measured, data):
-        """Draw from the anchor on, and measure A and V again where the draws are.
-
-        Returns
-        -------
-        flat, velocity : (d,) float
-            Where the chain is then.
-        measured : Measured
-        """
-        shape, start = measured.anchor, flatten(blocks, measured.anchor)
-        low, high = _ends(blocks, shape, bounds)
-        at_bounds = jnp.diag(_scale_at_bounds(start, flatten(blocks, measured.gradient), low, high))
+    def by_some(key, measured, data):
+        """Return some cases, and what these do not tell of the curvature."""
         sizes = {p: size for block in blocks for p, (size, _) in block.plates.items()}
         some = {
             p: random.permutation(random.fold_in(key, n), size)[:MAX_CASES]
             for n, (p, size) in enumerate(sorted(sizes.items()))
             if size > MAX_CASES
         }
+        if not some:
+            return some, 0.0
+        flat, shape = flatten(blocks, measured.anchor), measured.anchor
+        return some, curvature_of(flat, shape, {}, data) - curvature_of(flat, shape, some, data)
 
-        def curvature_at(flat, cases):
-            def density(x):
-                return log_density(unflatten(blocks, shape, x), cases, data)
+    def curvature_of(flat, shape, cases, data):
+        def density(x):
+            return log_density(unflatten(blocks, shape, x), cases, data)
 
-            return -jax.hessian(density)(flat)
+        return -jax.hessian(density)(flat)
 
-        # What these cases do not tell of the curvature.
-        rest = curvature_at(start, {}) - curvature_at(start, some) if some else 0.0
+    def at_draws(key, measured, known, points, data, most, length=1.0):
+        """Return what steps need, from A and V in the mean over draws (number, d)."""
+        shape, (some, rest) = measured.anchor, known
+        each, priors = lax.map(
+            lambda x: (curvature_of(x, shape, some, data) + rest, prior_curvature(x, shape, data)),
+            points[:: FIRST_DRAWS // NUM_CURVATURES],
+        )
+        curvature = sandwich.definite(each.mean(0))
+        metric = sandwich.at_least(curvature, priors.mean(0))[0] + scale_at_bounds(measured)
+        noise = noise_of(key, shape, data, points)
+        found = STABLE * (4.0 - 2.0 * friction) / _largest(each, metric)
+        return with_steps(measured, curvature, metric, noise, jnp.minimum(most, found), length)
+
+    def settle(key, measured, known, metric, data):
+        """Draw from the anchor on, and measure A and V again where the draws are.
+
+        `metric` is that at the anchor.
+
+        Returns
+        -------
+        flat, velocity : (d,) float
+            Where the chain is then.
+        measured : Measured
+        first : FirstDraws
+        """
+        start = flatten(blocks, measured.anchor)
 
         def one(n, carry):
-            x, velocity, measured, most = carry
+            x, velocity, measured, most, _ = carry
             key_draws, key_noise = random.split(random.fold_in(key, n))
             length = jnp.asarray((*FIRST_LENGTHS, 1.0), start.dtype)
 
@@ -372,23 +409,16 @@ def stochastic_dynamics(
 
             keys = random.split(key_draws, FIRST_DRAWS)
             (x, velocity), (points, curbed) = lax.scan(draw, (x, velocity), keys)
-            each, priors = lax.map(
-                lambda x: (curvature_at(x, some) + rest, prior_curvature(x, shape, data)),
-                points[:: FIRST_DRAWS // NUM_CURVATURES],
-            )
-            curvature = sandwich.definite(each.mean(0))
-            metric = sandwich.at_least(curvature, priors.mean(0))[0] + at_bounds
-            noise = noise_of(key_noise, shape, data, points)
-            curbed = curbed.mean()
-            most = jnp.where(curbed > MOST_REFUSED, 0.5 * measured.step_size / length[n], most)
-            found = STABLE * (4.0 - 2.0 * friction) / _largest(each, metric)
-            measured = with_steps(
-                measured, curvature, metric, noise, jnp.minimum(most, found), length[n + 1]
-            )
-            return x, velocity, measured._replace(curbed=curbed), most
+            refused = curbed.mean() > MOST_REFUSED
+            most = jnp.where(refused, 0.5 * measured.step_size / length[n], most)
+            measured = at_draws(key_noise, measured, known, points, data, most, length[n + 1])
+            return x, velocity, measured, most, points
 
-        carry = start, jnp.zeros_like(start), measured, jnp.asarray(jnp.inf, start.dtype)
-        return lax.fori_loop(0, len(FIRST_LENGTHS), one, carry)[:3]
+        none = jnp.zeros((FIRST_DRAWS, len(start)), start.dtype)
+        carry = start, jnp.zeros_like(start), measured, jnp.asarray(jnp.inf, start.dtype), none
+        x, velocity, measured, most, points = lax.fori_loop(0, len(FIRST_LENGTHS), one, carry)
+        spread = (points - start) @ jnp.linalg.cholesky(metric)
+        return x, velocity, measured, FirstDraws(spread.astype(start.dtype), most)
 
     def prior_curvature(flat, position, data):
         """Return minus the second derivative of the log prior, (d, d)."""
