@@ -284,6 +284,22 @@ def test_short_windows_are_told_once(kernel, arguments, message):
         kernel.bind(arguments)
 
 
+def test_few_cases_a_coordinate_are_told_where_draws_are_not_calibrated():
+    def many(number, y):
+        b = numpyro.sample("b", dist.Normal().expand([number]).to_event(1))
+        with numpyro.plate("cases", N) as i:
+            numpyro.sample("y", dist.Normal(b.sum(), 1.0), obs=y[i])
+
+    def caution(number, **options):
+        return IASG(functools.partial(many, number), window=3, **options).bind(Y).caution
+
+    with pytest.warns(UserWarning, match="40 cases for the 9 coordinates of b are few"):
+        caution(9, calibration=None)
+    with pytest.warns(UserWarning, match="40 cases for the 9 coordinates"):
+        caution(9, preconditioner=None, step_size=0.1)
+    assert caution(8, calibration=None) == caution(9) == ""
+
+
 @pytest.mark.parametrize("window", ["pass", 3])
 def test_a_window_that_was_asked_for_is_not_warned_of(window):
     with warnings.catch_warnings():

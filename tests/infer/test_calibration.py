@@ -351,6 +351,11 @@ def test_steps_of_the_users_own_are_not_calibrated():
         assert state.calibration is None and bound.caution == ""
 
 
+def test_active_bounds_are_told():
+    (found,) = IASG(linear)._doubts(SimpleNamespace(clamped=jnp.array([0.1, 0.3]))).items()
+    assert "at their bounds" in found[0] and found[1].tolist() == [False, True]
+
+
 # ---- where it is doubtful ----------------------------------------------------------------------
 
 
@@ -368,6 +373,10 @@ def test_doubtful_calibrations_are_told():
         _warn_of(measured(departure=0.5), "top-up")
     with pytest.warns(UserWarning, match=r"averages of 'b' have 10% of the posterior's"):
         _warn_of(measured(ratio=0.1), "sandwich")
+    _warn_of(measured(ratio=0.85), "step")
+    for ratio, words in ((0.7, "70%"), (1.4, "140%")):
+        with pytest.warns(UserWarning, match=f"of 'b' have {words} of .* is one step for all"):
+            _warn_of(measured(ratio=ratio), "step")
     with pytest.warns(UserWarning, match="2 directions .*, such as rotations.* use bmfjax.SGLD"):
         _warn_of(measured(num_flat=2), "top-up")
     with pytest.raises(FloatingPointError, match="found no mode"):

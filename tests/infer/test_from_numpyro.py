@@ -94,7 +94,8 @@ def test_every_kernel_is_here():
     assert kernels <= set(KERNELS)
 
 
-@pytest.mark.filterwarnings("ignore:a draw of IASG averages only")  # of so few cases
+# Of so few cases.
+@pytest.mark.filterwarnings("ignore:a draw of IASG averages only", "ignore:IASG holds coordinates")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in KERNELS],

@@ -320,9 +320,12 @@ def level_of(kind, y):
     if kind == "two plates":
         with numpyro.plate("others", 8) as j:
             numpyro.sample("z", dist.Normal(mu, 1.0), obs=jnp.zeros(8)[j])
-    if kind == "plates of a matrix":
+    if kind == "sites of an entry":
+        entry = numpyro.sample("entry", dist.Normal(mu, 1.0).expand([4, 3]).to_event(2))
         with numpyro.plate("rows", 3) as i, numpyro.plate("columns", 4) as j:
-            numpyro.sample("z", dist.Normal(mu, 1.0), obs=jnp.zeros((4, 3))[j[:, None], i])
+            numpyro.sample(
+                "z", dist.Normal(entry[j[:, None], i]), obs=jnp.zeros((4, 3))[j[:, None], i]
+            )
     if kind == "a plate of groups":
         with numpyro.plate("groups", 4):
             numpyro.sample("level", dist.Normal(mu, 1.0))
@@ -340,22 +343,53 @@ def kinds_of(kind):
     return functools.partial(level_of, kind)
 
 
+def found_of(model, y):
+    return plates.found_blocks(model, plates.inspect_model(model, (y,), {}), (y,), {})
+
+
 @pytest.mark.parametrize(
     ("kind", "sites"),
     [("one plate", ("mu",)), ("a plate of groups", ("mu", "level")), ("two plates", ("mu",))],
 )
 def test_the_largest_plate_around_data_makes_one_block_of_all_sites(kind, sites):
-    found = plates.found_blocks(plates.inspect_model(kinds_of(kind), (Y,), {}))
-    assert found == ((sites, {"cases": None}),)
+    assert found_of(kinds_of(kind), Y) == ((sites, {"cases": None}),)
     for kernel in (IASG(kinds_of(kind)), SGHMC(kinds_of(kind))):
         bound = kernel.bind(Y)
         assert set(jax.eval_shape(bound.algorithm.init, KEY, None, bound.data).position) == {*sites}
 
 
+def factors(y):
+    """Nothing is known of the first row."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    u = numpyro.sample("u", dist.Normal().expand([5, 2]).to_event(2))
+    v = numpyro.sample("v", dist.Normal().expand([4, 2]).to_event(2))
+    with numpyro.plate("rows", 5, dim=-2) as i, numpyro.plate("columns", 4, dim=-1) as j:
+        entries = dist.Normal(u[i] @ v[j].T, scale).mask((i > 0)[:, None])
+        numpyro.sample("y", entries, obs=y[i[:, None], j])
+
+
+def test_factors_of_rows_move_from_columns_and_those_of_columns_from_rows():
+    blocks = ((("scale", "v"), {"rows": None}), (("u",), {"columns": None}))
+    assert found_of(factors, jnp.zeros((5, 4))) == blocks
+    # Also from NumPy's arrays while a program is traced, but not from traced ones.
+    kernel, y = SGHMC(factors), np.zeros((5, 4), np.float32)
+    shapes = jax.eval_shape(lambda key: start_of(kernel.bind(y), key), KEY).position
+    assert set(shapes) == {"scale", "u", "v"}
+    with pytest.raises(InputError, match="around the same data, which are traced; give blocks="):
+        jax.eval_shape(lambda y: start_of(kernel.bind(y), KEY), y)
+
+
+def start_of(bound, key):
+    return bound.algorithm.init(key, None, bound.data)
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("plates of a matrix", "the plates 'columns' and 'rows' are around the same data; give"),
+        (
+            "sites of an entry",
+            "'entry' has entries for single cases of 'columns' and of 'rows'; give",
+        ),
         ("no plate", "no plate is around data alone; give blocks="),
         ("subsampled", "'cases' has subsample_size=5, .*; leave subsample_size out"),
         ("data of all", "'cases'.*index all data by the plate: with numpyro.plate"),

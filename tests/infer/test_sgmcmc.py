@@ -447,7 +447,6 @@ _M = ((("m",), {"rows": 10}),)
         (lambda: SGLD(linear, ONE, batch_size=3), "leave batch_size out"),
         (lambda: SGLD(linear, ONE, step_size=4.0), "step_size is 4.0; .* one below 4"),
         (lambda: SGHMC(linear, ONE, friction=0.0), "friction is 0.0; give a number above 0"),
-        (lambda: SGHMC(relaxed()[0]).bind(relaxed()[1]), "blocks of this model are not known"),
         (lambda: SGLD(linear, ONE, noise="langevin").bind(X, Y), "give a step_size"),
         (lambda: SGLD(linear, ((("a", "b"), {}),)).bind(X, Y), "exactly one plate a block"),
         (lambda: SGLD(linear, ONE[:1], boundary={"a": "reflect"}).bind(X, Y), "boundary names 'a'"),

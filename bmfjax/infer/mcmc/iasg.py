@@ -27,8 +27,12 @@ from bmfjax.specs.relaxed import IterateAveraging
 #: What the state tells of a window, as `IASGInfo` has it.
 STATISTICS = ("clamped", "gradient", "gradient_variance", "sandwich")
 #: Where calibration is told to be doubtful: averages with less than this share of the posterior's
-#: standard deviation, and a curvature that differs by more than this within the posterior.
-LEAST_RATIO, MOST_DEPARTURE = 0.2, {"step": 0.1, "sandwich": 0.1, "top-up": 0.3}
+#: standard deviation, or more than its inverse, and a curvature that differs by more than this
+#: within the posterior.
+LEAST_RATIO = {"step": 0.8, "sandwich": 0.2}  # "top-up" adds what averages lack
+MOST_DEPARTURE = {"step": 0.1, "sandwich": 0.1, "top-up": 0.3}
+#: Share of a draw's bounded coordinates from which on bounds are told to be active.
+MOST_CLAMPED = 0.25
 
 
 class IASG(AlgorithmKernel):
@@ -50,10 +54,8 @@ class IASG(AlgorithmKernel):
         ``with numpyro.plate("rows", n) as i: numpyro.sample(..., obs=y[i])``.
         Give static arguments by ``functools.partial``.
     blocks : sequence, optional
-        ``((sites, {plate: batch}), ...)``. Found by itself for `relaxed_bmf`, and where one
-        plate is around data and around no latent site, or several around different data: all
-        sites, from the largest. A batch
-        of None is chosen as in `batch_size`.
+        ``((sites, {plate: batch}), ...)``. Found by itself as for `SGLD`. A batch of None is
+        chosen as in `batch_size`.
     batch_size : int or mapping, optional
         For `relaxed_bmf` without `blocks`: cases in a minibatch, one number or
         ``{"rows": ..., "columns": ...}``. Default: the largest with which a draw
@@ -82,8 +84,7 @@ class IASG(AlgorithmKernel):
         which the averages are taken, too. Averages do not follow a density near its
         bound. With a normal density whose mode is a standard deviation outside, reflected
         Newton steps have a mean 0.8 standard deviations too high, and clamped ones 0.2
-        too low. `SGLD` reflects and takes no averages. For `relaxed_bmf` "logit"
-        needs `blocks`.
+        too low. `SGLD` reflects and takes no averages.
     delta : float
         Sites on a box stay this share of its width away from both ends.
     replace : bool
@@ -138,8 +139,9 @@ class IASG(AlgorithmKernel):
     Warns
     -----
     UserWarning
-        Once, if a window that was matched is shorter than eight iterates, or if draws cannot be
-        calibrated. At the start of a run, where a calibration is doubtful.
+        Once, if a window that was matched is shorter than eight iterates, or if draws are not
+        calibrated and there are few cases a coordinate, or none can be. At the start of a run,
+        where a calibration is doubtful; and where many coordinates are held at their bounds.
 
     Notes
     -----
@@ -163,17 +165,20 @@ class IASG(AlgorithmKernel):
 
     Examples
     --------
-    >>> import functools, bmfjax
+    >>> import numpyro, numpyro.distributions as dist
     >>> from jax import random
     >>> from numpyro.infer import MCMC
-    >>> data = (random.uniform(random.key(0), (80, 64)) < 0.3).astype(float)
-    >>> model = functools.partial(bmfjax.models.relaxed_bmf, rank=2)
-    >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=10, progress_bar=False)
-    >>> mcmc.run(random.key(1), data)
-    >>> mcmc.get_samples()["usage"].shape
-    (10, 80, 2)
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 10.0))
+    ...     with numpyro.plate("cases", 1000) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> y = 3.0 + random.normal(random.key(0), (1000,))
+    >>> mcmc = MCMC(IASG(model), num_warmup=20, num_samples=200, progress_bar=False)
+    >>> mcmc.run(random.key(1), y)
+    >>> bool(abs(mcmc.get_samples()["mu"].mean() - y.mean()) < 0.02)
+    True
     >>> mcmc.sampler.windows
-    {'basis': 8, 'usage': 8}
+    {'mu': 8}
     """
 
     _statistics = ("clamped",)
@@ -290,6 +295,12 @@ class IASG(AlgorithmKernel):
         # Not as the algorithm observes them: a site of the model may bear any name.
         return inner.average, info.log_joint, {n: getattr(info, n) for n in STATISTICS}
 
+    def _doubts(self, state):
+        return {
+            "IASG holds coordinates at their bounds, where averages do not follow the posterior; "
+            "use bmfjax.SGLD, which reflects, or NUTS": state.clamped > MOST_CLAMPED
+        }
+
     def refresh(self, state, model_args, model_kwargs):
         """Return the state, of which nothing depends on the sites of other blocks of `Gibbs`."""
         if self._settings.calibration is not None:
@@ -370,13 +381,19 @@ def _warn_of(calibration, kind):
             UserWarning,
             stacklevel=3,
         )
-    least = {n: float(jnp.min(r)) for n, r in calibration.ratio.items()}
-    site = min(least, key=least.get)
-    if kind == "sandwich" and not least[site] >= LEAST_RATIO:
+    away = {n: max(np.ravel(r), key=_distance) for n, r in calibration.ratio.items()}
+    site = max(away, key=lambda n: _distance(away[n]))
+    if kind in LEAST_RATIO and _distance(away[site]) > _distance(LEAST_RATIO[kind]):
+        corrected = "stretches what is left" if kind == "sandwich" else "is one step for all"
         warnings.warn(
-            f"averages of {site!r} have {least[site]:.0%} of the posterior's standard deviation "
-            "by their gradients' noise, because the prior says more of it than the cases do; "
-            "the correction stretches what is left; use calibration='top-up'",
+            f"averages of {site!r} have {away[site]:.0%} of the posterior's standard deviation "
+            "by their gradients' noise, as where the prior says more of it than the cases do; "
+            f"the correction {corrected}; use calibration='top-up'",
             UserWarning,
             stacklevel=3,
         )
+
+
+def _distance(ratio):
+    """Return how far a ratio is from one, to either side."""
+    return abs(np.log(np.maximum(ratio, 1e-9)))

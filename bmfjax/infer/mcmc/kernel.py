@@ -225,10 +225,11 @@ def _over_chains(function: Callable, given):
 
 def as_jax(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """Return model arguments with JAX arrays for NumPy's, which traced indices cannot index."""
-    return jax.tree.map(
-        lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
-        (args, kwargs),
-    )
+    with jax.ensure_compile_time_eval():  # constants, also where a program is being traced
+        return jax.tree.map(
+            lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biuf" else x,
+            (args, kwargs),
+        )
 
 
 def compiled(function: Callable, data) -> Callable:

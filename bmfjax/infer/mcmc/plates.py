@@ -26,7 +26,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.initialization import init_to_uniform
 
 from bmfjax.data.errors import InputError
-from bmfjax.infer.mcmc.blocks import bound_algorithm, check_batch
+from bmfjax.infer.mcmc.blocks import bound_algorithm, check_batch, takes_newton_steps
 from bmfjax.infer.mcmc.kernel import BoundAlgorithm, latent_values, model_trace
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.sgmcmc import sandwich
@@ -37,6 +37,8 @@ from bmfjax.specs.relaxed import IterateAveraging
 
 #: A dense Hessian of a block is formed up to this many coordinates.
 MAX_NEWTON_SIZE = 1000
+#: Cases a coordinate below which averages that are not calibrated are told to vary too little.
+FEW_CASES = 5
 #: Log density of a prior, and its slope, from which on a bound counts as a pole or a zero of it.
 STEEPEST = 1e12
 
@@ -96,25 +98,73 @@ def _full_size(name, size, drawn) -> int:
     return size
 
 
-def found_blocks(sites: ModelSites, drawn_exactly=()) -> tuple:
-    """Return one block of all sites, from the largest plate that is around data and no latent site.
+def found_blocks(
+    model: Callable, sites: ModelSites, args: tuple, kwargs: dict, drawn_exactly=()
+) -> tuple:
+    """Return the blocks of a model: which sites move from minibatches of which plate.
 
-    The data of other plates are then taken whole. Two such plates around the same data say nothing:
-    the factors of rows move from columns, and those of columns from rows.
+    Where each plate has data of its own, all sites move from the largest that is around no latent
+    site, and other data are taken whole. Of plates around the same data, such as rows and columns,
+    a site moves from the largest whose cases have no entries of it to themselves: factors of rows
+    move from columns, those of columns from rows.
     """
     inside = {p for around in sites.latent_plates.values() for p in around}
     around = [[p for p in a if p not in inside] for a in sites.observed_plates.values()]
-    why = "" if any(around) else "no plate is around data alone"
-    for plates in around:
-        if len(plates) > 1:
-            why = f"the plates {' and '.join(map(repr, sorted(plates)))} are around the same data"
-    if why:
-        raise InputError(
-            f"the blocks of this model are not known, because {why}; "
-            "give blocks=((sites, {plate: batch}), ...)"
-        )
+    if not any(around):
+        raise _unknown_blocks("no plate is around data alone")
     names = tuple(n for n in sites.shapes if n not in drawn_exactly)
-    return ((names, {max((p for a in around for p in a), key=sites.plates.get): None}),)
+    shared = list(dict.fromkeys(p for a in around if len(a) > 1 for p in a))
+    if not shared:
+        return ((names, {max((p for a in around for p in a), key=sites.plates.get): None}),)
+    owners, blocks = _owners(model, sites, shared, args, kwargs), {}
+    for name in names:
+        free = [p for p in shared if p not in owners[name]]
+        if not free:
+            plates = " and of ".join(map(repr, shared))
+            raise _unknown_blocks(f"{name!r} has entries for single cases of {plates}")
+        blocks.setdefault(max(free, key=sites.plates.get), []).append(name)
+    return tuple((tuple(moved), {plate: None}) for plate, moved in blocks.items())
+
+
+def _unknown_blocks(why: str) -> InputError:
+    return InputError(
+        f"the blocks of this model are not known, because {why}; "
+        "give blocks=((sites, {plate: batch}), ...)"
+    )
+
+
+def _owners(model, sites: ModelSites, plates, args, kwargs) -> dict[str, set[str]]:
+    """Return the plates whose cases have entries to themselves, of every site.
+
+    Then no entry has a gradient from either half of the cases.
+    """
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        names = " and ".join(map(repr, plates))
+        raise _unknown_blocks(f"the plates {names} are around the same data, which are traced")
+
+    @jax.jit
+    def moved_by_halves(position):
+        def moved(plate, cases):
+            def density(position, power):
+                return log_density(model, sites, position, {plate: cases}, args, kwargs, power)
+
+            with_data, without = (jax.grad(density)(position, power) for power in (1.0, 0.0))
+            return {n: with_data[n] != without[n] for n in position}
+
+        cases = {p: jnp.arange(sites.plates[p]) for p in plates}
+        return {p: [moved(p, half) for half in jnp.array_split(cases[p], 2)] for p in plates}
+
+    with jax.ensure_compile_time_eval():  # also where the model is being traced
+        start = latent_values(model, jax.random.key(0), args, kwargs, init_to_uniform)
+        found = jax.device_get(moved_by_halves(unconstrain(sites, start)))
+    return {
+        n: {
+            p
+            for p, (first, second) in found.items()
+            if first[n].any() and second[n].any() and not (first[n] & second[n]).any()
+        }
+        for n in start
+    }
 
 
 def check_minibatches(model: Callable, sites: ModelSites, blocks, args, kwargs) -> None:
@@ -255,7 +305,9 @@ def bind_plates(
     sites = inspect_model(model, args, kwargs)
     if settings.blocks is None:
         exactly = {*(settings.conditionals or ()), *learned}
-        settings = dataclasses.replace(settings, blocks=found_blocks(sites, exactly))
+        settings = dataclasses.replace(
+            settings, blocks=found_blocks(model, sites, args, kwargs, exactly)
+        )
     if settings.boundary == "logit":
         sites = at_bounds(sites, "logit")
     drawn = settings.conditionals or {}
@@ -288,7 +340,7 @@ def bind_plates(
     def start(key, data):
         return unconstrain(sites, latent_values(model, key, *data, init_to_uniform))
 
-    return bound_algorithm(
+    bound = bound_algorithm(
         settings,
         log_joint,
         blocks,
@@ -303,6 +355,26 @@ def bind_plates(
         constrain=functools.partial(constrain, sites),
         unconstrain=functools.partial(unconstrain, sites),
     )
+    calibrated = settings.calibration not in ("auto", None) or (
+        settings.calibration == "auto" and takes_newton_steps(settings)
+    )
+    if bound.caution or calibrated:
+        return bound
+    return bound._replace(caution=_few_cases(blocks, sites))
+
+
+def _few_cases(blocks, sites: ModelSites) -> str:
+    """Say of which block gradients vary too little, because the cases fit too well; or nothing."""
+    for block in blocks:
+        size = sum(math.prod(sites.shapes[n]) for n in block.sites)
+        cases = min((n for n, _ in block.plates.values()), default=math.inf)
+        if cases < FEW_CASES * size:
+            return (
+                f"{cases} cases for the {size} coordinates of {', '.join(block.sites)} are few: "
+                "averages that are not calibrated have too small standard deviations; leave "
+                "calibration out, or use NUTS"
+            )
+    return ""
 
 
 def _with_batches(sites: ModelSites, settings: IterateAveraging) -> tuple:

@@ -195,7 +195,7 @@ class StochasticDynamics(AlgorithmKernel):
     def _bind_plates(self, args, kwargs) -> BoundAlgorithm:
         model, newton = self._model, self._preconditioner == "newton"
         sites = self._sites_of(args, kwargs)
-        blocks = found_blocks(sites) if self._blocks is None else self._blocks
+        blocks = self._blocks or found_blocks(model, sites, args, kwargs)
         given = tuple((n, self._with_batches(sites, plates)) for n, plates in blocks)
         top_up = self._noise == "top-up"
         check_blocks(sites, given, (), replace=True, newton=False, variance=False)
@@ -290,9 +290,10 @@ class SGLD(StochasticDynamics):
     blocks : sequence, optional
         ``((sites, {plate: batch}), ...)``: which sites take their gradients from which
         minibatches, drawn with replacement. A batch of None is 256 cases; one of all
-        cases gives the exact gradient. Found by itself for `relaxed_bmf` and `nmf`, and where
-        one plate is around data and around no latent site, or several around different data:
-        all sites, from the largest.
+        cases gives the exact gradient. Found by itself where one plate is around data and
+        around no latent site, or several around different data: all sites, from the largest.
+        Of plates around the same data, factors of rows move from columns, and those of columns
+        from rows. `relaxed_bmf` and `nmf` have blocks of their own.
     batch_size : int or mapping, optional
         For `relaxed_bmf` and `nmf` without `blocks`: one number, or
         ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.
@@ -448,7 +449,7 @@ class SGHMC(StochasticDynamics):
     Parameters
     ----------
     model, blocks
-        As for `SGLD`; `blocks` must be given for `relaxed_bmf` and `nmf`.
+        As for `SGLD`, also for `relaxed_bmf` and `nmf`.
     friction : float
         :math:`\alpha`, above 0 and at most 1.
     step_size : float, optional

@@ -50,7 +50,7 @@ def to_arviz(
     --------
     >>> import functools, bmfjax
     >>> data = (jax.random.uniform(jax.random.key(0), (80, 64)) < 0.3).astype(float)
-    >>> kernel = bmfjax.IASG(functools.partial(bmfjax.models.relaxed_bmf, rank=2))
+    >>> kernel = bmfjax.TruncatedGibbs(functools.partial(bmfjax.models.relaxed_bmf, rank=2))
     >>> mcmc = MCMC(kernel, num_warmup=20, num_samples=10, progress_bar=False)
     >>> mcmc.run(jax.random.key(1), data)
     >>> idata = to_arviz(mcmc)
