@@ -678,7 +678,11 @@ def _add_reading(parser) -> None:
         "--decimal", choices=["auto", ".", ","], default="auto", help="the decimal sign"
     )
     reading.add_argument("--encoding", help="of a text (UTF-8 where not given)")
-    reading.add_argument("--layer", metavar="NAME", help="layer of an .h5ad to read in place of X")
+    reading.add_argument("--layer", metavar="NAME", help="layer of AnnData to read in place of X")
+    reading.add_argument(
+        "--use-raw", action="store_true", help="read the raw values of AnnData in place of X"
+    )
+    reading.add_argument("--modality", metavar="NAME", help="modality of MuData to read")
 
 
 def _fit(options) -> int:
@@ -1049,26 +1053,32 @@ def _no_ratings(options):
 
 
 def _read_new(options, fitted):
-    """Rows for a fit, read as its own data are."""
+    """Read rows for a fit as its own data are read, and say what was read."""
     from bmfjax.data import Ratings, RealMatrix, load, load_ratings, load_real
     from bmfjax.predictions import matched_ratings
 
     given = _reading(options)
     if isinstance(fitted, Ratings):
-        return matched_ratings(load_ratings(options.new, **_for_ratings(given)), fitted)
-    if isinstance(fitted, RealMatrix):
-        return load_real(options.new, **_for_numbers(given))
-    return load(options.new, **given)
+        new = load_ratings(options.new, **_for_ratings(given))
+    elif isinstance(fitted, RealMatrix):
+        new = load_real(options.new, **_for_numbers(given))
+    else:
+        new = load(options.new, **given)
+    # Beside the table, which may go to the standard output.
+    _say(f"{options.new}: {new.reading}", error=True)
+    return matched_ratings(new, fitted) if isinstance(fitted, Ratings) else new
 
 
 def _reading(options) -> dict:
     """Return the options of a reading that were given."""
-    names = ("missing", "label_column", "columns", "ignore", "one", "zero", "one_hot", "layer",
-             "layout", "binarize", "decimal", "encoding", "duplicates")  # fmt: skip
+    names = (
+        "missing", "label_column", "columns", "ignore", "one", "zero", "one_hot", "layer",
+        "use_raw", "modality", "layout", "binarize", "decimal", "encoding", "duplicates",
+    )  # fmt: skip
     given = {name: getattr(options, name) for name in names}
-    given |= {name: _guessed(getattr(options, name)) for name in ("header", "row_names")}
-    plain = ([], None, "auto")
-    return {n: v for n, v in given.items() if v not in plain and (n, v) != ("duplicates", "error")}
+    plain, sides = ([], None, "auto", False), ("header", "row_names")
+    given = {n: v for n, v in given.items() if v not in plain and (n, v) != ("duplicates", "error")}
+    return given | {n: v for n in sides if (v := getattr(options, n)) is not None}
 
 
 def _guessed(given):

@@ -126,7 +126,9 @@ def test_a_header_is_recognised_or_told(stored, tmp_path, capsys):
 def refused(capsys, message, *arguments):
     assert run(*arguments) == 2
     told = capsys.readouterr()
-    assert told.err.startswith("bmfjax: ") and told.err.count("\n") == 1 and not told.out
+    *read, said = told.err.splitlines()
+    assert said.startswith("bmfjax: ") and not told.out
+    assert not read or (arguments[0] == "transform" and ": read as " in read[0])
     assert message in told.err
 
 
@@ -232,7 +234,9 @@ def test_new_rows_of_ones_and_zeros_are_read_as_fitted_ones_are(stored, tmp_path
     new.write_text('name,party,Heat,"Me, Myself",Alien,Fargo\nzoe,x,1,0,?,1\nyan,y,?,?,?,?\n')
     words = ["--missing", "?", "--label-column", "party"]
     assert run("transform", stored("relaxed"), new, *words) == 0
-    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    told = capsys.readouterr()
+    table = pd.read_csv(io.StringIO(told.out))
+    assert f"{new}: read as 2 rows named by 'name' x 4 columns 'Heat' ... 'Fargo' of" in told.err
     assert table.columns.tolist() == ["row", "factor_1", "factor_2", "factor_3"]
     assert table["row"].tolist() == ["zoe", "yan"]
     usage = bmfjax.Fit.load(stored("relaxed")).transform(np.array([[1, 0, np.nan, 1]]))
@@ -260,7 +264,8 @@ def test_new_ratings_are_matched_by_name(stored, tmp_path, capsys, monkeypatch):
     new = tmp_path / "new.csv"
     new.write_text("user,film,stars\nzoe,Fargo,5\nyan,Heat,3\nzoe,Alien,4\n")
     assert run("transform", stored("pmf"), new) == 0
-    assert "zoe,1,1,1" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "zoe,1,1,1" in told.out and f"{new}: read as lines of row, column, value" in told.err
     assert seen[0].column_names == FILMS and seen[0].columns.tolist() == [2, 3, 0]
     assert seen[0].values.tolist() == [4.0, 5.0, 3.0]
     new.write_text('Heat,"Me, Myself",Alien,Fargo\n5,3,4,1\n5,4,3,5\n')

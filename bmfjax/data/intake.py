@@ -12,7 +12,8 @@ from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import check_axes, check_sides, is_real, whole
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
-from bmfjax.data.reading.door import as_frame, decoded, unwrapped
+from bmfjax.data.reading.annotated import unwrapped
+from bmfjax.data.reading.door import as_frame, decoded
 from bmfjax.data.stores import DenseStore, PackedStore, SharedStore, canonical, sparse_store
 
 

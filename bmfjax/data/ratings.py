@@ -61,6 +61,8 @@ class Ratings(NamedTable):
     (('ann', 'bob'), [0, 0, 1])
     """
 
+    _values_are = "ratings"
+
     def __init__(
         self,
         rows,

@@ -21,7 +21,8 @@ from bmfjax.data.intake import (
 )
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
-from bmfjax.data.reading.door import as_frame, found_in, unwrapped
+from bmfjax.data.reading.annotated import unwrapped
+from bmfjax.data.reading.door import as_frame, found_in
 from bmfjax.data.reading.record import REAL
 from bmfjax.data.stores import LARGE
 from bmfjax.data.table import NamedTable, locked
@@ -70,6 +71,8 @@ class RealMatrix(NamedTable):
     >>> counts.is_sparse, counts.nonzero().nnz
     (True, 5000)
     """
+
+    _values_are = "numbers"
 
     def __init__(
         self,

@@ -18,6 +18,8 @@ class NamedTable:
     `_missing_counts`.
     """
 
+    #: What its values are, for the reading of a matrix that says no more.
+    _values_are = "0/1"
     #: Whether processes share the rows, and this one holds its own alone.
     is_shared = False
 
@@ -85,7 +87,19 @@ class NamedTable:
         if self._reading is not None:
             return self._reading
         names = self._column_names or ("",)
-        return Reading("matrix", self.shape, first=names[0], last=names[-1])
+        # Of shared rows all processes would have to ask at once.
+        missing = 0 if self.is_shared else self.num_missing
+        return Reading(
+            "matrix", self.shape, first=names[0], last=names[-1],
+            values=self._said_values(self._values_are),
+            share_missing=missing / (self.num_rows * self.num_columns),
+        )  # fmt: skip
+
+    def _say(self, notes, labels):
+        """Put notes, and names of columns of labels, into what is said of the reading."""
+        labels = (labels,) if isinstance(labels, str) else tuple(labels or ())
+        if notes or labels:
+            self._reading = dataclasses.replace(self.reading, notes=notes, labels=labels)
 
     @property
     def name(self):

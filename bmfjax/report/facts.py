@@ -21,8 +21,7 @@ def data(fit) -> Iterator[Fact]:
     """Size, values, and what is missing."""
     data = fit.data
     missing = data.num_missing / (data.num_rows * data.num_columns)
-    if data._reading is not None:
-        yield Fact("Read as", str(data.reading).removeprefix("read as "), "decided at reading")
+    yield Fact("Read as", str(data.reading).removeprefix("read as "), "decided at reading")
     yield Fact("Size", f"{data.num_rows:,} x {data.num_columns:,}", "rows x columns")
     if isinstance(data, BinaryMatrix):
         share = f"{data.num_ones:,} ({data.density:.1%})"

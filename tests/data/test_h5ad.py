@@ -162,17 +162,19 @@ def test_names_of_other_lengths_than_the_matrix_are_refused_unread(tmp_path, nam
     refused(path, rf"its array '{name}' has the shape \(10000000,\) beside a matrix of 12 rows x 7")
 
 
-def test_chunks_and_raw_values_that_do_not_fit_are_refused_unread(tmp_path, monkeypatch):
-    raw = anndata.AnnData(ONES).raw
-    path = written(tmp_path, sp.csc_matrix, raw=raw)
+def test_chunks_that_do_not_fit_are_refused_unread_and_other_values_need_not_fit(
+    tmp_path, monkeypatch
+):
+    path = written(tmp_path, sp.csc_matrix, raw=anndata.AnnData(ONES).raw)
     monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("raw/X", (12, 2**26), "f4")
+    assert load(path).num_ones == 28
+    with pytest.raises(InputError, match="12 rows x 67,108,864 columns, as the file declares it"):
+        load_real(path, use_raw=True)
     with h5py.File(path, "r+") as file:
         file.create_dataset("uns/wide", (1, 2**28), "f8", chunks=(1, 2**28))
     refused(path, "a chunk of 'uns/wide', as the file declares it, needs about 2.0 GiB")
-    with h5py.File(path, "r+") as file:
-        del file["uns/wide"]
-        file.create_dataset("raw/X", (12, 2**26), "f4")
-    refused(path, "what the file declares needs about 3.0 GiB")
 
 
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix])

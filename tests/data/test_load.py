@@ -203,7 +203,7 @@ def test_a_zarr_that_is_no_matrix_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"empty.zarr cannot be read as .zarr"):
         load(tmp_path / "empty.zarr")
     saved_array(tmp_path / "m.zarr", FULL)
-    with pytest.raises(InputError, match="label_column is 'side' and an array has no labels"):
+    with pytest.raises(InputError, match="it is an array, which has no labels"):
         load(tmp_path / "m.zarr", label_column="side")
     written(tmp_path, "cells.zarr", FULL)
     pointers = zarr.open(str(tmp_path / "m.zarr"), mode="r+")["X"]["indptr"]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
@@ -437,30 +438,75 @@ def test_frames_and_arrays_of_other_libraries_keep_their_names():
             data = kind(given)
             assert data.column_names == ("a", "b", "c") and data.dense().tolist() == values.tolist()
     assert BinaryMatrix(cells).row_names == ("x", "y")
-    assert str(BinaryMatrix(cells).reading) == "read as 2 rows x 3 columns 'a' ... 'c'"
+    assert str(BinaryMatrix(cells).reading) == "read as 2 rows x 3 columns 'a' ... 'c' of 0/1"
     long = pyarrow.table(pd.DataFrame(FILMS, columns=["user", "item", "rating"]))
     assert Ratings.from_frame(long).shape == (3, 3)
     assert isinstance(ask(long, 1, model="pmf").data, Ratings)
 
 
-def test_several_modalities_are_asked_about():
-    class MuData:
-        mod, obs_names = {"rna": 1, "atac": 2}, ["x"]
-
-    with pytest.raises(InputError, match=r"several modalities \(rna, atac\); give one"):
-        BinaryMatrix(MuData())
-
-
-def test_a_layer_of_an_anndata_file_is_read(tmp_path):
+@pytest.fixture(params=["object", "h5ad", "zarr"])
+def cells(request, tmp_path):
+    """Cells with a layer and raw values, and those of two modalities: two sources."""
     anndata = pytest.importorskip("anndata")
+    from anndata.io import write_elem
+
     counts = np.array([[0, 3, 0], [2, 0, 1]], "f4")
-    made = anndata.AnnData(counts - counts.mean(), layers={"counts": counts})
-    made.write_h5ad(tmp_path / "m.h5ad")
-    data = load(tmp_path / "m.h5ad", layer="counts", binarize=0)
-    assert data.dense(int).tolist() == [[0, 1, 0], [1, 0, 1]]
-    assert load_real(tmp_path / "m.h5ad", layer="counts").range == (0, 3)
-    with pytest.raises(InputError, match="layer is 'raw', and the layers of the file are counts"):
-        load(tmp_path / "m.h5ad", layer="raw")
+    names = pd.DataFrame({"kind": ["T", "B"]}, index=["x", "y"]), pd.DataFrame(index=list("abc"))
+    rna = anndata.AnnData(sp.csr_matrix(counts[:, :2]), names[0], names[1][:2])
+    rna.raw = anndata.AnnData(counts, *names)
+    rna.layers["counts"] = sp.csc_matrix(counts[:, 1:])
+    mods = {"rna": rna, "atac": anndata.AnnData(counts > 1, *names)}
+    if request.param == "object":
+        return rna, SimpleNamespace(mod=mods, obs_names=rna.obs_names)
+    endings = ("h5ad", "h5mu") if request.param == "h5ad" else ("zarr", "mods.zarr")
+    paths = [tmp_path / f"m.{ending}" for ending in endings]
+    for path, parts in zip(
+        paths, ({"/": rna}, {f"mod/{n}": m for n, m in mods.items()}), strict=True
+    ):
+        if request.param == "h5ad":
+            root = pytest.importorskip("h5py").File(path, "w")
+        else:
+            root = pytest.importorskip("zarr").open_group(str(path), mode="w", zarr_format=2)
+        for name, part in parts.items():
+            write_elem(root, name, part)
+        if request.param == "h5ad":
+            root.close()
+    return paths
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_layers_raw_values_and_modalities_are_chosen(cells):
+    one, several = cells
+    for source, options, values, names in (
+        (one, {}, [[0, 3], [2, 0]], "ab"),
+        (one, {"layer": "counts"}, [[3, 0], [0, 1]], "ab"),
+        (one, {"use_raw": True}, [[0, 3, 0], [2, 0, 1]], "abc"),
+        (several, {"modality": "atac"}, [[0, 1, 0], [1, 0, 0]], "abc"),
+        (several, {"modality": "rna", "layer": "counts"}, [[3, 0], [0, 1]], "ab"),
+    ):
+        found = load_real(source, **options, label_column="kind")
+        assert found.dense().tolist() == values and found.column_names == tuple(names)
+        assert found.row_names == ("x", "y") and found.row_labels == ("T", "B")
+        bits = load(source, **options, label_column="kind", binarize=0)
+        assert bits.dense().tolist() == (np.array(values) > 0).tolist()
+    assert str(bits.reading) == (
+        "read as 2 rows x 2 columns 'a' ... 'b' of 0/1; 'kind' a label; modality 'rna'; layer "
+        "'counts'; ones above 0"
+    )
+    for source, options, said in (
+        (several, {}, r"holds the modalities atac, rna; say which by modality= \(--modality NAME"),
+        (several, {"modality": "adt"}, "modality is 'adt', and it holds the modalities atac, rna"),
+        (several, {"modality": "atac", "use_raw": True}, "it holds no raw values"),
+        (one, {"modality": "rna"}, "modality is 'rna', and it holds no modalities"),
+        (one, {"layer": "raw"}, "layer is 'raw', and the layers of it are counts"),
+        (one, {"layer": "counts", "use_raw": True}, "name two matrices; give one of them"),
+        (one, {"decimal": ","}, "decimal means nothing for"),
+    ):
+        with pytest.raises(InputError, match=said):
+            load_real(source, **options)
+    if isinstance(several, SimpleNamespace):
+        with pytest.raises(InputError, match="holds the modalities atac, rna"):
+            BinaryMatrix(several)
 
 
 def test_an_array_of_zeros_and_ones_is_read_from_its_file(tmp_path):

@@ -20,6 +20,7 @@ from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import read_blocks
+from bmfjax.data.io import annotated
 from bmfjax.data.io.declared import (
     BINARIZED_ENTRY,
     BINARY_ENTRY,
@@ -27,27 +28,19 @@ from bmfjax.data.io.declared import (
     REAL_ENTRY,
     check_array,
     check_dense,
-    check_length,
     check_sparse,
-    require_chunks,
-    warn_of_absent_chunks,
 )
 from bmfjax.data.io.files import opened_npz, threshold
-from bmfjax.data.io.hdf5 import check_hdf5, chunk_counts
 from bmfjax.data.io.market import market_matrix
 from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
 from bmfjax.data.io.rows import (
-    Rows,
-    binary_of_rows,
     check_positions,
     check_words,
     checked,
     labels_of,
     names_in,
     needs_package,
-    real_of_rows,
 )
-from bmfjax.data.io.zarr_groups import OF_LINES, SIDES, read_real_zarr, read_zarr
 from bmfjax.data.memory import require_memory
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
 from bmfjax.data.ratings import Ratings
@@ -201,83 +194,6 @@ def read_real_matrix_market(path):
     return RealMatrix(market_matrix(path, REAL_ENTRY), name=path.stem)
 
 
-def read_h5ad(path, *, binarize, label_column, layer=None, share_of=None):
-    """Read the matrix X, or a layer, of an AnnData file; observations and variables are names."""
-    entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    with _opened_h5ad(path, label_column, layer, entry, share_of=share_of) as (rows, names, labels):
-        return binary_of_rows(rows, binarize, names, labels, path.stem, share_of)
-
-
-def read_real_h5ad(path, *, label_column, layer=None):
-    """Read it as real numbers."""
-    with _opened_h5ad(path, label_column, layer, REAL_ENTRY, real=True) as (rows, names, labels):
-        return real_of_rows(rows, names, labels, path.stem)
-
-
-@contextlib.contextmanager
-def _opened_h5ad(path, label_column, layer, entry, real=False, share_of=None):
-    """Yield the rows of X or a layer, if they fit, names as arguments of a matrix, and labels."""
-    try:
-        import anndata
-        import h5py
-    except ImportError as err:
-        raise needs_package("anndata", "h5ad") from err
-    with h5py.File(path) as file:
-        key = "X" if layer is None else f"layers/{layer}"
-        if key not in file:
-            held = ", ".join(file.get("layers", ())) or "none"
-            raise InputError(
-                "it holds no matrix X; store the values as X, or say layer= (--layer): its layers "
-                f"are {held}" if layer is None
-                else f"layer is {layer!r}, and the layers of the file are {held}"
-            )  # fmt: skip
-        check_hdf5(file)
-        values, is_csc = file[key], _encoding(file, key) == "csc_matrix"
-        is_dense = isinstance(values, h5py.Dataset)
-        shape = values.shape if is_dense else _declared_shape(values)
-        stored = None if is_dense else values["data"].size
-        backed = layer is None and not is_csc
-        if shape is not None and len(shape) == 2:
-            shape = tuple(map(int, shape))
-            width = values.dtype.itemsize if is_dense else 0
-            rows = Rows(shape, stored, None, in_blocks=backed)
-            rows.check(width + entry, real=real, share_of=share_of)
-            _check_sides(file, h5py.Dataset, shape)
-        _check_others(file, h5py.Dataset, without=("X", "raw/X") if backed else (key,))
-        if is_dense:
-            warn_of_absent_chunks(path, key, *chunk_counts(values), values.fillvalue)
-        else:
-            _check_entries(values, key)
-    # X stays on the disk; columns one by one cannot be read as blocks of rows.
-    table = anndata.read_h5ad(path, backed="r" if backed else None)
-    try:
-        # Asked for again it would read its pointers again.
-        source = table.X if layer is None else table.layers[layer]
-        labels = labels_of(pd.DataFrame(table.obs), label_column, "obs")
-        names = {"row_names": table.obs_names, "column_names": table.var_names}
-        in_blocks = bool(table.isbacked)
-        read = (lambda some: checked(source[some])) if in_blocks else (lambda some: checked(source))
-        yield Rows(tuple(table.shape), stored, read, in_blocks=in_blocks), names, labels
-    finally:
-        table.file.close()
-
-
-def _encoding(file, key) -> str:
-    """Return what AnnData calls the kind of a matrix, "" where it does not say."""
-    return str(file[key].attrs.get("encoding-type", ""))
-
-
-def _declared_shape(values):
-    return values.attrs.get("shape", values.attrs.get("h5sparse_shape"))
-
-
-def _blocks_of(rows, width):
-    """Yield slices of some rows, a slice, that are formed one at a time."""
-    for some in blocks(rows.stop - rows.start, width):
-        if some.stop > some.start:
-            yield slice(rows.start + some.start, rows.start + some.stop)
-
-
 def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
     """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
     with _opened_parquet(path) as file:
@@ -362,51 +278,6 @@ def _is_number(kind) -> bool:
         return np.dtype(kind.to_pandas_dtype()).kind in "biuf"
     except (NotImplementedError, TypeError):  # text in a dictionary, among others
         return False
-
-
-def _check_entries(values, key):
-    """Refuse a sparse matrix with arrays that lack chunks, or odd positions."""
-    for name in ("data", "indices", "indptr"):
-        require_chunks(f"{key}/{name}", *chunk_counts(values[name]))
-    for name in ("indices", "indptr"):
-        check_positions(name, values[name])
-
-
-def _check_sides(file, dataset, shape):
-    """Refuse tables of rows and of columns that do not fit X, or that lack chunks."""
-    for axis, side in enumerate(SIDES):
-        table = file.get(side, {})
-        for name, part in _columns(side, table, dataset):
-            check_length(name, part.shape, shape, axis)
-            require_chunks(name, *chunk_counts(part))
-
-
-def _columns(side, table, dataset):
-    """Yield the arrays of a table with an entry for each of its lines, by their names."""
-    if isinstance(table, dataset):
-        yield side, table
-        return
-    for name, column in table.items():
-        if isinstance(column, dataset):
-            yield f"{side}/{name}", column
-            continue
-        for part in OF_LINES:
-            if isinstance(column.get(part), dataset):
-                yield f"{side}/{name}/{part}", column[part]
-
-
-def _check_others(file, dataset, without):
-    """Refuse an AnnData file whose further arrays, which are all read, do not fit."""
-    sizes = []
-
-    def add(name, item):
-        aside = any(name == other or name.startswith(f"{other}/") for other in without)
-        if isinstance(item, dataset) and not aside:
-            # A text is an object of its own.
-            sizes.append((item.size or 0) * (NAME if item.dtype.hasobject else item.dtype.itemsize))
-
-    file.visititems(add)
-    require_memory(sum(sizes), "what the file declares", "store fewer cells, or X alone")
 
 
 def _size(meta) -> int:
@@ -538,6 +409,20 @@ _TEXTS = {
         "`bmfjax.load` has it",
     ),
 }  # fmt: skip
+_CHOICE = ("label_column", "layer", "use_raw", "modality")
+_ANNDATA = {
+    BINARY: Reader(
+        annotated.read_binary, ("binarize", *_CHOICE),
+        "the X of AnnData, a layer, or its raw values; of MuData those of a modality "
+        "(``pip install 'bmfjax[h5ad]'``, or ``[zarr]``). A .zarr may be an array alone",
+        shares=True,
+    ),
+    REAL: Reader(
+        annotated.read_real, _CHOICE,
+        "the X of AnnData, a layer, or its raw values; of MuData those of a modality; sparse "
+        "where the file has it so (``pip install 'bmfjax[h5ad]'``, or ``[zarr]``)",
+    ),
+}  # fmt: skip
 #: Ending -> kind of data -> reader.
 READERS = {
     ".npz": {
@@ -571,28 +456,9 @@ READERS = {
             "that occur, ascending",
         )
     },
-    ".h5ad": {
-        BINARY: Reader(
-            read_h5ad, ("binarize", "label_column", "layer"),
-            "AnnData's X, or a layer (``pip install 'bmfjax[h5ad]'``)",
-            shares=True,
-        ),
-        REAL: Reader(
-            read_real_h5ad, ("label_column", "layer"),
-            "the same, sparse where the file has it so (``pip install 'bmfjax[h5ad]'``)",
-        ),
-    },
-    ".zarr": {
-        BINARY: Reader(
-            read_zarr, ("binarize", "label_column"),
-            "a folder with an array, or with AnnData's X (``pip install 'bmfjax[zarr]'``)",
-            shares=True,
-        ),
-        REAL: Reader(
-            read_real_zarr, ("label_column",),
-            "the same, sparse where the folder has it so",
-        ),
-    },
+    ".h5ad": _ANNDATA,
+    ".h5mu": _ANNDATA,
+    ".zarr": _ANNDATA,
     ".parquet": {
         BINARY: Reader(
             read_parquet, ("binarize", "row_names", "label_column"),

@@ -1,10 +1,10 @@
 """From a shipped name or a file to a matrix of any kind; `formats` lists what can be read."""
 
+import contextlib
 import difflib
 import inspect
 import os
 import textwrap
-from contextlib import contextmanager
 from importlib.resources import as_file
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, READERS
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
 from bmfjax.data.ratings import Ratings
+from bmfjax.data.reading.annotated import is_annotated
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 
 #: The options of a reading that all loaders have.
@@ -25,11 +26,14 @@ _COMMON = {
     "ignore": (), "layout": "auto", "decimal": "auto", "encoding": None,
 }  # fmt: skip
 _OF_BITS = {"binarize": None, "one": (), "zero": (), "one_hot": ()}
-_DEFAULTS = _COMMON | _OF_BITS | {"duplicates": "error", "layer": None, "scale": None,
-                                  "row_names_given": None, "column_names_given": None}  # fmt: skip
+_DEFAULTS = _COMMON | _OF_BITS | {
+    "duplicates": "error", "layer": None, "use_raw": False, "modality": None, "scale": None,
+    "row_names_given": None, "column_names_given": None,
+}  # fmt: skip
 
 
-def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **options):
+def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, use_raw=False,
+         modality=None, **options):  # fmt: skip
     """Load a binary matrix that ships with the package, or one from a file.
 
     {formats}
@@ -39,8 +43,9 @@ def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **op
 
     Parameters
     ----------
-    source : str or path
-        The name of a shipped matrix (see `bmfjax.data.datasets`) or a file.
+    source : str, path, AnnData or MuData
+        The name of a shipped matrix (see `bmfjax.data.datasets`), a file, or an object, which is
+        read as its file would be.
     binarize : float, optional
         Entries above it become ones and the others zeros; missing stays missing. For counts and
         other numbers. Without it an entry which is neither a one nor a zero is refused.
@@ -50,7 +55,11 @@ def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **op
     one_hot : str or sequence of str
         Columns of categories, of which each category becomes a column of the matrix.
     layer : str, optional
-        The layer of an .h5ad that is read in place of X.
+        The layer of AnnData that is read in place of X.
+    use_raw : bool
+        Whether AnnData's raw values are read in place of X.
+    modality : str, optional
+        The modality of MuData that is read; needed where there are several.
     missing : str, number or sequence
         More marks of a missing cell of a text, such as "?" or 99.
     header : bool or "auto"
@@ -92,7 +101,7 @@ def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, **op
     392 missing
     """
     given = {"binarize": check_threshold(binarize), "one": one, "zero": zero, "one_hot": one_hot,
-             "layer": layer}  # fmt: skip
+             "layer": layer, "use_raw": use_raw, "modality": modality}  # fmt: skip
     with _located(source) as (path, name):
         return _read(BINARY, path, given | options, **name)
 
@@ -111,18 +120,18 @@ def load_share(source, share_of, **options):
     return found.shared_by(lambda: load(source, **options))
 
 
-def load_real(path, *, duplicates="error", layer=None, **options):
+def load_real(path, *, duplicates="error", layer=None, use_raw=False, modality=None, **options):
     """Load a matrix of real numbers from a file.
 
     {formats}
 
     Parameters
     ----------
-    path : str or path
+    path : str, path, AnnData or MuData
     duplicates : {"error", "last", "mean", "sum"}
         What to do with a cell that lines of row, column and value list more than once.
-    layer : str, optional
-        The layer of an .h5ad that is read in place of X.
+    layer, use_raw, modality
+        As for `bmfjax.load`: what of AnnData or MuData is read.
     **options
         `missing`, `header`, `row_names`, `columns`, `ignore`, `label_column`, `layout`, `decimal`
         and `encoding` of `bmfjax.load`.
@@ -144,7 +153,8 @@ def load_real(path, *, duplicates="error", layer=None, **options):
     ...     load_real(f"{folder}/spectra.csv")
     RealMatrix 'spectra': 2 rows x 2 columns, values from 0.001 to 2, 1 missing
     """
-    return _read(REAL, _file(path), {"duplicates": duplicates, "layer": layer} | options)
+    given = {"duplicates": duplicates, "layer": layer, "use_raw": use_raw, "modality": modality}
+    return _read(REAL, path if is_annotated(path) else _file(path), given | options)
 
 
 def load_ratings(
@@ -279,10 +289,12 @@ def load_truth(source):
 # ---- where the file is, and how it is read ------------------------------------------------------
 
 
-@contextmanager
+@contextlib.contextmanager
 def _located(source):
     """Give the file of a shipped name or of a path; of the former the name, too."""
-    if isinstance(source, str) and source in dataset_names():
+    if is_annotated(source):
+        yield source, {}
+    elif isinstance(source, str) and source in dataset_names():
         with as_file(dataset_file(source)) as path:
             yield path, {"name": source}  # the file may be an unpacked copy of another name
     else:
@@ -340,7 +352,8 @@ def _endings(kind, option=None):
 
 def _read(kind, path, options, **more):
     """Read a file; refuse options that mean nothing for its format."""
-    reader = _reader(kind, path)
+    is_object = is_annotated(path)
+    reader = READERS[".h5ad"][kind] if is_object else _reader(kind, path)
     known = _DEFAULTS.keys() - (set(() if kind == BINARY else _OF_BITS))
     for name in options:
         if name not in known:
@@ -354,12 +367,25 @@ def _read(kind, path, options, **more):
     for name in given.keys() - set(reader.options):
         text = name in ANY_ENDING[kind].options if kind in ANY_ENDING else False
         formats = " ".join(["text"] * text + _endings(kind, name)) or "other"
+        where = type(path).__name__ if is_object else path
         raise InputError(
-            f"{name} means nothing for {path}: it is for {formats} files; leave it out"
+            f"{name} means nothing for {where}: it is for {formats} files; leave it out"
         )
-    with reading(path):
+    with contextlib.nullcontext() if is_object else reading(path):
         wanted = {name: given.get(name, _DEFAULTS[name]) for name in reader.options}
-        return reader.read(path, **wanted, **more)
+        found = reader.read(path, **wanted, **more)
+    if found._reading is None:  # of no text
+        found._say(_said_of(given), given.get("label_column"))
+    return found
+
+
+def _said_of(given) -> tuple[str, ...]:
+    """Say what options chose, for the reading of a file that is no text."""
+    chosen = (
+        ("modality", "modality {!r}"), ("layer", "layer {!r}"), ("use_raw", "raw values"),
+        ("binarize", "ones above {:g}"),
+    )  # fmt: skip
+    return tuple(text.format(given[name]) for name, text in chosen if name in given)
 
 
 def _is_default(value, default) -> bool:

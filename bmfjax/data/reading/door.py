@@ -6,7 +6,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import pandas as pd
 
-from bmfjax.data.checks import check_axes, is_real
+from bmfjax.data.checks import is_real
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import check_rating_lines, check_rating_table, check_table_text
 from bmfjax.data.names import names_of_index
@@ -195,27 +195,6 @@ def holds_lines(frame) -> bool:
     """Say whether a data frame has a line for each rating."""
     own = as_frame(frame)
     return own.shape[1] > 2 and longs.says_triples([str(name) for name in own.columns])
-
-
-def unwrapped(values):
-    """Return (values, names of rows, of columns) of what carries names beside its values.
-
-    That is an AnnData object (its X), and an array of xarray by its coordinates.
-    """
-    if hasattr(values, "mod") and hasattr(values, "obs_names"):
-        held = ", ".join(map(str, values.mod))
-        raise InputError(f"values holds several modalities ({held}); give one, as data.mod[name]")
-    if hasattr(values, "obs_names") and hasattr(values, "var_names"):
-        table = values.to_memory() if getattr(values, "isbacked", False) else values
-        return table.X, list(table.obs_names), list(table.var_names)
-    if hasattr(values, "dims") and hasattr(values, "coords") and hasattr(values, "indexes"):
-        check_axes(values)
-        sides = [
-            names_of_index(values.indexes[dim]) if dim in values.indexes else None
-            for dim in values.dims
-        ]
-        return values.to_numpy(), *sides
-    return values, None, None
 
 
 def decoded(table: np.ndarray) -> np.ndarray:
