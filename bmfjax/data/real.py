@@ -24,6 +24,7 @@ from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
 from bmfjax.data.reading.annotated import unwrapped
 from bmfjax.data.reading.door import as_frame, found_in
 from bmfjax.data.reading.record import REAL
+from bmfjax.data.reading.tables import sentinels
 from bmfjax.data.stores import LARGE
 from bmfjax.data.table import NamedTable, locked
 
@@ -210,6 +211,11 @@ class RealMatrix(NamedTable):
     def _said_values(self, values):
         low, high = self.range
         return f"{values} from {low:.4g} to {high:.4g}"
+
+    def _odd_values(self):
+        far = {} if self.is_sparse else sentinels(self._values)
+        cells = ((mark, f"{n} cell{'s' * (n > 1)}") for mark, n in far.items())
+        return tuple(f"{mark} ({many}) may mean that there is none" for mark, many in cells)
 
     def nonzero(self):
         """Return the entries that are not zero as a read-only ``scipy.sparse.csr_array``.

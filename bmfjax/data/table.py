@@ -92,13 +92,18 @@ class NamedTable:
         return Reading(
             "matrix", self.shape, first=names[0], last=names[-1],
             values=self._said_values(self._values_are),
-            share_missing=missing / (self.num_rows * self.num_columns),
+            share_missing=missing / (self.num_rows * self.num_columns), notes=self._odd_values(),
         )  # fmt: skip
+
+    def _odd_values(self):
+        """Say which values may be marks of missing ones, where nobody has said so."""
+        return ()
 
     def _say(self, notes, labels):
         """Put notes, and names of columns of labels, into what is said of the reading."""
         labels = (labels,) if isinstance(labels, str) else tuple(labels or ())
         if notes or labels:
+            notes = (*notes, *self.reading.notes)
             self._reading = dataclasses.replace(self.reading, notes=notes, labels=labels)
 
     @property

@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,11 +260,17 @@ def test_a_rating_is_taken_by_its_name(tmp_path, text, name):
 
 def test_times_are_no_ratings(tmp_path):
     path = written(tmp_path, lines_of((0, 1, 3, 2)))
-    with pytest.raises(InputError, match=r"field 3 holds 880650458 .*time stamps.*--columns 1,2,4"):
+    with pytest.raises(InputError, match=r"field 3 holds 8806.* like times .*--columns 1,2,4"):
         load_ratings(path, layout="triples")
     assert load_ratings(path, layout="triples", columns="1,2,4").range == (1, 5)
-    with pytest.raises(InputError, match="'timestamp', which is no rating"):
-        load_ratings(written(tmp_path, lines_of((0, 1, 3), "userId,movieId,timestamp")))
+    for name in ("timestamp", "year"):
+        with pytest.raises(InputError, match=f"'{name}', which is no rating"):
+            load_ratings(written(tmp_path, lines_of((0, 1, 3), f"userId,movieId,{name}")))
+    for times in ([881250949.5, 0, 891717742], [20240131, 20231205, 19990228]):
+        frame = pd.DataFrame({"user": [1, 1, 2], "item": [7, 8, 8], "stars": times})
+        with pytest.raises(InputError, match=r"stars holds .* which look like times"):
+            Ratings.from_frame(frame)
+    assert Ratings.from_frame(frame.assign(stars=[20240131, 20231299, 1])).num_ratings == 3
 
 
 @pytest.mark.parametrize("model", ["pmf", "ordered-probit", "nmf"])
@@ -283,12 +290,44 @@ def test_ids_of_ratings_are_names_without_gaps():
     assert Ratings([1, 2], [1, 0], [5, 3], shape=(4, 2)).shape == (4, 2)
 
 
-def test_marks_of_missing_ratings_are_asked_about_and_taken(tmp_path):
-    path = written(tmp_path, "4,-8.43,3.05,99\n3,99,-8.81,99\n4,99,-3.82,6.1\n")
-    with pytest.raises(InputError, match=r"99 \(4 cells\) is far from all .*missing=99"):
-        load_ratings(path, layout="table")
-    assert load_ratings(path, layout="table", missing=99).num_ratings == 8
-    assert load_ratings(path, layout="table", scale=(-10, 99)).num_ratings == 12
+@pytest.mark.parametrize(
+    ("text", "read", "mark", "value"),
+    [
+        (
+            "4,-8.43,3.05,99\n3,99,-8.81,99\n4,99,-3.82,6.1\n",
+            load_ratings,
+            99,
+            {"scale": (-10, 99)},
+        ),
+        ("u,a,b,c\nA,5,-1,3\nB,,2,4\nC,-1,,1\n", load_ratings, -1, {"scale": (-1, 5)}),
+        ("user,item,rating\n1,7,5\n1,8,99\n2,8,4\n", load_ratings, 99, {"scale": (1, 99)}),
+        ("a,b\n2.29,1.3\n0.07,9999\n1.96,0.5\n", load_real, 9999, {"missing": ""}),
+        ("user,item,rating\n1,7,5\n1,8,-999\n2,8,4\n", load_real, -999, {"missing": ""}),
+        ("a,b\n2,1\n0,999\n1,0\n", partial(load, binarize=0), 999, {"missing": ""}),
+        ("a,b\n2,1\n0,-1\n3,0\n", partial(load, binarize=0), -1, {"missing": ""}),
+    ],
+)
+def test_marks_of_missing_numbers_are_asked_about_and_taken(tmp_path, text, read, mark, value):
+    path = written(tmp_path, text)
+    layout = {} if text.startswith("user") else {"layout": "table"}
+    ask = rf"value {mark} at row \d.*(far from|the only).*missing={mark}.*{next(iter(value))}="
+    with pytest.raises(InputError, match=ask):
+        read(path, **layout)
+    times = len(re.findall(rf"(?<=,){mark}\b", text))
+    without, whole = read(path, **layout, missing=mark), read(path, **layout, **value)
+    assert without.num_missing == whole.num_missing + times
+    frame = pd.DataFrame({"a": [2, mark, 1], "b": [4, 0, 3]})
+    more = {"layout": "table"} | getattr(read, "keywords", {})
+    with pytest.raises(InputError, match=rf"value {mark} at row 2, column 1 \('a'\) is"):
+        type(whole).from_frame(frame, **more)
+    assert type(whole).from_frame(frame, missing=mark, **more).num_missing == 1
+
+
+def test_marks_of_missing_numbers_in_arrays_and_odd_ratings_are_said(tmp_path):
+    array = RealMatrix([[2.0, 9999], [0.5, 1]])
+    assert str(array.reading).endswith(
+        "from 0.5 to 9999; 9999 (1 cell) may mean that there is none"
+    )
     path = written(tmp_path, "Item/User,U1,U2\nA,2,?\nB,5,2\nC,?,1\n")
     with pytest.raises(InputError, match=r"'\?' at row .*say missing="):
         load_ratings(path, layout="table")
@@ -572,9 +611,10 @@ def test_options_that_nobody_knows_are_type_errors(tmp_path):
 def test_negative_numbers_beyond_the_noise_are_no_data_of_nmf(tmp_path):
     body = "2.29,1.3\n0.07,0.02\n1.96,{}\n0.5,0.9\n"
     path = written(tmp_path, "a,b\n" + body.format("-999"))
-    assert "-999 (1 cell) is far from all other values" in str(load_real(path).reading)
-    with pytest.raises(InputError, match=r"value -999 at row 3 .*column 2 .*'b'.*missing=-999"):
+    with pytest.raises(InputError, match=r"value -999 at row 3, column 2 \('b'\) \(line 4 of"):
         ask(str(path), 1, model="nmf")
+    with pytest.raises(InputError, match=r"value -999 at row 3 .*column 2 .*'b'.*missing=-999"):
+        ask(load_real(path, missing=""), 1, model="nmf")
     assert ask(load_real(path, missing=-999), 1, model="nmf").data.num_missing == 1
     assert ask(str(written(tmp_path, "a,b\n" + body.format("-0.01"))), 1, model="nmf")
     scores = np.random.default_rng(0).normal(size=(20, 4))

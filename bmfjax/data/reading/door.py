@@ -117,14 +117,14 @@ def _long_frame(columns, names, head, layout, kind, asked) -> Found:
         raise InputError(f"line {odd + 1}: {value.text(odd)!r} is no number; give one")
     keep = ~value.missing
     sides = [(np.asarray(codes)[keep], texts) for codes, texts in sides]
-    longs.check_no_times(value.values[keep], value.name)
-    found = longs.numbers_of_triples(sides, value.values[keep], kind, asked)
+    found = longs.numbers_of_triples(sides, value.values[keep], kind, asked, value.name)
     return longs.with_fields(found, roles, names)
 
 
 def read_table(table: tables.Table, kind, asked: Asked) -> Found:
     """Decide what each column of a table is, and return its values."""
     parts = tables.parts_of(table, kind, asked)
+    notes = ()
     if kind == BINARY:
         bits, labels, out, said, notes = tables.bits_of(table, parts, asked)
         names = [name for name, _ in bits]
@@ -136,7 +136,7 @@ def read_table(table: tables.Table, kind, asked: Asked) -> Found:
         labels, out = tables.beside(texts, asked)
         names = [column.name for column in columns]
         values = np.column_stack([column.values for column in columns])
-        notes = tables.check_sentinels(values, kind, asked)
+        tables.check_table(table, columns, parts, kind, asked)
         said, missing = ("ratings" if kind == RATINGS else "numbers"), np.isnan(values).mean()
         given = {"values": values}
         if kind == RATINGS:

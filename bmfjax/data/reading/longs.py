@@ -23,6 +23,7 @@ from bmfjax.data.reading.tables import (
     ODD,
     ONE,
     ZERO,
+    check_numbers,
     codes_of,
     has_header,
     is_id_name,
@@ -31,9 +32,7 @@ from bmfjax.data.reading.tables import (
 
 #: Words in the name of a field of ratings, and of times.
 RATING_WORDS = frozenset(["rating", "ratings", "stars", "score", "value"])
-TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime"])
-#: Numbers from which on seconds since 1970 are meant.
-TIMES = 1e8
+TIME_WORDS = frozenset(["time", "timestamp", "date", "datetime", "year"])
 SAY = "layout='triples' or layout='table' (--layout on the command line)"
 _SAY_TABLE = "layout='table' (--layout table) if lines are rows of a table"
 
@@ -328,8 +327,8 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
         found = bits_of_pairs(sides, own, asked, layout)
     else:
         triples = np.frombuffer(numbers)
-        check_no_times(triples, head[0][roles.value] if header else f"field {roles.value + 1}")
-        found = numbers_of_triples(sides, triples, kind, asked)
+        field = head[0][roles.value] if header else f"field {roles.value + 1}"
+        found = numbers_of_triples(sides, triples, kind, asked, field)
     fields = head[0] if header else [f"field {k + 1}" for k in range(len(head[0]))]
     return with_fields(found, roles, fields)
 
@@ -356,15 +355,6 @@ def _rating(line, field, decimal, may_be_header):
         hint = ", or header=True (--header) if the line names the fields" if may_be_header else ""
         raise InputError(f"line {line}: {field!r} is no number; give one{hint}")
     return value
-
-
-def check_no_times(values, field):
-    if len(values) and values.min() > TIMES and (values == np.rint(values)).all():
-        raise InputError(
-            f"{field} holds {values.min():.0f} to {values.max():.0f}, which look like time stamps "
-            "and no ratings; say columns= (--columns) with row, column and rating, by the names of "
-            "a header or by the numbers of the fields, such as --columns 1,2,4"
-        )
 
 
 def _is_header(head, with_value, asked) -> bool:
@@ -433,9 +423,14 @@ def merged(rows, columns, values, how, where):
     return rows[first], columns[first], kept
 
 
-def numbers_of_triples(sides, values, kind, asked: Asked) -> Found:
+def numbers_of_triples(sides, values, kind, asked: Asked, field) -> Found:
     """Return ratings, or a matrix of numbers in which cells that are not listed are missing."""
     (rows, row_names), (columns, column_names) = sides
+
+    def where(k):
+        return place(int(rows[k]), int(columns[k]), row_names, column_names), ""
+
+    check_numbers(values, f"{field} holds", kind, asked, where)
     names = {"row_names": row_names, "column_names": column_names}
     shape = (len(row_names), len(column_names))
     how = _reading("triples", shape, column_names, "ratings" if kind == RATINGS else "numbers")

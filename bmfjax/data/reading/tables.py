@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ _NO_IDS = frozenset(
 )
 #: Numbers with something about them, such as <0.05 and 12%, which are no names.
 _LIKE_NUMBER = re.compile(r"[<>≤≥~=*]*\s*[+-]?\d[\d.,' ]*\s*[%*]?")
+#: Numbers from which on seconds since 1970 are meant.
+TIMES = 1e8
 #: Marks of a missing cell in files of numbers that are as large as no value.
 SENTINELS = (99, 999, 9999, 99999, -99, -999, -9999, -99999)
 
@@ -416,28 +418,67 @@ def _no_number(table, parts, column, at, kind) -> InputError:
 
 
 def sentinels(values: np.ndarray) -> dict[float, int]:
-    """Count the numbers that stand for missing cells in many files, and are far from all others."""
+    """Count the numbers that may stand for missing cells, and are far from all other values.
+
+    A sole negative number, -1, is one beside whole numbers that go up to 3 or more.
+    """
     seen = values[~np.isnan(values)]
     found = {m: int(n) for m in SENTINELS if (n := np.sum(seen == m))}
-    others = np.abs(seen[~np.isin(seen, list(found))])
-    most = 8 * others.max() if len(others) else np.inf
-    return {m: n for m, n in found.items() if abs(m) > most}
+    others = seen[~np.isin(seen, list(found))]
+    most = 8 * np.abs(others).max() if len(others) else np.inf
+    found = {m: n for m, n in found.items() if abs(m) > most}
+    counts = others[others != -1]
+    if 0 < len(counts) < len(others) and counts.min() >= 0 and counts.max() >= 3:
+        found |= {-1: len(others) - len(counts)} if (counts == np.rint(counts)).all() else {}
+    return found
 
 
-def check_sentinels(values, kind, asked: Asked) -> tuple[str, ...]:
-    """Refuse ratings with a number that may be a mark of missing ones; of others return notes."""
-    if asked.scale is not None:
-        return ()
-    found = sentinels(values)
-    for mark, number_of in found.items():
-        said = f"{mark} ({number_of} cell{'s' * (number_of > 1)}) is far from all other values"
-        if kind == RATINGS:
-            raise InputError(
-                f"{said}; say missing={mark} (--missing={mark}) if it means that there is no "
-                f"rating, or scale= (--scale LOW HIGH) with {mark} in it"
-            )
-        return (f"{said}: missing={mark} (--missing={mark}) would make it missing",)
-    return ()
+def check_numbers(values: np.ndarray, what: str, kind, asked: Asked, where: Callable) -> None:
+    """Refuse numbers (cell,) that may be something else: marks of missing cells, or times.
+
+    ``where(k)`` says where a cell is, and on which line.
+    """
+    if kind == RATINGS and are_times(values):
+        low, high = np.nanmin(values), np.nanmax(values)
+        raise InputError(
+            f"{what} {low:.0f} to {high:.0f}, which look like times and no ratings; say columns= "
+            "(--columns) with row, column and rating, by the names of a header or by the numbers "
+            "of the fields, such as --columns 1,2,4"
+        )
+    if asked.scale is not None or "" in asked.missing:  # the user has said what is missing
+        return
+    for mark, count in sentinels(values).items():
+        far = "far from all other values" if mark != -1 else "the only negative value"
+        cells, line = where(int(np.argmax(values == mark)))
+        cells += line + (f", and in {count - 1} more," if count > 1 else "")
+        value = (
+            f"scale= (--scale LOW HIGH) with {mark} in it"
+            if kind == RATINGS
+            else "missing='' (--missing '') if it is a value"
+        )
+        raise InputError(
+            f"value {mark} at {cells} is {far}; say missing={mark} (--missing={mark}) if it means "
+            f"that there is none, or {value}"
+        )
+
+
+def check_table(table: Table, columns: list[Column], parts: Parts, kind, asked: Asked) -> None:
+    """Refuse columns of numbers that may be something else."""
+    values, rows = np.concatenate([column.values for column in columns]), len(columns[0])
+    check_numbers(
+        values, "its cells hold", kind, asked,
+        lambda k: table.where(k % rows, columns[k // rows], parts),
+    )  # fmt: skip
+
+
+def are_times(values: np.ndarray) -> bool:
+    """Say whether numbers look like seconds since 1970, or like days written as 20240131."""
+    seen = values[~np.isnan(values)]
+    if not len(seen) or np.median(seen) > TIMES:
+        return len(seen) > 0
+    year, month, day = seen // 10_000, seen // 100 % 100, seen % 100
+    days = (year >= 1900) & (year < 2101) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool((days & (seen == np.rint(seen))).all())
 
 
 # ---- ones and zeros -------------------------------------------------------------------------
@@ -492,6 +533,8 @@ def bits_of(table: Table, parts: Parts, asked: Asked):
     """Return columns of ones and zeros: their codes, labels, names left out, and notes."""
     hot = [c for c in parts.values if c.name in asked.one_hot]
     columns = [c for c in parts.values if c.name not in asked.one_hot]
+    if asked.binarize is not None and columns:
+        check_table(table, columns, parts, BINARY, asked)
     pairs = {id(c): pair_of(c) for c in columns}
     both = {p for c in columns if (p := pairs[id(c)]) and len({*map(_plain, c.words)} & {*p}) > 1}
     codes, others = {}, []
