@@ -20,8 +20,10 @@ from bmfjax.data.reading.record import BINARY, RATINGS, Asked, Found, Reading, l
 from bmfjax.data.reading.tables import (
     FEW,
     GONE,
+    ID_NAMES,
     ODD,
     ONE,
+    USERS,
     ZERO,
     check_numbers,
     codes_of,
@@ -94,6 +96,8 @@ def roles_of(names, body, asked: Asked, with_value=True) -> Roles:
     rest = [k for k in left if k not in times + rated]
     ids = [k for k in rest if is_id_name(names[k])]
     ids = ids[:2] if len(ids) >= 2 else rest[:2]
+    if len(ids) == 2 and _kind_of(names[ids[0]]) == "item" and _kind_of(names[ids[1]]) == "user":
+        ids.reverse()
     if not with_value:
         return Roles(*ids, None, True)
     if not rated and len(left) > 2 and left[2] in times:
@@ -103,6 +107,12 @@ def roles_of(names, body, asked: Asked, with_value=True) -> Roles:
         )
     value = rated[0] if rated else left[2] if len(left) > 2 else 2
     return Roles(*(ids if len(ids) == 2 else (0, 1)), value, True)
+
+
+def _kind_of(name) -> str:
+    """Return "user" or "item" where a field of ids is called so, else ""."""
+    stem = re.sub(r"[^a-z]*id$", "", name.lower())
+    return "user" if stem in USERS else "item" if stem in ID_NAMES else ""
 
 
 def _chosen_roles(names, asked, with_value) -> Roles:

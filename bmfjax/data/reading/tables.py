@@ -28,10 +28,9 @@ FEW = 4
 MANY = 5
 #: Most different texts of a column that labels the rows.
 MOST_LABELS = 30
-#: What the columns of ids may be called, besides names that end in "id".
-ID_NAMES = frozenset(
-    ["row", "user", "customer", "column", "item", "movie", "film", "product", "book"]
-)
+#: What the columns of ids may be called, besides names that end in "id": those of rows first.
+USERS = frozenset(["row", "user", "customer"])
+ID_NAMES = USERS | {"column", "item", "movie", "film", "product", "book"}
 #: What a column that names the rows may be called, besides those.
 NAMES_OF_ROWS = ID_NAMES.union(
     ["id", "name", "names", "who", "year", "sample", "index", "nr", "no", "number"],
