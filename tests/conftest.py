@@ -1,5 +1,8 @@
 """Fixtures that the tests of several packages share."""
 
+import inspect
+import sys
+
 import jax
 import pytest
 from jax import monitoring
@@ -72,12 +75,38 @@ def x64():
         yield
 
 
-@pytest.fixture(autouse=True)
-def programs_of_this_test(request):
-    """Forget programs that were made of functions which a test changes, before it and after it."""
-    changes = "monkeypatch" in request.fixturenames
-    if changes:
-        forget_programs()
-    yield
-    if changes:
-        forget_programs()
+#: Rooms of the package whose functions no program is made of.
+_NOT_TRACED = ("cli", "progress", "report", "sklearn", "store", "verdict")
+
+
+class _Forgetting(pytest.MonkeyPatch):
+    """Forgets programs where what they may have been made of is changed, and is again."""
+
+    _changes = False
+
+    def setattr(self, target, *args, **options):
+        if not _is_apart_from_programs(target):
+            self._changes = True
+            forget_programs()
+        super().setattr(target, *args, **options)
+
+    def undo(self):
+        super().undo()
+        if self._changes:
+            forget_programs()
+
+
+def _is_apart_from_programs(target):
+    if not isinstance(target, str):
+        target = getattr(target, "__name__" if inspect.ismodule(target) else "__module__", "")
+    package, _, rest = target.partition(".")
+    if package == "bmfjax":
+        return rest.partition(".")[0] in _NOT_TRACED
+    return package in sys.stdlib_module_names
+
+
+@pytest.fixture
+def monkeypatch():
+    """Return that of pytest, which also forgets programs; see `_Forgetting`."""
+    with _Forgetting.context() as patch:
+        yield patch
