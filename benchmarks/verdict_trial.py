@@ -1,65 +1,103 @@
 """Is what the verdict says of the three parts of a fit right? Each part is put on trial.
 
 A tenth of the entries is hidden. Every matrix is fitted twice, from different seeds, and the
-verdict of the first fit is held to what it could not see:
+verdict of each fit is held to what it could not see:
 
 * predictions do hold if the probabilities of hidden entries are calibrated as well as true ones are
-  in 95 % of cases, and are within 0.05 of those of the second fit in 99 % of these entries, beyond
+  in 95 % of cases, and are within 0.05 of those of the other fit in 99 % of these entries, beyond
   the Monte Carlo error that both fits say;
-* a factor does hold if the second fit has it, too: a tile that is at least 0.8 alike;
-* the number of factors does hold if it is the most probable one of the second fit, too.
+* a factor does hold if the other fit has it, too: a tile that is at least 0.8 alike;
+* the number of factors does hold if it is the most probable one of the other fit, too.
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
-the share that would have passed. Matrices are those that ship, and planted ones: tiles under flips
-of which the ones are more often missing, and effects of rows and columns that no model of tiles
-has. Planted ones are fitted with their number of factors unknown.
+the share that would have passed. Real matrices are those of `panel.py`, of which at most 200 rows
+and 60 columns are taken, with four factors. Planted ones are three tiles whose noise no model has,
+with their number of factors unknown: of every four seeds one has effects of rows and columns, one a
+rate of flips for each column, one rows that have a tile in part, and one noise that rows share.
 
-    python benchmarks/verdict_trial.py --output trial.json
-    python benchmarks/verdict_trial.py --sets zoo --models features --planted 4 --budget 600
+A fit ends by itself, and has at most so many draws, so that it is the same on any machine. Each
+case is stored in the folder of `--work`, and is not fitted again; what the verdict says follows
+from its figures, by the rule of the program that makes the record.
+
+    python benchmarks/verdict_trial.py --data FOLDER --work FOLDER
+    python benchmarks/verdict_trial.py --data FOLDER --work FOLDER --sets zoo --planted 4
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import panel
 from device import parse
 from record import write_record
 from scipy.optimize import linear_sum_assignment
+from scipy.special import expit, logit
 
 import bmfjax
+from bmfjax.families import base
 from bmfjax.posterior.model_check import calibration
 from bmfjax.posterior.modes import SAME, Solutions, tile_cosines
 from bmfjax.posterior.scores import predictive
 from bmfjax.specs.run import ACCURATE
+from bmfjax.verdict import Verdict
 
-SETS = {"house-votes": 4, "zoo": 6, "bob-ross": 6, "davis": 2}
-MODELS = ("ormachine", "features", "probit")
-ROWS, COLUMNS, TILES, MOST = 150, 40, 3, 6
+MODELS = ("features", "ormachine")
+#: Real matrices, the smallest first, and what is taken of them.
+SETS = (
+    "zoo", "votes", "animals", "bob-ross", "fraction", "bci", "news100", "pancan", "lastfm",
+    "mushroom", "dna", "pbmc",
+)  # fmt: skip
+MOST_ROWS, MOST_COLUMNS, RANK = 200, 60, 4
+ROWS, COLUMNS, TILES, MOST = 100, 30, 3, 6
+ON, OFF = 0.75, 0.1
+NOISE = ("effects", "rates of columns", "partial rows", "shared noise")
 
 
 def planted(seed: int) -> np.ndarray:
-    """Return tiles under flips of two rates, and of every second seed effects besides."""
+    """Return three tiles under noise that neither model has, by the seed."""
     rng = np.random.default_rng(seed)
-    usage, basis = rng.random((ROWS, TILES)) < 0.3, rng.random((COLUMNS, TILES)) < 0.3
-    chance = np.where(usage.astype(int) @ basis.T.astype(int) > 0, 0.7, 0.1)
-    if seed % 2:
-        odds = np.log(chance / (1 - chance))
-        odds += rng.normal(0, 0.7, (ROWS, 1)) + rng.normal(0, 1.0, COLUMNS)
-        chance = 1 / (1 + np.exp(-odds))
-    return (rng.random(chance.shape) < chance).astype(float)
+    usage, basis = ((rng.random((n, TILES)) < 0.3).astype(float) for n in (ROWS, COLUMNS))
+    kind = NOISE[seed % len(NOISE)]
+    if kind == "partial rows":
+        usage *= rng.uniform(0.3, 1.0, usage.shape)
+    inside = (usage[:, None] * basis).max(-1)
+    on, off = ON, OFF
+    if kind == "rates of columns":
+        on, off = rng.uniform(0.5, 0.95, COLUMNS), rng.uniform(0.01, 0.25, COLUMNS)
+    chance = off + (on - off) * inside
+    if kind == "effects":
+        effects = rng.normal(0, 0.7, (ROWS, 1)) + rng.normal(0, 1.0, COLUMNS)
+        chance = expit(logit(chance) + effects)
+    drawn = rng.random(chance.shape)
+    if kind == "shared noise":  # of two rows a fifth of the entries
+        drawn[1::2] = np.where(rng.random(drawn[1::2].shape) < 0.2, drawn[::2], drawn[1::2])
+    return (drawn < chance).astype(float)
 
 
-def hidden_tenth(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple]:
-    """Return the matrix without a tenth of its observed entries, and these."""
-    i, j = np.nonzero(~np.isnan(values))
-    chosen = np.random.default_rng(seed).permutation(len(i))[: len(i) // 10]
-    i, j = i[chosen], j[chosen]
+def without_a_tenth(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple]:
+    """Return the matrix without a tenth of its entries, and these."""
+    i, j = np.nonzero(np.random.default_rng(1000 + seed).random(values.shape) < 0.1)
     left = values.copy()
     left[i, j] = np.nan
     return left, (i, j, values[i, j])
+
+
+def of_panel(folder: Path, name: str) -> tuple[np.ndarray, tuple]:
+    """Return a part of a real matrix without a tenth of its entries, and these."""
+    path = next(folder.glob(panel.SETS[name][0]))
+    ones, shown, hidden = panel.split(path, MOST_ROWS, MOST_COLUMNS)
+    i, j = np.nonzero(hidden)
+    return np.where(shown, ones.astype(float), np.nan), (i, j, ones[i, j].astype(float))
+
+
+# ---- the trial of two fits -----------------------------------------------------------------------
 
 
 def chances(fit, cells) -> np.ndarray:
@@ -68,14 +106,11 @@ def chances(fit, cells) -> np.ndarray:
     return np.exp(predictive(fit, (i, j, np.ones_like(values))))
 
 
-def predictions_hold(fit, other, cells) -> tuple[bool, dict]:
-    """Hold the predictions of a fit to hidden entries, and to those of another fit."""
-    one, two = chances(fit, cells), chances(other, cells)
-    _, wrong, by_chance = calibration(one, cells[2] > 0.5)
-    error = np.hypot(*(f.figures.get("mc_error") for f in (fit, other)))
-    apart = max(0.0, float(np.quantile(abs(one - two), 0.99)) - 1.5 * float(error))
-    figures = {"calibration_error": wrong, "by_chance": by_chance, "apart": apart}
-    return bool(wrong <= by_chance and apart <= ACCURATE), figures
+def scored(one, cells, weights=None) -> float:
+    """Return the mean log probability of cells, of probabilities of ones (..., cell)."""
+    chance = one if weights is None else np.average(one, 0, weights)
+    chance = np.clip(chance, 1e-12, 1 - 1e-12)
+    return float(np.log(np.where(cells[2] > 0.5, chance, 1 - chance)).mean())
 
 
 def found_again(fit, other) -> list[bool]:
@@ -88,83 +123,152 @@ def found_again(fit, other) -> list[bool]:
     return (alike >= SAME).tolist()
 
 
-def tried(name: str, values, rank, model: str, options) -> dict:
-    """Fit a matrix twice, and hold what the first verdict says to the truth."""
-    data, cells = hidden_tenth(values, options.seed)
-    more = {"model": model, "max_time": options.max_time, "progress": False}
-    more |= {"max_rank": MOST} if rank == "auto" else {}
-    began = time.process_time()
-    fit, other = (
-        bmfjax.fit(data, rank, seed=seed, **more) for seed in (options.seed, options.seed + 1)
-    )
-    judged, again = fit.verdict, found_again(fit, other)
-    true, figures = predictions_hold(fit, other, cells)
-    names = {n: k for k, n in enumerate(fit.factor_names)}
-    parts = [{"part": "predictions", "said": str(judged.predictions.status), "true": true}]
-    if judged.factors.counts:
-        yet = judged.factors.status == "not yet"
-        for said, which in (
-            ("not yet" if yet else "holds", "holding"), ("does not hold", "differing"),
-        ):  # fmt: skip
-            for factor in getattr(judged.factors, which):
-                at = names.get(factor, names.get(f"factor {factor}"))
-                parts.append({"part": "factor", "said": said, "true": again[at]})
-    if not judged.number.given:
-        same = judged.number.rank == other.verdict.number.rank
-        parts.append({"part": "number", "said": str(judged.number.status), "true": same})
+def told(fit, other, cells) -> dict:
+    """Return the figures of a fit, and what is true of its parts as far as hidden entries tell."""
+    one, two = chances(fit, cells), chances(other, cells)
+    _, wrong, by_chance = calibration(one, cells[2] > 0.5)
+    error = np.hypot(*(f.figures.get("mc_error") for f in (fit, other)))
+    apart = max(0.0, float(np.quantile(abs(one - two), 0.99)) - 1.5 * float(error))
+    number = {} if fit.verdict.number.given else {"number": fit.figures.rank == other.figures.rank}
+    names = [n.removeprefix("factor ") for n in fit.factor_names]
+    stacked = chances(fit.stacked(), cells)
     return {
-        "data": name, "model": model, "rank": rank, "verdict": str(judged), "parts": parts,
-        "cpu_seconds": round(time.process_time() - began, 1), **figures,
+        "judged": {"scalars": fit.figures.known(), "judged": fit.verdict.stored()},
+        "calibration_error": wrong, "by_chance": by_chance, "apart": apart,
+        "predictions": bool(wrong <= by_chance and apart <= ACCURATE),
+        "factors": dict(zip(names, found_again(fit, other), strict=True)), **number,
+        "log_score": scored(one, cells), "stacked_log_score": scored(stacked, cells),
     }  # fmt: skip
 
 
-def table(runs: list[dict]) -> list[dict]:
+def tried(data, cells, rank, model: str, seed: int) -> dict:
+    """Fit a matrix twice, and hold what both verdicts say to what is true."""
+    more = {"max_rank": MOST} if rank == "auto" else {}
+    began = time.process_time()
+    fits = [
+        bmfjax.fit(data, rank, model=model, seed=s, progress=False, max_time=600.0, **more)
+        for s in (seed, seed + 1)
+    ]
+    return {
+        "shape": list(data.shape), "rank": rank, "hidden": len(cells[0]),
+        "fits": [told(*pair, cells) for pair in (fits, fits[::-1])],
+        "cpu_seconds": round(time.process_time() - began, 1),
+        "timed_out": any(fit.figures.timed_out for fit in fits),
+    }  # fmt: skip
+
+
+# ---- the record ----------------------------------------------------------------------------------
+
+
+def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
+    """Return name, status and truth of the parts of a fit, by the rule of this program."""
+    judged = Verdict.of_stored(fit["judged"])
+    parts = [("predictions", str(judged.predictions.status), fit["predictions"])]
+    if judged.factors.counts:
+        own = judged.figures.factors_holding or ()
+        said = "not yet" if judged.factors.status == "not yet" else "holds"
+        parts += [("factor", said, fit["factors"][name]) for name in own]
+        lost = judged.figures.factors_differing or ()
+        parts += [("factor", "does not hold", fit["factors"][name]) for name in lost]
+    if "number" in fit:
+        parts.append(("number", str(judged.number.status), fit["number"]))
+    return parts
+
+
+def table(cases: dict[str, dict]) -> list[dict]:
     """Count, for each part, what is said to hold and does not, and what is refused and would."""
-    parts, rows = [part for run in runs for part in run["parts"]], []
-    for name in ("predictions", "factor", "number"):
-        own = [part for part in parts if part["part"] == name]
-        said = [part["true"] for part in own if part["said"] == "holds"]
-        refused = [part["true"] for part in own if part["said"] != "holds"]
-        rows.append(
-            {
-                "part": name, "said to hold": len(said), "of these wrong": said.count(False),
-                "refused": len(refused), "of these right": refused.count(True),
-            }
-        )  # fmt: skip
+    rows = []
+    fits = [(n.split(":")[0], fit) for n, case in cases.items() for fit in case["fits"]]
+    for which in ("planted", "real", "all"):
+        own = [f for name, f in fits if which in ("all", "real" * (name != "planted") or name)]
+        count = Counter(part for fit in own for part in parts_of(fit))
+        for name in ("predictions", "factor", "number"):
+            said, wrong = (count[name, "holds", true] for true in (True, False))
+            right, refused = (
+                sum(count[name, status, true] for status in ("not yet", "does not hold"))
+                for true in (True, False)
+            )
+            rows.append(
+                {
+                    "matrices": which, "part": name, "said to hold": said + wrong,
+                    "of these wrong": wrong, "refused": right + refused, "of these right": right,
+                }
+            )  # fmt: skip
     return rows
 
 
-def cases(options):
-    """Yield name, matrix, rank and model of every case; planted ones first."""
-    for seed in range(options.planted):
-        for model in options.models:
-            yield f"planted {seed}", planted(seed), "auto", model
-    for name in options.sets:
-        data = bmfjax.load(name)
-        for model in options.models:
-            yield name, np.asarray(data.dense(), float), SETS[name], model
+def record(work: Path, names: list[str]) -> dict:
+    """Return the record of the cases that are there, of those with these names."""
+    cases = {}
+    for name in names:
+        path = place(work, name)
+        if path.exists():
+            cases[name] = json.loads(path.read_text())
+    runs = [
+        {
+            "case": name, "shape": case["shape"], "rank": case["rank"],
+            "verdict": Verdict.of_stored(fit["judged"]).sentence,
+            "parts": [list(part) for part in parts_of(fit)],
+            **{n: fit[n] for n in ("calibration_error", "by_chance", "apart")},
+            **{n: fit[n] for n in ("log_score", "stacked_log_score")},
+            "stacking_weights": fit["judged"]["scalars"].get("stacking_weights"),
+            "cpu_seconds": case["cpu_seconds"] / 2, "timed_out": case["timed_out"],
+        }
+        for name, case in cases.items() for fit in case["fits"]
+    ]  # fmt: skip
+    return {
+        "cases": len(cases), "asked": len(names),
+        "cpu_seconds": round(sum(case["cpu_seconds"] for case in cases.values())),
+        "table": table(cases), "runs": runs,
+    }  # fmt: skip
+
+
+def place(work: Path, name: str) -> Path:
+    """Return where a case is stored."""
+    return work / f"{name.replace(':', '-').replace(' ', '-')}.json"
 
 
 def main() -> None:
-    """Run the trial, and write its record after every case."""
+    """Run the cases that are not stored yet, and write the record of all that are."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder of the matrices of panel.py")
+    parser.add_argument("--work", type=Path, required=True, help="folder of the cases")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--planted", type=int, default=40, help="planted matrices")
-    parser.add_argument("--max-time", type=float, default=60.0, help="seconds of a fit")
+    parser.add_argument("--planted", type=int, default=16, help="planted matrices")
+    parser.add_argument("--most-draws", type=int, default=1000, help="of a chain of a fit")
     parser.add_argument("--budget", type=float, help="CPU seconds after which no case begins")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    began, runs = time.process_time(), []
-    for case in cases(options):
-        if options.budget is not None and time.process_time() - began > options.budget:
+    base.LOOKS = tuple(number for number in base.LOOKS if number <= options.most_draws)
+    options.work.mkdir(parents=True, exist_ok=True)
+    sets = options.sets if options.data is not None else []
+    # Both kinds in turn, so that a part of the cases says something of each.
+    real = [f"{name}:{RANK}:{model}" for name in sets for model in options.models]
+    own = [f"planted:{seed}:{model}" for model in options.models for seed in range(options.planted)]
+    pairs = itertools.zip_longest(real, own)
+    names = [name for pair in pairs for name in pair if name is not None]
+    for name in names:
+        spent = sum(os.times()[:2])
+        if place(options.work, name).exists():
+            continue
+        if options.budget is not None and spent > options.budget:
             break
-        runs.append(tried(*case, options))
-        print(runs[-1]["data"], runs[-1]["model"], runs[-1]["verdict"], flush=True)
-        record = {"max_time": options.max_time, "table": table(runs), "runs": runs}
-        write_record("verdict_trial", record, options.output)
-    for row in table(runs):
+        of, number, model = name.split(":")
+        is_planted = of == "planted"
+        held = (
+            without_a_tenth(planted(int(number)), int(number))
+            if is_planted
+            else of_panel(options.data, of)
+        )
+        found = tried(*held, "auto" if is_planted else RANK, model, options.seed)
+        place(options.work, name).write_text(json.dumps(found))
+        for fit in found["fits"]:
+            print(name, found["cpu_seconds"], Verdict.of_stored(fit["judged"]).sentence, flush=True)
+    figures = {"most_draws": options.most_draws, **record(options.work, names)}
+    write_record("verdict_trial", figures, options.output)
+    for row in figures["table"]:
         print(row)
 
 

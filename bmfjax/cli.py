@@ -279,6 +279,11 @@ def _add_fit(commands, models) -> None:
         help="run until predictions are as exact: two Monte Carlo standard errors of probabilities "
         f"(default: {run.ACCURATE:g})",
     )  # fmt: skip
+    fit.add_argument(
+        "--check", type=float, metavar="SHARE",
+        help="hide this share of the entries, such as 0.1, from a first fit, say how well it "
+        "predicts them, and go on with all entries",
+    )  # fmt: skip
     fit.add_argument("--seed", type=int, default=0, help="the draws depend on it")
     fit.add_argument(
         "--chain", type=_chains_of, metavar="C/N",
@@ -795,6 +800,7 @@ def _asked(options, data, **more):
         seed=options.seed,
         until=options.until,
         mc_error=options.mc_error,
+        check=options.check,
         anchors=None if options.anchors is None else load_anchors(options.anchors),
         **{
             name: load_attributes(path)
@@ -1118,6 +1124,8 @@ def _tell(result, output) -> None:
             f" Next, {result._other_model}." if result._other_model in result.verdict.remedy else ""
         )
         _say(str(result.check()).removesuffix(told))
+    if result.held_out is not None:
+        _say(str(result.held_out))
     if result.rank_probabilities is not None:
         from bmfjax.report.number import number_sentence
 

@@ -39,6 +39,7 @@ def fit(
     num_samples: int | str = AUTO,
     until: str = UNTIL[0],
     mc_error: float | None = None,
+    check: float | None = None,
     max_time: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -90,6 +91,10 @@ def fit(
         "all" parts of the verdict, or "predictions", though factors differ.
     mc_error : float, optional
         Most error of 99 % of the predictions, two Monte Carlo standard errors: {accurate:g}.
+    check : float, optional
+        Share of the observed entries, such as 0.1, that is hidden from a first fit, which predicts
+        them (`Fit.held_out`). Its chains then go on with all entries, of which the result is. Both
+        take their time from `max_time`.
     max_time : float, optional
         Seconds that the fit may take, from reading the data to the result: by default {max_time:g}
         where `num_samples` is "auto" (but of `SMC`), and any number where it is given. When they
@@ -162,6 +167,7 @@ def fit(
             mesh=mesh,
             until=until,
             mc_error=mc_error,
+            check=check,
         )
         say("preparing the chains")
         made = problem.chains()

@@ -1,5 +1,6 @@
 """The command line, as a user meets it: files, exit codes, one sentence for bad input."""
 
+import dataclasses
 import errno
 import functools
 import html
@@ -26,6 +27,8 @@ from bmfjax import progress, store
 from bmfjax.cli import _cores_to_share, _end, _tell, build_parser, main
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
+from bmfjax.posterior.held_out import HeldOut
+from bmfjax.report import page
 from bmfjax.store import FILES, LOCK
 from bmfjax.verdict import Figures, Verdict
 
@@ -94,6 +97,36 @@ def test_what_was_sampled_is_told(fitted, capsys):
     assert _end(fit, [], fitted, "") == 0
     said = capsys.readouterr().out
     assert "\n2 chains of 30 draws after 40 steps of warm-up\n" in said
+    assert "were hidden" not in said
+    assert build_parser().parse_args(["fit", "davis", "--check", "0.1"]).check == 0.1
+    _tell(hidden := with_hidden(fit), fitted)
+    assert f"\n{hidden.held_out}\n" in capsys.readouterr().out
+
+
+def with_hidden(fit):
+    """The fit, as if entries had been hidden from a first one."""
+    found = HeldOut(
+        share=0.1, num_entries=25, explained=0.1, explained_error=0.05, baseline="columns",
+        log_score=-0.5, baseline_score=-0.7, calibration_error=0.1, error_by_chance=0.2,
+        complete=True,
+    )  # fmt: skip
+    return dataclasses.replace(fit, settings={**fit.settings, "held_out": found.stored()})
+
+
+def test_a_tenth_that_was_hidden_is_in_the_verdict_the_page_and_the_files(tmp_path):
+    """Of a fit whose chains went on with all entries."""
+    few = {"num_chains": 2, "num_warmup": 40, "num_samples": 30, "progress": False}
+    fit = bmfjax.fit("davis", 2, model="relaxed", check=0.1, **few)
+    found = fit.held_out
+    assert found.num_entries == 25 and found.complete and fit.data.num_missing == 0
+    assert fit.figures.explained == found.explained != fit.check().explained
+    fit.save(tmp_path / "fit")
+    again = bmfjax.Fit.load(tmp_path / "fit")
+    assert again.held_out == found and again.verdict == fit.verdict
+    assert html.escape(str(found)) in page.render(again)
+    summary = json.loads((tmp_path / "fit" / "summary.json").read_text())
+    assert summary["settings"]["held_out"] == found.stored()
+    assert summary["settings"]["check"] == 0.1
 
 
 def test_summary_says_what_was_fitted(fitted):

@@ -21,6 +21,7 @@ from bmfjax.data.parts import repeated, rows_of, without_cells
 from bmfjax.infer import new_rows
 from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
+from bmfjax.posterior.held_out import hidden_cells
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import Figures, Verdict
 from tests import small_fits
@@ -67,13 +68,13 @@ def test_parts_are_those_of_the_table(data):
 @pytest.mark.parametrize("model", MODELS)
 def test_hidden_cells_are_missing_and_scored(model):
     data = data_of(model)
-    hidden = held_out.hidden_cells(data, 0.1, seed=3)
+    hidden = hidden_cells(data, 0.1, seed=3)
     i, j, values = hidden.cells
     np.testing.assert_allclose(data.dense()[i, j], values)
     left = hidden.data.dense()
     assert np.isnan(left[i, j]).all() and hidden.data.num_missing - data.num_missing == len(i)
     assert len(i) == round(0.1 * data.num_rows * data.num_columns)
-    again = held_out.hidden_cells(data, 0.1, seed=3)
+    again = hidden_cells(data, 0.1, seed=3)
     np.testing.assert_array_equal(again.cells, hidden.cells)
 
 
@@ -81,7 +82,7 @@ def test_the_last_of_a_star_is_not_hidden():
     values = np.array([1.0, 1, 1, 2, 2, 5])
     data = bmfjax.Ratings(np.arange(6), np.arange(6) % 3, values)
     for seed in range(20):
-        hidden = held_out.hidden_cells(data, 0.6, seed)
+        hidden = hidden_cells(data, 0.6, seed)
         assert set(hidden.data.values) == {1, 2, 5}
 
 

@@ -1,11 +1,12 @@
 r"""Cells that are hidden from fits, the same for every rank, and scores of ranks side by side.
 
-Two ways to hide. By entries: single cells, drawn at random, are missing in one fit. By
-bi-cross-validation (Owen, Perry 2009): rows are split into parts, and columns too. A fit to all
-other rows learns the basis, the usage of the rows of a part is inferred from the columns outside a
-block, and the cells of the part in that block are scored. Owen and Perry fit the rows and columns
-outside of both alone. Here the fit sees the other rows whole, so that one fit a part serves all
-blocks of columns; no cell is predicted from itself, nor from its row and column block.
+Two ways to hide. By entries: single cells, drawn at random, are missing in one fit
+(`bmfjax.posterior.held_out`). By bi-cross-validation (Owen, Perry 2009): rows are split into parts,
+and columns too. A fit to all other rows learns the basis, the usage of the rows of a part is
+inferred from the columns outside a block, and the cells of the part in that block are scored. Owen
+and Perry fit the rows and columns outside of both alone. Here the fit sees the other rows whole, so
+that one fit a part serves all blocks of columns; no cell is predicted from itself, nor from its row
+and column block.
 """
 
 from __future__ import annotations
@@ -14,31 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bmfjax.data import BinaryMatrix, InputError
 from bmfjax.data.parts import repeated, rows_of, without_cells
-from bmfjax.posterior.scores import observed_sample, predictive
+from bmfjax.posterior.held_out import MOST_CELLS
+from bmfjax.posterior.scores import observed_sample
 
 #: Parts of the rows, each left out by a fit, and blocks of the columns.
 ROW_PARTS, COLUMN_BLOCKS = 2, 5
-#: Cells that are hidden or scored at most in a fit, and entries of the rows that it leaves out.
-MOST_CELLS, MOST_ENTRIES = 20_000, 4_000_000
-#: Different values up to which they may be stars, of which a fit needs each, and how often one
-#: then occurs at least, on average.
-FEW_VALUES, FEW_EACH = 100, 2
+#: Entries of the rows that a fit leaves out, at most.
+MOST_ENTRIES = 4_000_000
 
 
 # ---- cells ---------------------------------------------------------------------------------------
-
-
-class Hidden(NamedTuple):
-    """Single cells that are missing in what is fitted."""
-
-    data: Any
-    cells: tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, columns, values, (cell,) each
-
-    def score(self, fit) -> np.ndarray:
-        """Return the log predictive density (cell,) by a fit to `data`."""
-        return predictive(fit, self.cells)
 
 
 class Part(NamedTuple):
@@ -56,32 +43,6 @@ class Part(NamedTuple):
     def score(self, fit, seed: int = 0) -> np.ndarray:
         """Return the log predictive density (cell,) by a fit to `data`."""
         return fit.score_new(self.new, *self.cells, seed=seed)
-
-
-def hidden_cells(data, share: float, seed: int) -> Hidden:
-    """Hide a share of the observed cells, at most `MOST_CELLS`."""
-    seen = data.num_rows * data.num_columns - data.num_missing
-    number = int(np.clip(round(share * seen), 2, MOST_CELLS))
-    if number >= seen:
-        raise InputError(f"{number} of {seen} cells would be hidden; give more data")
-    i, j, values = observed_sample(data, number, seed)
-    if not isinstance(data, BinaryMatrix):
-        kept = _last_of_values(data, values)
-        i, j, values = (part[~kept] for part in (i, j, values))
-    return Hidden(without_cells(data, i, j), (i, j, values))
-
-
-def _last_of_values(data, hidden) -> np.ndarray:
-    """Mark hidden values (cell,) that would not occur among few others any more."""
-    every = data.values if hasattr(data, "values") else data.dense()[data.observed()]
-    values, counts = np.unique(every, return_counts=True)
-    marked = np.zeros(len(hidden), bool)
-    if len(values) > FEW_VALUES or len(values) * FEW_EACH > len(every):
-        return marked
-    for value, count in zip(values, counts, strict=True):
-        at = np.flatnonzero(hidden == value)
-        marked[at[:1]] = len(at) == count
-    return marked
 
 
 def left_out_rows(data, seed: int) -> list[Part]:

@@ -20,7 +20,7 @@ import pandas as pd
 from bmfjax import store
 from bmfjax.clock import clock_running
 from bmfjax.comparison.choice import recommended
-from bmfjax.comparison.held_out import hidden_cells, left_out_rows, side_by_side
+from bmfjax.comparison.held_out import left_out_rows, side_by_side
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.io.files import replacing_all
 from bmfjax.families import ask
@@ -28,6 +28,7 @@ from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.evidence import LogEvidence, rank_probabilities
+from bmfjax.posterior.held_out import hidden_cells
 from bmfjax.posterior.scores import observed_sample, scored_together
 from bmfjax.progress import counted
 from bmfjax.report.ranks import ranks_figure

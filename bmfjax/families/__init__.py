@@ -70,6 +70,7 @@ def ask(
     mesh=None,
     until=UNTIL[0],
     mc_error=None,
+    check=None,
 ) -> Problem:
     """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
     check_fork()
@@ -115,6 +116,7 @@ def ask(
         attributes=attributes,
         until=until,
         mc_error=mc_error,
+        check=check,
     )
 
 

@@ -35,6 +35,7 @@ from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.infer.mcmc.truncated import sparse_numbers
 from bmfjax.kernels.numerics.mesh import chains_of_device
+from bmfjax.posterior.held_out import HeldOut, Hidden, hidden_cells
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
 from bmfjax.specs.base import AUTO, Kernel, Model, Sampler, digest
@@ -48,6 +49,10 @@ PACKAGES = ("bmfjax", "jax", "jaxlib", "numpyro", "optax")
 MAX_KEPT, MAX_KEPT_BYTES, LEAST_KEPT = 250, 512 * 2**20, 4
 #: Numbers of draws of a chain at which such a run looks whether they suffice; the last ends it.
 LOOKS = (*sorted(n * 2**k for n in (250, 375) for k in range(9)), 128_000)
+#: The largest share of the entries that is hidden on request.
+MOST_HIDDEN = 0.5
+#: Steps of warm-up of chains that go on with other data, at least.
+WARMUP_AGAIN = 50
 #: A fit that finds the number of factors keeps those that this share of draws use.
 LEAST_USED = 0.5
 #: What is left to do where some of the chains ran.
@@ -91,6 +96,13 @@ class Problem:
     #: Carlo error that its predictions are to have.
     until: str = UNTIL[0]
     mc_error: float | None = None
+    #: Share of the observed entries that a first fit does without, and how well it predicted them.
+    check: float | None = None
+    held_out: HeldOut | None = None
+    #: Chains go on from where those of the first fit were, these positions; None where what was
+    #: stored replaces them.
+    goes_on: bool = False
+    positions: Any = None
 
     def __post_init__(self):
         checks.seed_number(self.seed)
@@ -121,6 +133,22 @@ class Problem:
     def _check_end(self) -> None:
         """Refuse what a run cannot end by."""
         checks.one_of("until", self.until, UNTIL)
+        if self.check is not None:
+            if checks.positive("check", self.check) > MOST_HIDDEN:
+                raise InputError(
+                    f"check is {self.check}; give the share of the entries that is hidden, such as "
+                    f"0.1 and at most {MOST_HIDDEN}"
+                )
+            if self.chain_numbers is not None:
+                raise InputError(
+                    "check hides entries from all chains of a fit, and chains (--chain) names some "
+                    "of them; give one of the two"
+                )
+            if self.data.is_shared:
+                raise InputError(
+                    "check hides entries of the whole matrix, and each process reads a part of it; "
+                    "leave check (--check) or the mesh out"
+                )
         error = self.mc_error
         if error is not None and checks.positive("mc_error", error) > ACCURATE:
             raise InputError(
@@ -148,7 +176,30 @@ class Problem:
     def wider(self) -> Problem:
         """The problem with twice the most factors, or as many as the matrix can have."""
         most = min(self.data.shape)
-        return replace(self, rank=min(2 * self.rank, most), grows=2 * self.rank < most)
+        found = replace(self, rank=min(2 * self.rank, most), grows=2 * self.rank < most)
+        return replace(found, goes_on=False, positions=None)
+
+    def without_cells(self) -> tuple[Problem, Hidden]:
+        """Return the problem of the first fit, and the cells that are hidden from it."""
+        hidden = hidden_cells(self.data, self.check, self.seed, keeps_lines=True)
+        return replace(self, data=hidden.data, check=None), hidden
+
+    def going_on(self, first: Problem, found: HeldOut, positions: Any) -> Problem:
+        """Return the problem of all data, whose chains go on from where those of `first` were."""
+        return replace(
+            self, rank=first.rank, grows=first.grows, held_out=found, positions=positions,
+            goes_on=positions is not None,
+        )  # fmt: skip
+
+    def resumed(self, settings: Mapping) -> Problem:
+        """Return the problem of a run that is resumed, with these settings, after its first fit."""
+        if self.check is None or "held_out" not in settings:
+            return self
+        most, rank = min(self.data.shape), settings["rank"]
+        return replace(
+            self, rank=rank, grows=self.grows and rank < most, goes_on=settings["goes_on"],
+            held_out=HeldOut.of_stored(settings["held_out"]),
+        )  # fmt: skip
 
     @property
     def num_anchors(self) -> int:
@@ -231,12 +282,17 @@ class Problem:
             found["until"] = self.until
         if self.mc_error is not None:
             found["mc_error"] = self.mc_error
+        if self.check is not None:
+            found["check"] = self.check
+        if self.held_out is not None:
+            found |= {"held_out": self.held_out.stored(), "goes_on": self.goes_on}
         run = {n: getattr(self, n) for n in names}
         return {"rank": int(self.rank)} | found | named | run | more
 
     def chains(self) -> Chains:
         """Return the chains, or refuse what only the family can check."""
-        return self.family.chains(self)
+        made = self.family.chains(self)
+        return made.going_on(self.positions) if self.goes_on else made
 
     def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict:
         """Return the start that was given, both factor matrices as float32, or refuse it."""
@@ -291,6 +347,8 @@ class Chains:
     thinning: tuple[int, int] = (1, 1)  # draws from one kept draw to the next, most kept ones
     num_warmup: int = 0
     num_samples: int = 0
+    #: Annealed steps are over: others took them.
+    is_cold: bool = False
     #: ``start(resume)``: position of every chain, None for the algorithm's own.
     start: Callable[[bool], Mapping | None] = lambda resume: None
     #: ``search(run)``: the snapshot of one chain, from which all chains go on; None for none.
@@ -323,9 +381,22 @@ class Chains:
         run.num_draws // run.thinning("usage") >= LEAST_KEPT
     )
 
+    def going_on(self, positions) -> Chains:
+        """Return chains that start where they were with other data, and warm up for a short while.
+
+        Where there are no positions, what was stored replaces them.
+        """
+        # No draw is kept of a ladder that still changes.
+        least = self.num_warmup if "replica" in self.trace else min(self.num_warmup, WARMUP_AGAIN)
+        start = self.start if positions is None else lambda resume: positions
+        warmup = max(least, self.num_warmup // 4)
+        return replace(self, start=start, search=None, is_cold=True, num_warmup=warmup)
+
     def run(self, problem: Problem, resume: bool = False) -> ChainRun:
         """Return the chains at their start."""
         run = self._started(problem, resume, problem.chain_numbers)
+        if self.is_cold and not resume:
+            run.end_annealing()
         if self.search is not None and not resume:  # what was stored replaces it
             # Some of the chains start where they do beside all others.
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
@@ -855,7 +926,9 @@ def make_fit(
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
-        judged = verdict.with_fit(judged, fit._left_out.figures, fit._other_model)
+        # What was hidden says it without an estimate.
+        found = fit._left_out.figures | (problem.held_out.figures if problem.held_out else {})
+        judged = verdict.with_fit(judged, found, fit._other_model)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
         judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)

@@ -64,7 +64,7 @@ from bmfjax.kernels.ladders import geometric_ladder
 from bmfjax.kernels.numerics.budget import device_budget, device_memory
 from bmfjax.kernels.numerics.mesh import agreed, num_shards, several_processes
 from bmfjax.kernels.smc import BLOCK
-from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.kernels.tempering import OBSERVED, position_of
 from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.evidence import EVIDENCE_OF_RUNS, LogEvidence
 from bmfjax.posterior.packed import PackedDraws, as_packed
@@ -508,13 +508,6 @@ def _found_starts(problem, key) -> list[dict]:
         key, data, rank, problem.num_chains, num_exchange=EXCHANGE if exchange else 0,
         anchors=None if problem.anchors is None else problem.anchors.values,
     )  # fmt: skip
-
-
-def position_of(state) -> dict:
-    """Return where chains without temperatures are."""
-    while not hasattr(state, "position"):
-        state = state.inner
-    return state.position
 
 
 def boolean_arguments(priors: Mapping, finds_rank: bool) -> dict:

@@ -14,15 +14,17 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bmfjax.clock import running_clock
+from bmfjax.clock import Clock, running_clock
 from bmfjax.data import InputError
 from bmfjax.data.io.files import reason
 from bmfjax.families.base import Chains, Problem, versions_in_use
 from bmfjax.families.stopping import Watch
 from bmfjax.infer import ChainRun
-from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.checkpoint import Checkpoint, identity_in
 from bmfjax.infer.interrupt import Terminated, interrupt_requests, pass_on_termination
 from bmfjax.kernels.numerics.mesh import agreed, is_first
+from bmfjax.kernels.tempering import position_of
+from bmfjax.posterior.held_out import held_out
 from bmfjax.progress import minutes, say
 from bmfjax.result import Fit
 from bmfjax.specs.run import CHECKPOINT_SECONDS, MAX_TIME
@@ -30,6 +32,8 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 
 #: CPU seconds that a result takes, and for each number that was drawn.
 SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
+#: Share of the time that a fit without the hidden entries may take.
+CHECK_TIME = 0.6
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
     "log_joint": "log joint density",
@@ -71,8 +75,7 @@ def sampled(
     clock.limit = max_time
     if max_time is None and problem.is_auto and chains.limited:
         clock.limit = MAX_TIME
-    store = None if checkpoint is None else Checkpoint(checkpoint, identity(problem, chains))
-    writes = store is not None and is_first(problem.mesh)
+    writes = checkpoint is not None and is_first(problem.mesh)
     with contextlib.ExitStack() as held:
 
         def hold():
@@ -85,6 +88,13 @@ def sampled(
 
         agreed(problem.mesh, lambda: writes and hold())
         began = time.monotonic()
+        if problem.check is not None:
+            if resume:
+                problem = problem.resumed(identity_in(checkpoint))
+            else:
+                problem = _after_check(problem, clock)
+            chains = problem.chains()
+        store = None if checkpoint is None else Checkpoint(checkpoint, identity(problem, chains))
         if resume:
             stage = _stored(problem, chains, store)
         else:
@@ -100,6 +110,31 @@ def sampled(
             raise KeyboardInterrupt(str(stop) or _so_far(stage, store)) from None
         except Terminated as stop:
             raise Terminated(str(stop) or _so_far(stage, store), stop.signum) from None
+
+
+def _after_check(problem: Problem, clock: Clock) -> Problem:
+    """Fit without some entries, and return the problem of all of them, whose chains go on there.
+
+    A kernel whose state is no position, such as that of an optimisation, starts anew.
+    """
+    first, hidden = problem.without_cells()
+    chains, limit = first.chains(), clock.limit
+    chains = replace(chains, phase=f"{chains.phase} without {len(hidden.cells[0]):,} entries")
+    if limit is not None:
+        clock.limit = clock.spent + CHECK_TIME * (limit - clock.spent)
+    stage, over = Stage(first, chains, chains.run(first)), False
+    try:
+        while not over:
+            stage, over = _sample(stage, None, clock, False)
+    finally:
+        clock.limit = limit
+    run = stage.run
+    if not (run.is_complete or run.timed_out):
+        raise KeyboardInterrupt(f"while entries were hidden, {_so_far(stage, None)}")
+    say("predicting what was hidden")
+    found = held_out(result_of(stage), hidden.cells, problem.check, problem.seed)
+    moves = problem.kernel.exact and chains.objective == "log_joint"
+    return problem.going_on(stage.problem, found, position_of(run.state) if moves else None)
 
 
 def identity(problem: Problem, chains: Chains) -> dict:

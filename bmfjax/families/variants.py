@@ -49,7 +49,6 @@ from bmfjax.families.boolean import (
     agreement_of,
     align_packed,
     given_bits,
-    position_of,
     words_of,
 )
 from bmfjax.families.logistic import ExactLogisticFit
@@ -80,7 +79,7 @@ from bmfjax.infer.new_rows import (
     usage_by_sets,
 )
 from bmfjax.kernels.ladders import geometric_ladder
-from bmfjax.kernels.tempering import OBSERVED
+from bmfjax.kernels.tempering import OBSERVED, position_of
 from bmfjax.models.deep_ormachine import of_layers
 from bmfjax.posterior import cells, products, scores
 from bmfjax.posterior.packed import PackedDraws, as_packed

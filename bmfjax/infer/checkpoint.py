@@ -169,10 +169,8 @@ class Checkpoint:
         """Return the states of this run that are there, with all their parts, by their names."""
         found = {}
         for name in (NEWEST, PREVIOUS):
-            with contextlib.suppress(InputError), reading_stored(self.folder / name):
-                # Opened here: NumPy leaves a damaged file open.
-                with open(self.folder / name, "rb") as file, np.load(file) as state:
-                    _, about, _ = _said(state["about"])
+            with contextlib.suppress(InputError):
+                about = _read_state(self.folder / name)[1]
                 there = all(self._part(part.number).is_file() for part in about.parts)
                 if about in self._whole and there:
                     found[name] = about
@@ -288,6 +286,21 @@ class Checkpoint:
                 part = path.name.startswith("part-") and path not in needed
                 if part or DRAFT.fullmatch(path.name):
                     path.unlink(missing_ok=True)
+
+
+def identity_in(folder: str | os.PathLike) -> dict:
+    """Return the identity that the states of a checkpoint say, {} where none can be read."""
+    for name in (NEWEST, PREVIOUS):
+        with contextlib.suppress(InputError):
+            return _read_state(Path(folder) / name)[0]
+    return {}
+
+
+def _read_state(path: Path) -> tuple[dict, _About, float]:
+    """Return what a state says: identity, itself, and seconds."""
+    # Opened here: NumPy leaves a damaged file open.
+    with reading_stored(path), open(path, "rb") as file, np.load(file) as state:
+        return _said(state["about"])
 
 
 def _newest(held: dict[str, _About]) -> _About:

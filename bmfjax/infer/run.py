@@ -49,6 +49,7 @@ from bmfjax.kernels.numerics.mesh import (
     specs_of,
 )
 from bmfjax.kernels.numerics.programs import form_of, made_once, value_of
+from bmfjax.kernels.tempering import past_annealing
 
 #: Most bytes of draws on the device between two returns to the host; one draw always fits.
 DEVICE_BYTES = 64 * 2**20
@@ -373,6 +374,11 @@ class ChainRun:
         size = (self.num_chains,)
         every = jax.tree.map(lambda leaf: np.broadcast_to(leaf, size + np.shape(leaf)), snapshot)
         self.restore(every, 0, {})
+
+    def end_annealing(self) -> None:
+        """Let chains at their start begin as after all annealed steps of their algorithm."""
+        state, reducers = self.snapshot()
+        self.restore((past_annealing(state), reducers), 0, {})
 
     def _fetch(self, kind, name, recorded, wanted, first, last):
         """Take records from the device that are `recorded` steps apart there, `wanted` here."""

@@ -27,6 +27,8 @@ from bmfjax.kernels.numerics.budget import divided
 from bmfjax.kernels.numerics.control import acceptance
 from bmfjax.specs.samplers import checked_ladder
 
+#: More steps than any annealing has, and so few that they can still be counted on.
+MANY_STEPS = 2**30
 #: Steps of the first round in which a ladder is adapted, at least.
 FIRST_ROUND = 8
 
@@ -114,6 +116,33 @@ def annealed(algorithm: Algorithm, num_steps: int, *, lowest: float = 0.02) -> A
         return named | algorithm.observe(state.inner, info.inner)
 
     return Algorithm(init, step, observe)
+
+
+def past_annealing(state: Any) -> Any:
+    """Return a state of any sampler in which all annealed steps are over."""
+
+    def over(part):
+        if not isinstance(part, AnnealedState):
+            return part
+        return part._replace(step=np.full_like(part.step, MANY_STEPS))
+
+    return jax.tree.map(over, state, is_leaf=lambda part: isinstance(part, AnnealedState))
+
+
+def position_of(state: Any) -> dict | None:
+    """Return where chains (chain, ...) are, at the first temperature; None of what has no position.
+
+    Examples
+    --------
+    >>> position_of(AnnealedState(AnnealedState((), 0), 0)) is None
+    True
+    """
+    while not hasattr(state, "position"):
+        if not hasattr(state, "inner"):
+            return None
+        is_ladder = isinstance(state, ParallelTemperingState)
+        state = jax.tree.map(lambda leaf: leaf[:, 0], state.inner) if is_ladder else state.inner
+    return state.position
 
 
 class LadderState(NamedTuple):

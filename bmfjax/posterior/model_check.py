@@ -111,7 +111,7 @@ class LeftOut:
     @property
     def is_calibrated(self) -> bool:
         """Whether the calibration error is one that true probabilities have, or slight."""
-        return not self.calibration_error > max(self.error_by_chance, SLIGHT)
+        return is_calibrated(self.calibration_error, self.error_by_chance)
 
     @property
     def figures(self) -> dict:
@@ -198,7 +198,7 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     of_chains = scored(fit, cells)
     scores = averaged(of_chains).log_score
     plain, baseline = _baseline(fit, cells)
-    explained, error = _explained(scores, plain, fit._scored in (BINARY, STARS))
+    explained, error = explained_share(scores, plain, fit._scored in (BINARY, STARS))
     table, wrong, by_chance = None, math.nan, math.nan
     if fit._scored == BINARY:
         is_one = cells[2] > 0.5
@@ -226,7 +226,7 @@ def _stacked(scores) -> tuple[tuple[float, ...] | None, float | None]:
 # ---- what is explained ---------------------------------------------------------------------------
 
 
-def _explained(scores, plain, is_discrete: bool) -> tuple[float, float]:
+def explained_share(scores, plain, is_discrete: bool) -> tuple[float, float]:
     """Return the share that is explained, and its standard error by the delta method."""
     number = len(scores)
     if is_discrete:
@@ -290,12 +290,32 @@ def shares_left_out(counts, j, kind) -> np.ndarray:
 
     `counts` (column, kind) has how many entries of a column are of a kind, the cells among them.
     """
-    own, rest = counts[j, kind] - 1.0, counts[j].sum(1) - 1.0
-    return np.log((own + PRIOR / counts.shape[1]) / (rest + PRIOR))
+    return _log_shares(counts[j, kind] - 1.0, counts[j].sum(1) - 1.0, counts.shape[1])
 
 
-def effects_left_out(rows, columns, values, shape, i, j, left_out) -> np.ndarray:
-    """Return normal log densities (cell,) of cells under effects of rows and columns, left out."""
+def shares_of_columns(data, cells) -> np.ndarray:
+    """Return the log shares of values of cells, which the data lack, in their columns."""
+    (counts, kind), j = _counted(data, cells[2]), cells[1]
+    return _log_shares(counts[j, kind], counts[j].sum(1), counts.shape[1])
+
+
+def _log_shares(own, rest, kinds: int) -> np.ndarray:
+    return np.log((own + PRIOR / kinds) / (rest + PRIOR))
+
+
+def effects_of_others(data, cells) -> np.ndarray:
+    """Return normal log densities of cells, which the data lack, under effects of lines."""
+    i, j, values = cells
+    return effects_left_out(*_observed(data), data.shape, i, j, values, among=False)
+
+
+def effects_left_out(
+    rows, columns, values, shape, i, j, left_out, *, among: bool = True
+) -> np.ndarray:
+    """Return normal log densities (cell,) of cells under effects of rows and columns, left out.
+
+    The cells are `among` those that tell the effects, or not.
+    """
     effects, weights = [np.zeros(n) for n in shape], []
     mean = values.mean()
     lines = (rows, columns)
@@ -307,15 +327,20 @@ def effects_left_out(rows, columns, values, shape, i, j, left_out) -> np.ndarray
             total = np.bincount(at, values - mean - other, minlength=shape[axis])
             effects[axis] = total / weights[axis]
     residual = left_out - mean - effects[0][i] - effects[1][j]
-    # What an entry weighs in its own fit; a line of one entry says nothing without it.
-    leverage = 1.0 / weights[0][i] + 1.0 / weights[1][j] - 1.0 / len(values)
-    leverage = np.minimum(leverage, MOST_LEVERAGE)
-    residual = residual / (1.0 - leverage)
+    if among:
+        # What an entry weighs in its own fit; a line of one entry says nothing without it.
+        leverage = 1.0 / weights[0][i] + 1.0 / weights[1][j] - 1.0 / len(values)
+        residual = residual / (1.0 - np.minimum(leverage, MOST_LEVERAGE))
     variance = max(float(np.mean(residual**2)), np.finfo(np.float32).tiny)
     return -0.5 * (residual**2 / variance + math.log(2.0 * math.pi * variance))
 
 
 # ---- calibration ---------------------------------------------------------------------------------
+
+
+def is_calibrated(error: float, by_chance: float) -> bool:
+    """Whether a calibration error is one that true probabilities have, or slight."""
+    return not error > max(by_chance, SLIGHT)
 
 
 def calibration(one, is_one, seed: int = 0, order=None) -> tuple[pd.DataFrame, float, float]:

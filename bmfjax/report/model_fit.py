@@ -34,6 +34,7 @@ def model_section(fit) -> Section | None:
         "Does the model fit?",
         f"{found} What it explains is measured on {found.num_entries:,} observed entries, each "
         "left out.",
+        None if fit.held_out is None else f"{fit.held_out} The draws of this page are of all.",
         None
         if found.calibration is None
         else image(calibration_figure(found), "Calibration of probabilities", wide=False),

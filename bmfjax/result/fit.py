@@ -18,6 +18,7 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.io.stored import reading_stored
 from bmfjax.diagnostics import Binarized, Coverage
 from bmfjax.posterior import cells
+from bmfjax.posterior.held_out import HeldOut
 from bmfjax.posterior.model_check import LeftOut, ModelCheck, left_out, model_check
 from bmfjax.posterior.scores import MAX_SCORED
 from bmfjax.posterior.selection import MAX_ENTRIES, informed
@@ -470,6 +471,15 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     def _can_be_checked(self) -> bool:
         """Whether there are entries that can be left out."""
         return self.data.num_rows * self.data.num_columns - self.data.num_missing > 1
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """How well entries were predicted that were hidden from a first fit; None without `check`.
+
+        The draws of this fit are of all entries.
+        """
+        stored = self.settings.get("held_out")
+        return None if stored is None else HeldOut.of_stored(stored)
 
     def _scalars(self) -> dict[str, Any]:
         """Return the figures as plain values, with the words of the verdict."""
