@@ -102,6 +102,14 @@ def test_ctrl_c_while_entries_are_hidden_ends_the_fit(first, tmp_path):
     assert not first and not list((tmp_path / "run").glob("*.npz"))
 
 
+def test_the_first_fit_ends_where_predictions_hold():
+    problem = asked(Toy(apart=1.0), DATA, check=0.25, mc_error=0.02)
+    first, hidden = problem.without_cells()
+    assert (first.until, first.mc_error, first.check) == ("predictions", 0.02, None)
+    assert problem.going_on(first, FOUND, None).until == "all"
+    assert np.isnan(first.data.dense()[hidden.cells[:2]]).all()
+
+
 def test_states_without_a_position_start_anew(first):
     found = fitted(Toy(apart=40.0), data=DATA, check=0.25, num_samples=30, num_warmup=60)
     assert found.settings["goes_on"] is False and found.planned_warmup == 60

@@ -37,6 +37,7 @@ from bmfjax.verdict import (
     spread,
     status_of,
     suffices,
+    with_fit,
 )
 from bmfjax.verdict.remedies import remedy_of_chains
 from tests import small_fits
@@ -441,7 +442,29 @@ def test_a_model_is_not_blamed_for_chains_that_have_not_come_together(unsure):
     nothing = dataclasses.replace(GOOD_FIGURES, explained=-0.1, explained_error=0.02)
     assert Verdict(nothing).sentence.startswith("The model explains nothing")
     cut = Verdict(dataclasses.replace(nothing, planned_warmup=500))
-    assert not cut.sentence.startswith("The model")
+    assert not cut.predictions.lead
+    apart = Verdict(dataclasses.replace(nothing, chains_apart=0.4, mc_error=0.01))
+    assert apart.sentence.startswith("This fit explains nothing (-10 ± 2 %).")
+
+
+def test_stacking_is_not_advised_to_chains_whose_warm_up_was_cut():
+    weights = {"stacking_weights": (0.7, 0.3), "stacking_gain": 0.01}
+    apart = Verdict(dataclasses.replace(GOOD_FIGURES, chains_apart=0.4, mc_error=0.01))
+    assert "by stacking (0.70, 0.30)" in str(with_fit(apart, weights))
+    assert "stacking" not in str(with_fit(apart.changed(planned_warmup=500), weights))
+
+
+def test_the_parts_say_where_chains_compared_one_start_or_none():
+    found = dataclasses.replace(GOOD_FIGURES, factors_holding=("1", "2"), factors_differing=())
+    assert Verdict(found).factors.said == "factors 1 and 2 hold"
+    for start in ("shared_starts", "given_start"):
+        shared = Verdict(dataclasses.replace(found, **{start: True}))
+        assert shared.factors.said == "factors 1 and 2 hold, from one start"
+    alone = Verdict(Figures(num_chains=1, factors_agreeing=float("nan"), explained=0.6))
+    assert alone.sentence == (
+        "Not checked: predictions (not compared; 60 % explained); factors not compared; their "
+        "number was given."
+    )
 
 
 def test_a_stored_verdict_is_the_same_again():

@@ -182,7 +182,9 @@ class Problem:
     def without_cells(self) -> tuple[Problem, Hidden]:
         """Return the problem of the first fit, and the cells that are hidden from it."""
         hidden = hidden_cells(self.data, self.check, self.seed, keeps_lines=True)
-        return replace(self, data=hidden.data, check=None), hidden
+        # It need not tell factors.
+        until = UNTIL[1] if self.is_auto else self.until
+        return replace(self, data=hidden.data, check=None, until=until), hidden
 
     def going_on(self, first: Problem, found: HeldOut, positions: Any) -> Problem:
         """Return the problem of all data, whose chains go on from where those of `first` were."""

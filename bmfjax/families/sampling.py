@@ -33,7 +33,7 @@ from bmfjax.store import held_checkpoint, holds_checkpoint
 #: CPU seconds that a result takes, and for each number that was drawn.
 SUMMARY_SECONDS, NUMBER_SECONDS = 3.0, 1.5e-7
 #: Share of the time that a fit without the hidden entries may take.
-CHECK_TIME = 0.6
+CHECK_TIME = 0.5
 #: What a trace that says how far a run is, is of.
 OBJECTIVES = {
     "log_joint": "log joint density",

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.posterior.model_check import ModelCheck
+from bmfjax.posterior.latent_classes import predicted_by_classes
+from bmfjax.posterior.model_check import BINARY, LeftOut, ModelCheck
+from bmfjax.posterior.scores import observed_sample
 from bmfjax.report.section import Section, image, section, table
 from bmfjax.report.style import (
     COLOURS,
@@ -46,21 +48,36 @@ def model_section(fit) -> Section | None:
 
 
 def explained_bar(fit) -> Markup:
-    """Show what the model explains as a part of a bar, with two standard errors."""
+    """Show what the model explains as a part of a bar, with two standard errors, beside others."""
     if not fit._can_be_checked:
         return Markup("")
     found = fit._left_out
     ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]
     low, share, high = (100 * min(max(end, 0.0), 1.0) for end in ends)
+    classes, beside = _share_of_classes(fit, found), Markup("")
+    told = f"{found.baseline} 0 %"
+    if classes is not None:
+        told += f", latent classes {100 * classes:z.0f} %"
+        beside = Markup('<em style="left: {:.1f}%"></em>').format(100 * min(max(classes, 0.0), 1.0))
+    elif fit._scored == BINARY:
+        told += "; latent classes are not fitted to a matrix of this size"
     return Markup(
-        '<div class="explained"><b>Explained: {}</b>'
+        '<div class="explained"><b>Explained: {}</b> ({})'
         '<div class="track"><i style="width: {:.1f}%"></i>'
-        '<b style="left: {:.1f}%; width: {:.1f}%"></b></div>'
+        '<b style="left: {:.1f}%; width: {:.1f}%"></b>{}</div>'
         "<small><span>0 %: {}</span><span>100 %: every entry known</span></small></div>"
     ).format(
-        percent(found.explained, found.explained_error), share, low, max(high - low, 0.3),
-        found.baseline,
+        percent(found.explained, found.explained_error), told, share, low, max(high - low, 0.3),
+        beside, found.baseline,
     )  # fmt: skip
+
+
+def _share_of_classes(fit, found: LeftOut) -> float | None:
+    """Return what latent classes explain of the same entries, None where it would cost much."""
+    if fit._scored != BINARY or not found.baseline_score:
+        return None
+    scores = predicted_by_classes(fit.data, observed_sample(fit.data))
+    return None if scores is None else float(1.0 - scores.mean() / found.baseline_score)
 
 
 def calibration_figure(found: ModelCheck) -> Figure:

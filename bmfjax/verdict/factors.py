@@ -41,8 +41,9 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     """
     holding, differing = figures.factors_holding or (), figures.factors_differing or ()
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
+    one_start = bool(counts and (figures.shared_starts or figures.given_start))
     if figures.num_chains == 1:
-        said = "factors (not compared)"
+        said = "factors not compared"
     elif why := unfinished(figures):
         said, holding, differing = f"factors do not hold yet ({why})", (), ()
     elif factors_differ(figures, counted=False):
@@ -50,7 +51,7 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     elif counts and not mixed(figures, _scalars(figures)):
         said = f"factors do not hold yet ({slowest(figures, _scalars(figures))})"
     else:
-        status, remedy, said = Holds.HOLDS, "", _told(figures)
+        status, remedy, said = Holds.HOLDS, "", _told(figures) + ", from one start" * one_start
     remedy = remedy if counts else ""
     return Factors(
         status=status, said=said, remedy=remedy, holding=holding, differing=differing, counts=counts

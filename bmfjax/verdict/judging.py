@@ -21,6 +21,7 @@ from bmfjax.variational.settling import WINDOW
 from bmfjax.verdict.entries import Mixing
 from bmfjax.verdict.factors import factors_differ
 from bmfjax.verdict.figures import NAN, Figures
+from bmfjax.verdict.part import unfinished
 from bmfjax.verdict.record import Verdict, agrees, has_wrong_spread
 from bmfjax.verdict.remedies import (
     FOUR_CHAINS,
@@ -393,7 +394,7 @@ def with_fit(judged: Verdict, found: Mapping, other_model: str = "") -> Verdict:
     are said.
     """
     notes, apart = judged.notes, judged.figures.get("chains_apart") > ACCURATE
-    if apart and found.get("stacking_weights"):
+    if apart and not unfinished(judged.figures) and found.get("stacking_weights"):
         weights = ", ".join(f"{weight:.2f}" for weight in found["stacking_weights"])
         notes += (
             f"predictions of fit.stacked() are averaged over the chains by stacking ({weights}), "

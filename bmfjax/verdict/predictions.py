@@ -26,7 +26,8 @@ class Predictions(Part):
     explained : float
         Share of the deviance that the model explains, NaN where it is not known.
     lead : str
-        What is to be said first: that the model explains nothing, or little.
+        What is to be said first: that the model explains nothing, or little; where chains are
+        apart, that their mean does.
     """
 
     within: float = NAN
@@ -110,7 +111,9 @@ def _lead(figures: Figures) -> str:
     if unfinished(figures) or not share < max(LITTLE, 2.0 * error):
         return ""
     how = "nothing" if share <= 2.0 * error else "little"
-    return f"The model explains {how} ({percent(share, error)})."
+    # Where chains are apart that is said of their mean, and not yet of the model.
+    what = "The model" if figures.num_chains == 1 or predictions_agree(figures) else "This fit"
+    return f"{what} explains {how} ({percent(share, error)})."
 
 
 def _scalars(figures: Figures) -> list[str]:

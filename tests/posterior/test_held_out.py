@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix
@@ -29,8 +30,6 @@ def test_no_line_is_emptied(kind):
     observed[3], observed[:, 4] = False, False
     data = BinaryMatrix(np.where(observed, values, np.nan))
     if kind == "sparse":
-        import scipy.sparse
-
         data = BinaryMatrix(scipy.sparse.csr_array(values * observed), observed=observed)
     if kind == "numbers":
         data = RealMatrix(np.where(observed, values + 0.5, np.nan))
