@@ -1082,9 +1082,10 @@ def _reading(options) -> dict:
         "use_raw", "modality", "layout", "binarize", "decimal", "encoding", "duplicates",
     )  # fmt: skip
     given = {name: getattr(options, name) for name in names}
-    plain, sides = ([], None, "auto", False), ("header", "row_names")
-    given = {n: v for n, v in given.items() if v not in plain and (n, v) != ("duplicates", "error")}
-    return given | {n: v for n in sides if (v := getattr(options, n)) is not None}
+    # By identity: 0 is a threshold, and equal to False.
+    found = {n: v for n, v in given.items() if v not in ([], None, "auto") and v is not False}
+    found |= {n: v for n in ("header", "row_names") if (v := getattr(options, n)) is not None}
+    return {n: v for n, v in found.items() if (n, v) != ("duplicates", "error")}
 
 
 def _guessed(given):

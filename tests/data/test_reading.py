@@ -591,6 +591,9 @@ def test_the_command_line_has_the_options_of_the_loaders(tmp_path, capsys):
     assert "x 2 columns 'Q1' ... 'Q2' of ones No, zeros Yes; 'gender' a label" in (
         capsys.readouterr().out
     )
+    path = written(tmp_path, "a,b\n2,0\n0,1\n")
+    assert main(["fit", str(path), "--rank", "99", "--binarize", "0"]) == 2
+    assert "2 columns 'a' ... 'b' of numbers, ones above 0" in capsys.readouterr().out
 
 
 def test_options_that_nobody_knows_are_type_errors(tmp_path):
