@@ -1,6 +1,6 @@
 """Whether the minibatch kernels are right, or say that they are not, on models of NumPyro users.
 
-Eleven models with plates, each by NUTS and by SGLD, SGHMC and IASG at their defaults, with the
+Thirteen models with plates, each by NUTS and by SGLD, SGHMC and IASG at their defaults, with the
 blocks that they find themselves. Compared are quantities that rotations and relabelling leave as
 they are. For each kernel
 
@@ -12,11 +12,15 @@ they are. For each kernel
   nothing was said.
 
     python benchmarks/numpyro_kernels.py
+
+The record is written after every model, and says of which commit its rows are. `--resume` goes on
+with the models that it lacks, and `--only` makes the rows of some anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable
@@ -30,7 +34,8 @@ import numpyro
 import numpyro.distributions as dist
 from device import parse
 from numpyro.infer import MCMC, NUTS
-from record import write_record
+from record import commit_of, write_record
+from tables import RESULTS
 
 import bmfjax
 from bmfjax.diagnostics import ess_bulk
@@ -138,6 +143,14 @@ def bounded(y):
         numpyro.sample("y", dist.Normal(m, 1.0), obs=y[i])
 
 
+def matrix(y):
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([9, 2]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([8, 2]).to_event(2))
+    with numpyro.plate("rows", 9, dim=-2) as i, numpyro.plate("columns", 8, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(u[i] @ v[j].T, s), obs=y[i[:, None], j])
+
+
 def problems():
     """Yield (name, Problem)."""
     r = np.random.default_rng(0)
@@ -199,6 +212,19 @@ def problems():
     )
     y = r.normal(size=200)
     yield "bound", Problem(bounded, (y - y.mean() - 0.05,), flat("m"))
+    x = r.normal(size=(30, 10))
+    y = x @ r.normal(size=10) + 0.5 * r.normal(size=30)
+    yield "few cases", Problem(linear, (x, y), flat("beta", "sigma"))
+    truth = r.normal(size=(9, 2)) @ r.normal(size=(8, 2)).T
+
+    def products(draws):
+        found = np.einsum("tik,tjk->tij", draws["u"], draws["v"]).reshape(len(draws["s"]), -1)
+        return np.column_stack([found, draws["s"]])
+
+    yield (
+        "rows and columns",
+        Problem(matrix, (truth + 0.3 * r.normal(size=truth.shape),), products),
+    )
 
 
 def drawn(kernel, problem, warmup, samples):
@@ -248,20 +274,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--samples", type=int, default=3000, help="draws of a chain")
+    parser.add_argument("--samples", type=int, default=6000, help="draws of a chain")
     parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--only", default="", help="problems whose name holds this")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the record")
+    parser.add_argument("--seconds", type=float, help="of the CPU, after which none is begun")
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    rows = {}
-    for name, problem in problems():
-        if options.only not in name:
+    settings = {"warmup": options.warmup, "samples": options.samples}
+    path = (options.output or RESULTS) / "numpyro_kernels.json"
+    rows, commits = {}, {}
+    if (options.resume or options.only) and path.exists():
+        before = json.loads(path.read_text())["figures"]
+        if settings.items() <= before.items():
+            rows, commits = before["rows"], before["commits"]
+    every = dict(problems())
+    for name, problem in every.items():
+        if options.only not in name or (options.resume and name in rows):
             continue
+        if options.seconds and time.process_time() > options.seconds:
+            break
         rows[name] = rows_of(problem, options.warmup, options.samples)
+        commits[name] = commit_of()
         for kernel, row in rows[name].items():
             print(f"{name:22}{kernel:7}{row}", flush=True)
-    figures = {"warmup": options.warmup, "samples": options.samples, "rows": rows}
-    print(write_record("numpyro_kernels", figures, options.output))
+        rows = {n: rows[n] for n in every if n in rows}
+        write_record(
+            "numpyro_kernels", settings | {"rows": rows, "commits": commits}, options.output
+        )
 
 
 if __name__ == "__main__":

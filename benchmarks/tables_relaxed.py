@@ -680,12 +680,17 @@ def numpyro_kernels(records: Records):
         "quantities that rotations and relabelling leave as they are. The rule is that means off "
         "by more than 0.2, or standard deviations by more than 20 %, come with a warning."
     )
-    rows = figures(records, "numpyro_kernels").get("rows", {})
+    found = figures(records, "numpyro_kernels")
+    rows, commits = found.get("rows", {}), found.get("commits", {})
     yield table(
-        ["model", "kernel", "mean", "ratio", "CPU, s", "CPU of NUTS, s", "said", "silently wrong"],
+        [
+            "model", "commit", "kernel", "mean", "ratio", "effective draws", "CPU, s",
+            "CPU of NUTS, s", "said", "silently wrong",
+        ],
         [
             [
-                model, kernel, number(row.get("mean"), 3), number(row.get("ratio"), 3),
+                model, commits.get(model, ""), kernel, number(row.get("mean"), 3),
+                number(row.get("ratio"), 3), number(row.get("ess")),
                 number(row["seconds"], 1), number(kernels["NUTS"]["seconds"], 1),
                 "; ".join(row["warnings"]), "yes" if row["silent"] else "no",
             ]
