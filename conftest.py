@@ -46,6 +46,10 @@ if "XLA_FLAGS" not in os.environ:
     candidates = (_QUICK_COMPILER, _QUICK_COMPILER[:2], _QUICK_COMPILER[:1])
     os.environ["XLA_FLAGS"] = " ".join(next(filter(_known, candidates), ()))
 
+# What tests write need not outlive the machine, and each of thousands of files would wait for the
+# disk. Processes that tests start do wait.
+os.fsync = lambda file: None
+
 import pytest  # noqa: E402
 from jax import monitoring  # noqa: E402
 
