@@ -10,8 +10,8 @@ verdict of each fit is held to what it could not see:
 * the number of factors does hold if it is the most probable one of the other fit, too.
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
-the share that would have passed. Real matrices are those of `panel.py`, of which at most 200 rows
-and 60 columns are taken, with four factors. Planted ones are three tiles whose noise no model has,
+the share that would have passed. Real matrices are those of `panel.py`, of which up to 200 rows
+and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has,
 with their number of factors unknown: of every four seeds one has effects of rows and columns, one a
 rate of flips for each column, one rows that have a tile in part, and one noise that rows share.
 
@@ -54,8 +54,11 @@ SETS = (
     "zoo", "votes", "animals", "bob-ross", "fraction", "bci", "news100", "pancan", "lastfm",
     "mushroom", "dna", "pbmc",
 )  # fmt: skip
-MOST_ROWS, MOST_COLUMNS, RANK = 200, 60, 4
-ROWS, COLUMNS, TILES, MOST = 100, 30, 3, 6
+# One shape for most, which is compiled once.
+ROWS, COLUMNS, RANK = 200, 20, 4
+TILES, MOST = 3, 6
+#: Ones, and zeros, that a column has at least.
+LEAST = 5
 ON, OFF = 0.75, 0.1
 NOISE = ("effects", "rates of columns", "partial rows", "shared noise")
 
@@ -83,7 +86,8 @@ def planted(seed: int) -> np.ndarray:
 
 def without_a_tenth(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple]:
     """Return the matrix without a tenth of its entries, and these."""
-    i, j = np.nonzero(np.random.default_rng(1000 + seed).random(values.shape) < 0.1)
+    drawn = np.random.default_rng(1000 + seed).random(values.shape)
+    i, j = np.nonzero((drawn < 0.1) & ~np.isnan(values))
     left = values.copy()
     left[i, j] = np.nan
     return left, (i, j, values[i, j])
@@ -91,10 +95,15 @@ def without_a_tenth(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple]:
 
 def of_panel(folder: Path, name: str) -> tuple[np.ndarray, tuple]:
     """Return a part of a real matrix without a tenth of its entries, and these."""
-    path = next(folder.glob(panel.SETS[name][0]))
-    ones, shown, hidden = panel.split(path, MOST_ROWS, MOST_COLUMNS)
-    i, j = np.nonzero(hidden)
-    return np.where(shown, ones.astype(float), np.nan), (i, j, ones[i, j].astype(float))
+    ones, observed = panel.read(next(folder.glob(panel.SETS[name][0])))
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.permutation(len(ones))[:ROWS])
+    ones, observed = ones[rows], observed[rows]
+    number = [(kind & observed).sum(0) for kind in (ones, ~ones)]
+    columns = np.flatnonzero(np.min(number, 0) >= LEAST)
+    columns = np.sort(rng.permutation(columns)[:COLUMNS])
+    ones, observed = ones[:, columns], observed[:, columns]
+    return without_a_tenth(np.where(observed, ones.astype(float), np.nan), 0)
 
 
 # ---- the trial of two fits -----------------------------------------------------------------------
@@ -236,7 +245,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--planted", type=int, default=16, help="planted matrices")
-    parser.add_argument("--most-draws", type=int, default=1000, help="of a chain of a fit")
+    parser.add_argument("--most-draws", type=int, default=750, help="of a chain of a fit")
     parser.add_argument("--budget", type=float, help="CPU seconds after which no case begins")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)

@@ -55,9 +55,9 @@ def explained_bar(fit) -> Markup:
     ends = [found.explained + side * 2.0 * found.explained_error for side in (-1, 0, 1)]
     low, share, high = (100 * min(max(end, 0.0), 1.0) for end in ends)
     classes, beside = _share_of_classes(fit, found), Markup("")
-    told = f"{found.baseline} 0 %"
+    told = f"{found.baseline} 0\N{NO-BREAK SPACE}%"
     if classes is not None:
-        told += f", latent classes {100 * classes:z.0f} %"
+        told += f", latent classes {100 * classes:z.0f}\N{NO-BREAK SPACE}%"
         beside = Markup('<em style="left: {:.1f}%"></em>').format(100 * min(max(classes, 0.0), 1.0))
     elif fit._scored == BINARY:
         told += "; latent classes are not fitted to a matrix of this size"

@@ -50,8 +50,8 @@ def test_large_matrices_are_left_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(("classes", "words"), [
-    (-0.2, "(independent columns 0 %, latent classes 29 %)"),
-    (None, "(independent columns 0 %; latent classes are not fitted to a matrix of this size)"),
+    (-0.2, "(independent columns 0\xa0%, latent classes 29\xa0%)"),
+    (None, "(independent columns 0\xa0%; latent classes are not fitted to a matrix of this size)"),
 ])  # fmt: skip
 def test_the_bar_stands_beside_latent_classes(classes, words, monkeypatch):
     ones, chance = of_classes(shape=(40, 10))
