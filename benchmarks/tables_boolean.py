@@ -1285,3 +1285,61 @@ def row_completion(records: Records):
             for t in case["tried"]
         ],
     )  # fmt: skip
+
+
+@page("verdict_trial", "Is it right what the verdict says of the parts of a fit?")
+def verdict_trial(records: Records):
+    found = figures(records, "verdict_trial")
+    late = sum(run["timed_out"] for run in found["runs"])
+    yield (
+        f"{found['cases']} of {found['asked']} cases took {number(found['cpu_seconds'])} "
+        f"processor seconds. A case is a matrix under a model, fitted from two seeds, with at most "
+        f"{number(found['most_draws'])} draws a chain; each fit is judged by hidden entries "
+        f"and by the other. {late} of {len(found['runs'])} fits were stopped by the clock."
+    )
+    yield (
+        "What was said to hold and does not should be at most 5 %, and what was refused and would "
+        "have passed at most 15 %."
+    )
+    kept = ("matrices", "part", "said to hold", "of these wrong", "refused", "of these right")
+    yield table(
+        [*kept, "wrong", "right"],
+        [
+            [*(row[name] for name in kept), _share(row, "of these wrong", "said to hold"),
+             _share(row, "of these right", "refused")]
+            for row in found["table"]
+        ],
+    )  # fmt: skip
+    yield (
+        "Each fit: calibration error on hidden entries, what it stays below in 95 % of cases "
+        "if the probabilities are true, how far 99 % of these are at most from the other fit's, "
+        "their mean log probability, and that of draws by stacking weights."
+    )
+    yield table(
+        ["case", "error", "by chance", "apart", "log score", "stacked", "verdict"],
+        [
+            [run["case"], number(run["calibration_error"], 3), number(run["by_chance"], 3),
+             number(run["apart"], 3), number(run["log_score"], 4),
+             number(run["stacked_log_score"], 4), run["verdict"]]
+            for run in found["runs"]
+        ],
+    )  # fmt: skip
+
+
+def _share(row: dict, part: str, whole: str) -> str:
+    return f"{100 * row[part] / row[whole]:.0f} %" if row[whole] else ""
+
+
+@page("verdict_goals", "Do all parts of the verdict hold for the data that ship?")
+def verdict_goals(records: Records):
+    found = figures(records, "verdict_goals")
+    yield f'Model "{found["model"]}", each fit in a process of its own, with all compilation.'
+    yield table(
+        ["data", "rank", "seed", "predictions", "factors", "number", "processor seconds",
+         "what the verdict says"],
+        [
+            [fit["data"], fit["rank"], fit["seed"], fit["predictions"], fit["factors"],
+             fit["number"], number(fit["cpu_seconds"], 0), fit["sentence"]]
+            for fit in found["fits"]
+        ],
+    )  # fmt: skip

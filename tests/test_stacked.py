@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 from bmfjax.data import InputError
-from bmfjax.posterior.model_check import left_out
+from bmfjax.posterior.model_check import _stacked, left_out
 from bmfjax.result.stacked import parts_of
 from bmfjax.verdict import Figures, Verdict, with_fit
 from tests.test_cells import CHAINS, fit_of
@@ -67,9 +68,24 @@ def test_the_verdict_says_how_chains_that_are_apart_are_averaged():
     fit = fit_of("features", draws=100)
     found = left_out(fit)
     assert len(found.weights) == CHAINS and sum(found.weights) == pytest.approx(1.0)
-    assert found.gain >= -1e-5
+    assert abs(found.gain) < 0.1 and found.gain_error > 0
     good = Figures(num_chains=2, exact=True, factors_agreeing=1.0, mc_error=0.02)
     for apart, told in ((0.2, True), (0.01, False)):
         judged = Verdict(dataclasses.replace(good, chains_apart=apart))
         said = str(with_fit(judged, found.figures))
-        assert ("fit.stacked() are averaged over the chains by stacking" in said) is told
+        assert ("Predictions are averaged over chains alike" in said) is told
+
+
+def test_the_gain_of_stacking_is_that_on_entries_it_has_not_seen():
+    """Of chains that predict alike but for noise it is no gain; of one that is right it is."""
+    rng = np.random.default_rng(0)
+    noise = np.log(rng.uniform(0.3, 0.7, (4, 200)))
+    weights, gain, error = _stacked(noise, 0)
+    seen = logsumexp(noise, axis=0, b=np.array(weights)[:, None]) - logsumexp(noise, 0, b=0.25)
+    assert seen.mean() > 0 and gain < 0 < error
+    right = np.stack([np.full(200, np.log(0.9)), *noise[1:]])
+    weights, gain, error = _stacked(right, 0)
+    assert weights[0] > 0.99 and gain > 10 * error
+    equal = logsumexp(right, axis=0, b=0.25)
+    assert gain == pytest.approx(np.log(0.9) - equal.mean(), abs=1e-3)
+    assert _stacked(noise[:1], 0) == (None, None, None)

@@ -448,9 +448,12 @@ def test_a_model_is_not_blamed_for_chains_that_have_not_come_together(unsure):
 
 
 def test_stacking_is_not_advised_to_chains_whose_warm_up_was_cut():
-    weights = {"stacking_weights": (0.7, 0.3), "stacking_gain": 0.01}
+    weights = {"stacking_weights": (0.7, 0.3), "stacking_gain": 0.01, "stacking_gain_error": 0.002}
     apart = Verdict(dataclasses.replace(GOOD_FIGURES, chains_apart=0.4, mc_error=0.01))
-    assert "by stacking (0.70, 0.30)" in str(with_fit(apart, weights))
+    said = "by stacking weights (0.70, 0.30), gain 0.010 ± 0.002 nats an entry"
+    assert said in str(with_fit(apart, weights))
+    unsure = str(with_fit(apart, {**weights, "stacking_gain_error": 0.006}))
+    assert "averaged over chains alike: stacking weights gain nothing (0.010 ± 0.006" in unsure
     assert "stacking" not in str(with_fit(apart.changed(planned_warmup=500), weights))
 
 

@@ -47,6 +47,8 @@ from bmfjax.specs.run import SLIGHT
 
 #: Bins of predictive probabilities, and draws of the calibration error by chance.
 BINS, DRAWN = 10, 1000
+#: Parts of the entries by which stacking weights are tried.
+WEIGHED = 5
 #: Replicates, and the entries of each: rows are drawn at random up to this many.
 REPLICATES, MOST_REPLICATED = 100, 200_000
 #: Columns whose pairs are compared, those with the most to say.
@@ -87,8 +89,9 @@ class LeftOut:
         What it would stay below in 95 % of cases if the probabilities were true.
     weights : tuple of float or None
         Stacking weights of chains, of several.
-    gain : float or None
-        What they gain over the best chain, in nats an entry.
+    gain, gain_error : float or None
+        What they gain over chains that count alike, in nats an entry that took no part in their
+        choice, and its standard error.
     """
 
     explained: float
@@ -102,6 +105,7 @@ class LeftOut:
     error_by_chance: float
     weights: tuple[float, ...] | None
     gain: float | None
+    gain_error: float | None
 
     @property
     def explains(self) -> bool:
@@ -119,6 +123,7 @@ class LeftOut:
         names = ("explained", "explained_error", "baseline", "calibration_error")
         known = {name: getattr(self, name) for name in names}
         known |= {"stacking_weights": self.weights, "stacking_gain": self.gain}
+        known["stacking_gain_error"] = self.gain_error
         return known | {"calibration_by_chance": self.error_by_chance}
 
 
@@ -210,17 +215,27 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
         table, wrong, by_chance = min(found, key=lambda each: each[1] - each[2])
     return LeftOut(
         explained, error, baseline, float(scores.mean()), float(plain.mean()), len(scores),
-        table, wrong, by_chance, *_stacked([found.log_score for found in of_chains]),
+        table, wrong, by_chance, *_stacked([found.log_score for found in of_chains], seed),
     )  # fmt: skip
 
 
-def _stacked(scores) -> tuple[tuple[float, ...] | None, float | None]:
-    """Return stacking weights of chains, of their scores (chain, entry), and what they gain."""
+def _stacked(scores, seed: int) -> tuple[tuple[float, ...] | None, float | None, float | None]:
+    """Return stacking weights of chains, of their scores (chain, entry), and what they gain.
+
+    The gain is over chains that count alike, with its standard error: of entries that took no part
+    in the choice of the weights, a part of them at a time.
+    """
+    scores = np.asarray(scores)
     if len(scores) == 1:
-        return None, None
-    weights = stacking_weights(scores)
-    mixed = logsumexp(scores, axis=0, b=weights[:, None])
-    return tuple(weights.tolist()), float(mixed.mean() - np.mean(scores, 1).max())
+        return None, None, None
+    number = scores.shape[1]
+    part = np.random.default_rng(seed).permutation(np.arange(number) % min(WEIGHED, number))
+    gain = -logsumexp(scores, axis=0, b=1.0 / len(scores))
+    for own in (part == p for p in range(part.max() + 1)):
+        weights = stacking_weights(scores[:, ~own])
+        gain[own] += logsumexp(scores[:, own], axis=0, b=weights[:, None])
+    error = float(gain.std(ddof=1) / math.sqrt(number))
+    return tuple(stacking_weights(scores).tolist()), float(gain.mean()), error
 
 
 # ---- what is explained ---------------------------------------------------------------------------

@@ -51,9 +51,9 @@ class Figures:
         what it is compared with; see `Fit.check`.
     stacking_weights : tuple of float
         Weights of chains in the mixture that predicts entries left out best, of several chains.
-    stacking_gain : float
-        What the mean log density of such an entry gains by them over the best chain: of the entries
-        that chose the weights, so that new ones gain less.
+    stacking_gain, stacking_gain_error : float
+        What the mean log density of such an entry gains by them over chains that count alike, of
+        entries that took no part in the choice of the weights, and its standard error.
     calibration_error, calibration_by_chance : float
         Mean distance of probabilities and shares of ones, and what it stays below in 95 % of cases
         if the probabilities are true.
@@ -132,6 +132,7 @@ class Figures:
     baseline: str | None = None
     stacking_weights: tuple[float, ...] | None = None
     stacking_gain: float | None = None
+    stacking_gain_error: float | None = None
     calibration_error: float | None = None
     calibration_by_chance: float | None = None
     factors_holding: tuple[str, ...] | None = None

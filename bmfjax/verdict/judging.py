@@ -395,13 +395,24 @@ def with_fit(judged: Verdict, found: Mapping, other_model: str = "") -> Verdict:
     """
     notes, apart = judged.notes, judged.figures.get("chains_apart") > ACCURATE
     if apart and not unfinished(judged.figures) and found.get("stacking_weights"):
-        weights = ", ".join(f"{weight:.2f}" for weight in found["stacking_weights"])
-        notes += (
-            f"predictions of fit.stacked() are averaged over the chains by stacking ({weights}), "
-            f"and gain {found['stacking_gain']:.3f} nats an entry over the best chain",
-        )
+        notes += (_of_stacking(found),)
     remedies = {**judged.remedies, "model": other_model}
     return dataclasses.replace(judged.changed(**found), notes=notes, remedies=remedies)
+
+
+def _of_stacking(found: Mapping) -> str:
+    """Say how chains that predict differently are averaged, and whether weights would be better."""
+    gain, error = found["stacking_gain"], found["stacking_gain_error"]
+    if gain <= 2.0 * error:
+        return (
+            "predictions are averaged over chains alike: stacking weights gain nothing "
+            f"({gain:z.3f} ± {error:.3f} nats an entry)"
+        )
+    weights = ", ".join(f"{weight:.2f}" for weight in found["stacking_weights"])
+    return (
+        f"predictions are averaged over chains alike; those of fit.stacked(), by stacking weights "
+        f"({weights}), gain {gain:.3f} ± {error:.3f} nats an entry"
+    )
 
 
 # ---- what they share -----------------------------------------------------------------------------

@@ -62,7 +62,18 @@ def test_the_bar_stands_beside_latent_classes(classes, words, monkeypatch):
         @property
         def _left_out(self):
             found = model_fit.LeftOut(
-                0.4, 0.02, "independent columns", -0.17, -0.28, 400, None, 0.0, 0.0, None, None
+                0.4,
+                0.02,
+                "independent columns",
+                -0.17,
+                -0.28,
+                400,
+                None,
+                0.0,
+                0.0,
+                None,
+                None,
+                None,
             )
             return found
 
