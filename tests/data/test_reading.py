@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.io import mmwrite
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
@@ -560,6 +561,38 @@ def test_a_table_of_parquet_is_read_for_every_kind_of_data(tmp_path):
     frame = pd.DataFrame({"sample": ["x", "y"], "a": [0.5, 2], "b": [1.5, 0]})
     frame.to_parquet(tmp_path / "m.parquet")
     assert load_real(tmp_path / "m.parquet").row_names == ("x", "y")
+    pd.read_csv(written(tmp_path, SURVEY)).to_parquet(tmp_path / "s.parquet")
+    survey = load(tmp_path / "s.parquet", ignore="Q3")
+    assert survey.fingerprint() == load(written(tmp_path, SURVEY), ignore="Q3").fingerprint()
+    assert survey.row_names[0] == "1001" and survey.row_labels[:2] == ("male", "female")
+
+
+def test_ratings_are_read_from_arrays_and_coordinates(tmp_path):
+    stars = np.array([[5, NAN, 3], [4, 0, NAN]])
+    np.save(tmp_path / "r.npy", stars)
+    known = sp.coo_array((stars[~np.isnan(stars)], np.nonzero(~np.isnan(stars))), shape=(2, 3))
+    mmwrite(tmp_path / "r.mtx", known)
+    for name in ("r.npy", "r.mtx"):
+        found = load_ratings(tmp_path / name, scale=(0, 5))
+        np.testing.assert_array_equal(found.dense(), stars)
+        assert str(found.reading) == "read as 2 rows x 3 columns of 4 ratings from 0 to 5"
+    (tmp_path / "r.h5ad").write_bytes(b"")
+    with pytest.raises(InputError, match=r"'.h5ad', of which no ratings data are read"):
+        load_ratings(tmp_path / "r.h5ad")
+
+
+def test_lines_without_a_rating_are_none_in_texts_and_in_frames(tmp_path):
+    text = "user,item,rating\n7,x,5\n7,y,NA\n8,x,3\n9,z,NA\n"
+    path = written(tmp_path, text)
+    for found in (load_ratings(path), Ratings.from_frame(pd.read_csv(path))):
+        assert found.row_names == ("7", "8") and found.column_names == ("x",)
+
+
+def test_years_above_few_columns_are_names(tmp_path):
+    found = load_real(written(tmp_path, "country,1990,1991,1992\nFR,1.5,2,3\nDE,2,3,4\n"))
+    assert found.column_names == ("1990", "1991", "1992") and found.row_names == ("FR", "DE")
+    with pytest.raises(InputError, match="header=True or header=False"):
+        load_real(written(tmp_path, "country,10,30,31\nFR,1.5,2,3\nDE,2,3,4\n"))
 
 
 # ---- what is said ---------------------------------------------------------------------------

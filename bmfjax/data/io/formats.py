@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.blocks import blocks
+from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
 from bmfjax.data.intake import read_blocks
 from bmfjax.data.io import annotated
@@ -134,6 +135,14 @@ def read_binary_npy(path, *, binarize):
     return BinaryMatrix(threshold(_array(path), binarize), name=path.stem)
 
 
+def read_ratings_npy(path, *, scale):
+    """Read an array of ratings, NaN where there is none."""
+    values = _array(path)
+    check_axes(values)
+    at = np.nonzero(~np.isnan(values))
+    return Ratings(*at, values[at], shape=values.shape, scale=scale, name=path.stem)
+
+
 def _array(path):
     with open(path, "rb") as stream:
         check_array(stream, path.stat().st_size)
@@ -169,11 +178,14 @@ def title(path) -> str:
 
 
 def _parquet_reader(kind):
-    """Return the reader of a Parquet table as numbers or ratings."""
+    """Return the reader of a Parquet table as one kind of data."""
 
-    def read(path, **options):
+    def read(path, *, share_of=None, **options):
         with _opened_parquet(path) as file:
-            _check_parquet(file.metadata, 0.0, None)
+            is_large = kind == BINARY and _size(file.metadata) > LARGE
+            _check_parquet(file.metadata, options.get("binarize"), share_of, in_words=is_large)
+            if is_large:
+                return _read_batches(file, path.stem, share_of, **options)
             frame = file.read(use_pandas_metadata=True).to_pandas()
         return _CLASSES[kind]._of_reading(found_in(frame, kind, options), path.stem)
 
@@ -189,20 +201,18 @@ def read_matrix_market(path, *, binarize):
     return BinaryMatrix(threshold(market_matrix(path, entry), binarize), name=path.stem)
 
 
+def read_ratings_matrix_market(path, *, scale, duplicates):
+    """Read coordinates and the ratings there; of a full array every cell is rated."""
+    found = sp.coo_array(market_matrix(path, REAL_ENTRY))
+    return Ratings(
+        found.row, found.col, found.data, shape=found.shape, scale=scale, duplicates=duplicates,
+        name=path.stem,
+    )  # fmt: skip
+
+
 def read_real_matrix_market(path):
     """Read such a file as real numbers; one of coordinates stays sparse."""
     return RealMatrix(market_matrix(path, REAL_ENTRY), name=path.stem)
-
-
-def read_parquet(path, *, binarize, row_names, label_column, share_of=None):
-    """Read a Parquet table; its index, or else its first column if that is text, names the rows."""
-    with _opened_parquet(path) as file:
-        _check_parquet(file.metadata, binarize, share_of)
-        if _size(file.metadata) > LARGE:
-            return _read_batches(file, binarize, row_names, label_column, path.stem, share_of)
-        frame = file.read(use_pandas_metadata=True).to_pandas()
-    frame, labels = _parted(frame, row_names, label_column)
-    return BinaryMatrix(threshold(frame, binarize), row_labels=labels, name=path.stem)
 
 
 @contextlib.contextmanager
@@ -225,13 +235,18 @@ def _parted(frame, row_names, label_column):
     elif names_of_index(frame.index) is None and frame.shape[1]:
         first = frame.columns[0]
         if row_names is True or pd.api.types.is_string_dtype(frame[first].dropna()):
-            frame = frame.set_index(first)
+            frame = frame.set_index(frame.pop(first).astype(str))
     frame.columns = frame.columns.map(str)
     return frame, labels
 
 
-def _read_batches(file, binarize, row_names, label_column, name, share_of):
+def _read_batches(file, name, share_of, *, binarize, row_names, label_column, **others):
     """Read a large table in blocks of rows; what is no value is read first."""
+    given = [option for option, value in others.items() if value not in ((), None, "auto")]
+    if given:
+        raise InputError(
+            f"{given[0]} is for tables of at most {LARGE:,} cells; leave it out, or give a part"
+        )
     schema = file.schema_arrow
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     columns = [c for c in schema.names if c not in index]
@@ -300,9 +315,9 @@ def _check_columns(schema, num_rows):
             )
 
 
-def _check_parquet(meta, binarize, share_of):
+def _check_parquet(meta, binarize, share_of, in_words):
     """Refuse a table that does not fit: as words, or as Arrow, as a frame and as an array."""
-    if _size(meta) > LARGE:
+    if in_words:
         check_words((meta.num_rows, meta.num_columns), share_of)
         return
     each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
@@ -444,10 +459,12 @@ READERS = {
     ".npy": {
         BINARY: Reader(read_binary_npy, ("binarize",), "an array; NaN is missing"),
         REAL: Reader(read_npy, (), "an array; NaN is missing"),
+        RATINGS: Reader(read_ratings_npy, ("scale",)),
     },
     ".mtx": {
         BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market"),
         REAL: Reader(read_real_matrix_market, (), "Matrix Market; coordinates stay sparse"),
+        RATINGS: Reader(read_ratings_matrix_market, ("scale", "duplicates")),
     },
     ".dat": {
         BINARY: Reader(
@@ -461,17 +478,21 @@ READERS = {
     ".zarr": _ANNDATA,
     ".parquet": {
         BINARY: Reader(
-            read_parquet, ("binarize", "row_names", "label_column"),
-            "a table (``pip install 'bmfjax[parquet]'``)",
+            _parquet_reader(BINARY), (*_BITS, *_COLUMNS, "layout"),
+            "a table, as text is read (``pip install 'bmfjax[parquet]'``)",
             shares=True,
         ),
-        REAL: Reader(_parquet_reader(REAL), (*_COLUMNS, "duplicates"), "a table of numbers"),
+        REAL: Reader(
+            _parquet_reader(REAL), (*_COLUMNS, "layout", "duplicates"), "a table of numbers"
+        ),
         RATINGS: Reader(_parquet_reader(RATINGS), (*_COLUMNS, "layout", "duplicates", "scale")),
     },
 }  # fmt: skip
+#: What has these endings is no text.
+NO_TEXTS = frozenset([".npz", ".npy", ".mtx", ".h5ad", ".h5mu", ".zarr", ".parquet"])
 #: What has these endings is a folder.
 FOLDERS = (".zarr",)
-#: Ratings come as text under any other ending.
+#: Ratings come as text under any ending that is no other format.
 ANY_ENDING = {
     RATINGS: Reader(
         _text_reader(RATINGS),

@@ -13,7 +13,7 @@ import numpy as np
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import check_threshold, opened_npz, reading
-from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, READERS
+from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, NO_TEXTS, READERS
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
 from bmfjax.data.ratings import Ratings
@@ -335,11 +335,11 @@ def _reader(kind, path):
     ending = path.suffix.lower()
     if ending == ".gz" and path.with_suffix("").suffix.lower() in (".csv", ".tsv", ".basket"):
         ending = path.with_suffix("").suffix.lower()
-    row = ANY_ENDING | READERS.get(ending, {})
+    row = READERS.get(ending, {}) if ending in NO_TEXTS else ANY_ENDING | READERS.get(ending, {})
     if kind not in row:
+        why = f"of which no {kind} data are read" if ending in NO_TEXTS else "which is not known"
         raise InputError(
-            f"{path} has the ending {path.suffix!r}, which is not known; give one of "
-            f"{' '.join(_endings(kind))}"
+            f"{path} has the ending {path.suffix!r}, {why}; give one of {' '.join(_endings(kind))}"
         )
     return row[kind]
 

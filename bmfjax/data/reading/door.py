@@ -100,25 +100,15 @@ def _layout_of_frame(head, kind, asked) -> str:
 
 def _long_frame(columns, names, head, layout, kind, asked) -> Found:
     """Read the lines of a data frame as row, column and value, or as pairs."""
-    roles = longs.roles_of(names, head[1:], asked, layout == "triples")
-    sides = []
-    for what, at in (("row", roles.row), ("column", roles.column)):
-        column = columns[at]
+    with_value = layout == "triples"
+    roles = longs.roles_of(names, head[1:], asked, with_value)
+    own = [columns[at] for at in (roles.row, roles.column, roles.value)[: 2 + with_value]]
+    for what, column in zip(("row", "column"), own, strict=False):
         if column.missing.any():
             line = int(np.argmax(column.missing)) + 1
             raise InputError(f"line {line} has no {what}; give every id, in column {column.name!r}")
-        sides.append((column.codes, column.texts))
-    if kind == BINARY:
-        value = None if roles.value is None else columns[roles.value]
-        return longs.with_fields(longs.bits_of_pairs(sides, value, asked, layout), roles, names)
-    value = columns[roles.value]
-    odd = value.odd()
-    if odd is not None:
-        raise InputError(f"line {odd + 1}: {value.text(odd)!r} is no number; give one")
-    keep = ~value.missing
-    sides = [(np.asarray(codes)[keep], texts) for codes, texts in sides]
-    found = longs.numbers_of_triples(sides, value.values[keep], kind, asked, value.name)
-    return longs.with_fields(found, roles, names)
+    lines = range(1, len(columns[0]) + 1)
+    return longs.with_fields(longs.found_of_lines(own, lines, kind, asked, layout), roles, names)
 
 
 def read_table(table: tables.Table, kind, asked: Asked) -> Found:

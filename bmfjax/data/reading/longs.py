@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
@@ -306,44 +307,49 @@ def read_lines(lines, layout, kind, asked: Asked) -> Found:
     header = asked.header
     if header == "auto":
         header = _is_header(head, with_value, asked)
-    roles = roles_of(head[0] if header else [], head[1:], asked, with_value)
-    decimal = "."
-    if with_value:
-        texts = [row[roles.value] for row in head[1:] if len(row) > roles.value]
-        decimal = decimal_of(texts, asked.decimal) if lines.separator != "," else "."
-    names, positions, values = (_Names(), _Names()), (array("q"), array("q")), []
-    numbers, marks = array("d"), set(asked.missing)
-    # The line for which a header may have been meant.
-    unclear = asked.header == "auto" and not header
-    for line, fields in itertools.islice(lines, int(header), None):
-        _check_fields(line, fields, roles, lines.separator)
-        if with_value:
-            text = fields[roles.value]
-            if kind == BINARY:
-                values.append(text)
-            elif text in marks or (is_missing(text) and text):
-                continue
-            else:
-                numbers.append(_rating(line, text, decimal, unclear))
-        unclear = False
-        for k, at in enumerate((roles.row, roles.column)):
-            positions[k].append(names[k][fields[at]])
-    if not positions[0]:
-        raise InputError("there is a header alone; give a line for each rating")
-    rows, columns = (np.frombuffer(side, dtype=np.int64) for side in positions)
-    sides = (rows, list(names[0])), (columns, list(names[1]))
-    if kind == BINARY:
-        own = Column.of_texts("", values, asked.missing) if with_value else None
-        found = bits_of_pairs(sides, own, asked, layout)
-    else:
-        triples = np.frombuffer(numbers)
-        field = head[0][roles.value] if header else f"field {roles.value + 1}"
-        found = numbers_of_triples(sides, triples, kind, asked, field)
     fields = head[0] if header else [f"field {k + 1}" for k in range(len(head[0]))]
+    roles = roles_of(head[0] if header else [], head[1:], asked, with_value)
+    used, decimal = [roles.row, roles.column, roles.value][: 2 + with_value], "."
+    if with_value and lines.separator != ",":
+        texts = [row[roles.value] for row in head[1:] if len(row) > roles.value]
+        decimal = decimal_of(texts, asked.decimal)
+    names, codes, at = [_Names() for _ in used], [array("q") for _ in used], array("q")
+    for line, own in itertools.islice(lines, int(header), None):
+        _check_fields(line, own, roles, lines.separator, kind)
+        at.append(line)
+        for k, place_of in enumerate(used):
+            codes[k].append(names[k][own[place_of]])
+    if not at:
+        raise InputError("there is a header alone; give a line for each rating")
+    columns = [
+        Column(fields[place_of] if place_of < len(fields) else "", np.frombuffer(own, np.int64),
+               list(texts), asked.missing if k == 2 else (), decimal)
+        for k, (place_of, own, texts) in enumerate(zip(used, codes, names, strict=True))
+    ]  # fmt: skip
+    # The first line, for which a header may have been meant.
+    unclear = asked.header == "auto" and not header
+    found = found_of_lines(columns, at, kind, asked, layout, unclear)
     return with_fields(found, roles, fields)
 
 
-def _check_fields(line, fields, roles, separator):
+def found_of_lines(columns, lines, kind, asked: Asked, layout, may_be_header=False) -> Found:
+    """Return what the columns of row, column and, but of pairs, value hold; `lines` are numbers."""
+    sides, value = columns[:2], columns[2] if columns[2:] else None
+    if kind == BINARY:
+        return bits_of_pairs([(side.codes, side.texts) for side in sides], value, asked, layout)
+    odd = value.odd()
+    if odd is not None:
+        hint = ", or header=True (--header) if the line names the fields" * may_be_header
+        hint = hint if odd == 0 else ""
+        raise InputError(f"line {lines[odd]}: {value.text(odd)!r} is no number; give one{hint}")
+    keep, own = ~value.missing, []
+    for side in sides:  # what has no rating is no line
+        codes, there = pd.factorize(np.asarray(side.codes)[keep])
+        own.append((codes, [side.texts[k] for k in there]))
+    return numbers_of_triples(own, value.values[keep], kind, asked, value.name)
+
+
+def _check_fields(line, fields, roles, separator, kind):
     if len(fields) < roles.width:
         held = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
         what = "row, column and value" if roles.value is not None else "row and column"
@@ -355,16 +361,8 @@ def _check_fields(line, fields, roles, separator):
             raise InputError(
                 f"line {line}: the {what} is empty; name every {what}, or say {_SAY_TABLE}"
             )
-
-
-def _rating(line, field, decimal, may_be_header):
-    if not field:
+    if kind != BINARY and not fields[roles.value]:
         raise InputError(f"line {line}: the rating is blank; delete the line, or say {_SAY_TABLE}")
-    value = number(field, decimal)
-    if value is None:
-        hint = ", or header=True (--header) if the line names the fields" if may_be_header else ""
-        raise InputError(f"line {line}: {field!r} is no number; give one{hint}")
-    return value
 
 
 def _is_header(head, with_value, asked) -> bool:

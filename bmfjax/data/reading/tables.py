@@ -155,9 +155,15 @@ def _numbers_are_names(first, body, kind, layout) -> bool:
             return False
         if not (word and beyond and not few) or kind == REAL:
             raise _unclear_header()
-    elif few or _counted([row[0] for row in (first, *body)]):
+    elif (few and not _are_even(own)) or _counted([row[0] for row in (first, *body)]):
         raise _unclear_header()
     return True
+
+
+def _are_even(numbers) -> bool:
+    """Say whether numbers rise by equal steps, as years and wavelengths do."""
+    steps = np.diff(numbers)
+    return len(steps) > 1 and np.allclose(steps, steps[0])
 
 
 def _stand_apart(first, body) -> bool:
