@@ -1,5 +1,6 @@
 """Fixtures that the tests of several packages share."""
 
+import contextlib
 import inspect
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from jax import monitoring
 
 from bmfjax.kernels.numerics.programs import forget_programs
+from bmfjax.report import page, style
 
 _COUNTS = {"listening": False, "compilations": 0, "traces": 0}
 
@@ -51,18 +53,28 @@ def programs_asked():
 @pytest.fixture
 def quick_page(monkeypatch):
     """Pages without their figures, which take seconds to draw."""
-    from bmfjax.report import page
-
     monkeypatch.setattr(page, "render", lambda _: f"<html><head>{page.PAGE_MARK}</head></html>")
 
 
-@pytest.fixture
-def small_figures(monkeypatch):
-    """Pages whose figures are drawn with few pixels; `tests/report` has them whole."""
-    from bmfjax.report import style
+@contextlib.contextmanager
+def undrawn():
+    """Pages whose figures are made and not drawn, which takes longer than to fit small data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "png", lambda figure, dpi=None: b"")
+        yield
 
-    png = style.png
-    monkeypatch.setattr(style, "png", lambda figure, dpi=None: png(figure, 20))
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_of_this_module(request):
+    """Draw figures in the tests of pages alone."""
+    with contextlib.nullcontext() if request.path.parent.name == "report" else undrawn():
+        yield
+
+
+@pytest.fixture
+def undrawn_figures():
+    with undrawn():
+        yield
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_hidden_entries_of_new_rows_are_scored_given_the_others(fitted):
     assert np.exp(found[0]) == pytest.approx(exact.mean(), abs=0.05)
 
 
-def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path, small_figures):
+def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
     assert type(again) is ExactLogisticFit and not isinstance(again, LogisticFit)
     np.testing.assert_array_equal(again.probability(), fitted.probability())

@@ -136,7 +136,7 @@ def test_what_only_some_fits_have_is_refused_by_the_others(model):
             fit.layer(2)
 
 
-def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch, small_figures):
+def test_one_run_of_the_command_line_computes_nothing_twice(tmp_path, monkeypatch):
     counts = {}
 
     def counted(owner, name):

@@ -124,7 +124,7 @@ def test_factors_are_not_rounded(fitted):
         fitted.probability(noisy=True)
 
 
-def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path, small_figures):
+def test_a_fit_comes_back_from_disk_and_writes_its_page(fitted, tmp_path):
     again = bmfjax.Fit.load(fitted.save(tmp_path / "fit"))
     np.testing.assert_array_equal(again.probability(), fitted.probability())
     assert again.binary is None and again.summary().equals(fitted.summary())
@@ -191,7 +191,7 @@ def test_optimisation_ends_when_the_bound_has_settled(made, fitted):
 
 @pytest.mark.parametrize("way", ["max_time", "Ctrl-C"])
 def test_a_fit_stopped_while_it_optimises_has_a_result_and_resumes(
-    made, short, tmp_path, monkeypatch, way, small_figures
+    made, short, tmp_path, monkeypatch, way
 ):
     whole, options = short, SHORT
     assert whole.sampler == ask(made[0], 2, model="logistic").sampler.name == "batch"
@@ -226,7 +226,7 @@ def test_a_given_start_is_where_all_begin(made):
     np.testing.assert_array_equal(posterior.basis.mean, np.full((3, 40, 1), np.float32(-0.2)))
 
 
-def test_few_draws_do_not_make_starts_differ(made, tmp_path, small_figures):
+def test_few_draws_do_not_make_starts_differ(made, tmp_path):
     """R-hat is of what the starts reached: that of one way gone twice is one."""
     start = {"usage": np.full((90, 1), 0.3), "basis": np.full((40, 1), 0.2)}
     options = QUICK | {"model": "logistic", "num_chains": 1, "num_samples": 4, "init": start}

@@ -87,7 +87,7 @@ def prediction_error(fit):
     return -np.nanmean(np.where(values == 1, np.log(chance), np.log1p(-chance)) + 0 * values)
 
 
-def test_a_fit_comes_back_from_disk_with_its_number(tmp_path, small_figures):
+def test_a_fit_comes_back_from_disk_with_its_number(tmp_path):
     fit = fitted(3)
     again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
     assert again.rank_probabilities == fit.rank_probabilities and again.verdict == fit.verdict
@@ -126,7 +126,7 @@ def test_starts_that_disagree_on_the_number_are_told_of():
     assert of_starts(*given, sampled=False).figures.converged is True
 
 
-def test_the_command_line_finds_the_number(tmp_path, capsys, small_figures):
+def test_the_command_line_finds_the_number(tmp_path, capsys):
     np.savetxt(tmp_path / "ones.csv", np.nan_to_num(made(2, (100, 60))), "%d", ",")
     code = main(
         ["fit", str(tmp_path / "ones.csv"), "--model", "logistic", "--rank", "auto",

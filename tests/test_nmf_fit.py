@@ -79,7 +79,7 @@ def test_it_is_written_and_read_again(fit, tmp_path):
     assert not (tmp_path / "fit" / "probability.npz").exists()
 
 
-def test_its_page_speaks_of_numbers(fit, small_figures):
+def test_its_page_speaks_of_numbers(fit):
     page = re.sub(r'base64,[^"]*', "", render(fit))
     for words in ("neither of which is", "Solutions apart", "fit.predict(rows", "its standard dev"):
         assert words in page
@@ -87,7 +87,7 @@ def test_its_page_speaks_of_numbers(fit, small_figures):
         assert words not in page
 
 
-def test_the_command_line_reads_numbers(tmp_path, capsys, small_figures):
+def test_the_command_line_reads_numbers(tmp_path, capsys):
     path = tmp_path / "spectra.csv"
     np.savetxt(path, real(), delimiter=",", fmt="%.17g")
     options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "40"]

@@ -217,7 +217,7 @@ def test_figures_of_new_lines_are_their_own():
 
 
 @pytest.mark.parametrize("model", ["pmf", "probit", "ordered-probit"])
-def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path, small_figures):
+def test_a_fit_is_stored_and_read_and_has_a_page(model, tmp_path):
     fit = fitted(model)
     again = bmfjax.Fit.load(fit.save(tmp_path / "fit"))
     assert again.data.fingerprint() == fit.data.fingerprint()
@@ -321,7 +321,7 @@ def test_ratings_have_no_probability_of_a_one():
         fitted().given_new(problem()[0], sweeps=3)
 
 
-def test_new_lines_keep_the_scale_and_the_stars_of_the_fit(small_figures):
+def test_new_lines_keep_the_scale_and_the_stars_of_the_fit():
     fit = fitted("ordered-probit")
     new = bmfjax.Ratings([0, 0, 1], [3, 7, 2], [5, 5, 5], shape=(2, COLUMNS))
     found = fit.given_new(new, sweeps=2)

@@ -310,7 +310,7 @@ def test_a_factor_without_ones_on_one_side_is_emptied():
     assert not np.asarray(left[1][:, :])[..., 1].any()
 
 
-def test_the_probabilities_are_printed_and_shown(tmp_path, capsys, small_figures):
+def test_the_probabilities_are_printed_and_shown(tmp_path, capsys):
     _tell(fitted(), tmp_path)
     assert "3 factors" in capsys.readouterr().out
     assert "Number of factors" in fitted().report(tmp_path / "report.html").read_text()

@@ -159,7 +159,7 @@ def test_facts_are_those_of_the_fit(fit):
     assert told["Wrong entries"].startswith(f"{fit.figures.errors} ")
 
 
-def test_writing(fit, tmp_path, small_figures):
+def test_writing(fit, tmp_path, undrawn_figures):
     path = tmp_path / "page.html"
     assert fit.report(path) == path
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
@@ -218,12 +218,12 @@ def test_the_verdict_is_green_only_for_exact_draws_of_which_all_parts_hold(fit, 
     assert page._shade(dataclasses.replace(fit, verdict=judged)) == shade
 
 
-def test_a_stopped_run_says_so(fit, small_figures):
+def test_a_stopped_run_says_so(fit, undrawn_figures):
     stopped = dataclasses.replace(fit, verdict=fit.verdict.changed(complete=False, num_draws=17))
     assert "after 17 of 40 draws" in page.render(stopped)
 
 
-def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
+def test_one_chain_few_draws_no_labels_no_names(fit):
     dense = np.tile(fit.data.dense(), (1, 4))
     one = dataclasses.replace(
         fit,
@@ -260,7 +260,7 @@ def test_one_chain_few_draws_no_labels_no_names(fit, small_figures):
     assert factors.usage_by_label_figure(one) is None
 
 
-def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, small_figures):
+def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_figures):
     """They are in the title, the figures at the top, and where the number of factors is found."""
     usage = fit.usage_binary & [True, False]
     empty = dataclasses.replace(

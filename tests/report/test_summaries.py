@@ -45,7 +45,7 @@ def test_factors_with_ones_on_one_side_alone_are_not_counted():
     assert "Factors with a tile" not in scalars(fit)  # it never moves
 
 
-def test_what_moves_by_rounding_alone_is_not_shown(small_figures):
+def test_what_moves_by_rounding_alone_is_not_shown(undrawn_figures):
     fit = fit_of("ormachine", rank=4)
     chosen = np.random.default_rng(0).integers(0, 4, np.asarray(fit.usage_draws).shape[:3])
     usage = chosen[..., None] == np.arange(4)
@@ -62,7 +62,7 @@ def test_what_has_no_chains_to_compare_is_not_shown():
     assert summaries(fit_of("ormachine", draws=10)) is None
 
 
-def test_figures_are_told_and_leave_no_state(small_figures):
+def test_figures_are_told_and_leave_no_state(undrawn_figures):
     before = pyplot.get_fignums()
     found = summaries(fit_of("ormachine"))
     assert found.html.count("<figure") == found.html.count("alt=") == 3
