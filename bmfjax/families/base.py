@@ -581,7 +581,8 @@ class Family:
         """
         return verdict.of_chains(
             entries, problem.num_chains, math.nan, alike(problem, agreement), seen.trace,
-            exact=is_exact(problem, chains), empty=empty,
+            exact=is_exact(problem, chains), empty=empty, given_start=problem.init is not None,
+            shared_starts=chains.arguments.get("shared_starts", False),
         )  # fmt: skip
 
     def product_draws(self, problem: Problem, drawn: Mapping) -> tuple:

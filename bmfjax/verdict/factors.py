@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,14 +42,14 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     """
     holding, differing = figures.factors_holding or (), figures.factors_differing or ()
     counts, status = figures.agreement_counts is not False, Holds.NOT_YET
-    one_start = bool(counts and (figures.shared_starts or figures.given_start))
+    one_start = counts and figures.is_of_one_start
     if figures.num_chains == 1:
         said = "factors not compared"
     elif why := unfinished(figures):
         said, holding, differing = f"factors do not hold yet ({why})", (), ()
     elif factors_differ(figures, counted=False):
         status, said = Holds.NO, _told(figures)
-    elif counts and not mixed(figures, _scalars(figures)):
+    elif not factors_mixed(figures):
         said = f"factors do not hold yet ({slowest(figures, _scalars(figures))})"
     else:
         status, remedy, said = Holds.HOLDS, "", _told(figures) + ", from one start" * one_start
@@ -70,11 +71,33 @@ def factors_differ(figures: Figures, *, counted: bool = True) -> bool:
 
 def factors_agree(figures: Figures, most: float = RHAT_USABLE) -> bool:
     """Whether all chains found the same factors, as far as these count, and their draws mixed."""
-    counts = figures.agreement_counts is not False
-    return not factors_differ(figures) and (not counts or mixed(figures, _scalars(figures), most))
+    return not factors_differ(figures) and factors_mixed(figures, most)
+
+
+def factors_mixed(figures: Figures, most: float = RHAT_USABLE) -> bool:
+    """Whether draws of factors mixed, as far as they count.
+
+    Chains of one start agree from the first draw on, and their log joint density soon tells nothing
+    of where they are: that they have left the start entries of the reconstruction say. (Of Boolean
+    ones few entries are unsure, and R-hat is of these alone.)
+
+    Examples
+    --------
+    >>> slow = dict(rhat_product=1.2, ess_product=15.0, rhat_log_joint=1.0, ess_log_joint=400.0)
+    >>> factors_mixed(Figures(**slow)), factors_mixed(Figures(**slow, shared_starts=True))
+    (True, False)
+    """
+    if figures.agreement_counts is False:
+        return True
+    names = _scalars(figures)
+    if names == ["product"]:
+        return not figures.get("rhat_product") > RHAT_USABLE
+    return mixed(figures, names, most)
 
 
 def _scalars(figures: Figures) -> list[str]:
+    if figures.is_of_one_start and math.isnan(figures.get("entries_uncertain")):
+        return ["product"]
     return [] if figures.log_joint_counts is False else ["log_joint"]
 
 

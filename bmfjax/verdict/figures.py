@@ -188,6 +188,11 @@ class Figures:
     rank_bounded: bool | None = None
     rank_cramped: bool | None = None
 
+    @property
+    def is_of_one_start(self) -> bool:
+        """Whether chains began alike, by a start that was given or that they share."""
+        return bool(self.shared_starts or self.given_start)
+
     def get(self, name: str) -> float:
         """Return a figure by its name, NaN where the fit does not have it."""
         value = getattr(self, name)

@@ -249,9 +249,9 @@ def agrees(figures: Figures, most: float = RHAT_USABLE) -> bool:
 def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = None) -> bool:
     """Whether draws with these figures need no more beside them.
 
-    They agree at the R-hat that "reliable" asks for, or "usable" where the sampler is not exact;
-    `until` "predictions" about these alone. Predictions are as exact as `mc_error`, where it is
-    given.
+    They agree at the R-hat that "reliable" asks for, or "usable" where no more can be reached: the
+    sampler is not exact, or chains are of one start; `until` "predictions" about these alone.
+    Predictions are as exact as `mc_error`, where it is given.
 
     Examples
     --------
@@ -262,7 +262,7 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     """
     if mc_error is not None and figures.get("mc_error") > mc_error:
         return False
-    most = RHAT_GOOD if figures.exact else RHAT_USABLE
+    most = RHAT_GOOD if figures.exact and not figures.is_of_one_start else RHAT_USABLE
     return (predictions_agree if until == UNTIL[1] else agrees)(figures, most)
 
 
@@ -289,8 +289,8 @@ def status_of(figures: Figures) -> Status:
         most = factors.counts and most
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
-        one_start = figures.shared_starts or figures.given_start
-        return Status.RELIABLE if agrees(figures, RHAT_GOOD) and not one_start else Status.USABLE
+        sure = agrees(figures, RHAT_GOOD) and not figures.is_of_one_start
+        return Status.RELIABLE if sure else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE
 
 
