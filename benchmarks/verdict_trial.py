@@ -11,9 +11,10 @@ verdict of each fit is held to what it could not see:
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
 the share that would have passed. Real matrices are those of `panel.py`, of which up to 200 rows
-and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has,
-with their number of factors unknown: of every four seeds one has effects of rows and columns, one a
-rate of flips for each column, one rows that have a tile in part, and one noise that rows share.
+and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has:
+of every four seeds one has effects of rows and columns, one a rate of flips for each column, one rows
+that have a tile in part, and one noise that rows share. The number of factors is unknown in the
+first four, which take the longest, and given in the others.
 
 A fit ends by itself, and has at most so many draws, so that it is the same on any machine. Each
 case is stored in the folder of `--work`, and is not fitted again; what the verdict says follows
@@ -56,7 +57,7 @@ SETS = (
 )  # fmt: skip
 # One shape for most, which is compiled once.
 ROWS, COLUMNS, RANK = 200, 20, 4
-TILES, MOST = 3, 6
+TILES, MOST, UNKNOWN = 3, 6, 4
 #: Ones, and zeros, that a column has at least.
 LEAST = 5
 ON, OFF = 0.75, 0.1
@@ -148,6 +149,16 @@ def told(fit, other, cells) -> dict:
         "factors": dict(zip(names, found_again(fit, other), strict=True)), **number,
         "log_score": scored(one, cells), "stacked_log_score": scored(stacked, cells),
     }  # fmt: skip
+
+
+def case_of(name: str, folder: Path | None) -> tuple:
+    """Return the matrix of a case, the cells that it lacks, its number of factors and its model."""
+    of, number, model = name.split(":")
+    if of != "planted":
+        return *of_panel(folder, of), RANK, model
+    seed = int(number)
+    rank = "auto" if seed < UNKNOWN else TILES
+    return *without_a_tenth(planted(seed), seed), rank, model
 
 
 def tried(data, cells, rank, model: str, seed: int) -> dict:
@@ -264,14 +275,7 @@ def main() -> None:
             continue
         if options.budget is not None and spent > options.budget:
             break
-        of, number, model = name.split(":")
-        is_planted = of == "planted"
-        held = (
-            without_a_tenth(planted(int(number)), int(number))
-            if is_planted
-            else of_panel(options.data, of)
-        )
-        found = tried(*held, "auto" if is_planted else RANK, model, options.seed)
+        found = tried(*case_of(name, options.data), options.seed)
         place(options.work, name).write_text(json.dumps(found))
         for fit in found["fits"]:
             print(name, found["cpu_seconds"], Verdict.of_stored(fit["judged"]).sentence, flush=True)
