@@ -11,10 +11,10 @@ verdict of each fit is held to what it could not see:
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
 the share that would have passed. Real matrices are those of `panel.py`, of which up to 200 rows
-and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has:
-of every four seeds one has effects of rows and columns, one a rate of flips for each column, one rows
-that have a tile in part, and one noise that rows share. The number of factors is unknown in the
-first four, which take the longest, and given in the others.
+and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has.
+Of every four seeds one has effects of rows and columns, one a rate of flips for each column, one
+rows that have a tile in part, and one noise that rows share. The number of factors is unknown in
+the first four, which take the longest, and given in the others.
 
 A fit ends by itself, and has at most so many draws, so that it is the same on any machine. Each
 case is stored in the folder of `--work`, and is not fitted again; what the verdict says follows
