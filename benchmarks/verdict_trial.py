@@ -196,24 +196,18 @@ def parts_of(fit: dict) -> list[tuple[str, str, bool]]:
 
 
 def table(cases: dict[str, dict]) -> list[dict]:
-    """Count, for each part, what is said to hold and does not, and what is refused and would."""
+    """Count, for each part, what is said, and wrongly: holds and does not, or the reverse."""
     rows = []
     fits = [(n.split(":")[0], fit) for n, case in cases.items() for fit in case["fits"]]
     for which in ("planted", "real", "all"):
         own = [f for name, f in fits if which in ("all", "real" * (name != "planted") or name)]
         count = Counter(part for fit in own for part in parts_of(fit))
         for name in ("predictions", "factor", "number"):
-            said, wrong = (count[name, "holds", true] for true in (True, False))
-            right, refused = (
-                sum(count[name, status, true] for status in ("not yet", "does not hold"))
-                for true in (True, False)
-            )
-            rows.append(
-                {
-                    "matrices": which, "part": name, "said to hold": said + wrong,
-                    "of these wrong": wrong, "refused": right + refused, "of these right": right,
-                }
-            )  # fmt: skip
+            row = {"matrices": which, "part": name}
+            for status, bad in (("holds", False), ("not yet", True), ("does not hold", True)):
+                row[status] = sum(count[name, status, true] for true in (True, False))
+                row[f"{status}, wrongly"] = count[name, status, bad]
+            rows.append(row)
     return rows
 
 
