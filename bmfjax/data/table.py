@@ -87,7 +87,7 @@ class NamedTable:
         if self._reading is not None:
             return self._reading
         names = self._column_names or ("",)
-        # Of shared rows all processes would have to ask at once.
+        # Where rows are shared, all processes would have to ask at once.
         missing = 0 if self.is_shared else self.num_missing
         return Reading(
             "matrix", self.shape, first=names[0], last=names[-1],

@@ -104,8 +104,8 @@ def found_blocks(
     """Return the blocks of a model: which sites move from minibatches of which plate.
 
     Where each plate has data of its own, all sites move from the largest that is around no latent
-    site, and other data are taken whole. Of plates around the same data, such as rows and columns,
-    a site moves from the largest whose cases have no entries of it to themselves: factors of rows
+    site, and other data are taken whole. Where plates are around the same data, such as rows and
+    columns, a site moves from the largest whose cases have no entries of it to themselves: factors of rows
     move from columns, those of columns from rows.
     """
     inside = {p for around in sites.latent_plates.values() for p in around}

@@ -292,8 +292,8 @@ class SGLD(StochasticDynamics):
         minibatches, drawn with replacement. A batch of None is 256 cases; one of all
         cases gives the exact gradient. Found by itself where one plate is around data and
         around no latent site, or several around different data: all sites, from the largest.
-        Of plates around the same data, factors of rows move from columns, and those of columns
-        from rows. `relaxed_bmf` and `nmf` have blocks of their own.
+        Where plates are around the same data, factors of rows move from columns, and those of
+        columns from rows. `relaxed_bmf` and `nmf` have blocks of their own.
     batch_size : int or mapping, optional
         For `relaxed_bmf` and `nmf` without `blocks`: one number, or
         ``{"rows": ..., "columns": ...}``. Default: 256, or all where there are fewer.
