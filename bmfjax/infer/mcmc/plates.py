@@ -103,10 +103,10 @@ def found_blocks(
 ) -> tuple:
     """Return the blocks of a model: which sites move from minibatches of which plate.
 
-    Where each plate has data of its own, all sites move from the largest that is around no latent
-    site, and other data are taken whole. Where plates are around the same data, such as rows and
-    columns, a site moves from the largest whose cases have no entries of it to themselves: factors of rows
-    move from columns, those of columns from rows.
+    Where each plate has data of its own, all sites move from the largest that is around no
+    latent site, and other data are taken whole. Where plates are around the same data, such as
+    rows and columns, a site moves from the largest whose cases have no entries of it to
+    themselves: factors of rows move from columns, those of columns from rows.
     """
     inside = {p for around in sites.latent_plates.values() for p in around}
     around = [[p for p in a if p not in inside] for a in sites.observed_plates.values()]
