@@ -353,7 +353,7 @@ class Chains:
     is_cold: bool = False
     #: ``start(resume)``: position of every chain, None for the algorithm's own.
     start: Callable[[bool], Mapping | None] = lambda resume: None
-    #: ``search(run)``: the snapshot of one chain, from which all chains go on; None for none.
+    #: ``search(run)``: the snapshot from which chains go on, and how many of them differ; or None.
     search: Callable[[ChainRun], Any] | None = None
     #: What the family wants back with the draws.
     arguments: Mapping = field(default_factory=dict)
@@ -402,7 +402,8 @@ class Chains:
         if self.search is not None and not resume:  # what was stored replaces it
             # Some of the chains start where they do beside all others.
             whole = run if problem.chain_numbers is None else self._started(problem, False, None)
-            run.begin_at(self.search(whole))
+            snapshot, run.num_starts = self.search(whole)
+            run.begin_at(snapshot)
         return run
 
     def _started(self, problem: Problem, resume: bool, own) -> ChainRun:

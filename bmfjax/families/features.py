@@ -1,6 +1,6 @@
 """Binary latent features, "features": sets of rows that change the log odds of some columns.
 
-Chains start from the best that annealed rounds find. A feature that the data do not need is absent,
+Chains start from what annealed rounds find. A feature that the data do not need is absent,
 in most draws of them. Draws are put in one order and, where weights are signed, turned to one side:
 what a feature adds outweighs what it takes away.
 """
@@ -331,7 +331,8 @@ class Features(Family):
         search = feature_start.Search(*_rounds(problem), options["num_anneal"], options["lowest"])
         # The rest of the warm-up is each chain's own.
         search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
-        shares = problem.init is None and search.rounds > 0
+        begins = functools.partial(feature_start.best_starts, search=search)
+        searches = problem.init is None and search.rounds > 0
         every, most_kept = thinning(
             4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),
             problem.most_samples,
@@ -345,11 +346,10 @@ class Features(Family):
             sites=density.sites,
             trace=(*problem.kernel.trace, "log_mass", *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
-            num_warmup=warmup - shares * search.rounds * search.sweeps,
+            num_warmup=warmup - searches * search.rounds * search.sweeps,
             num_samples=problem.most_samples,
             start=lambda resume: start,
-            search=functools.partial(feature_start.best_start, search=search) if shares else None,
-            arguments={"shared_starts": shares},
+            search=begins if searches else None,
             looks=problem.looks,
         )
 
@@ -372,7 +372,7 @@ class Features(Family):
             return verdict.of_chains(
                 fit._mixing, fit._num_chains, np.nan, found.agreement, after_warmup(run, trace),
                 exact=True, empty=fit._empty, given_start=problem.init is not None,
-                shared_starts=chains.arguments["shared_starts"],
+                shared_starts=run.num_starts == 1,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 
@@ -537,7 +537,7 @@ def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
                 psi += effect - drawn["row_effect"]
                 drawn = drawn | {"row_effect": effect}
             usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
-            return drawn | {"usage": usage}
+            return drawn | usage
 
         def draw(drawn, at):
             key, known = at

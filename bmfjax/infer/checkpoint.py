@@ -69,6 +69,7 @@ class Stored(NamedTuple):
     steps_done: int
     earlier: tuple[int, ...]  # steps of each run before it
     seconds: float
+    num_starts: int
     leaves: list[np.ndarray]  # of the snapshot, each with a leading axis of chains
     recorded: dict[str, dict[str, np.ndarray]]  # (chain, record, ...), as `ChainRun.restore` takes
 
@@ -152,7 +153,8 @@ class Checkpoint:
             checksum = _put(self._part(number), arrays)
             parts = (*parts, _Part(number, first, run.steps_done, checksum))
         about = _About(run.steps_done, earlier, parts)
-        text = {"identity": self.identity, **about._asdict(), "seconds": run.seconds}
+        text = {"identity": self.identity, **about._asdict()}
+        text |= {"seconds": run.seconds, "num_starts": run.num_starts}
         arrays = {"about": np.array(json.dumps(text))}
         arrays |= {f"leaf-{i}": leaf for i, leaf in enumerate(leaves)}
         # Whole by the time it has a name, even if the system then says that it has none.
@@ -213,7 +215,7 @@ class Checkpoint:
         path = self.folder / name
         state = _load(path, LEAF)
         with reading_stored(path):
-            identity, about, seconds = _said(state["about"])
+            identity, about, *of_run = _said(state["about"])
         self._compare(identity)
         with reading_stored(path):
             leaves = [state[f"leaf-{i}"] for i in range(len(state) - 1)]
@@ -228,7 +230,7 @@ class Checkpoint:
                 for kind, named in recorded.items()
             }
         self._whole.add(about)
-        return Stored(about.steps_done, about.earlier, seconds, leaves, joined)
+        return Stored(about.steps_done, about.earlier, *of_run, leaves, joined)
 
     def _restore(self, name: str, run_of: Callable[[tuple[int, ...]], ChainRun]) -> tuple:
         """Return a run that is brought to one of the states, and what was stored."""
@@ -243,7 +245,7 @@ class Checkpoint:
         with reading_stored(self.folder / name):
             snapshot = jax.tree.unflatten(structure, stored.leaves)
             run.restore(snapshot, stored.steps_done, stored.recorded)
-        run.seconds = stored.seconds
+        run.seconds, run.num_starts = stored.seconds, stored.num_starts
         return run, stored
 
     def _lost(self, newest: DamagedFile, previous: DamagedFile) -> DamagedCheckpoint:
@@ -296,8 +298,8 @@ def identity_in(folder: str | os.PathLike) -> dict:
     return {}
 
 
-def _read_state(path: Path) -> tuple[dict, _About, float]:
-    """Return what a state says: identity, itself, and seconds."""
+def _read_state(path: Path) -> tuple[dict, _About, float, int]:
+    """Return what a state says, as `_said` does."""
     # Opened here: NumPy leaves a damaged file open.
     with reading_stored(path), open(path, "rb") as file, np.load(file) as state:
         return _said(state["about"])
@@ -308,8 +310,11 @@ def _newest(held: dict[str, _About]) -> _About:
     return held[NEWEST] if NEWEST in held else held[PREVIOUS]
 
 
-def _said(text: np.ndarray) -> tuple[dict, _About, float]:
-    """Return identity, what a state says of itself, and seconds; raise ValueError at nonsense."""
+def _said(text: np.ndarray) -> tuple[dict, _About, float, int]:
+    """Return identity, what a state says of itself, and of the run; raise ValueError at nonsense.
+
+    Of the run it says the seconds, and the number of its starts.
+    """
     said = json.loads(str(text))
     parts = tuple(_Part(*part) for part in said["parts"])
     about = _About(said["steps_done"], tuple(said["earlier"]), parts)
@@ -318,7 +323,7 @@ def _said(text: np.ndarray) -> tuple[dict, _About, float]:
     whole = all(type(n) is int for n in numbers) and [part.first for part in parts] == ends[:-1]
     if not (whole and ends[-1] == about.steps_done and isinstance(said["identity"], dict)):
         raise ValueError
-    return said["identity"], about, float(said["seconds"])
+    return said["identity"], about, float(said["seconds"]), int(said["num_starts"])
 
 
 def _form(array: np.ndarray) -> tuple:

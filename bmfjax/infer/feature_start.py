@@ -1,19 +1,21 @@
-"""The start of chains of binary features: the best of annealed rounds that all chains share.
+"""The starts of chains of binary features: the best of annealed rounds, apart where they are close.
 
 Which features a chain has found after its first sweeps it keeps for long where the matrix has more
 than a few hundred rows, and chains that begin at random end in modes of which most have far less of
-the posterior than others. So chains are annealed for a round, and compared by the mean of their log
-mass over its last sweeps (`bmfjax.kernels.features.gibbs.FeatureInfo`): the log joint and the
-entropies of memberships and row effects, so that a narrow peak does not win over a wide one. From
-the best that any round has found all of them are warmed up again, less far, and cooled for the next
-round: most features stay, and poor ones are found anew. Where the best of all is, the chains start.
-R-hat does not speak of modes that were given up here.
+the posterior than others. So each chain is annealed for a round, and again, less far, from the best
+that its own rounds have found: most features stay, and poor ones are found anew. States are
+compared by the mean of their log mass over the last sweeps of a round
+(`bmfjax.kernels.features.gibbs.FeatureInfo`): the log joint and the entropies of what is drawn
+given the rest, so that a narrow peak does not win over a wide one.
+
+A chain whose best is not far below that of all starts there: it has found its features by itself,
+and R-hat speaks of such modes. The others start at the best of all, and R-hat does not speak of the
+modes that they gave up.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import time
 from typing import NamedTuple
 
@@ -27,8 +29,10 @@ from bmfjax.infer.run import ChainRun
 #: features times sweeps of all chains.
 ROUNDS, SWEEPS, MOST_WORK = 10, (40, 100), 2**29
 #: Share of a round that is annealed; power of the likelihood to which later rounds go back; share
-#: of the time that is left which the rounds may take.
+#: of the time that is left after compilation which the rounds may take.
 ANNEALED, WARM, TIME = 0.6, 0.55, 0.25
+#: Nats of log mass that a start may lack to the best: a mode has a share of the posterior still.
+NEAR = 10.0
 
 
 class Search(NamedTuple):
@@ -59,23 +63,56 @@ def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
     return int(np.clip(sweeps // each, 1, ROUNDS)), each
 
 
-def best_start(run: ChainRun, search: Search):
-    """Return the snapshot of the best chain, without an axis of chains.
+def best_starts(run: ChainRun, search: Search):
+    """Return the snapshot at which chains start, and how many of them differ.
 
-    `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`.
+    `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`. Where time
+    is up before the first round ends all chains go on, without annealing, from where they are.
     """
-    began, limit = time.monotonic(), TIME * running_clock().left()
-    best, highest = None, -np.inf
+    chains, is_late = np.arange(run.num_chains), _deadline()
+    best, highest = None, np.full(run.num_chains, -np.inf)
     for number in range(search.rounds):
         if number:
-            state, reducers = best
-            run.begin_at((state._replace(step=np.int32(search.step)), reducers))
-        late_sweeps = max(search.sweeps - search.num_anneal, 1)
-        mass = run.rehearse(search.sweeps, number)["log_mass"][:, -late_sweeps:].mean(1)
-        if mass.max() > highest:
-            highest, chain = mass.max(), int(np.argmax(mass))
-            best = jax.tree.map(operator.itemgetter(chain), run.snapshot())
-        (late,) = run.together(time.monotonic() - began > limit)
-        if late:
+            run.restore(_at(best, search.step), 0, {})
+        mass = run.rehearse(search.sweeps, number, is_late)["log_mass"]
+        if mass.shape[1] < search.sweeps:
             break
-    return best
+        late_sweeps = max(search.sweeps - search.num_anneal, 1)
+        mass, here = mass[:, -late_sweeps:].mean(1), run.snapshot()
+        best = here if best is None else _chosen(mass > highest, here, best)
+        highest = np.maximum(mass, highest)
+    if best is None:
+        return _at(run.snapshot(), search.num_anneal), run.num_chains
+    source = np.where(highest >= highest.max() - NEAR, chains, highest.argmax())
+    return jax.tree.map(lambda leaf: leaf[source], best), len(set(source.tolist()))
+
+
+def _deadline():
+    """Return the function that tells whether the rounds are to end.
+
+    It is first asked after a step, which holds the compilation.
+    """
+    clock, end = running_clock(), None
+
+    def is_late() -> bool:
+        nonlocal end
+        now = time.monotonic()
+        end = now + TIME * clock.left() if end is None else end
+        return now >= end
+
+    return is_late
+
+
+def _at(snapshot, step: int):
+    """Return a snapshot with chains at this step of the annealing."""
+    state, reducers = snapshot
+    return state._replace(step=np.full_like(state.step, step)), reducers
+
+
+def _chosen(which, first, second):
+    """Return the chains of a snapshot, and the others of a second."""
+
+    def of(a, b):
+        return np.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(of, first, second)

@@ -55,6 +55,8 @@ from bmfjax.kernels.tempering import past_annealing
 DEVICE_BYTES = 64 * 2**20
 #: Steps for which there is room in a trace at first.
 TRACE_STEPS = 4096
+#: Seconds of a chunk, after which whoever runs it is asked.
+CHUNK_SECONDS = 0.5
 
 
 class _Carry(NamedTuple):
@@ -146,6 +148,7 @@ class ChainRun:
         ):
             whole(name, value, least)
         numbers = _chosen(chains, num_chains)
+        self._numbers = numbers
         self.num_chains, self.num_warmup, self.num_samples = len(numbers), num_warmup, num_samples
         self._mesh = mesh
         # The last chain runs twice where it has no partner.
@@ -165,6 +168,7 @@ class ChainRun:
         #: What it took to trace and compile the loop.
         self.compile_seconds = 0.0
         self.cramped = False  # no time was left for more factors
+        self.num_starts = 0  # at which the chains began, all chains together; 0: not searched
         data = data if mesh is None else place_whole(data, mesh)
         if position is not None and several_processes(mesh):
             # Other kinds of processors may have found others.
@@ -351,29 +355,35 @@ class ChainRun:
         self.steps_done = last
         return last - first
 
-    def rehearse(self, num_steps: int, number: int) -> dict[str, np.ndarray]:
+    def rehearse(
+        self, num_steps: int, number: int, is_late: Callable[[], bool] | None = None
+    ) -> dict[str, np.ndarray]:
         """Take steps that do not count, from where the chains are.
 
         Their random numbers belong to the `number` of this rehearsal alone. Nothing is recorded,
-        and reducers there must be none. Returned is the trace, (chain, step), of every step.
+        and reducers there must be none. Returned is the trace, (chain, step), of every step. With
+        `is_late`, which is asked now and then, first after one step, they may be fewer.
         """
         counted, other = self._keys, jax.vmap(random.fold_in, (0, None))
         self._keys = [other(keys, 2**32 - 1 - number) for keys in counted]
-        parts, most = [], min(self._chunk, self.num_steps)
-        for first in range(0, num_steps, most):
-            last = min(first + most, num_steps)
-            self._advance_groups(first, last)
+        parts, most, done, late = [], min(self._chunk, self.num_steps), 0, False
+        size = most if is_late is None else 1
+        while done < num_steps and not late:
+            began, last = time.monotonic(), min(done + size, num_steps)
+            self._advance_groups(done, last)
             # The device has room for the steps of a chunk.
             own = self._joined(lambda c: jax.tree.map(lambda a: a.swapaxes(0, 1), c.trace))
-            parts.append({name: of[:, : last - first] for name, of in own.items()})
+            parts.append({name: of[:, : last - done] for name, of in own.items()})
+            if is_late is not None:
+                wanted = (last - done) * CHUNK_SECONDS / max(time.monotonic() - began, 1e-6)
+                size, late = self.together(min(max(wanted, 1), 4 * size, most), is_late())
+            done = last
         self._keys = counted
         return {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
 
     def begin_at(self, snapshot: Any) -> None:
-        """Let all chains begin where one chain was: its snapshot, without an axis of chains."""
-        size = (self.num_chains,)
-        every = jax.tree.map(lambda leaf: np.broadcast_to(leaf, size + np.shape(leaf)), snapshot)
-        self.restore(every, 0, {})
+        """Let chains begin where those of a snapshot of all chains, by their numbers, were."""
+        self.restore(jax.tree.map(lambda leaf: leaf[self._numbers], snapshot), 0, {})
 
     def end_annealing(self) -> None:
         """Let chains at their start begin as after all annealed steps of their algorithm."""
@@ -406,7 +416,7 @@ class ChainRun:
         *,
         max_time: float | None = None,
         on_chunk: Callable[[ChainRun], bool | None] | None = None,
-        chunk_seconds: float = 0.5,
+        chunk_seconds: float = CHUNK_SECONDS,
         ends: Sequence[int] = (),
     ) -> None:
         """Advance to the end, or until `max_time` seconds or `on_chunk` says to stop.

@@ -1,14 +1,15 @@
-"""Starts that all chains share: annealed rounds, of which the best chain is taken."""
+"""Starts of chains: the best of annealed rounds of each, or of all where that is far better."""
 
 import types
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import random
 
 from bmfjax.families.base import Chains
-from bmfjax.infer import ChainRun
-from bmfjax.infer.feature_start import Search, best_start, planned
+from bmfjax.infer import ChainRun, feature_start
+from bmfjax.infer.feature_start import Search, best_starts, planned
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.tempering import AnnealedState, annealed
 
@@ -36,27 +37,66 @@ def run_of(seed=4):
     )  # fmt: skip
 
 
-def test_the_best_chain_of_all_rounds_is_found_and_later_rounds_are_less_hot():
-    run, seen = run_of(), []
-    rehearse = run.rehearse
+def watched(run):
+    """Let a run tell where each of its rehearsals started and what it traced."""
+    seen, rehearse = [], run.rehearse
 
-    def watched(*given):
+    def told(*given):
         start = run.state.inner
         seen.append((start, rehearse(*given)))
         return seen[-1][1]
 
-    run.rehearse = watched
-    state, _ = best_start(run, SEARCH)
+    run.rehearse = told
+    return seen
+
+
+def test_each_chain_keeps_the_best_of_its_rounds_and_later_rounds_are_less_hot():
+    run = run_of()
+    seen = watched(run)
+    (state, _), number = best_starts(run, SEARCH)
     ends = np.array([trace["log_mass"][:, -1] for _, trace in seen])
-    assert len(seen) == 3 and np.argmax(ends.max(1)) == 1
-    np.testing.assert_allclose(0.1 * state.inner, ends.max(), rtol=1e-6)
+    assert len(seen) == 3 and number == 3 and (np.argmax(ends, 0) == 1).all()
+    np.testing.assert_allclose(0.1 * state.inner, ends.max(0), rtol=1e-6)
     # Every round starts from the best before it, and all end cold.
     for number, (start, trace) in enumerate(seen):
         if number:
-            np.testing.assert_allclose(0.1 * start, ends[:number].max(), rtol=1e-6)
+            np.testing.assert_allclose(0.1 * start, ends[:number].max(0), rtol=1e-6)
         assert (trace["power"][:, SEARCH.num_anneal :] == 1.0).all()
     hottest = [trace["power"][0, 0] for _, trace in seen]
     np.testing.assert_allclose(hottest, [0.3, 0.55, 0.55], atol=0.06)
+
+
+def test_chains_far_below_the_best_start_there():
+    run = run_of()
+    for far, starts in ((90.0, [1, 1, 2]), (110.0, [1, 1, 1])):  # a tenth of that in mass
+        begun = run.state._replace(inner=np.float32([0.0, 200.0, 200.0 - far]))
+        run.restore((begun, {}), 0, {})
+        (state, _), number = best_starts(run, SEARCH._replace(rounds=1))
+        own = run.state.inner
+        assert number == len(set(starts))
+        np.testing.assert_array_equal(state.inner, own[starts])
+
+
+@pytest.mark.parametrize("whole", [0, 2])
+def test_rounds_end_when_their_time_is_up(monkeypatch, whole):
+    """Before one is whole all chains go on from where they are; later the best ones are taken."""
+    run = run_of()
+    seen = watched(run)
+    monkeypatch.setattr(feature_start, "_deadline", lambda: lambda: len(seen) == whole)
+    (state, _), number = best_starts(run, SEARCH)
+    assert [trace["power"].shape[1] for _, trace in seen] == [10] * whole + [1]
+    assert number == 3 and (state.step >= SEARCH.num_anneal).all()
+    if not whole:
+        np.testing.assert_array_equal(state.inner, run.state.inner)
+
+
+def test_rounds_may_take_a_quarter_of_what_compilation_left(monkeypatch):
+    for left, answers in ((100.0, [False, False, True]), (-1.0, [True])):
+        clock, times = types.SimpleNamespace(left=lambda left=left: left), iter([3.0, 27.0, 29.0])
+        monkeypatch.setattr(feature_start, "running_clock", lambda clock=clock: clock)
+        monkeypatch.setattr(feature_start, "time", types.SimpleNamespace(monotonic=times.__next__))
+        is_late = feature_start._deadline()
+        assert [is_late() for _ in answers] == answers
 
 
 def test_rehearsals_count_for_nothing_and_have_random_numbers_of_their_own():
@@ -64,7 +104,7 @@ def test_rehearsals_count_for_nothing_and_have_random_numbers_of_their_own():
     first, again = run.rehearse(10, 0), run.rehearse(10, 0)
     assert run.steps_done == 0 and first["log_mass"].shape == (3, 10)
     assert not np.array_equal(np.diff(first["power"]), np.diff(again["power"]))  # cold by then
-    begun = AnnealedState(np.float32(0.5), np.int32(0)), {}
+    begun = AnnealedState(np.full(3, 0.5, np.float32), np.zeros(3, np.int32)), {}
     other = run_of()
     other.rehearse(10, 1)
     for some in (run, plain, other):
@@ -81,7 +121,7 @@ def test_some_of_the_chains_begin_where_they_do_beside_all_others():
         chains = Chains(
             annealed(walker(), SEARCH.num_anneal, lowest=SEARCH.lowest), None, {},
             trace=("log_mass",), num_warmup=2, num_samples=5,
-            search=lambda run: best_start(run, SEARCH),
+            search=lambda run: best_starts(run, SEARCH),
         )  # fmt: skip
         problem = types.SimpleNamespace(
             key=random.key(1), num_chains=3, chain_numbers=own, mesh=None
@@ -91,7 +131,7 @@ def test_some_of_the_chains_begin_where_they_do_beside_all_others():
         return run.state
 
     every, second = begun(None), begun((2,))
-    assert np.ptp(every.inner) == 0 and second.inner.shape == (1,)
+    assert np.ptp(every.inner) > 0 and second.inner.shape == (1,)
     np.testing.assert_array_equal(second.inner[0], every.inner[1])
 
 

@@ -117,7 +117,7 @@ def test_memberships_have_the_chances_of_enumeration(size):
     density = FeatureDensity(rank, presence=(1.0, 1.0))
     position = {
         "usage": np.where(np.isnan(known), 0.0, known), "basis": r.normal(0, 1.5, (columns, rank)),
-        "column_effect": r.normal(size=columns), "row_effect": r.normal(size=rows),
+        "column_effect": r.normal(size=columns),
         "usage_density": np.array([0.3, 0.6, 0.5]), "presence": np.array([1.0, 0.0, 1.0]),
     }  # fmt: skip
     position = {n: jnp.float32(v) for n, v in position.items()}
@@ -126,10 +126,10 @@ def test_memberships_have_the_chances_of_enumeration(size):
     @fast_jit
     def chain(key):
         def sweep(carry, key):
-            usage, psi, chance = draw_memberships(
+            drawn, psi, chance = draw_memberships(
                 key, carry[1], position | {"usage": carry[0]}, data, density, 1.0, size
             )
-            return (usage, psi), (usage, chance)
+            return (drawn["usage"], psi), (drawn["usage"], chance)
 
         start = position["usage"], log_odds(position)
         (usage, psi), draws_of = lax.scan(sweep, start, random.split(key, draws))
@@ -146,7 +146,7 @@ def test_memberships_have_the_chances_of_enumeration(size):
             if z[1] or not fits:
                 continue
             psi = np.asarray(position["basis"] @ z + position["column_effect"])
-            psi = (psi + float(position["row_effect"][n])) * np.where(values[n] == 1, 1, -1)
+            psi = psi * np.where(values[n] == 1, 1, -1)
             p = np.asarray(position["usage_density"])
             prior = np.where(z == 1, p, 1 - p)[[k for k in (0, 2) if np.isnan(known[n, k])]]
             mass = np.where(np.isnan(values[n]), 1.0, expit(psi)).prod() * prior.prod()
@@ -155,6 +155,55 @@ def test_memberships_have_the_chances_of_enumeration(size):
         np.testing.assert_allclose(np.asarray(found)[:, n].mean(0), chances / total, atol=0.035)
     if size == rank:  # of one block
         np.testing.assert_allclose(told, log_chance, atol=1e-4)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("size", [1, 2])
+def test_row_effects_and_memberships_are_those_of_quadrature(size):
+    """Weights that a row effect can stand for; a row without entries has its prior."""
+    r, scale, share = np.random.default_rng(2), 1.2, np.array([0.3, 0.6])
+    basis, level = np.array([[2.0, 1.5, 2.5, 1.0], [0.0, -1.0, 2.0, 1.5]]), r.normal(size=4)
+    values = np.array([[1, 1, 1, 1], [0, 1, 0, np.nan], [np.nan] * 4])
+    fixed = {"basis": basis.T, "column_effect": level, "usage_density": share, "row_scale": scale}
+    fixed = {n: jnp.float32(v) for n, v in fixed.items()}
+    start = {"usage": jnp.zeros((3, 2)), "row_effect": jnp.zeros(3)}
+    data, density = data_of(values), FeatureDensity(2)
+
+    @fast_jit
+    def chains(keys):
+        def sweep(carry, key):
+            drawn, psi, _ = draw_memberships(
+                key, carry[1], fixed | carry[0], data, density, 1.0, size
+            )
+            drift = jnp.abs(psi - log_odds(fixed | drawn)).max()
+            of = jnp.concatenate([drawn["usage"].ravel(), drawn["row_effect"], drift[None]])
+            return (drawn, psi), of
+
+        return jax.vmap(
+            lambda k: lax.scan(sweep, (start, log_odds(fixed | start)), random.split(k, 400))[1]
+        )(keys)
+
+    draws = np.asarray(chains(random.split(random.key(2), 50)))[:, 20:]
+    assert draws[..., -1].max() < 1e-4
+    x, mass = np.polynomial.hermite_e.hermegauss(61)
+    bits, effects, squares = np.zeros((3, 2)), np.zeros(3), np.zeros(3)
+    for n, row in enumerate(values):
+        total = 0.0
+        for z in itertools.product([0.0, 1.0], repeat=2):
+            psi = (level + np.array(z) @ basis)[:, None] + scale * x
+            cells = np.where(
+                np.isnan(row)[:, None], 1.0, expit(np.where(row == 1, 1, -1)[:, None] * psi)
+            )
+            chance = cells.prod(0) * mass * np.where(z, share, 1 - share).prod()
+            total += chance.sum()
+            bits[n] += chance.sum() * np.array(z)
+            effects[n] += (chance * scale * x).sum()
+            squares[n] += (chance * (scale * x) ** 2).sum()
+        bits[n], effects[n], squares[n] = (v[n] / total for v in (bits, effects, squares))
+    exact = np.concatenate([bits.ravel(), effects]), np.concatenate([bits.ravel(), squares])
+    scores, number = moment_scores(draws[..., :-1], exact)
+    assert number.min() > 1000
+    assert np.abs(scores).max() < 4.0
 
 
 # ---- weights -------------------------------------------------------------------------------------
@@ -212,13 +261,26 @@ def test_weights_given_memberships_are_those_of_quadrature(weights):
             omega = draw_polya_gamma(key_augment, log_odds(position))
             omega = jnp.where(data.signs != 0, omega, 0.0)
             systems = column_systems(position, omega, 0.5 * data.signs)
-            free = draw_columns(key, position, systems, data, density)
+            free, entropy = draw_columns(key, position, systems, data, density)
             basis = free["basis"][0]
-            return free, jnp.concatenate([basis != 0, basis, free["column_effect"]])
+            # Of the normal that the weights which are not zero have with the intercept.
+            on = jnp.append(basis != 0, True)
+            prior = jnp.append(fixed["factor_precision"], fixed["column_precision"])
+            whole = systems[0][..., 0] + jnp.diag(prior)
+            if density.is_signed:
+                whole = jnp.where(on & on[:, None], whole, jnp.eye(3))
+                own = 0.5 * (on.sum() * jnp.log(2 * jnp.pi * jnp.e) - jnp.linalg.slogdet(whole)[1])
+            else:
+                own = entropy
+            return free, jnp.concatenate(
+                [basis != 0, basis, free["column_effect"], (entropy - own)[None]]
+            )
 
         return jax.vmap(lambda k: lax.scan(sweep, start, random.split(k, 400))[1])(keys)
 
     draws = np.asarray(chains(random.split(random.key(0), 50)))[:, 20:]
+    np.testing.assert_allclose(draws[..., 5], 0.0, atol=1e-4)
+    draws = draws[..., :5]
     exact = of_quadrature(weights)
     scores, size = moment_scores(draws, (exact, exact**2 + draws.var((0, 1))))
     assert size.min() > 2000
@@ -335,6 +397,41 @@ def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
     scores, size = moment_scores(draws, (exact, exact**2 + draws.var((0, 1))))
     assert size.min() > 2000
     assert np.abs(scores[0]).max() < 4.0
+
+
+@pytest.mark.device
+def test_births_and_deaths_without_data_leave_the_prior_number_of_features():
+    """Each is there with the same probability, by itself; the first is known, and is left alone."""
+    share, rank, rows, columns = 0.35, 4, 3, 2
+    density, data = (
+        FeatureDensity(rank, presence=(1.0, 1.0)),
+        data_of(jnp.full((rows, columns), jnp.nan)),
+    )
+    position = {
+        "usage": jnp.zeros((rows, rank)), "basis": jnp.zeros((columns, rank)),
+        "factor_precision": jnp.ones(rank), "basis_density": jnp.full(rank, 0.4),
+        "presence": jnp.zeros(rank).at[0].set(1.0), "presence_share": jnp.float32(share),
+    }  # fmt: skip
+
+    @fast_jit
+    def chains(keys):
+        def step(carry, key):
+            position, psi, _ = reborn(key, *carry, data, density, 1.0, 1)
+            return (position, psi), position["presence"]
+
+        start = position, jnp.zeros((columns, rows))
+        return jax.vmap(lambda k: lax.scan(step, start, random.split(k, 1500))[1])(keys)
+
+    draws = np.asarray(chains(random.split(random.key(3), 20)))[:, 50:]
+    assert (draws[..., 0] == 1).all()
+    free = draws[..., 1:]
+    seen = np.concatenate([free, (free.sum(-1, keepdims=True) == [0, 1, 2, 3])], -1)
+    exact = np.array(
+        [share] * 3 + [math.comb(3, n) * share**n * (1 - share) ** (3 - n) for n in range(4)]
+    )
+    scores, size = moment_scores(seen.astype(float), (exact, exact))
+    assert size.min() > 2000
+    assert np.abs(scores).max() < 4.0
 
 
 def test_scales_and_kinds_of_weights_are_checked():

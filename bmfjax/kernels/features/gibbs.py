@@ -7,7 +7,8 @@ The posterior of `bmfjax.kernels.features.density`. A sweep draws in turn
 * Polya-Gamma variables of all cells (`bmfjax.kernels.logistic.polya_gamma`), and given them which
   columns a feature concerns, weights, intercepts and row effects (`weights`);
 * which side of a feature is the one that has it (`weights.turn`), where weights are signed;
-* the bits of all rows from the likelihood itself (`memberships`);
+* the bits of all rows from the likelihood itself, and row effects with some of them summed out
+  (`memberships`);
 * `rebirths` features anew, or away (`rebirth`);
 * densities, precisions and means.
 
@@ -72,8 +73,8 @@ class FeatureInfo(NamedTuple):
     log_joint: jax.Array
     log_likelihood: jax.Array
     reborn: jax.Array  # features that were born again or died, () float
-    #: The log joint with the entropies of row effects and memberships given the rest added: higher
-    #: where more of the posterior is about here.
+    #: The log joint with the entropies of weights, effects and memberships given the rest added:
+    #: higher where more of the posterior is about here.
     log_mass: jax.Array
 
 
@@ -113,18 +114,20 @@ def features_gibbs(
         omega = jnp.where(seen, draw_polya_gamma(keys[0], psi), 0.0) * power
         half = 0.5 * power * data.signs.astype(psi.dtype)
         systems = column_systems(position, omega, half)
-        position = position | draw_columns(keys[1], position, systems, data, density)
-        entropy = 0.0
+        drawn, entropy = draw_columns(keys[1], position, systems, data, density)
+        position = position | drawn
         if density.row_effects:
             psi = log_odds(position)
-            drawn, entropy = draw_rows(keys[2], position, psi, omega, half, density)
+            drawn, of_rows = draw_rows(keys[2], position, psi, omega, half, density)
             position |= drawn
+            entropy += of_rows
         position |= draw_scales(keys[3], position, density)
         if density.is_signed:
             position |= turn(keys[4], position, data, density)
         psi = log_odds(position)
-        usage, psi, chance = draw_memberships(keys[5], psi, position, data, density, power, size)
-        position["usage"], entropy = usage, entropy - chance
+        drawn, psi, chance = draw_memberships(keys[5], psi, position, data, density, power, size)
+        position |= drawn
+        entropy -= chance
 
         def rebirth(carry, key):
             *carry, changed = reborn(key, *carry, data, density, power, known)

@@ -7,10 +7,16 @@ leaves alone and one that the state fixes for every column, the exponential is a
 are known beforehand, and one logarithm serves two columns. A factor is cut at :math:`2^{60}`: an
 observed cell against which a state has odds of a trillion million and more is as improbable in it
 as one with these odds.
+
+A row effect and the bits explain much alike, and either holds the other where it is. So the effect
+of each row moves with the bits of the first block summed out: e is proposed to be
+:math:`a e + \sqrt{1 - a^2} \tau \epsilon`, a uniform and :math:`\epsilon` normal, which leaves its
+prior as it is (Neal 1998), and accepted by the ratio of the sums over states; the bits follow.
 """
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax, random
 
@@ -30,10 +36,10 @@ def block_size(shape: tuple[int, int], rank: int) -> int:
 
 
 def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDensity, power, size):
-    """Draw the bits of all rows, in random blocks of so many.
+    """Draw the bits of all rows, in random blocks of so many, and move row effects with the first.
 
-    Returned are the bits, the log odds, and the log probability of the drawn bits, each block given
-    the rest.
+    Returned are what was drawn, the log odds, and the log probability of the drawn bits, each block
+    given the rest.
     """
     rank = density.rank
     odds = jnp.log(position["usage_density"]) - jnp.log1p(-position["usage_density"])
@@ -49,23 +55,57 @@ def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDens
     key_order, key_blocks = random.split(key)
     order = random.permutation(key_order, rank + beyond).reshape(-1, size)
 
+    def parts(psi, usage, chosen):
+        weights = basis[:, chosen]
+        return psi - weights @ usage[chosen], weights, odds[chosen]
+
     def block(carry, at):
         psi, usage = carry
         key, chosen = at
-        weights, bits = basis[:, chosen], usage[chosen]
-        rest = psi - weights @ bits
-        drawn, chance = _draw_states(key, rest, weights, odds[chosen], data.signs, power)
-        return (rest + weights @ drawn, usage.at[chosen].set(drawn)), chance
+        rest, weights, own = parts(psi, usage, chosen)
+        drawn, chance, _ = _draw_states(key, rest, weights, own, data.signs, power)
+        return (rest + weights @ drawn, usage.at[chosen].set(drawn)), chance.sum()
 
-    keys = random.split(key_blocks, len(order))
-    (psi, usage), chances = lax.scan(block, (psi, usage), (keys, order))
-    return usage[:rank].T, psi, chances.sum()
+    keys, found, total = random.split(key_blocks, len(order)), {}, 0.0
+    if "row_effect" in position:
+        rest, weights, own = parts(psi, usage, order[0])
+        effect, rest, drawn, chance = _draw_with_effects(
+            keys[0], rest, weights, own, data.signs, power, position
+        )
+        psi, usage = rest + weights @ drawn, usage.at[order[0]].set(drawn)
+        found, total = {"row_effect": effect}, chance.sum()
+        keys, order = keys[1:], order[1:]
+    if len(order):
+        (psi, usage), chances = lax.scan(block, (psi, usage), (keys, order))
+        total += chances.sum()
+    return found | {"usage": usage[:rank].T}, psi, total
+
+
+def _draw_with_effects(key, rest, weights, odds, signs, power, position):
+    """Move row effects with the bits of a block summed out, and draw these bits.
+
+    Returned are the effects, the log odds with them and without the block, the bits, and the log
+    probability of these.
+    """
+    keys = random.split(key, 5)
+    effect, kind = position["row_effect"], rest.dtype
+    share, noise = random.uniform(keys[0], effect.shape, kind), random.normal(keys[1], effect.shape)
+    other = share * effect + jnp.sqrt(1.0 - share**2) * position["row_scale"] * noise
+    rests = jnp.stack([rest, rest + (other - effect)])
+    ways = jax.vmap(_draw_states, (0, 0, None, None, None, None))(
+        keys[2:4], rests, weights, odds, signs, power
+    )
+    totals = ways[2]
+    moved = jnp.log(random.uniform(keys[4], effect.shape, kind)) < totals[1] - totals[0]
+    both = jnp.stack([effect, other]), rests, *ways[:2]
+    return tuple(jnp.where(moved, new, old) for old, new in both)
 
 
 def _draw_states(key, rest, weights, odds, signs, power):
     """Draw the bits (bits, rows) of a block, with `rest` the log odds without it.
 
-    The second is the log probability of what was drawn.
+    Then follow for each row the log probability of what was drawn, and the log of the sum over all
+    states.
     """
     size, kind = weights.shape[1], rest.dtype
     likelihood = state_likelihood(rest, signs)
@@ -85,7 +125,7 @@ def _draw_states(key, rest, weights, odds, signs, power):
     never = jnp.full(rows, -jnp.inf, kind)
     start = never, jnp.zeros(rows, jnp.int32), never, never
     (_, chosen, own, total), _ = lax.scan(state, start, jnp.arange(2**size))
-    return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind), jnp.sum(own - total)
+    return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind), own - total, total
 
 
 def state_likelihood(rest, signs):

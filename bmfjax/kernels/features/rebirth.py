@@ -13,7 +13,8 @@ feature are proposed anew:
   regression in one weight, about a point that a fixed number of damped Newton steps reaches.
 
 The density of the proposal is known, so that the ratio is exact. Where the number of features is
-unknown the proposal is, with probability 1/2, that the feature is not there. A feature that is not
+unknown the feature is with probability 1/2 one of those that are not there, which is to be born,
+and otherwise one of those that are, which is to die with probability 1/2. A feature that is not
 there has precision and density of weights from the prior.
 """
 
@@ -58,9 +59,10 @@ def reborn(key, position, psi, data: FeatureData, density: FeatureDensity, power
     """
     finds = density.presence is not None
     keys = random.split(key, 5)
-    k = random.randint(keys[0], (), first, density.rank)
-    usage, basis = position["usage"][:, k], position["basis"][:, k]
-    there = position["presence"][k] > 0 if finds else jnp.asarray(True)
+    present = position["presence"] > 0 if finds else jnp.ones(density.rank, bool)
+    may = jnp.arange(density.rank) >= first
+    k = random.categorical(keys[0], jnp.where(may, _log_chosen(present, may), -jnp.inf))
+    usage, basis, there = position["usage"][:, k], position["basis"][:, k], present[k]
     rest = psi - basis[:, None] * usage
     seeds = _row_chances(keys[1], rest, data.signs)
     of = position["factor_precision"][k], position["basis_density"][k]
@@ -89,9 +91,12 @@ def reborn(key, position, psi, data: FeatureData, density: FeatureDensity, power
         share = position["presence_share"]
         absent = power * _log_likelihood(rest, data.signs) + jnp.log1p(-share)
         # While the likelihood counts less than in full, features would die that are there.
-        born = random.bernoulli(key_kind) | (jnp.asarray(power) < 1.0)
-        old = jnp.where(there, old + jnp.log(share), absent)
-        new = jnp.where(born, new + jnp.log(share), absent)
+        born = random.bernoulli(key_kind) | ~there | (jnp.asarray(power) < 1.0)
+        # The other way is proposed for another number of features, and a birth is never another.
+        ways = [_log_chosen(present.at[k].set(now), may)[k] for now in (True, False)]
+        own = jnp.log(share) + ways[0] - math.log(2.0)
+        old = jnp.where(there, old + own, absent + ways[1])
+        new = jnp.where(born, new + own, absent + ways[1])
     accepted = jnp.log(random.uniform(key_accept)) < new - old
     new_usage, new_basis = (jnp.where(born, x, 0.0) for x in (new_usage, new_basis))
     usage = jnp.where(accepted, new_usage, usage)
@@ -104,6 +109,14 @@ def reborn(key, position, psi, data: FeatureData, density: FeatureDensity, power
         there = jnp.where(accepted, born, there).astype(psi.dtype)
         position["presence"] = position["presence"].at[k].set(there)
     return position, rest + basis[:, None] * usage, accepted
+
+
+def _log_chosen(present, may):
+    """Return the log chances of features to be chosen, (rank,), of those that may be."""
+    absent, present = may & ~present, may & present
+    numbers = jnp.where(present, present.sum(), absent.sum())
+    halves = jnp.where(present.any() & absent.any(), math.log(2.0), 0.0)
+    return -jnp.log(jnp.maximum(numbers, 1)) - halves
 
 
 def _log_likelihood(psi, signs):

@@ -53,8 +53,12 @@ def column_systems(position, omega, half):
     return (omega @ (x[:, first] * x[:, second])).T[index], (shift @ x).T
 
 
-def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity) -> dict:
-    """Draw weights and intercepts of all columns."""
+def draw_columns(key, position, systems, data: FeatureData, density: FeatureDensity):
+    """Draw weights and intercepts of all columns.
+
+    Returned are these, and the entropy of intercepts and weights that are not zero given the rest;
+    that of positive weights as if the normals were not cut, each given the others.
+    """
     gram, shift = systems
     key_weights, key_last = random.split(key)
     alpha, mean = position["column_precision"], position["column_mean"]
@@ -63,7 +67,7 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     # Without the intercept, which is summed out.
     slope = gram[-1, :-1] / gram[-1, -1]
     reduced = gram[:-1, :-1] - slope[:, None] * gram[-1, :-1]
-    weights = _draw_weights(
+    weights, precisions = _draw_weights(
         key_weights, position, reduced, shift[:-1] - slope * shift[-1], data, density
     )
     if density.is_signed:
@@ -71,11 +75,13 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     rest = shift[-1] - jnp.sum(gram[-1, :-1] * weights, 0)
     noise = random.normal(key_last, rest.shape, rest.dtype)
     intercept = rest / gram[-1, -1] + noise * lax.rsqrt(gram[-1, -1])
-    return {"basis": weights.T, "column_effect": intercept}
+    entropy = 0.5 * jnp.sum(LOG_2PI_E - jnp.log(gram[-1, -1]))
+    entropy += 0.5 * jnp.sum(jnp.where(weights != 0, LOG_2PI_E - jnp.log(precisions), 0.0))
+    return {"basis": weights.T, "column_effect": intercept}, entropy
 
 
 def _draw_weights(key, position, gram, shift, data, density: FeatureDensity):
-    """Draw spikes and weights one feature after the other: (rank, columns)."""
+    """Draw weights one feature after the other; return them and precisions, (rank, columns)."""
     weights = position["basis"].T
     rank, columns = weights.shape
     key_spike, key_slab = random.split(key)
@@ -99,15 +105,15 @@ def _draw_weights(key, position, gram, shift, data, density: FeatureDensity):
             logit += math.log(2.0) + log_ndtr(r * lax.rsqrt(total))
             slab = truncated_normal(key, r, total, 0.0, jnp.inf)
         drawn = jnp.where(logit > uniform, slab, 0.0)
-        return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), None
+        return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), total
 
     keys = random.split(key_slab, rank)
     at = (jnp.arange(rank), keys, odds, position["factor_precision"], uniform, known)
-    return lax.scan(feature, weights, at)[0]
+    return lax.scan(feature, weights, at)
 
 
-def _draw_together(key, weights, gram, shift, position, data) -> dict:
-    """Draw the weights that are not zero, and the intercept, at once."""
+def _draw_together(key, weights, gram, shift, position, data):
+    """Draw the weights that are not zero, and the intercept, at once; and tell their entropy."""
     free = weights != 0
     fixed = jnp.zeros_like(weights)
     if data.known_basis is not None:
@@ -124,7 +130,9 @@ def _draw_together(key, weights, gram, shift, position, data) -> dict:
     noise = random.normal(key, shift.shape, shift.dtype)
     drawn = back_substitute(upper[:, :-1], upper[:, -1] + noise)
     drawn = jnp.where(free, drawn, fixed)
-    return {"basis": drawn[:-1].T, "column_effect": drawn[-1]}
+    scale = jnp.diagonal(upper[:, :-1]).T
+    entropy = jnp.sum(jnp.where(free, 0.5 * LOG_2PI_E - jnp.log(scale), 0.0))
+    return {"basis": drawn[:-1].T, "column_effect": drawn[-1]}, entropy
 
 
 def row_systems(effect, psi, omega, half):
