@@ -101,6 +101,14 @@ def test_the_beginning_is_discarded_where_it_differs():
     assert (seen.discarded, seen.done) == (0, False)
 
 
+def test_draws_of_chains_that_rise_together_are_discarded():
+    """They overlap, so that R-hat is least where all are counted; half are warm-up at most."""
+    noise, steps = np.random.default_rng(0).normal(size=(4, 600)), np.arange(600)
+    for rise, discarded in ((0 * steps, 0), (-np.exp(5 - steps / 30), 75), (0.1 * steps, 150)):
+        assert stopping._settled(noise + rise, [0, 75, 150], 2) == discarded
+    assert stopping._settled(np.ones((4, 600)), [0, 75, 150], 2) == 0
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 99),

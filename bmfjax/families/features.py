@@ -69,7 +69,7 @@ from bmfjax.report.shared import DRAWS, SAMPLING
 from bmfjax.report.summaries import summaries
 from bmfjax.result import ModesMixin
 from bmfjax.specs import features as spec
-from bmfjax.specs.base import digest, settings_text
+from bmfjax.specs.base import AUTO, digest, settings_text
 
 #: Steps after the start before draws are kept of a run that finds its own warm-up; power of the
 #: likelihood at the first annealed step.
@@ -331,7 +331,9 @@ class Features(Family):
         search = feature_start.Search(*_rounds(problem), options["num_anneal"], options["lowest"])
         # The rest of the warm-up is each chain's own.
         search = search.within(max(warmup - min(WARMUP, warmup // 4), search.num_anneal))
-        begins = functools.partial(feature_start.best_starts, search=search)
+        begins = functools.partial(
+            feature_start.best_starts, search=search, settles=problem.num_warmup == AUTO
+        )
         searches = problem.init is None and search.rounds > 0
         every, most_kept = thinning(
             4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),

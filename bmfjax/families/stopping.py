@@ -3,7 +3,9 @@
 At each look the figures of the verdict are computed with none, a quarter and half of the draws
 counted as warm-up: those of scalars first, then of a few entries, and where these suffice, of the
 draws that a fit would have, with their factors in order. The run is done where they suffice, by the
-rule of the verdict. Looks depend on the draws alone, and so does where the run ends.
+rule of the verdict. Where they do not, draws in which chains still rose or fell count as warm-up:
+R-hat does not tell, for chains that rise together overlap. Looks depend on the draws alone, and so
+does where the run ends.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from bmfjax import verdict
+from bmfjax.diagnostics.convergence import split_rhat
 from bmfjax.families.base import LEAST_KEPT, Chains, KeptDraws, Problem
 from bmfjax.infer import ChainRun
 from bmfjax.specs.base import AUTO
 
 #: Shares of the draws that may count as warm-up.
 SHARES = (0.0, 0.25, 0.5)
+#: R-hat of the halves of a chain from which on it rises or falls, and does not only mix slowly.
+TRENDING = 1.2
 #: Entries of the product that are looked at before the factors are put in order.
 FEW_ENTRIES = 200
 
@@ -108,18 +113,27 @@ def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
         for d in dict.fromkeys(candidates)
     }
     suffices = functools.partial(verdict.suffices, until=problem.until, mc_error=problem.mc_error)
-    hopeful = [d for d, found in early.items() if suffices(found)]
-    seen = {}
-    for discarded in hopeful or [min(early, key=lambda d: early[d].rhat)]:
-        for judged in (_by_few_entries, _by_all):
-            seen[discarded] = judged(problem, chains, after(discarded))
-            done = suffices(seen[discarded])
-            if not done:
-                break
-        if done:
-            return Look(discarded, seen[discarded], True)
-    best = min(seen, key=lambda d: seen[d].rhat)
-    return Look(best, seen[best], False)
+
+    @functools.cache
+    def figures(discarded: int) -> verdict.Figures:
+        """Return those of few entries where these do not suffice."""
+        few = _by_few_entries(problem, chains, after(discarded))
+        return _by_all(problem, chains, after(discarded)) if suffices(few) else few
+
+    for discarded in [d for d, found in early.items() if suffices(found)]:
+        if suffices(figures(discarded)):
+            return Look(discarded, figures(discarded), True)
+    discarded = _settled(trace[chains.objective][:, run.num_warmup :], list(early), every)
+    return Look(discarded, figures(discarded), False)
+
+
+def _settled(objective, candidates: list[int], every: int) -> int:
+    """Return after how many draws each chain (chain, step) by itself is stationary, or the most."""
+    for discarded in candidates:
+        chains = objective[:, discarded * every :]
+        if not np.median([split_rhat(chain[None]) for chain in chains]) > TRENDING:
+            return discarded
+    return candidates[-1]
 
 
 def _by_few_entries(problem: Problem, chains: Chains, seen: KeptDraws) -> verdict.Figures:

@@ -10,7 +10,9 @@ given the rest, so that a narrow peak does not win over a wide one.
 
 A chain whose best is not far below that of all starts there: it has found its features by itself,
 and R-hat speaks of such modes. The others start at the best of all, and R-hat does not speak of the
-modes that they gave up.
+modes that they gave up. Last, where the warm-up has no given length, all go on while the best of
+them rises, and those that fall behind begin there again: a large matrix affords too few rounds, and
+chains that still rise when draws are kept are averaged over where the posterior has no mass.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ ROUNDS, SWEEPS, MOST_WORK = 10, (40, 100), 2**29
 #: Share of a round that is annealed; power of the likelihood to which later rounds go back; share
 #: of the time that is left after compilation which the rounds may take.
 ANNEALED, WARM, TIME = 0.6, 0.55, 0.25
-#: Nats of log mass that a start may lack to the best: a mode has a share of the posterior still.
+#: Nats of log mass, and of a sweep's standard deviations, that a chain may lack to the best: its
+#: mode has a share of the posterior still.
 NEAR = 10.0
+#: Sweeps between two looks at chains that rise, and the most looks.
+SETTLE, LOOKS = 20, 30
 
 
 class Search(NamedTuple):
@@ -63,28 +68,57 @@ def planned(entries: int, rank: int, num_chains: int) -> tuple[int, int]:
     return int(np.clip(sweeps // each, 1, ROUNDS)), each
 
 
-def best_starts(run: ChainRun, search: Search):
+def best_starts(run: ChainRun, search: Search, *, settles: bool = False):
     """Return the snapshot at which chains start, and how many of them differ.
 
     `run` is of `bmfjax.kernels.tempering.annealed`, at its start, and traces `log_mass`. Where time
-    is up before the first round ends all chains go on, without annealing, from where they are.
+    is up before the first round ends all chains go on, without annealing, from where they are. With
+    `settles` they go on after the rounds while the best of them rises.
     """
-    chains, is_late = np.arange(run.num_chains), _deadline()
-    best, highest = None, np.full(run.num_chains, -np.inf)
+    is_late, best, highest = _deadline(), None, np.full(run.num_chains, -np.inf)
     for number in range(search.rounds):
         if number:
             run.restore(_at(best, search.step), 0, {})
         mass = run.rehearse(search.sweeps, number, is_late)["log_mass"]
         if mass.shape[1] < search.sweeps:
             break
-        late_sweeps = max(search.sweeps - search.num_anneal, 1)
-        mass, here = mass[:, -late_sweeps:].mean(1), run.snapshot()
+        mass, here = mass[:, -max(search.sweeps - search.num_anneal, 1) :], run.snapshot()
+        spread, mass = np.median(mass.std(1)), mass.mean(1)
         best = here if best is None else _chosen(mass > highest, here, best)
         highest = np.maximum(mass, highest)
     if best is None:
         return _at(run.snapshot(), search.num_anneal), run.num_chains
-    source = np.where(highest >= highest.max() - NEAR, chains, highest.argmax())
-    return jax.tree.map(lambda leaf: leaf[source], best), len(set(source.tolist()))
+    source = _sources(highest, spread)
+    best = _taken(best, source)
+    if settles:
+        best, source = _settled(run, search.rounds, best, source)
+    return best, len(set(source.tolist()))
+
+
+def _settled(run: ChainRun, number: int, best, origin):
+    """Let chains go on while the best rises; return where they are, and where each came from."""
+    is_late, highest = _deadline(), -np.inf
+    for look in range(LOOKS):
+        run.restore(best, 0, {})
+        mass = run.rehearse(SETTLE, number + look, is_late)["log_mass"]
+        mass = mass[:, mass.shape[1] // 2 :]
+        source = _sources(mass.mean(1), np.median(mass.std(1)))
+        best, origin = _taken(run.snapshot(), source), origin[source]
+        if is_late() or mass.mean(1).max() < highest + NEAR:
+            break
+        highest = mass.mean(1).max()
+    return best, origin
+
+
+def _sources(mass, spread: float):
+    """Return where each chain goes on: where it is, or at the best where that is far above."""
+    near = mass >= mass.max() - NEAR - spread
+    return np.where(near, np.arange(len(mass)), mass.argmax())
+
+
+def _taken(snapshot, source):
+    """Return a snapshot with these of its chains."""
+    return jax.tree.map(lambda leaf: leaf[source], snapshot)
 
 
 def _deadline():

@@ -77,6 +77,26 @@ def test_chains_far_below_the_best_start_there():
         np.testing.assert_array_equal(state.inner, own[starts])
 
 
+def test_chains_settle_until_the_best_no_longer_rises():
+    """Two chains climb, each by itself, to the top of the first; one is left far behind."""
+    run, seen, tops = run_of(), [], np.array([30.0, 60.0, 61.0])
+    place = np.array([0.0, 0.0, 0.0])
+
+    def rehearse(steps, number, is_late):
+        seen.append(run.state.inner.copy())
+        state = run.state
+        run.restore((state._replace(inner=np.minimum(state.inner + 20.0, tops)), {}), 0, {})
+        return {"log_mass": np.repeat(run.state.inner[:, None], steps, 1)}
+
+    run.rehearse = rehearse
+    begun = run.state._replace(inner=np.float32(place))
+    found, origin = feature_start._settled(run, 3, (begun, {}), np.arange(3))
+    # The first has its top at 30, falls behind, and takes over from another each time.
+    np.testing.assert_array_equal(np.float32(seen)[:, 1], [0, 20, 40, 60])
+    np.testing.assert_array_equal(found[0].inner, [61.0, 60.0, 61.0])
+    assert origin.tolist() == [2, 1, 2]
+
+
 @pytest.mark.parametrize("whole", [0, 2])
 def test_rounds_end_when_their_time_is_up(monkeypatch, whole):
     """Before one is whole all chains go on from where they are; later the best ones are taken."""
