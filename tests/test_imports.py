@@ -4,6 +4,7 @@ All imports count, those inside functions too.
 """
 
 import ast
+import functools
 import itertools
 import subprocess
 import sys
@@ -81,7 +82,9 @@ def imports(path):
     return found
 
 
-IMPORTS = {relative(path): imports(path) for path in FILES}
+@functools.cache
+def all_imports():
+    return {relative(path): imports(path) for path in FILES}
 
 
 def module_of(path):
@@ -110,7 +113,7 @@ def check_order(order, modules, depth):
     for module in modules:
         here = room(module, depth)
         assert here in rank, f"{module}: give the room {here!r} a place in the order"
-        for name, _ in IMPORTS[MODULES[module]]:
+        for name, _ in all_imports()[MODULES[module]]:
             other = target(name)
             if other is None or (depth == 2 and room(other) != "kernels"):
                 continue
@@ -121,16 +124,16 @@ def check_order(order, modules, depth):
 def files_importing(library):
     return {
         name
-        for name, found in IMPORTS.items()
+        for name, found in all_imports().items()
         if any(module.split(".")[0] == library for module, _ in found)
     }
 
 
 def test_the_tree_is_read():
-    assert {"data/binary.py", "kernels/sgmcmc/iasg.py", "infer/run.py"} <= set(IMPORTS)
-    assert ("jax", True) in IMPORTS["infer/run.py"]
-    assert ("bmfjax.kernels.base.Algorithm", True) in IMPORTS["infer/run.py"]
-    assert any(not top for _, top in IMPORTS["cli.py"])
+    assert {"data/binary.py", "kernels/sgmcmc/iasg.py", "infer/run.py"} <= set(all_imports())
+    assert ("jax", True) in all_imports()["infer/run.py"]
+    assert ("bmfjax.kernels.base.Algorithm", True) in all_imports()["infer/run.py"]
+    assert any(not top for _, top in all_imports()["cli.py"])
 
 
 def test_rooms_import_only_what_lies_before_them():
@@ -144,14 +147,14 @@ def test_the_root_holds_few_modules():
 
 
 def test_imports_inside_functions_are_of_plots_extras_and_the_command_line():
-    for name, found in IMPORTS.items():
+    for name, found in all_imports().items():
         late = {module.split(".")[0] for module, top in found if not top}
         assert name in LATE_FILES or late <= LATE, f"{name} imports {sorted(late - LATE)} late"
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
     graph = {
-        module: {target(name) for name, _ in IMPORTS[file]} - {None, module}
+        module: {target(name) for name, _ in all_imports()[file]} - {None, module}
         for module, file in MODULES.items()
     }
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError

@@ -12,7 +12,6 @@ from bmfjax.cli import main
 from bmfjax.data import laurberg, solution_line
 from bmfjax.report.page import render
 from tests.said import said
-from tests.small_fits import real
 
 SIZE = {"num_chains": 2, "num_warmup": 150, "num_samples": 100, "progress": False}
 
@@ -88,10 +87,11 @@ def test_its_page_speaks_of_numbers(fit):
 
 
 def test_the_command_line_reads_numbers(tmp_path, capsys):
+    """Those of `fit`, whose program it runs."""
     path = tmp_path / "spectra.csv"
-    np.savetxt(path, real(), delimiter=",", fmt="%.17g")
-    options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "40"]
-    options += ["--samples", "30", "--quiet", "--output", str(tmp_path / "out")]
+    np.savetxt(path, spectra()[1], delimiter=",", fmt="%.17g")
+    options = ["--model", "nmf", "--rank", "2", "--chains", "2", "--warmup", "150"]
+    options += ["--samples", "100", "--quiet", "--output", str(tmp_path / "out")]
     assert main(["fit", str(path), *options]) == 0
     assert "nmf model, rank 2" in capsys.readouterr().out
     assert (tmp_path / "out" / "report.html").exists()

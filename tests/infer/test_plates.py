@@ -42,7 +42,12 @@ def on_a_box(x, y):
     return numpyro.sample("share", dist.Uniform(-1.0, 3.0))
 
 
-SITES = plates.inspect_model(regression, (X, Y), {})
+@functools.cache
+def on_regression():
+    with jax.ensure_compile_time_eval():  # also where it is first asked for in a program
+        return plates.inspect_model(regression, (X, Y), {})
+
+
 POSITION = {
     "beta": jnp.array([0.4, -0.8]),
     "sigma": jnp.array(0.3),  # log sigma
@@ -52,7 +57,12 @@ POSITION = {
 
 def block(names=("beta", "sigma"), *, scaled=True):
     return plates.plate_block(
-        regression, SITES, names, {"cases": len(CASES)}, newton=True, scale_likelihood=scaled
+        regression,
+        on_regression(),
+        names,
+        {"cases": len(CASES)},
+        newton=True,
+        scale_likelihood=scaled,
     )
 
 
@@ -85,11 +95,12 @@ def reference():
 
 
 def test_sites_supports_and_plates_are_found():
-    assert SITES.shapes == {"beta": (2,), "sigma": (), "weights": (3,)}
-    assert SITES.boxes == {} and set(SITES.transforms) == {"beta", "sigma", "weights"}
-    assert SITES.plates == {"cases": N}
-    assert SITES.observed_plates == {"whole": (), "y": ("cases",)}
-    assert SITES.latent_plates == {"beta": (), "sigma": (), "weights": ()}
+    found = on_regression()
+    assert found.shapes == {"beta": (2,), "sigma": (), "weights": (3,)}
+    assert found.boxes == {} and set(found.transforms) == {"beta", "sigma", "weights"}
+    assert found.plates == {"cases": N}
+    assert found.observed_plates == {"whole": (), "y": ("cases",)}
+    assert found.latent_plates == {"beta": (), "sigma": (), "weights": ()}
 
 
 def test_a_site_on_a_box_moves_in_its_own_coordinates():
@@ -109,10 +120,10 @@ def test_discrete_sites_are_refused():
 
 
 def test_constrain_and_unconstrain_are_inverse():
-    values = plates.constrain(SITES, POSITION)
+    values = plates.constrain(on_regression(), POSITION)
     assert float(values["sigma"]) == pytest.approx(np.exp(0.3))
     assert values["weights"].shape == (3,) and float(values["weights"].sum()) == pytest.approx(1.0)
-    back = plates.unconstrain(SITES, values)
+    back = plates.unconstrain(on_regression(), values)
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), back, POSITION
     )
@@ -123,7 +134,7 @@ def test_constrain_and_unconstrain_are_inverse():
 
 @jax.jit
 def density(position, indices, powers=None):
-    return plates.log_density(regression, SITES, position, indices, (X, Y), {}, powers)
+    return plates.log_density(regression, on_regression(), position, indices, (X, Y), {}, powers)
 
 
 @pytest.mark.parametrize(("which", "cases"), [("all", None), ("cases", CASES)])
@@ -166,7 +177,12 @@ def test_case_variance_is_that_of_single_case_gradients(scaled):
     mean, variance = jax.jit(b.gradient_and_variance)(*arguments)
     one = jax.jit(
         lambda i: plates.plate_block(
-            regression, SITES, b.sites, {"cases": 1}, newton=False, scale_likelihood=scaled
+            regression,
+            on_regression(),
+            b.sites,
+            {"cases": 1},
+            newton=False,
+            scale_likelihood=scaled,
         ).gradient(POSITION, {"cases": i[None]}, ((X, Y), {}), 0.5)
     )
     each = [one(i) for i in CASES]
@@ -184,7 +200,7 @@ def test_newton_direction_solves_with_the_hessian_on_the_free_coordinates():
 
     def minus(flat):
         moved = POSITION | {"beta": flat[:2], "sigma": flat[2]}
-        return -plates.log_density(regression, SITES, moved, {}, *data)
+        return -plates.log_density(regression, on_regression(), moved, {}, *data)
 
     hessian = jax.jit(jax.hessian(minus))(jnp.append(POSITION["beta"], POSITION["sigma"]))
     assert np.linalg.eigvalsh(hessian).min() > 0
