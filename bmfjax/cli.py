@@ -522,12 +522,14 @@ def _number_or_auto(text):
 def _add_models(parser) -> None:
     """Add the choices of models and samplers, and the options of their fields."""
     from bmfjax.specs import MODELS, SAMPLERS
+    from bmfjax.specs.default import RULE
     from bmfjax.specs.run import BATCH
 
     group = parser.add_argument_group("the model")
     group.add_argument(
-        "--model", default="ormachine", choices=list(MODELS),
-        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items()),
+        "--model", choices=list(MODELS),
+        help="; ".join(f"{name}: {_brief(kind)}" for name, kind in MODELS.items())
+        + f" (where not given: {RULE})",
     )  # fmt: skip
     owners = {}
     for name, kind in MODELS.items():
@@ -567,16 +569,49 @@ def _flags() -> dict:
     return found
 
 
+def _given_flags(options) -> list:
+    """Return the flags of fields that were given: (name, its fields, value)."""
+    values = {name: getattr(options, name[2:].replace("-", "_")) for name in _flags()}
+    return [(n, flags, values[n]) for n, flags in _flags().items() if values[n] is not None]
+
+
+def _choose_model(options, data) -> None:
+    """Choose the model where none is named, and say which it is and why."""
+    from bmfjax.comparison.ranks import read_ranks
+    from bmfjax.families import default_of
+    from bmfjax.infer.checkpoint import identity_in
+    from bmfjax.store import CHECKPOINT
+
+    rank, most, before = getattr(options, "rank", None), None, {}
+    if options.command == "rank":
+        rank = read_ranks(options.ranks)[-1]
+    else:
+        most = options.max_rank
+        if options.resume:
+            before = identity_in(_output(options, data) / CHECKPOINT)
+    found = default_of(data, rank, most, _said(options), before.get("model"))
+    options.model = found.model
+    _say(found.why)
+
+
+def _said(options) -> list[str]:
+    """Return what was said of the model and the sampler, by the names of fields and samplers."""
+    from bmfjax.specs.default import KINDS, MESH
+
+    given = [field for _, flags, _ in _given_flags(options) for field in flags]
+    fields = [name for _, kind, name in given if kind in KINDS]
+    named = [*_named("prior-value", options.prior_value), *_named("option", options.option)]
+    found = [*fields, *named, *filter(None, [options.sampler])]
+    return found + [MESH] * (getattr(options, "mesh", "auto") not in MESH_WORDS)
+
+
 def of_model(options):
     """Return the model, and the options of the sampler, of the flags and NAME=VALUE."""
     from bmfjax.specs import MODELS, model_of
 
     kind = MODELS[options.model]
     priors, sampler_options = {}, {}
-    for name, flags in _flags().items():
-        value = getattr(options, name[2:].replace("-", "_"))
-        if value is None:
-            continue
+    for name, flags, value in _given_flags(options):
         own = [found for found in flags if found[1] in (kind, *kind.samplers)]
         if not own:
             owners = [m for m, k in MODELS.items() if {o for _, o, _ in flags} & {k, *k.samplers}]
@@ -934,7 +969,8 @@ def _check_tiles(options) -> None:
     from bmfjax.fitting import Fit
 
     _check_level(options)
-    _check_has_tiles(options, Fit._of_model(options.model), options.model)
+    if options.model is not None:  # those that there are by default have tiles
+        _check_has_tiles(options, Fit._of_model(options.model), options.model)
 
 
 def _check_has_tiles(options, fit, model) -> None:
@@ -1009,9 +1045,16 @@ def _write_page(result, output) -> list:
 
 
 def _read(options, mesh=None):
-    """Read the data, and say what was read."""
+    """Read the data, and say what was read, and which model is theirs where none is named."""
+    from bmfjax.specs.default import default_model
+
+    is_named = options.model is not None
+    if not is_named:  # for what follows before the size is known, which is alike for both
+        options.model = default_model(0, 1, _said(options)).model
     data = _read_data(options, mesh)
     _say(f"{options.data}: {data.reading}")
+    if not is_named:
+        _choose_model(options, data)
     return data
 
 

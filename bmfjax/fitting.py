@@ -14,11 +14,13 @@ from bmfjax.clock import clock_running
 from bmfjax.families import ask
 from bmfjax.families.apart import check_apart, merge, place_of
 from bmfjax.families.sampling import finish
+from bmfjax.infer.checkpoint import identity_in
 from bmfjax.kernels.numerics.mesh import is_first
 from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
 from bmfjax.specs import MODELS, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
+from bmfjax.specs.default import RULE
 from bmfjax.specs.run import ACCURATE, CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME, UNTIL
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 
@@ -53,8 +55,8 @@ def fit(
 ) -> Fit:
     """Fit a model of a binary or nonnegative matrix, or of ratings, with its uncertainty.
 
-    A model and a sampler are values, whose documentation says what they are and which parameters
-    they have. A name stands for the value with its defaults.
+    Models and samplers are values, whose documentation describes them. A name stands for the value
+    with its defaults.
 
     Parameters
     ----------
@@ -67,19 +69,18 @@ def fit(
         `Fit.rank_probabilities` is its posterior. Or a model with its rank, as ``OrMachine(4)``.
     sampler : str or Sampler, optional
         `Gibbs`, of every model; `SMC` for `OrMachine`; `Minibatch`, `IterateAveraging` and
-        `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`. Each model has a
-        default.
+        `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`.
     model : str or Model
-        `OrMachine` (the default), and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot`
-        and `Hamming`; `Relaxed`; `Features`; `Logistic`; `NMF`; and of ratings `PMF`, `Probit` and
-        `OrderedProbit`. Names:
-        {models}.
+        `Features`; `OrMachine`, and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot` and
+        `Hamming`; `Relaxed`; `Logistic`; `NMF`; of ratings `PMF`, `Probit` and `OrderedProbit`.
+        Default: {rule}.
+        Names: {models}.
     max_rank : int, optional
-        The most factors that "auto" may find. By default {max_rank}, and twice as many as often as
-        all of them are used and time is left.
+        Most factors that "auto" may find: by default {max_rank}, doubled while all are used and
+        time is left.
     init : mapping, optional
-        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank). Nothing is
-        annealed then, and the verdict says that other modes were not looked for.
+        Where every chain starts: `usage` (rows, rank) and `basis` (columns, rank). Then nothing is
+        annealed, and other modes are not looked for.
     num_chains : int
         Chains, of `Batch` and `SVI` starts, and of `SMC` populations.
     num_warmup : int or "auto"
@@ -92,14 +93,13 @@ def fit(
     mc_error : float, optional
         Most error of 99 % of the predictions, two Monte Carlo standard errors: {accurate:g}.
     check : float, optional
-        Share of the observed entries, such as 0.1, that is hidden from a first fit, which predicts
-        them (`Fit.held_out`). Its chains then go on with all entries, of which the result is. Both
-        take their time from `max_time`.
+        Share of the observed entries, such as 0.1, hidden from a first fit, which predicts them
+        (`Fit.held_out`). Its chains then go on with all entries.
     max_time : float, optional
-        Seconds that the fit may take, from reading the data to the result: by default {max_time:g}
-        where `num_samples` is "auto" (but of `SMC`), and any number where it is given. When they
-        are over the result is of the draws that there are, if need be of the warm-up, and the
-        verdict says so. The sampler is compiled and takes at least four steps, whatever the time.
+        Seconds the fit may take, from reading the data to the result: by default {max_time:g}
+        where `num_samples` is "auto" (but of `SMC`), and any number where it is given. After them
+        the result is of the draws so far, if need be of the warm-up, and the verdict says so. At
+        least four steps are taken.
     seed : int
         The draws depend on it, the data, and the options that change draws; on one CPU bit for
         bit.
@@ -112,8 +112,8 @@ def fit(
         What is known of rows and of columns, for the models of ratings: the prior means of factors
         and effects depend on it linearly (`Fit.coefficients`; Simm et al. 2017, "Macau").
     chains : sequence of int, optional
-        Run only these chains, by their numbers from 1, and store them in `checkpoint`, a folder
-        that is the same for all of them; `bmfjax.merge` makes one fit of all.
+        Run only these chains, numbered from 1, and store them in `checkpoint`, the same folder for
+        all; `bmfjax.merge` makes one fit of them.
     mesh : jax.sharding.Mesh, optional
         Devices that run all chains together, with the axes "chains" and "rows". Draws depend on it
         by rounding at most.
@@ -147,6 +147,7 @@ def fit(
     >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
     [[8, 5], [8, 5]]
     """
+    before = identity_in(checkpoint) if resume and checkpoint is not None else {}
     with clock_running(), status_line(progress and is_first(mesh)):
         say("reading the data")
         problem = ask(
@@ -168,8 +169,9 @@ def fit(
             until=until,
             mc_error=mc_error,
             check=check,
+            before=before.get("model"),
         )
-        say("preparing the chains")
+        say("preparing the chains", problem.default)
         made = problem.chains()
         if chains is not None:
             check_apart(problem, made)
@@ -187,10 +189,11 @@ def fit(
 fit.__doc__ = inspect.cleandoc(fit.__doc__ or "").format(
     models=textwrap.fill(
         ", ".join(f'"{name}"' for name in MODELS),
-        92,
+        86,
         subsequent_indent=" " * 4,
         break_on_hyphens=False,
     ),
+    rule=textwrap.fill(RULE, 80, subsequent_indent=" " * 4),
     max_rank=MAX_RANK,
     rhat=RHAT_GOOD,
     rhat_approximate=RHAT_USABLE,

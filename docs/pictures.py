@@ -67,7 +67,7 @@ def spectra():
 @functools.cache
 def votes():
     """Return a good fit of the votes, and a bad one."""
-    good = bmfjax.fit("house-votes", rank=4, seed=0, progress=False)
+    good = bmfjax.fit("house-votes", bmfjax.OrMachine(4), seed=0, progress=False)
     bad = bmfjax.fit(
         "house-votes", rank=6, num_warmup=50, num_samples=100, seed=0, progress=False,
         sampler=bmfjax.Gibbs(update="gibbs"),
@@ -94,7 +94,7 @@ def tiles(flips: float = 0.08, missing: float = 0.03):
 
 def matrices():
     """Draw the matrix of a good fit, of one with too few factors, and of one with little data."""
-    fits = [bmfjax.fit(tiles(), rank=rank, seed=0, progress=False) for rank in (4, 2)]
+    fits = [bmfjax.fit(tiles(), bmfjax.OrMachine(r), seed=0, progress=False) for r in (4, 2)]
     little = bmfjax.fit(
         tiles(flips=0.3, missing=0.75), rank=4, num_warmup=300, num_samples=300, seed=0,
         progress=False, sampler=bmfjax.Gibbs(update="gibbs"),
@@ -108,11 +108,8 @@ def matrices():
 
 def numbers():
     """Draw the number of factors from chains that agree, and from chains that are too short."""
-    short = {"num_warmup": 10, "num_samples": 25}
-    fits = [
-        bmfjax.fit("davis", rank="auto", max_rank=7, seed=0, progress=False, **length)
-        for length in ({}, short)
-    ]
+    short, model = {"num_warmup": 10, "num_samples": 25}, bmfjax.OrMachine("auto", max_rank=7)
+    fits = [bmfjax.fit("davis", model, seed=0, progress=False, **length) for length in ({}, short)]
     return [number.number_figure(fit) for fit in fits]
 
 

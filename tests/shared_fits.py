@@ -51,7 +51,7 @@ DAVIS = {"num_chains": 2, "num_warmup": 200, "num_samples": 100, "progress": Fal
 
 def davis():
     """The fit of most examples, of rank 2."""
-    return shared_fit("davis", rank=2, **DAVIS)
+    return shared_fit("davis", bmfjax.OrMachine(2), **DAVIS)
 
 
 _LOADED = {}

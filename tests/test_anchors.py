@@ -211,7 +211,7 @@ def test_known_factors_of_ratings_stay_also_for_new_lines():
         (2, {"model": "logistic"}, "model 'logistic' takes no anchors"),
         ("auto", {}, "rank is 'auto', and anchors are factors that are there in any case"),
         (1, {"anchors": {"a": ["corn"], "b": ["palm"]}}, "rank is 1 and anchors has 2 factors"),
-        (2, {"anchors": {"a": [0.5, 0, 1]}}, "has the value 0.5"),
+        (2, {"anchors": {"a": [0.5, 0, 1]}, "model": "ormachine"}, "has the value 0.5"),
         (2, {"anchors": {"a": ["tea"]}}, "names 'tea'"),
         (2, {"model": "nmf"}, "missing values, which only model 'ormachine' learns"),
         (2, {"model": "pmf"}, "missing values, which only model 'ormachine' learns"),

@@ -272,7 +272,7 @@ def test_after_the_draws_memory_follows_the_kept_draws(tmp_path):
     aligned = align_packed(usage, basis, (0, 0))
     trace = {"log_joint": rng.normal(size=(4, 250))}
     others = {"flip_rate": np.full((4, 250, 2), 0.1, np.float32)}
-    request = ask(data, 8, num_warmup=0)
+    request = ask(data, 8, model="ormachine", num_warmup=0)
     chains = Chains(None, None, request.settings(thinning=1))
     run = SimpleNamespace(
         warmup_steps=0, num_warmup=0, planned_warmup=0, num_draws=250, is_complete=True,
@@ -318,7 +318,7 @@ def test_tiles_of_which_ones_are_missing_more_often_than_zeros_turn_are_real():
     usage, basis = rng.random((200, 3)) < 0.35, rng.random((60, 3)) < 0.3
     true = (usage.astype(int) @ basis.T.astype(int)) > 0
     data = rng.random(true.shape) < np.where(true, 0.6, 0.15)
-    fit = bmfjax.fit(data, 3, seed=0, num_chains=2, progress=False)
+    fit = bmfjax.fit(data, bmfjax.OrMachine(3), seed=0, num_chains=2, progress=False)
     assert fit.verdict.status == Status.RELIABLE
     tiles = np.einsum("nk,dk->knd", fit.usage_binary, fit.basis_binary)
     for planted in np.einsum("nk,dk->knd", usage, basis):

@@ -74,7 +74,7 @@ def test_fit_writes_everything_and_no_checkpoint_stays(fitted):
 )
 def test_cores_that_chains_leave_share_the_rows_of_large_data(given, cores, shared, monkeypatch):
     monkeypatch.setattr(mesh, "num_cores", lambda: cores)
-    options = build_parser().parse_args(["fit", *given.split()])
+    options = build_parser().parse_args(["fit", "--model", "ormachine", *given.split()])
     large = bmfjax.BinaryMatrix.from_packed(np.zeros((2**20 + 1, 1), np.uint32), 16)
     assert _cores_to_share(options, large) == shared
     assert _cores_to_share(options, bmfjax.load("davis")) is None
@@ -255,7 +255,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
             ["fit", "davis", "--model", "relaxed", "--flip-rates", "2"],
             "belongs to ormachine",
         ),
-        (["fit", "davis", "--sampler", "iasg"], "model 'ormachine' has gibbs"),
+        (["fit", "davis", "--sampler", "iasg"], "model 'features' has gibbs"),
         (["fit", "davis", "--resume"], "no interrupted fit to resume"),
         ([*RELAXED, "--batch-size", "0", "--sampler", "iasg"], "give a whole number of at least 1"),
         ([*RELAXED, "--batch-size", "5"], "'gibbs' of model 'relaxed' has no option 'batch_size'"),
@@ -273,7 +273,7 @@ def test_a_csv_with_marks_and_labels(tmp_path, quick_page):
         (["fit", "davis", "--prior-value", "scale"], "--prior-value scale has no name and value"),
         (
             ["fit", "davis", "--prior-value", "scale=2"],
-            "model 'ormachine' has no 'scale'; it has",
+            "model 'features' has no 'scale'; it has",
         ),
         (
             ["fit", "davis", "--flip-rates", "2", "--prior-value", "num_rates=1"],

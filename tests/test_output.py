@@ -28,7 +28,8 @@ from bmfjax.store import (
 from bmfjax.verdict import Figures
 from tests.shared_fits import davis
 
-FIT = ["fit", "davis", "--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30"]
+FIT = ["fit", "davis", "--model", "ormachine", "--rank", "2"]
+FIT += ["--chains", "2", "--warmup", "40", "--samples", "30"]
 
 
 def run(*arguments):
@@ -193,7 +194,7 @@ def test_from_python_a_checkpoint_replaces_only_checkpoints(tmp_path):
         (tmp_path / name).write_bytes(whole[:-50])
         before = contents(tmp_path)
         with pytest.raises(bmfjax.InputError, match=f"{name} is in the way"):
-            bmfjax.fit("davis", rank=2, progress=False, checkpoint=tmp_path)
+            bmfjax.fit("davis", bmfjax.OrMachine(2), progress=False, checkpoint=tmp_path)
         assert contents(tmp_path) == before
         (tmp_path / name).unlink()
 
@@ -323,7 +324,7 @@ def test_one_run_at_a_time(tmp_path, saved, fitted, no_sampling, quick_page, cap
 def test_two_python_runs_on_one_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "_sample", lambda *_: pytest.fail("it sampled"))
     with hold(tmp_path), pytest.raises(bmfjax.InputError, match="in use: process"):
-        bmfjax.fit("davis", rank=2, progress=False, checkpoint=tmp_path)
+        bmfjax.fit("davis", bmfjax.OrMachine(2), progress=False, checkpoint=tmp_path)
 
 
 def test_the_lock_goes_with_the_run(tmp_path):

@@ -7,9 +7,103 @@ import pytest
 import scipy.sparse as sp
 
 import bmfjax
+from bmfjax.cli import main
 from bmfjax.families import FAMILIES, ask, boolean
 from bmfjax.specs.base import Model, Sampler
+from bmfjax.specs.default import BITS, MESH, MOST_WORK, RULE, WEIGHTS, default_model
 from tests.test_cells import data_of
+
+#: Entries, rank, what is said, the model of a checkpoint; the default, and a part of its reason.
+DEFAULTS = [
+    (435 * 16, 4, (), None, "features", "the default up to 2,000,000 entries at rank 4"),
+    (
+        2_000_000,
+        4,
+        ("gibbs",),
+        None,
+        "features",
+        "'ormachine' (--model ormachine) has Boolean prod",
+    ),
+    (2_000_001, 4, (), None, "ormachine", "the default above 2,000,000 entries at rank 4"),
+    (2_000_000, 5, ("num_anneal",), None, "ormachine", "model='features' (--model features)"),
+    (100, 2, ("smc",), None, "ormachine", "which alone has smc"),
+    (100, 2, ("gibbs", "moves"), None, "ormachine", "which alone has moves"),
+    (100, 2, ("num_rates",), None, "ormachine", "which alone has num_rates"),
+    (100, 2, (MESH,), None, "ormachine", "which alone has a mesh"),
+    (100, 2, (BITS,), None, "ormachine", "a start of zeros and ones"),
+    (10**9, 2, ("rebirths",), None, "features", "which alone has rebirths"),
+    (10**9, 2, ("slab",), None, "features", "which alone has slab"),
+    (10**9, 2, (WEIGHTS,), None, "features", "a start of weights"),
+    (100, 2, ("usage", "walls"), None, "features", "the default up to"),  # of both, of neither
+    (100, 2, (), "ormachine", "ormachine", "as in the checkpoint"),
+    (10**9, 2, (), "features", "features", "as in the checkpoint"),
+    (100, 2, (), "logistic", "features", "the default up to"),
+    (100, 0, (), None, "features", "the default up to"),  # which is refused as such
+]
+
+
+@pytest.mark.parametrize(("entries", "rank", "said", "before", "model", "why"), DEFAULTS)
+def test_the_default_model_follows_the_size_and_what_is_said(
+    entries, rank, said, before, model, why
+):
+    found = default_model(entries, rank, said, before)
+    assert found.model == model and found.why.startswith(f"model: {model} (") and why in found.why
+
+
+def test_a_call_that_names_no_model_has_the_default():
+    """The size counts all entries, and a rank that is found the most factors."""
+    bits = {"usage": np.eye(12, 2), "basis": np.ones((8, 2))}
+    start = bits | {"basis": np.full((8, 2), 0.5)}
+    data = np.kron(np.eye(2), np.ones((6, 4)))
+    for more, model in (
+        ({}, "features"),
+        ({"sampler": bmfjax.Gibbs(update="joint")}, "ormachine"),
+        ({"sampler": "smc"}, "ormachine"),
+        ({"init": bits}, "ormachine"),
+        ({"init": start}, "features"),
+        ({"before": "ormachine"}, "ormachine"),
+        ({"model": "ormachine", "before": "features"}, "ormachine"),
+    ):
+        found = ask(data, 2, **more)
+        assert (found.model.name, found.family) == (model, FAMILIES[model])
+        assert (found.default == "") == ("model" in more)
+    assert ask(data, bmfjax.OrMachine(2)).default == ""
+    side = int((MOST_WORK / 20) ** 0.5)
+    for rows, rank, most, model in (
+        (side, "auto", None, "features"), (side + 9, "auto", None, "ormachine"),
+        (side + 9, "auto", 9, "features"), (side + 9, 9, None, "features"),
+    ):  # fmt: skip
+        found = ask(sparse(rows, side), rank, max_rank=most)
+        assert found.model.name == model, (rows, rank)
+    assert RULE in " ".join(bmfjax.fit.__doc__.split())
+
+
+def test_the_command_line_follows_the_same_rule(capsys, tmp_path, monkeypatch):
+    """And says so; what it is asked for is refused here before anything runs."""
+    for words, said in (
+        (["--rank", "99"], "model: features (binary latent features), the default up to 80,808"),
+        (["--rank", "99", "--flip-rates", "2"], "which alone has num_rates"),
+        (["--rank", "99", "--weights", "positive"], "which alone has weights"),
+        (["--rank", "99", "--option", "update=joint"], "which alone has update"),
+        (["--rank", "99", "--prior-value", "row_scale=1"], "which alone has row_scale"),
+        (["--rank", "99", "--sampler", "smc"], "which alone has smc"),
+        (["--rank", "99", "--mesh", "1x1"], "which alone has a mesh"),
+        (["--rank", "99", "--model", "hamming"], None),
+    ):
+        assert main(["fit", "davis", "--output", str(tmp_path / "out"), *words]) == 2
+        out, error = capsys.readouterr()
+        assert "rank is 99" in error and (said in out if said else "model:" not in out)
+    monkeypatch.setattr("bmfjax.infer.checkpoint.identity_in", lambda _: {"model": "ormachine"})
+    assert main(["fit", "davis", "--output", str(tmp_path / "out"), "--resume"]) == 2
+    assert "model: ormachine (Boolean products), as in the checkpoint" in capsys.readouterr().out
+    monkeypatch.setattr("bmfjax.fitting.identity_in", lambda _: {"model": "ormachine"})
+    monkeypatch.setattr("bmfjax.fitting.finish", lambda problem, *_, **__: problem.model.name)
+    short = {"checkpoint": tmp_path, "num_warmup": 2, "num_samples": 4, "progress": False}
+    assert bmfjax.fit("davis", 2, resume=True, **short) == "ormachine"
+    assert bmfjax.fit("davis", 2, **short) == "features"
+    assert main(["rank", "davis", "--ranks", "2,99"]) == 2
+    assert "at rank 99" in capsys.readouterr().out
+
 
 AUTO_RUN = {}
 FIXED = {"num_warmup": 100, "num_samples": 100}
@@ -58,7 +152,9 @@ BOOLEAN = [
 def test_the_boolean_model_is_planned_by_size_and_rank(
     rows, columns, rank, length, given, options, later, start, why
 ):
-    found = plan_of(ask(sparse(rows, columns), rank, bmfjax.Gibbs(**given), **length))
+    found = plan_of(
+        ask(sparse(rows, columns), rank, bmfjax.Gibbs(**given), model="ormachine", **length)
+    )
     assert options.items() <= found.options.items()
     added = ["ladder" if "inverse_temperatures" in s.options else "jump" for s in found.stages[1:]]
     assert added == later and all(s.num_warmup > 0 for s in found.stages)

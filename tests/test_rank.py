@@ -86,7 +86,7 @@ def test_figures_of_a_number_of_factors():
 @pytest.mark.long
 def test_noise_has_no_factors():
     noise = (np.random.default_rng(0).random((30, 24)) < 0.3).astype(float)
-    fit = bmfjax.fit(noise, "auto", progress=False, **SIZES)
+    fit = bmfjax.fit(noise, bmfjax.OrMachine("auto"), progress=False, **SIZES)
     assert fit.rank_probabilities.get(0, 0.0) + fit.rank_probabilities.get(1, 0.0) > 0.5
     assert fit.rank == 1  # a result has a column, which may be empty
 

@@ -23,6 +23,7 @@ from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.held_out import hidden_cells
 from bmfjax.posterior.packed import PackedDraws
+from bmfjax.specs.default import MOST_WORK
 from bmfjax.verdict import Figures, Verdict
 from tests import small_fits
 from tests.test_cells import MODELS, data_of, fit_of
@@ -427,7 +428,9 @@ def no_sampling(monkeypatch):
 
 
 def test_a_comparison_has_every_criterion_and_shares_its_seconds(no_sampling, tmp_path):
-    found = bmfjax.compare_ranks(data_of("ormachine"), [2, 3], max_time=60, progress=False)
+    found = bmfjax.compare_ranks(
+        data_of("ormachine"), [2, 3], model="ormachine", max_time=60, progress=False
+    )
     table = found.table
     assert no_sampling[:5] == [
         (2, (40, 37), "gibbs", pytest.approx(60 / 6)),
@@ -461,7 +464,7 @@ def test_a_comparison_has_every_criterion_and_shares_its_seconds(no_sampling, tm
 
 def test_what_cannot_be_known_is_noted(no_sampling):
     data = data_of("ormachine")
-    found = bmfjax.compare_ranks(data, [2, 25], progress=False)
+    found = bmfjax.compare_ranks(data, [2, 25], model="ormachine", progress=False)
     said = " ".join(found.notes)
     assert "No bi-cross-validation at rank 25: rank is 25; give a number from 1 to 20" in said
     assert "No evidence at rank 25: no sampler estimates it" in said
@@ -489,6 +492,23 @@ def test_ctrl_c_ends_the_whole_comparison(no_sampling, monkeypatch):
     with pytest.raises(KeyboardInterrupt, match="at rank 2"):
         bmfjax.compare_ranks(data_of("ormachine"), [2, 3], progress=False)
     assert len(no_sampling) == 1
+
+
+def test_all_ranks_have_the_default_model_of_the_largest(monkeypatch):
+    asked = []
+
+    def noted(request, chains, **options):
+        asked.append(request.model)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ranks, "finish", noted)
+    side = int((MOST_WORK / 20) ** 0.5)
+    for most, model in ((20, bmfjax.Features(2)), (25, bmfjax.OrMachine(2))):
+        with pytest.raises(KeyboardInterrupt):
+            bmfjax.compare_ranks(
+                np.eye(side), [2, most], progress=False, without=("entries", "blocks", "evidence")
+            )
+        assert asked.pop() == model
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ import bmfjax
 from bmfjax.cli import build_parser
 from bmfjax.families import FAMILIES, ask, asked_model
 from bmfjax.specs import SAMPLERS
+from bmfjax.specs.base import Model
 from tests.printed import difference
 
 ROOT = Path(__file__).parents[1]
@@ -39,9 +40,11 @@ _FITS = {}
 def small_fit(data, rank=None, sampler=None, **options):
     """Check what is asked for, and fit with few draws, once for all pages."""
     kept = {n: v for n, v in options.items() if n not in ("max_time", "checkpoint", "resume")}
-    ask(data, rank, sampler, **{n: v for n, v in kept.items() if n != "progress"})
+    kept.pop("progress", None)
+    named = ask(data, rank, sampler, **kept).model.name
     options |= {"num_chains": 2, "progress": False}
-    model = asked_model(rank, options.pop("model", None), options.pop("max_rank", None))
+    model = None if isinstance(rank, Model) else options.pop("model", None) or named
+    model = asked_model(rank, model, options.pop("max_rank", None))
     if sampler == "smc":
         sampler = bmfjax.SMC(num_particles=32)
     else:

@@ -105,7 +105,7 @@ def test_a_name_is_the_value_with_its_defaults():
     apart = ask(TILES, 2, bmfjax.Minibatch(), model=bmfjax.Relaxed())
     for one in (named, apart):
         assert (one.model, one.sampler, one.rank) == (said.model, said.sampler, 2)
-    assert ask(TILES, 2).model == bmfjax.OrMachine(2) and ask(TILES, 2).sampler == bmfjax.Gibbs()
+    assert ask(TILES, 2).model == bmfjax.Features(2) and ask(TILES, 2).sampler == bmfjax.Gibbs()
     assert ask(TILES, bmfjax.OrMachine("auto", max_rank=3)).rank == 3
 
 

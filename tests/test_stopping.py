@@ -225,7 +225,7 @@ def test_a_stage_is_compiled_once(compilations):
 
 def test_a_small_matrix_starts_with_few_programs(compilations):
     data = BinaryMatrix((np.random.default_rng(1).random((33, 9)) < 0.5).astype(float))
-    request = ask(data, 2, num_chains=2)
+    request = ask(data, bmfjax.OrMachine(2), num_chains=2)
     compilations()
     request.chains().run(request)
     # The start, the key, the distinct lines, and five copies to the device.
@@ -242,14 +242,15 @@ def later_options(request):
 
 def test_small_matrices_jump_and_have_temperatures_in_later_stages_alone():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    auto, fixed = ask(data, 2), ask(data, 2, num_samples=100)
+    of_two = bmfjax.OrMachine(2)
+    auto, fixed = ask(data, of_two), ask(data, of_two, num_samples=100)
     ladder = geometric_ladder(LADDER[1], LADDER[0])
     assert options_of(auto) == {"update": "collapsed", "lowest": 0.1, "num_anneal": 750}
     jumps, hotter = later_options(auto)
     assert jumps["moves"] == hotter["moves"] == (*WHOLE_FACTORS, "jump")
     assert "inverse_temperatures" not in jumps and hotter["inverse_temperatures"] == ladder
     assert options_of(fixed)["inverse_temperatures"] == ladder
-    high = ask(data, WHOLE_RANK)
+    high = ask(data, bmfjax.OrMachine(WHOLE_RANK))
     assert options_of(high)["moves"] == WHOLE_FACTORS
     assert len(later_options(high)[1]["inverse_temperatures"]) == WHOLE_LADDER[0]
     # Jumps cost little, and temperatures much.
@@ -268,20 +269,20 @@ def test_small_matrices_jump_and_have_temperatures_in_later_stages_alone():
     assert later_options(fixed) == later_options(given) == []
     assert given.chains().next_stage is None
     # A checkpoint of a first stage is not continued by another second one.
-    others = [ask(data, 2, sampler=bmfjax.Gibbs(num_exchanges=n)).chains().settings for n in (2, 4)]
+    others = [ask(data, 2, bmfjax.Gibbs(num_exchanges=n)).chains().settings for n in (2, 4)]
     assert others[0] != others[1] == auto.chains().settings
 
 
 def test_no_jumps_where_factors_are_not_alike():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
     apart = ask(data, 2, model=bmfjax.OrMachine(usage=np.full((30, 2), 0.3)))
-    for request in (apart, ask(data, 1)):
+    for request in (apart, ask(data, bmfjax.OrMachine(1))):
         assert all("jump" not in options.get("moves", ()) for options in later_options(request))
 
 
 def test_later_stages_of_small_matrices_go_on_from_those_before():
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    request = ask(data, 2, num_chains=2, sampler=bmfjax.Gibbs(num_anneal=3))
+    request = ask(data, bmfjax.OrMachine(2), bmfjax.Gibbs(num_anneal=3), num_chains=2)
     first = request.chains()
     run = first.run(request)
     jumping = first.next_stage(run)
@@ -299,7 +300,7 @@ def test_later_stages_of_small_matrices_go_on_from_those_before():
 def test_solutions_are_stored_with_the_chains_that_jump_to_them():
     """A stage that is resumed knows no draws of the one before, and goes on alike."""
     data = BinaryMatrix((np.random.default_rng(0).random((30, 8)) < 0.5).astype(float))
-    request = ask(data, 2, num_chains=2, sampler=bmfjax.Gibbs(num_anneal=3))
+    request = ask(data, bmfjax.OrMachine(2), bmfjax.Gibbs(num_anneal=3), num_chains=2)
     first = request.chains()
     before = first.run(request)
     while before.num_draws < 8:

@@ -126,7 +126,8 @@ def compare(
     --------
     >>> import bmfjax
     >>> fit = bmfjax.fit(
-    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+    ...     progress=False,
     ... )
     >>> bmfjax.compare([fit, fit.restricted(0)]).table["rank"].tolist()
     [2, 2]

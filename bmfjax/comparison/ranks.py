@@ -203,7 +203,7 @@ def compare_ranks(
     data: Any,
     ranks: Iterable[int] | str,
     *,
-    model: str | Model = "ormachine",
+    model: str | Model | None = None,
     sampler: str | Sampler | None = None,
     num_chains: int = 4,
     num_warmup: int | str = AUTO,
@@ -235,7 +235,8 @@ def compare_ranks(
     ranks : iterable of int, or str
         Two or more ranks; "2:12" is all from 2 to 12, and "2,4,8" these.
     model, sampler, num_chains, num_warmup, num_samples
-        For every fit, as for `bmfjax.fit`; the model has no rank.
+        For every fit, as for `bmfjax.fit`; the model has no rank, and by default is that of the
+        largest.
     max_time : float
         Seconds for a rank, divided among its fits; ``float("inf")`` is no limit. A fit goes on
         until it has 100 draws a chain, and what it took beyond its share is missing to the fits of
@@ -286,8 +287,8 @@ def compare_ranks(
     --------
     >>> import bmfjax
     >>> found = bmfjax.compare_ranks(
-    ...     "davis", [1, 2], num_chains=2, num_warmup=200, num_samples=100, progress=False,
-    ...     without=("evidence", "entries", "blocks"),
+    ...     "davis", [1, 2], model="ormachine", num_chains=2, num_warmup=200, num_samples=100,
+    ...     progress=False, without=("evidence", "entries", "blocks"),
     ... )  # fmt: skip
     >>> found.table.index.tolist(), found.recommended in (1, 2)
     ([1, 2], True)
@@ -298,11 +299,13 @@ def compare_ranks(
     if not isinstance(hidden, int | float) or not 0 < hidden < 1:
         raise InputError(f"hidden is {hidden!r}; give a share between 0 and 1, such as 0.1")
     asked = functools.partial(
-        ask, model=model, sampler=sampler, num_chains=num_chains,
+        ask, sampler=sampler, num_chains=num_chains,
         num_warmup=num_warmup, num_samples=num_samples, seed=seed,
     )  # fmt: skip
-    first = asked(data, ranks[0])
-    problems = {rank: asked(first.data, rank) for rank in ranks}
+    first = asked(data, ranks[-1], model=model)
+    if model is None:
+        model = dataclasses.replace(first.model, rank=None)
+    problems = {rank: asked(first.data, rank, model=model) for rank in ranks}
     for problem in (problems[ranks[0]], problems[ranks[-1]]):
         problem.chains()  # refuses what only the family can check, before anything runs
     plan = _Plan.of(first.data, hidden, seed, without)

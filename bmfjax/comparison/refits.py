@@ -52,8 +52,9 @@ def sampling_wrapper(
     --------
     >>> import bmfjax
     >>> options = {"num_chains": 2, "num_warmup": 200, "num_samples": 100, "progress": False}
-    >>> fit = bmfjax.fit("davis", rank=2, **options)
-    >>> wrapper = sampling_wrapper(fit, lambda data: bmfjax.fit(data, rank=2, **options))
+    >>> model = bmfjax.OrMachine(2)
+    >>> fit = bmfjax.fit("davis", model, **options)
+    >>> wrapper = sampling_wrapper(fit, lambda data: bmfjax.fit(data, model, **options))
     >>> fewer, held_out = wrapper.sel_observations([0, 1, 2])
     >>> fewer.num_missing
     3

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from bmfjax.data import InputError, checks
 from bmfjax.data.anchors import read_anchors
@@ -30,6 +34,7 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import agreed, checked_mesh
 from bmfjax.specs import checked_sampler, sampler_of
 from bmfjax.specs.base import AUTO, Model, Sampler
+from bmfjax.specs.default import BITS, MESH, WEIGHTS, Default, default_model
 from bmfjax.specs.run import MAX_RANK, NUM_SAMPLES, UNTIL
 
 _ALL = (
@@ -45,8 +50,6 @@ _ALL = (
     Factorisation(),
 )
 
-#: The model where none is named.
-DEFAULT = "ormachine"
 #: The family of every name in ``bmfjax.fit(model=...)``.
 FAMILIES: dict[str, Family] = {model: family for family in _ALL for model in family.models}
 
@@ -71,16 +74,28 @@ def ask(
     until=UNTIL[0],
     mc_error=None,
     check=None,
+    before=None,
 ) -> Problem:
-    """Read the data and check what all models have in common; arguments as of `bmfjax.fit`."""
+    """Read the data and check what all models have in common; arguments as of `bmfjax.fit`.
+
+    `before` is the model of a checkpoint that goes on, which it keeps where none is named.
+    """
     check_fork()
     check_programs()
-    model = asked_model(rank, model, max_rank)
+    is_named = model is not None or isinstance(rank, Model)
+    said = _said(sampler, init, mesh)
+    # What is read does not depend on which of the two it is, but with a mesh, which is one's alone.
+    first = model if is_named else default_model(0, 1, said, before).model
+    model = asked_model(rank, first, max_rank)
     family = FAMILIES[model.name]
     mesh = None if mesh is None else checked_mesh(mesh)
     share_of = family.share_of(mesh, model, sampler, chains)
     data = agreed(mesh, functools.partial(_read, family, data, model.name, share_of))
     check_structure(data)
+    default = None if is_named else default_of(data, model.rank, model.max_rank, said, before)
+    if default is not None:
+        model = asked_model(rank, default.model, max_rank)
+        family = FAMILIES[model.name]
     sampler = asked_sampler(family, model, data, sampler)
     if anchors is not None:
         anchors = _known_factors(family, data, model.name, anchors)
@@ -93,7 +108,8 @@ def ask(
             "which counts the anchors and the further factors, or leave anchors out"
         )
     if finds_rank:
-        rank = _most_factors(family, data, model.name, sampler.name, init, most)
+        _check_finds_rank(family, model.name, sampler.name, init)
+        rank = most_factors(rank, most, data)
     own = None if chains is None else _chain_numbers(chains, num_chains)
     if own is not None and num_samples == AUTO:
         num_samples = NUM_SAMPLES
@@ -117,13 +133,42 @@ def ask(
         until=until,
         mc_error=mc_error,
         check=check,
+        default="" if default is None else default.why,
     )
+
+
+def _said(sampler, init, mesh) -> list[str]:
+    """Return what a call says that not every model has, for the choice of the default."""
+    found = [MESH] * (mesh is not None)
+    if isinstance(sampler, Sampler):
+        found += [sampler.name, *sampler.given()]
+    elif isinstance(sampler, str):
+        found.append(sampler)
+    if isinstance(init, Mapping):
+        with contextlib.suppress(ValueError):  # what is no array is refused when it is read
+            bits = np.isin(np.asarray(init.get("basis")), (0, 1)).all()
+            found.append(BITS if bits else WEIGHTS)
+    return found
+
+
+def default_of(data, rank, max_rank=None, said=(), before=None) -> Default:
+    """Return the model of data where none is named (`bmfjax.specs.default`)."""
+    rank = most_factors(rank, max_rank, data)
+    return default_model(math.prod(data.shape), rank, said, before)
+
+
+def most_factors(rank: int | str, max_rank: int | None, data: Data) -> int:
+    """Return the number of factors, or the most where it is found."""
+    most = min(data.shape)
+    if not isinstance(rank, str):
+        return rank
+    return min(MAX_RANK, most) if max_rank is None else checks.whole("max_rank", max_rank, 1, most)
 
 
 def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
     """Return the model of a call with its number of factors, each said once.
 
-    `rank` may be the model, and `model` a model, its name, or None for the default.
+    `rank` may be the model, and `model` a model or its name.
     """
     _refuse_values_in_place("rank", rank, Sampler)
     _refuse_values_in_place("model", model, Sampler)
@@ -132,8 +177,7 @@ def asked_model(rank: Any, model: Any, max_rank: Any = None) -> Model:
             raise InputError(f"the model is {rank}, and model is {model!r}; give one of them")
         rank, model = None, rank
     if not isinstance(model, Model):
-        name = DEFAULT if model is None else model
-        model = FAMILIES[checks.one_of("model", name, FAMILIES)].models[name]()
+        model = FAMILIES[checks.one_of("model", model, FAMILIES)].models[model]()
     given = {"rank": rank, "max_rank": max_rank}
     for name, value in given.items():
         own = getattr(model, name)
@@ -230,8 +274,8 @@ def _known_lines(family, data, model, of_rows, of_columns) -> dict:
     return {side: read_attributes(table, side, names) for side, (table, names) in given.items()}
 
 
-def _most_factors(family, data, model, sampler, init, max_rank) -> int:
-    """Return the most factors of a fit that finds their number, or refuse it."""
+def _check_finds_rank(family, model, sampler, init) -> None:
+    """Refuse to find the number of factors where it cannot be."""
     if sampler not in family.finds_rank:
         able = {m: f.finds_rank for m, f in FAMILIES.items() if f.finds_rank}
         which = "; ".join(f"model {m!r} with sampler {' or '.join(s)}" for m, s in able.items())
@@ -241,5 +285,3 @@ def _most_factors(family, data, model, sampler, init, max_rank) -> int:
         )
     if init is not None:
         raise InputError("rank is 'auto', and init has a rank of its own; give that rank")
-    most = min(data.num_rows, data.num_columns)
-    return min(MAX_RANK, most) if max_rank is None else checks.whole("max_rank", max_rank, 1, most)

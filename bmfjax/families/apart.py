@@ -151,8 +151,8 @@ def merge(folder: str | os.PathLike, *, missing: bool = False) -> Fit:
     >>> folder = tempfile.mkdtemp()
     >>> for chain in (1, 2):  # in processes of their own
     ...     part = bmfjax.fit(
-    ...         data, rank=2, chains=[chain], num_chains=2, num_warmup=300, num_samples=200,
-    ...         checkpoint=folder, progress=False,
+    ...         data, bmfjax.OrMachine(2), chains=[chain], num_chains=2, num_warmup=300,
+    ...         num_samples=200, checkpoint=folder, progress=False,
     ...     )
     >>> fit = bmfjax.merge(folder)
     >>> fit.figures.num_chains, fit.summary()[["rows", "columns"]].to_numpy().tolist()

@@ -103,6 +103,8 @@ class Problem:
     #: stored replaces them.
     goes_on: bool = False
     positions: Any = None
+    #: One clause: which model was taken, and why, where none was named.
+    default: str = ""
 
     def __post_init__(self):
         checks.seed_number(self.seed)

@@ -74,7 +74,8 @@ def log_likelihood_fn(source) -> Callable[[xarray.DataArray, Any], xarray.DataAr
     --------
     >>> import bmfjax
     >>> fit = bmfjax.fit(
-    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+    ...     progress=False,
     ... )
     >>> idata = fit.to_arviz(entries=20)
     >>> observed = idata["observed_data"]["data"][:3]

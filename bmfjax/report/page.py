@@ -44,7 +44,8 @@ def write_report(fit, path, *, overwrite: bool = False) -> Path:
     --------
     >>> import tempfile, bmfjax
     >>> fit = bmfjax.fit(
-    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+    ...     progress=False,
     ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(fit, folder + "/davis.html").name

@@ -51,7 +51,8 @@ class ExportsMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> table = fit.to_frame()
         >>> wide = table.query("side == 'row'").pivot(index="name", columns="factor", values="mean")
@@ -95,7 +96,8 @@ class ExportsMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> adata = fit.to_anndata()
         >>> adata.obsm["X_bmf"].shape, adata.varm["bmf_basis"].shape, adata.uns["bmf"]["model"]
@@ -159,7 +161,8 @@ class ExportsMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> idata = fit.to_arviz(log_likelihood=True)
         >>> dict(idata["log_likelihood"]["data"].sizes)

@@ -104,7 +104,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     --------
     >>> import bmfjax
     >>> fit = bmfjax.fit(
-    ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+    ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+    ...     progress=False,
     ... )
     >>> fit.usage.shape, fit.basis_binary.shape
     ((18, 2), (14, 2))
@@ -231,8 +232,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> import bmfjax
         >>> data = np.kron(np.eye(3), np.ones((10, 8)))
         >>> fit = bmfjax.fit(
-        ...     data, "auto", max_rank=6, num_chains=2, num_warmup=150, num_samples=150,
-        ...     progress=False,
+        ...     data, bmfjax.OrMachine("auto", max_rank=6), num_chains=2, num_warmup=150,
+        ...     num_samples=150, progress=False,
         ... )  # fmt: skip
         >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
         3
@@ -345,7 +346,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> 0.0 <= fit.spread.mean <= fit.spread.largest <= 90.0
         True
@@ -442,7 +444,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> fit.check().explains
         False

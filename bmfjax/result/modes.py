@@ -53,7 +53,8 @@ class ModesMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> bool(abs(fit.modes.weights.sum() - 1) < 1e-12)
         True
@@ -90,7 +91,8 @@ class ModesMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> str(fit.restricted(0).verdict).startswith("One mode")
         True

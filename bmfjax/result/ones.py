@@ -132,7 +132,8 @@ class RowsMixin:
         --------
         >>> import bmfjax, numpy as np
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> row = fit.data.dense()[:1]
         >>> known = row.copy()
@@ -179,7 +180,8 @@ class RowsMixin:
         --------
         >>> import bmfjax, numpy as np
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> row = fit.data.dense()[:1].copy()
         >>> row[0, [0, 13]] = np.nan

@@ -109,7 +109,8 @@ class PredictionsMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> rows, columns = ["Laura Mandeville", "Evelyn Jefferson"], [0, 13]
         >>> bool((fit.predict_cells(rows, columns, "probability") <= 1).all())
@@ -191,7 +192,8 @@ class PredictionsMixin:
         --------
         >>> import bmfjax, numpy as np
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> row = fit.data.dense()[:1].copy()
         >>> row[0, 13] = np.nan

@@ -46,7 +46,8 @@ class StackingMixin:
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> fit.stacked().probability().shape
         (18, 14)

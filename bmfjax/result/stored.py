@@ -50,7 +50,8 @@ class StoredMixin:
         --------
         >>> import tempfile, bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     again = bmfjax.Fit.load(fit.save(folder + "/davis"))

@@ -145,7 +145,8 @@ class TilesMixin(RoundedMixin):
         --------
         >>> import bmfjax
         >>> fit = bmfjax.fit(
-        ...     "davis", rank=2, num_chains=2, num_warmup=200, num_samples=100, progress=False
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
         ... )
         >>> fit.tiles(fdr=0.05).columns.tolist()
         ['probability', 'kept', 'rows', 'columns', 'density', 'bound', 'chains', 'remarks']

@@ -16,7 +16,7 @@ from jax import random
 from bmfjax.data import InputError
 from bmfjax.families.sampling import keep
 from bmfjax.infer import ChainRun, checkpoint, histogram, moments
-from bmfjax.infer.checkpoint import Checkpoint
+from bmfjax.infer.checkpoint import Checkpoint, identity_in
 from bmfjax.kernels import Algorithm
 
 IDENTITY = {"seed": 0, "rank": 3, "data": "abc"}
@@ -63,6 +63,17 @@ def written(folder, *steps):
         run.advance(n)
         store.write(run)
     return run
+
+
+def test_a_folder_says_whose_checkpoint_it_holds(tmp_path):
+    """Also where the newest state is damaged."""
+    assert identity_in(tmp_path) == {}
+    written(tmp_path, 2, 2)
+    assert identity_in(tmp_path).items() >= IDENTITY.items()
+    (tmp_path / "state.npz").write_bytes(b"?")
+    assert identity_in(tmp_path).items() >= IDENTITY.items()
+    (tmp_path / "previous.npz").unlink()
+    assert identity_in(tmp_path) == {}
 
 
 def resumed(folder, options=None, **identity):
