@@ -124,7 +124,7 @@ def ratings():
 STEPS = {
     "Boolean, 100,000 x 1,000, rank 20": lambda: boolean(100_000, 1_000, 20),
     "Boolean, 1,300,000 x 20,000, rank 10": lambda: boolean(1_300_000, 20_000, 10),
-    "Boolean, 512 x 512, rank 30, moves": lambda: of_fit(binary(512, 512), 30),
+    "Boolean, 512 x 512, rank 30, moves": lambda: of_fit(binary(512, 512), 30, model="ormachine"),
     "relaxed, 512 x 512, rank 30": lambda: of_fit(binary(512, 512), 30, model="relaxed"),
     "relaxed, 8,192 x 2,048, rank 30": lambda: of_fit(binary(8192, 2048), 30, model="relaxed"),
     "relaxed, 512 x 512, rank 30, IASG": lambda: of_fit(

@@ -257,7 +257,7 @@ def fitted(size: int, share: float, seed: int, options: dict) -> dict:
     """Share wrong by `bmfjax.fit` with its default start and updates."""
     made, seen, matrix = problem(size, share, seed)
     began = time.process_time()
-    fit = bmfjax.fit(matrix, rank=RANK, seed=seed, progress=False, **options)
+    fit = bmfjax.fit(matrix, bmfjax.OrMachine(RANK), seed=seed, progress=False, **options)
     wrong = (fit.probability() > 0.5) != made.clean
     seconds = round(time.process_time() - began, 1)
     row = {"seed": seed, "error": round(float(wrong[~seen].mean()), 6), "cpu_seconds": seconds}

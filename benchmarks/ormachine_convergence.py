@@ -60,7 +60,7 @@ def stored(path: Path) -> bmfjax.BinaryMatrix:
 def one_case(data, rank: int, options, seed: int) -> dict:
     """Fit, and look at how the chains mixed."""
     began, cpu = time.perf_counter(), time.process_time()
-    fit = bmfjax.fit(data, rank, seed=seed, progress=False, **options)
+    fit = bmfjax.fit(data, bmfjax.OrMachine(rank), seed=seed, progress=False, **options)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     joint = fit.trace["log_joint"][:, fit.figures.num_warmup :]
     dispersion = fit.trace["dispersion"][:, fit.figures.num_warmup :]

@@ -92,7 +92,7 @@ def one_data_set(ones, label, options) -> dict:
     """All figures of one matrix."""
     fit = bmfjax.fit(
         ones,
-        options.rank,
+        bmfjax.OrMachine(options.rank),
         num_chains=options.chains,
         num_warmup=options.warmup,
         num_samples=options.samples,

@@ -92,7 +92,7 @@ print(cells)
 pd.Series(cells.row_labels).value_counts()
 
 # %%
-cell_fit = bmfjax.fit(cells, RANK, seed=0, progress=False, **size)
+cell_fit = bmfjax.fit(cells, bmfjax.OrMachine(RANK), seed=0, progress=False, **size)
 print(cell_fit.verdict)
 
 # %% [markdown]
@@ -184,7 +184,7 @@ if quick or not path:
     tumours = simulated(150, 30, "tumours")
 else:
     tumours = bmfjax.load(path, label_column="cancer")
-tumour_fit = bmfjax.fit(tumours, RANK, seed=1, progress=False, **size)
+tumour_fit = bmfjax.fit(tumours, bmfjax.OrMachine(RANK), seed=1, progress=False, **size)
 print(f"{tumours.num_rows} tumours, {tumours.num_columns} pathways")
 print(tumour_fit.verdict)
 draw(usage_by_label(tumour_fit), "tumours: who has which factor")

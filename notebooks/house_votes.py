@@ -44,7 +44,7 @@ votes
 # have mixed, its draws are draws from the posterior.
 
 # %%
-fit = bmfjax.fit(votes, rank=4, seed=0, progress=False, **size)
+fit = bmfjax.fit(votes, bmfjax.OrMachine(4), seed=0, progress=False, **size)
 print(fit.verdict)
 fit.summary()
 
@@ -79,7 +79,7 @@ assert np.abs(first - second).max() > 0.4, "no factor separates the parties"
 values = votes.dense().copy()
 hidden = (np.random.default_rng(0).random(values.shape) < 0.1) & ~np.isnan(values)
 masked = np.where(hidden, np.nan, values)
-again = bmfjax.fit(masked, rank=4, seed=1, progress=False, **size)
+again = bmfjax.fit(masked, bmfjax.OrMachine(4), seed=1, progress=False, **size)
 stated = again.probability(noisy=True)[hidden]
 table = pd.DataFrame({"stated": stated, "yea": values[hidden]})
 calibration = (

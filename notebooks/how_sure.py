@@ -31,7 +31,7 @@ import bmfjax
 quick = {"num_chains": 2, "num_warmup": 200, "num_samples": 200}
 quick |= {"sampler": bmfjax.Gibbs(moves=["birth"])}
 size = quick if os.environ.get("BMFJAX_QUICK") else {}
-few = size | {"max_rank": 5}
+few = size | {"max_rank": 5, "model": "ormachine"}
 
 RANK, FLIP = 3, 0.1
 made = bmfjax.generate_product(60, 40, RANK, flip=FLIP, density=0.25, seed=1)
@@ -48,7 +48,7 @@ print(f"{int((values != made.clean).sum())} of {values.size} entries are flipped
 # within, and the verdict takes it of the entries of the product, which have no labels to switch.
 
 # %%
-fit = bmfjax.fit(seen, RANK, seed=0, progress=False, **size)
+fit = bmfjax.fit(seen, bmfjax.OrMachine(RANK), seed=0, progress=False, **size)
 print(fit.verdict)
 
 # %% [markdown]
