@@ -969,7 +969,7 @@ def _check_tiles(options) -> None:
     from bmfjax.fitting import Fit
 
     _check_level(options)
-    if options.model is not None:  # those that there are by default have tiles
+    if options.model:  # those that there are by default have tiles
         _check_has_tiles(options, Fit._of_model(options.model), options.model)
 
 
@@ -1048,7 +1048,7 @@ def _read(options, mesh=None):
     """Read the data, and say what was read, and which model is theirs where none is named."""
     from bmfjax.specs.default import default_model
 
-    is_named = options.model is not None
+    is_named = bool(options.model)
     if not is_named:  # for what follows before the size is known, which is alike for both
         options.model = default_model(0, 1, _said(options)).model
     data = _read_data(options, mesh)
