@@ -584,6 +584,32 @@ def _scored(of: dict, models: list[str]) -> list[str]:
     return cells
 
 
+@page("features_agreement", "Do chains of binary features find the same features?")
+def features_agreement(records: Records):
+    yield (
+        "Whole matrices, signed weights, four chains that search their starts apart. Found by all: "
+        "features whose agreement over chains the verdict counts as one, of those with rows and "
+        "columns. Where chains shared one start, because the others were far below it, agreement "
+        "is no evidence."
+    )
+    (record,) = records.values()
+    yield table(
+        ["matrix", "features", "seed", "found by all", "agreement", "R-hat of the log joint",
+         "effective draws", "draws a chain", "shared start", "processor seconds", "commit"],
+        [
+            [name, record["figures"]["ranks"][name], seed,
+             f"{case['found_by_all']} of {case['found_by_all'] + case['not_found_by_all']}",
+             " ".join(number(a, 2) for a in case["agreement"]), number(case["rhat_log_joint"], 3),
+             case["ess_log_joint"], case["draws"], number(case["shared_start"]),
+             number(case["cpu_seconds"], 0), case["commit"]]
+            if "agreement" in case
+            else [name, record["figures"]["ranks"][name], seed, "none", *[""] * 6, case["commit"]]
+            for name, of in record["figures"]["runs"].items()
+            for seed, case in of.items()
+        ],
+    )  # fmt: skip
+
+
 @page(
     "ormachine_completion", "Does the Boolean model fill in missing entries as well as can be?",
     "ormachine_completion*",
