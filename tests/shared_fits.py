@@ -21,6 +21,7 @@ from bmfjax.fitting import fit
 LONG_EXAMPLES = (
     "bmfjax.comparison.fits.compare",
     "bmfjax.comparison.ranks.compare_ranks",
+    "bmfjax.comparison.refits.sampling_wrapper",
     "bmfjax.families.apart.merge",
     "bmfjax.infer.ascent_start.ascent_starts",
     "bmfjax.infer.boolean_start.boolean_starts",

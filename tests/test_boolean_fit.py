@@ -247,10 +247,10 @@ def test_no_program_holds_the_data_as_a_constant():
     name = "jax_captured_constants_warn_bytes"
     if not hasattr(jax.config, name):  # before JAX 0.8
         pytest.skip("this JAX does not tell")
-    values = np.random.default_rng(0).random((400, 640)) < 0.5  # 32,000 bytes of words
-    first = {"usage": np.ones((400, 2), bool), "basis": np.ones((640, 2), bool)}
+    values = np.random.default_rng(0).random((200, 320)) < 0.5  # 8,000 bytes of words
+    first = {"usage": np.ones((200, 2), bool), "basis": np.ones((320, 2), bool)}
     before = getattr(jax.config, name)
-    jax.config.update(name, 16_000)
+    jax.config.update(name, 4_000)
     try:
         request = ask(
             values, 2, init=first, num_chains=1, num_warmup=1, num_samples=4,

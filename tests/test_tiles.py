@@ -448,7 +448,7 @@ QUICK = ["--rank", "2", "--chains", "2", "--warmup", "40", "--samples", "30", "-
 
 def test_the_table_of_the_command_line_is_that_of_the_fit(tmp_path, capsys, quick_page):
     path = tmp_path / "out" / "tiles.csv"
-    words = ["fit", "davis", "--model", "ormachine", *QUICK, "--output", path.parent]
+    words = ["fit", "davis", "--model", "relaxed", *QUICK, "--output", path.parent]
     words += ["--tiles", path, "--export", "csv"]
     assert run(*words, "--fdr", 0.2) == 0
     fit = bmfjax.Fit.load(path.parent)
