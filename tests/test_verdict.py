@@ -439,6 +439,8 @@ def test_a_model_is_not_blamed_for_chains_that_have_not_come_together(unsure):
     assert found.status == "not yet" and found.remedy == "take more draws"
     done = Verdict(dataclasses.replace(GOOD_FIGURES, **wrong), remedies=remedies).predictions
     assert done.status == "does not hold" and done.remedy == "fit another model"
+    near = dataclasses.replace(GOOD_FIGURES, chains_apart=0.0, mc_error=0.0503)
+    assert Verdict(near).predictions.said == "predictions do not hold yet (to within 0.06 only)"
     nothing = dataclasses.replace(GOOD_FIGURES, explained=-0.1, explained_error=0.02)
     assert Verdict(nothing).sentence.startswith("The model explains nothing")
     cut = Verdict(dataclasses.replace(nothing, planned_warmup=500))

@@ -129,7 +129,8 @@ def _apart(figures: Figures) -> str:
     if figures.get("chains_apart") > ACCURATE:
         return f"chains differ by {figures.chains_apart:.2f}"
     if figures.get("mc_error") > ACCURATE:
-        return f"to within {figures.mc_error:.2f} only"
+        # Upwards: what is just too much should not read like what is asked for.
+        return f"to within {math.ceil(100 * figures.mc_error) / 100:.2f} only"
     if figures.chains_apart is None and not mixed(figures, ["product"]):
         return slowest(figures, ["product"])
     return slowest(figures, _scalars(figures))
