@@ -24,8 +24,14 @@ import numpy as np
 from device import parse
 from record import RESULTS, write_record
 
-from bmfjax.data import embedded, laurberg, solution_line
-from bmfjax.diagnostics import coverage, integrated_time, pairwise_distances
+from bmfjax.diagnostics import (
+    coverage,
+    embedded,
+    integrated_time,
+    laurberg,
+    pairwise_distances,
+    solution_line,
+)
 from bmfjax.infer import round_trips, wall_ladder
 
 NOISE = 1e-3

@@ -27,8 +27,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import bmfjax
-from bmfjax.data import laurberg, solution_line
-from bmfjax.diagnostics import coverage, integrated_time, pairwise_distances
+from bmfjax.diagnostics import (
+    coverage,
+    integrated_time,
+    laurberg,
+    pairwise_distances,
+    solution_line,
+)
 from bmfjax.infer import ChainRun, wall_ladder
 from bmfjax.models import nmf
 

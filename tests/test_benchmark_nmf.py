@@ -8,7 +8,7 @@ from jax import random
 from scipy.optimize import nnls
 
 from benchmarks.nmf_optimisers import multiplicative_updates, projected_gradient
-from bmfjax.data import laurberg
+from bmfjax.diagnostics import laurberg
 
 
 def problem(seed=0):

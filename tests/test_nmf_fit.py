@@ -9,7 +9,7 @@ import pytest
 
 import bmfjax
 from bmfjax.cli import main
-from bmfjax.data import laurberg, solution_line
+from bmfjax.diagnostics import laurberg, solution_line
 from bmfjax.report.page import render
 from tests.said import said
 

@@ -6,7 +6,6 @@ from bmfjax.data.datasets import Dataset, datasets
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.load import load, load_ratings, load_real, load_truth
 from bmfjax.data.io.npz import Truth, save
-from bmfjax.data.nmf_problems import NMFProblem, embedded, laurberg, solution_line
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.synthetic import Synthetic, generate_product, generate_tiles, thesis_matrix
@@ -15,7 +14,6 @@ __all__ = [
     "BinaryMatrix",
     "Dataset",
     "InputError",
-    "NMFProblem",
     "Ratings",
     "RealMatrix",
     "Synthetic",
@@ -23,17 +21,14 @@ __all__ = [
     "boolean_product",
     "count_errors",
     "datasets",
-    "embedded",
     "generate_product",
     "generate_tiles",
-    "laurberg",
     "load",
     "load_ratings",
     "load_real",
     "load_truth",
     "pack_bits",
     "save",
-    "solution_line",
     "thesis_matrix",
     "unpack_bits",
 ]

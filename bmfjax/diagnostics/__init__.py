@@ -40,6 +40,7 @@ from bmfjax.diagnostics.convergence import (
 from bmfjax.diagnostics.coverage import Coverage, coverage, covering_number, pairwise_distances
 from bmfjax.diagnostics.leave_one_out import LeaveOneOut, leave_one_out, stacking_weights
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
+from bmfjax.diagnostics.nmf_problems import NMFProblem, embedded, laurberg, solution_line
 from bmfjax.diagnostics.ranking import prediction_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
 from bmfjax.diagnostics.threshold import (
@@ -57,6 +58,7 @@ __all__ = [
     "Coverage",
     "LeaveOneOut",
     "MostProbable",
+    "NMFProblem",
     "SignedOrder",
     "Threshold",
     "ThresholdPair",
@@ -72,6 +74,7 @@ __all__ = [
     "coverage",
     "covering_number",
     "density_bound",
+    "embedded",
     "ess_bulk",
     "ess_tail",
     "expected_hamming_factors",
@@ -81,6 +84,7 @@ __all__ = [
     "group",
     "integrated_time",
     "is_constant",
+    "laurberg",
     "leave_one_out",
     "load_netcdf",
     "mcse_mean",
@@ -97,6 +101,7 @@ __all__ = [
     "save_netcdf",
     "select_tiles",
     "share_agreeing",
+    "solution_line",
     "split_rhat",
     "stacking_weights",
     "summarise",

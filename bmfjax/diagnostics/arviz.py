@@ -26,8 +26,8 @@ from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import replacing
 from bmfjax.data.io.stored import DamagedFile, reading_stored
-from bmfjax.data.libraries import imported
 from bmfjax.data.memory import require_memory
+from bmfjax.diagnostics.libraries import imported
 from bmfjax.diagnostics.netcdf_form import check_netcdf
 
 SUMMARY_COLUMNS = ["mean", "sd", "ess_bulk", "ess_tail", "r_hat"]

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from scipy.spatial import cKDTree
 
-from bmfjax.data.libraries import imported
+from bmfjax.diagnostics.libraries import imported
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap

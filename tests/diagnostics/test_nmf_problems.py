@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bmfjax.data import InputError, embedded, laurberg, solution_line
-from bmfjax.diagnostics import pairwise_distances
+from bmfjax.data import InputError
+from bmfjax.diagnostics import embedded, laurberg, pairwise_distances, solution_line
 
 PROBLEMS = {"one": laurberg(0.3), "two": laurberg(0.5), "line": solution_line()}
 
