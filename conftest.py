@@ -1,5 +1,6 @@
 """How tests and the examples of docstrings run: compiled quickly and once, and counted."""
 
+import codecs
 import functools
 import gc
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 # The same programs are compiled by many tests, in workers and in processes that tests start:
 # compile each once. All of them inherit the directory, which is of this run alone, so that a test
@@ -67,6 +69,18 @@ def _count_found(event, **_):
     _PROGRAMS["found"] += event.endswith("compilation_cache/cache_hits")
 
 
+_NOTHING = types.SimpleNamespace(params={})
+
+
+def _is_binary(value):
+    return len(value) > 20 and (b"\0" in value or not value.isascii())
+
+
+def _as_id(value):
+    """Return the name that pytest gives to bytes."""
+    return codecs.escape_encode(value)[0].decode("ascii")
+
+
 monitoring.register_event_duration_secs_listener(_count_program)
 monitoring.register_event_listener(_count_found)
 
@@ -75,6 +89,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.name in LONG_EXAMPLES:
             item.add_marker(pytest.mark.long)
+        for value in getattr(item, "callspec", _NOTHING).params.values():
+            # Files in memory hold the time at which they were made; workers then tell of tests that
+            # differ, and only where a second passed between them.
+            if isinstance(value, bytes) and _is_binary(value) and _as_id(value) in item.name:
+                raise pytest.UsageError(f"{item.nodeid}: give bytes a name by ids")
 
 
 def pytest_collection_finish(session):

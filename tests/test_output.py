@@ -175,7 +175,7 @@ def test_checkpoints_with_files_of_others(tmp_path, no_sampling, capsys):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 100])
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100], ids=["empty", "zeros"])
 def test_a_checkpoint_of_which_one_file_is_damaged_is_still_ones_own(tmp_path, damage):
     folder = tmp_path / CHECKPOINT
     folder.mkdir()
