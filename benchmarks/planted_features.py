@@ -12,6 +12,8 @@ two rates, how many tiles have a kept one with a Jaccard index of cells of at le
 with a probability of at least 0.9; and how many kept ones are like none. "effects" gives how many
 are kept.
 
+What a record holds already is not fitted again.
+
     python benchmarks/planted_features.py
     python benchmarks/planted_features.py --kinds effects --runs 4
 """
@@ -20,14 +22,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from pathlib import Path
 
 import numpy as np
 from device import parse
-from record import write_record
+from record import commit_of, write_record
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit, log_expit, softmax
+from tables import RESULTS
 
 import bmfjax
 
@@ -148,13 +152,16 @@ def main() -> None:
     parser.add_argument("--most-seconds", type=float, help="processor seconds after which to end")
     parser.add_argument("--output", type=Path)
     options = parse(parser)
-    runs = {kind: [] for kind in options.kinds}
-    path = None
+    path = (options.output or RESULTS) / "planted_features.json"
+    runs = json.loads(path.read_text())["figures"]["runs"] if path.exists() else {}
     for seed, kind in itertools.product(range(options.runs), options.kinds):
         if options.most_seconds is not None and time.process_time() > options.most_seconds:
             break
+        if seed in [run["seed"] for run in runs.setdefault(kind, [])]:
+            continue
         began = time.process_time()
         found = KINDS[kind](seed) | {"seed": seed}
+        found["commit"] = commit_of()
         found["cpu_seconds"] = round(time.process_time() - began, 1)
         runs[kind].append(found)
         print(kind, found, flush=True)

@@ -584,6 +584,40 @@ def _scored(of: dict, models: list[str]) -> list[str]:
     return cells
 
 
+@page("planted_features", "Are planted features found, and none where there are none?")
+def planted_features(records: Records):
+    (record,) = records.values()
+    runs = record["figures"]["runs"]
+    yield "Matrices of 200 rows and 60 columns; a line a kind, means and sums over matrices."
+    if of := runs.get("positive"):
+        mean, total = (
+            lambda name: sum(run[name] for run in of) / len(of),
+            lambda name: sum(run[name] for run in of),
+        )
+        yield table(
+            ["three positive features: matrices", "memberships right", "with all known",
+             "F1 of columns", "95 % intervals that hold", "kept"],
+            [[len(of), percent(mean("right"), 1), percent(mean("right_when_known"), 1),
+              number(mean("f1"), 3), percent(total("hold") / total("intervals"), 1),
+              f"{total('kept')} of {3 * len(of)}"]],
+        )  # fmt: skip
+    if of := runs.get("tiles"):
+        yield table(
+            ["three tiles, asymmetric noise", "matrices", "found and real", "kept", "false"],
+            [
+                [model, len(of),
+                 f"{sum(run[model]['found'] for run in of)} of {3 * len(of)}",
+                 *(sum(run[model][name] for run in of) for name in ("kept", "false"))]
+                for model in ("features", "two rates")
+            ],
+        )  # fmt: skip
+    if of := runs.get("effects"):
+        yield table(
+            ["effects of rows and columns alone: matrices", "with no tile kept", "tiles kept"],
+            [[len(of), sum(not run["kept"] for run in of), sum(run["kept"] for run in of)]],
+        )
+
+
 @page("features_agreement", "Do chains of binary features find the same features?")
 def features_agreement(records: Records):
     yield (
