@@ -1,4 +1,8 @@
-"""A text as lines of fields: its encoding, what separates the fields, and what is a comment."""
+"""A text as lines of fields: its encoding, what separates the fields, and what is a comment.
+
+The csv module reads, and not `pandas.read_csv`, which fills a line that is too short with missing
+cells, takes what follows a closing quote into the cell, and cuts a line at a NUL, without a word.
+"""
 
 from __future__ import annotations
 
