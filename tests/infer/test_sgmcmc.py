@@ -162,22 +162,21 @@ def test_a_block_of_gibbs_keeps_the_step_that_its_first_draws_fitted(monkeypatch
 # ---- a ridge -------------------------------------------------------------------------------------
 
 
-@functools.cache
-def ratings():
-    """Six in ten entries of a matrix of rank 2: rows, columns, values; and what is hidden."""
+def ratings(rows, columns, share=0.0):
+    """Entries of a matrix of rank 2: rows, columns, values; and a share that is hidden."""
     r = np.random.default_rng(0)
-    truth = r.normal(size=(40, 2)) @ r.normal(size=(25, 2)).T
+    truth = r.normal(size=(rows, 2)) @ r.normal(size=(columns, 2)).T
     values = truth + 0.3 * r.normal(size=truth.shape)
-    hidden = r.random(truth.shape) < 0.4
+    hidden = r.random(truth.shape) < share
     y = jnp.asarray(values[~hidden], jnp.float32)
     return (*map(jnp.asarray, np.nonzero(~hidden)), y), hidden, truth
 
 
-def factorisation(i, j, y):
+def factorisation(rows, columns, i, j, y):
     """Rotations of both factors leave the density as it is."""
     s = numpyro.sample("s", dist.HalfNormal(1.0))
-    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([40, 2]).to_event(2))
-    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([25, 2]).to_event(2))
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([rows, 2]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([columns, 2]).to_event(2))
     with numpyro.plate("ratings", len(y)) as r:
         numpyro.sample("y", dist.Normal((u[i[r]] * v[j[r]]).sum(-1), s), obs=y[r])
 
@@ -194,8 +193,9 @@ def factorisation(i, j, y):
 @pytest.mark.filterwarnings("ignore:the curvature", "ignore:the data say nothing of 1 directions")
 def test_a_factorisation_is_as_nuts_has_it(kind, batch, found):
     """NUTS: hidden entries 0.158 from the truth, with sd 0.151; s 0.300 +- 0.0102."""
-    data, hidden, truth = ratings()
-    kernel = kind(factorisation, ((("s", "u", "v"), {"ratings": batch}),))
+    data, hidden, truth = ratings(40, 25, 0.4)
+    model = functools.partial(factorisation, 40, 25)
+    kernel = kind(model, ((("s", "u", "v"), {"ratings": batch}),))
     mcmc = MCMC(kernel, num_warmup=100, num_samples=600, progress_bar=False)
     mcmc.run(random.key(1), *data)
     draws = {site: np.asarray(value) for site, value in mcmc.get_samples().items()}
@@ -206,6 +206,27 @@ def test_a_factorisation_is_as_nuts_has_it(kind, batch, found):
     assert draws["s"].std() == pytest.approx(0.0102, rel=0.25)
     # One rotation of two factors.
     assert int(getattr(mcmc.last_state.inner, found).num_flat) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "error", "spread", "s", "sd"),
+    [(SGHMC, 9, 0.251, 0.179, 0.280, 0.0313), (SGLD, 10, 0.207, 0.188, 0.306, 0.0321)],
+    ids=["9 x 8", "10 x 8"],
+)
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:the data say nothing of 1 directions")
+def test_a_small_factorisation_is_as_nuts_has_it(kind, rows, error, spread, s, sd):
+    """With all entries in a batch; NUTS had the numbers."""
+    data, _, truth = ratings(rows, 8)
+    kernel = kind(functools.partial(factorisation, rows, 8))
+    mcmc = MCMC(kernel, num_warmup=300, num_samples=3000, progress_bar=False)
+    mcmc.run(random.key(1), *data)
+    draws = {site: np.asarray(value) for site, value in mcmc.get_samples().items()}
+    entries = np.einsum("tik,tjk->tij", draws["u"], draws["v"])
+    assert np.sqrt(((entries.mean(0) - truth) ** 2).mean()) == pytest.approx(error, rel=0.05)
+    assert entries.std(0).mean() == pytest.approx(spread, rel=0.06)
+    assert draws["s"].mean() == pytest.approx(s, abs=0.25 * sd)
+    assert draws["s"].std() == pytest.approx(sd, rel=0.15)
 
 
 # ---- bounds --------------------------------------------------------------------------------------
