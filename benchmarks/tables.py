@@ -82,6 +82,9 @@ NOTES = {
     ("minibatch_regression", "506039b"): (
         "other work ran beside it: compare processor seconds; all start at the mode"
     ),
+    ("verdict_trial", "3056f6b"): (
+        "a third of the cases, fitted at several commits of that day, and judged by this one"
+    ),
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     **{
         (f"ormachine_convergence_{matrix}{seed}", "e260a96"): _SECONDS

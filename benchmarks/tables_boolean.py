@@ -1397,7 +1397,10 @@ def _share(row: dict, said: tuple[str, ...]) -> str:
 @page("verdict_goals", "Do all parts of the verdict hold for the data that ship?")
 def verdict_goals(records: Records):
     found = figures(records, "verdict_goals")
-    yield f'Model "{found["model"]}", each fit in a process of its own, with all compilation.'
+    yield (
+        f'{len(found["fits"])} of {found["asked"]} fits, by model "{found["model"]}", each in a '
+        "process of its own, with all compilation."
+    )
     yield table(
         ["data", "rank", "seed", "predictions", "factors", "number", "processor seconds",
          "what the verdict says"],

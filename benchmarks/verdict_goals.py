@@ -77,7 +77,11 @@ def main() -> None:
             if path.exists():
                 fits.append(json.loads(path.read_text()))
                 print(fits[-1]["data"], seed, fits[-1]["cpu_seconds"], fits[-1]["sentence"])
-    write_record("verdict_goals", {"model": options.model, "fits": fits}, options.output)
+    write_record(
+        "verdict_goals",
+        {"model": options.model, "asked": len(SEEDS) * len(RANKS), "fits": fits},
+        options.output,
+    )
 
 
 if __name__ == "__main__":
