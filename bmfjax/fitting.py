@@ -61,8 +61,8 @@ def fit(
     Parameters
     ----------
     data : BinaryMatrix, Ratings, RealMatrix, array, scipy.sparse matrix, DataFrame, or str
-        The matrix: 0, 1 and missing (NaN); for `NMF` and the models of ratings any numbers. A str
-        is a shipped name or a path, for `bmfjax.load`, `bmfjax.data.load_real` or
+        The matrix: 0, 1 and missing (NaN); for `NMF` and the models of ratings any numbers, for
+        `Poisson` counts. A str is a shipped name or a path, for `bmfjax.load`, `bmfjax.data.load_real` or
         `bmfjax.load_ratings`. What a sparse matrix does not store is 0.
     rank : int, "auto" or Model
         Number of factors, at most the smaller side of the matrix; "auto" finds it, and
@@ -72,7 +72,8 @@ def fit(
         `ThesisAveraging` for `Relaxed`; `Batch` and `SVI` for `Logistic`.
     model : str or Model
         `Features`; `OrMachine`, and its variants `OrMachineEffects`, `DeepOrMachine`, `OneHot` and
-        `Hamming`; `Relaxed`; `Logistic`; `NMF`; of ratings `PMF`, `Probit` and `OrderedProbit`.
+        `Hamming`; `Relaxed`; `Logistic`; `NMF`; `Poisson`; of ratings `PMF`, `Probit` and
+        `OrderedProbit`.
         Default: {rule}.
         Names: {models}.
     max_rank : int, optional

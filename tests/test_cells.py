@@ -28,8 +28,8 @@ OF_ONES = (*BOOLEAN, "relaxed", "features", "logistic", "probit")
 def data_of(model, columns=COLUMNS, names=None):
     values = np.random.default_rng(1).random((ROWS, columns)).round(1)
     names = {"row_names": NAMES, "column_names": names}
-    if model == "nmf":
-        return bmfjax.RealMatrix(values, **names)
+    if model in ("nmf", "poisson"):
+        return bmfjax.RealMatrix(values if model == "nmf" else (9 * values).round(), **names)
     if model in ("pmf", "ordered-probit"):
         stars, (i, j) = (values * 4).round() + 1, np.divmod(np.arange(values.size), columns)
         return bmfjax.Ratings(i, j, stars.ravel(), scale=(1, 5), **names)
@@ -54,8 +54,11 @@ def drawn(model, rows=ROWS, columns=COLUMNS, draws=DRAWS, rank=RANK):
             other = effects | {"intercept": normal(), "dispersion": normal() ** 2}
         if model == "hamming":
             other = {"dispersion": normal() ** 2}
-    elif model in ("relaxed", "nmf"):
+    elif model in ("relaxed", "nmf", "poisson"):
         usage, basis = abs(usage), abs(basis)
+        if model == "poisson":
+            other = {"rate": abs(normal(rank))}
+            settings = {"priors": {"usage_shape": 1.0}, "offset": None}
     elif model == "features":
         usage, basis = (usage > 0.5).astype(np.float32), np.where(basis > 0.3, basis, 0)
         other = effects | {"row_scale": normal() ** 2, "usage_density": abs(normal(rank)) / 9}

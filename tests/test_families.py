@@ -30,7 +30,7 @@ def test_a_model_has_a_family_and_a_class_of_fits(model):
     fit = fit_of(model)
     assert fit._is_boolean == (model in OF_BITS)
     assert (fit.binary is None) == (model not in (*OF_BITS, "relaxed"))
-    assert fit._is_signed == ((fit.binary is None) and model != "nmf")
+    assert fit._is_signed == ((fit.binary is None) and model not in ("nmf", "poisson"))
 
 
 @EVERY

@@ -10,6 +10,7 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.families import FAMILIES
 from bmfjax.posterior.cells import cell_draws
+from bmfjax.posterior.model_check import COUNTS
 from bmfjax.posterior.modes import SAME, entry_rhat, mode_labels
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.scores import observed_sample, scored
@@ -315,6 +316,9 @@ def test_log_densities_are_those_that_the_model_predicts_with(model, monkeypatch
         # Of the logistic model an approximation of the mixture, and not the mean of its draws.
         some = {"atol": 0.3} if model == "logistic" else {"rtol": 1e-5}
         np.testing.assert_allclose(mean, np.where(values > 0.5, one, 1 - one), **some)
+    elif fit._scored == COUNTS:  # p(n + 1) / p(n) is the rate over n + 1
+        fits = np.exp(fit.log_density(i, j, values + 1) - density) * (values + 1)
+        np.testing.assert_allclose(fits, cell_draws(fit, i, j), rtol=1e-5)
     else:
         shifted = fit.log_density(i, j, values + 1e-3)
         slope = (shifted - density) / 1e-3  # minus precision times residual

@@ -27,6 +27,7 @@ from bmfjax.families.boolean import Boolean
 from bmfjax.families.features import Features
 from bmfjax.families.logistic import Logistic
 from bmfjax.families.nonnegative import Nonnegative
+from bmfjax.families.poisson import Poisson
 from bmfjax.families.ratings import Factorisation
 from bmfjax.families.relaxed import Relaxed
 from bmfjax.families.variants import Deep, Effects, Hamming, OneHot
@@ -47,6 +48,7 @@ _ALL = (
     Features(),
     Logistic(),
     Nonnegative(),
+    Poisson(),
     Factorisation(),
 )
 

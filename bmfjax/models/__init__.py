@@ -12,6 +12,7 @@ from bmfjax.models.ordered_normal import OrderedNormal
 from bmfjax.models.ormachine import ormachine
 from bmfjax.models.ormachine_effects import ormachine_effects
 from bmfjax.models.pmf import pmf, pmf_priors_by_scale
+from bmfjax.models.poisson import poisson, poisson_rate_by_scale
 from bmfjax.models.relaxed import relaxed_bmf, resolve_precision, resolve_prior, resolve_rate
 from bmfjax.models.truncated_beta import TruncatedBeta
 
@@ -28,6 +29,8 @@ __all__ = [
     "ormachine_effects",
     "pmf",
     "pmf_priors_by_scale",
+    "poisson",
+    "poisson_rate_by_scale",
     "priors_by_scale",
     "relaxed_bmf",
     "relevance_by_scale",

@@ -14,12 +14,11 @@ from bmfjax.data.parts import without_cells
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import (
     BINARY,
-    STARS,
+    DISCRETE,
+    baseline_of_others,
     calibration,
-    effects_of_others,
     explained_share,
     is_calibrated,
-    shares_of_columns,
 )
 from bmfjax.posterior.scores import observed_sample, predictive
 
@@ -169,10 +168,9 @@ def held_out(fit, cells, share: float, seed: int = 0) -> HeldOut:
             "fewer than two entries can be hidden without emptying a row or a column; leave check "
             "(--check) out"
         )
-    is_discrete = fit._scored in (BINARY, STARS)
-    baseline = shares_of_columns if is_discrete else effects_of_others
-    plain, scores = baseline(fit.data, cells), predictive(fit, cells)
-    explained, error = explained_share(scores, plain, is_discrete)
+    plain, baseline = baseline_of_others(fit, cells)
+    scores = predictive(fit, cells)
+    explained, error = explained_share(scores, plain, fit._scored in DISCRETE)
     wrong, by_chance = math.nan, math.nan
     if fit._scored == BINARY:
         is_one = cells[2] > 0.5
@@ -180,7 +178,7 @@ def held_out(fit, cells, share: float, seed: int = 0) -> HeldOut:
         _, wrong, by_chance = calibration(one, is_one, seed)
     return HeldOut(
         share=float(share), num_entries=len(cells[0]), explained=explained, explained_error=error,
-        baseline="independent columns" if is_discrete else "effects of rows and columns",
+        baseline=baseline,
         log_score=float(scores.mean()), baseline_score=float(plain.mean()),
         calibration_error=wrong, error_by_chance=by_chance,
         complete=bool(fit.figures.complete),

@@ -4,7 +4,7 @@ Three questions, each about observed entries:
 
 * **What is explained.** The log predictive density of entries, each left out, beside that of a
   model without factors. For zeros and ones, and for stars, it is the share of the deviance that the
-  columns alone leave,
+  columns alone leave (for counts: what totals of rows and columns leave),
 
   .. math::
 
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp, xlogy
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.bits import count_ones
@@ -57,6 +57,10 @@ MOST_PAIRED = 150
 UNLIKELY = 0.02
 #: What log densities are of.
 BINARY, STARS = "probabilities of ones and zeros", "probabilities of stars"
+COUNTS = "probabilities of counts"
+DISCRETE = (BINARY, STARS, COUNTS)
+#: What the model of counts without factors knows.
+TOTALS = "totals of rows and columns"
 #: Bound for a line of one entry, whose effect is that entry.
 MOST_LEVERAGE = 0.9
 #: Prior entries of a column, spread over its values: Jeffreys' for two.
@@ -203,7 +207,7 @@ def left_out(fit, max_entries: int = MAX_SCORED, seed: int = 0) -> LeftOut:
     of_chains = scored(fit, cells)
     scores = averaged(of_chains).log_score
     plain, baseline = _baseline(fit, cells)
-    explained, error = explained_share(scores, plain, fit._scored in (BINARY, STARS))
+    explained, error = explained_share(scores, plain, fit._scored in DISCRETE)
     table, wrong, by_chance = None, math.nan, math.nan
     if fit._scored == BINARY:
         is_one = cells[2] > 0.5
@@ -261,6 +265,8 @@ def _baseline(fit, cells) -> tuple[np.ndarray, str]:
     if fit._scored in (BINARY, STARS):
         counts, kind = _counted(fit.data, values)
         return shares_left_out(counts, j, kind), "independent columns"
+    if fit._scored == COUNTS:
+        return totals_left_out(fit.data, i, j, values), TOTALS
     return effects_left_out(*_observed(fit.data), fit.data.shape, i, j, values), (
         "effects of rows and columns"
     )
@@ -308,6 +314,24 @@ def shares_left_out(counts, j, kind) -> np.ndarray:
     return _log_shares(counts[j, kind] - 1.0, counts[j].sum(1) - 1.0, counts.shape[1])
 
 
+def totals_left_out(data, i, j, values, *, among: bool = True) -> np.ndarray:
+    """Return Poisson log probabilities of counts (cell,), left out of their row and column.
+
+    Rates are products of the totals, as if all rows were made of the same. The cells are `among`
+    those that are totalled, or not.
+    """
+    rows, columns, seen = observed_sample(data, data.num_rows * data.num_columns)
+    sums = [
+        np.bincount(at, seen, minlength=size)
+        for at, size in zip((rows, columns), data.shape, strict=True)
+    ]
+    out = values if among else 0.0
+    own, other = (part[at] - out + 0.5 for part, at in zip(sums, (i, j), strict=True))
+    # An entry that is missing lowers the totals of its row and column, and that of all.
+    rate = own * other / (seen.sum() - out + 1.0) * math.prod(data.shape) / len(seen)
+    return xlogy(values, rate) - rate - gammaln(values + 1.0)
+
+
 def shares_of_columns(data, cells) -> np.ndarray:
     """Return the log shares of values of cells, which the data lack, in their columns."""
     (counts, kind), j = _counted(data, cells[2]), cells[1]
@@ -316,6 +340,15 @@ def shares_of_columns(data, cells) -> np.ndarray:
 
 def _log_shares(own, rest, kinds: int) -> np.ndarray:
     return np.log((own + PRIOR / kinds) / (rest + PRIOR))
+
+
+def baseline_of_others(fit, cells) -> tuple[np.ndarray, str]:
+    """Return the log densities of cells that the data lack, without factors; and what that is."""
+    if fit._scored in (BINARY, STARS):
+        return shares_of_columns(fit.data, cells), "independent columns"
+    if fit._scored == COUNTS:
+        return totals_left_out(fit.data, *cells, among=False), TOTALS
+    return effects_of_others(fit.data, cells), "effects of rows and columns"
 
 
 def effects_of_others(data, cells) -> np.ndarray:

@@ -13,6 +13,7 @@ from bmfjax.specs.boolean import SMC, DeepOrMachine, Hamming, OneHot, OrMachine,
 from bmfjax.specs.features import Features
 from bmfjax.specs.logistic import SVI, Batch, Logistic
 from bmfjax.specs.nonnegative import NMF
+from bmfjax.specs.poisson import Poisson
 from bmfjax.specs.ratings import PMF, OrderedProbit, Probit
 from bmfjax.specs.relaxed import IterateAveraging, Minibatch, Relaxed, ThesisAveraging
 from bmfjax.specs.samplers import Gibbs
@@ -34,6 +35,7 @@ __all__ = [
     "OrMachine",
     "OrMachineEffects",
     "OrderedProbit",
+    "Poisson",
     "Probit",
     "Relaxed",
     "ThesisAveraging",
@@ -44,7 +46,7 @@ MODELS: dict[str, type[Model]] = {
     kind.name: kind
     for kind in (
         OrMachine, OrMachineEffects, DeepOrMachine, OneHot, Hamming, Relaxed, Features, Logistic,
-        NMF, PMF, Probit, OrderedProbit,
+        NMF, Poisson, PMF, Probit, OrderedProbit,
     )
 }  # fmt: skip
 SAMPLERS: dict[str, type[Sampler]] = {s.name: s for m in MODELS.values() for s in m.samplers}

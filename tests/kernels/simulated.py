@@ -29,6 +29,9 @@ from bmfjax.kernels.logistic.density import log_prior as log_prior_of_logits
 from bmfjax.kernels.logistic.gibbs import logistic_gibbs
 from bmfjax.kernels.nonnegative import basis_change
 from bmfjax.kernels.nonnegative import gibbs as nonnegative
+from bmfjax.kernels.poisson.density import log_likelihood as log_likelihood_of_counts
+from bmfjax.kernels.poisson.density import log_prior as log_prior_of_counts
+from bmfjax.kernels.poisson.gibbs import poisson_gibbs
 from bmfjax.kernels.relaxed import scales
 from bmfjax.kernels.relaxed.density import log_joint
 from bmfjax.kernels.relaxed.gibbs import truncated_gibbs
@@ -42,6 +45,7 @@ from tests.kernels import test_deep_ormachine as of_layers
 from tests.kernels import test_effects as of_effects
 from tests.kernels import test_features_gibbs as of_features
 from tests.kernels import test_logistic_gibbs as of_signs
+from tests.kernels import test_poisson_gibbs as of_counts
 from tests.kernels.boolean_exactness import as_sites, boolean_problem, with_values
 from tests.kernels.exactness import Problem, broken, new_problem, simulator
 
@@ -244,6 +248,53 @@ def features(weights):
         def step(key, state, data):
             changed = {"factor_precision": scale * state.position["factor_precision"]}
             return algorithm.step(key, State(state.position | changed), data[0], power)
+
+        return algorithm._replace(
+            init=lambda key, position, data: algorithm.init(key, position, data[0]), step=step
+        )
+
+    return simulator(problem, make, statistics, num_chains=300, num_draws=31, thin=3)
+
+
+# ---- counts ------------------------------------------------------------------------------------
+
+
+def counts(kind):
+    """Faults: the power that each sweep first raises spectra to, and what it stretches rates by.
+
+    Missing entries, overdispersed ones, or factors that may be absent.
+    """
+    density = of_counts.density_of(kind)
+    complete = kind == "absent"
+    problem = Problem(
+        functools.partial(of_counts.draw_joint, density),
+        lambda values: (of_counts.data_of(values, complete), values),
+        density,
+        of_counts.draw_counts,
+    )
+
+    def statistics(position, data):
+        usage, basis, rate = (position[n] for n in ("usage", "basis", "rate"))
+        product = usage @ basis.T
+        there = position.get("presence", jnp.ones(density.rank)) > 0
+        joint = log_likelihood_of_counts(density, position, data[0])
+        joint += log_prior_of_counts(density, position)
+        number = there.sum() if "presence" in position else (usage**2).sum()
+        sd = jnp.log(position["dispersion"]) if "dispersion" in position else (basis**2).sum()
+        return numbers(
+            product[0, 0], product[0, 1], joint, (there * rate).sum(), usage.sum(), number, sd,
+            jnp.log(jnp.where(there, rate, 1.0)).sum(), (basis**2).sum(), (data[1] * product).sum(),
+            data[1][1, 0], usage.max(),
+        )  # fmt: skip
+
+    def make(density, power, scale):
+        algorithm = poisson_gibbs(density, of_counts.SHAPE[1])
+
+        def step(key, state, data):
+            basis, rate = state.position["basis"] ** power, scale * state.position["rate"]
+            whole = jnp.maximum(basis.sum(0), 1e-30)
+            changed = {"basis": basis / whole, "rate": rate}
+            return algorithm.step(key, State(state.position | changed), data[0])
 
         return algorithm._replace(
             init=lambda key, position, data: algorithm.init(key, position, data[0]), step=step

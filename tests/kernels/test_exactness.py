@@ -69,6 +69,15 @@ FEATURES = Kernel(
     (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "number", 1e-6)),
     key=4, most=3.9, effective=700,
 )  # fmt: skip
+COUNTS = Kernel(
+    functools.partial(simulated.counts, "complete"),
+    ("entry", "missing", "log joint", "rates", "usage", "number or squares", "log sd or spectra",
+     "log rates", "squared spectra", "fit of data", "datum", "largest usage"),
+    9, (1.0, 1.0),
+    (((0.3, 1.0), None, None, 6.0), ((1.0, 3.0), None, None, 6.0)),
+    (((1.0, 3.0), None, 1e-6),),
+    key=5, most=3.9, effective=700,
+)  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
         simulated.relaxed,
@@ -93,6 +102,15 @@ KERNELS = {
          "column effects", "fit of data", "log joint"),
         0, (1.0,), (((0.3,), "bias", 1, 6.0),),
         key=1, most=3.9, effective=700,
+    ),
+    "counts": COUNTS,
+    "counts, scattered": COUNTS._replace(
+        chains=functools.partial(simulated.counts, "scattered"), of_joint=(), of_ranks=(),
+        marks=LONG,
+    ),
+    "counts, absent": COUNTS._replace(
+        chains=functools.partial(simulated.counts, "absent"),
+        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500, marks=LONG,
     ),
     "features": FEATURES,
     "features, positive": FEATURES._replace(

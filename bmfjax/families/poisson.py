@@ -1,0 +1,484 @@
+"""The model of counts, "poisson": Gamma-Poisson factorisation, sampled by allocation."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jax import lax, random
+from scipy.special import gammaln, xlogy
+
+from bmfjax import models, verdict
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix
+from bmfjax.data.anchors import check_weights
+from bmfjax.data.names import place
+from bmfjax.diagnostics import agreement, align
+from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.families.base import (
+    SPARSE_ENTRY,
+    Chains,
+    Family,
+    NumbersFit,
+    Ordered,
+    Plan,
+    Problem,
+    StagePlan,
+    after_warmup,
+    check_need,
+    dense_need,
+    kept_draws,
+    kept_factors,
+    make_fit,
+    matched_rows,
+    read_real,
+    thinning,
+    what_was_tried,
+)
+from bmfjax.infer import ChainRun
+from bmfjax.kernels.numerics.forks import check_fork
+from bmfjax.kernels.numerics.precision import full_precision
+from bmfjax.kernels.poisson import gibbs
+from bmfjax.kernels.poisson.allocation import allocate
+from bmfjax.kernels.poisson.density import MOST_SINGLE, PoissonDensity, poisson_data
+from bmfjax.kernels.poisson.starts import starts
+from bmfjax.posterior import cells
+from bmfjax.posterior.model_check import COUNTS
+from bmfjax.report import facts, words
+from bmfjax.report.checks import agreement as agreement_section
+from bmfjax.report.checks import modes, spread
+from bmfjax.report.factors import POSITIVE, factors, signed_card
+from bmfjax.report.number import number_of_factors, number_section
+from bmfjax.report.overview import matrix, of_product
+from bmfjax.report.plots import traces
+from bmfjax.report.section import Page
+from bmfjax.report.shared import DRAWS, SAMPLING
+from bmfjax.report.summaries import summaries
+from bmfjax.result import ModesMixin
+from bmfjax.specs import poisson as spec
+from bmfjax.specs.base import digest, settings_text
+
+#: Steps before draws are kept of a run that finds its own warm-up.
+WARMUP = 200
+#: Counts of all entries together, at most, which 32 bits hold.
+MOST_COUNTS = 2**31 - 1
+#: Sweeps over new rows between two draws, and before the first.
+SWEEPS, SETTLE_ROWS = 2, 20
+#: Stream of the random numbers of starts, beside those of the chains.
+START_STREAM = 2**31 - 5
+
+PAGE = Page(
+    facts=(
+        *SAMPLING,
+        number_of_factors,
+        functools.partial(facts.mixing, of="rates"),
+        facts.found,
+    ),
+    sections=(
+        number_section,
+        functools.partial(
+            matrix, shown="expected count", moments=of_product, data=BinaryMatrix | RealMatrix
+        ),
+        functools.partial(
+            factors,
+            note="A factor is a spectrum: shares of the columns, which sum to one. The usage of a "
+            "row says how many of its counts are of the factor. The bar is the posterior mean of "
+            "a column's share, against the largest of the factor, followed by its standard "
+            "deviation; a grey one is less than two standard deviations from zero.",
+            card=functools.partial(signed_card, scale="the data", both_ends=False),
+            shades=POSITIVE,
+        ),
+        traces,
+        summaries,
+        functools.partial(
+            agreement_section,
+            first="Rates do not depend on how factors are matched and are what counts first.",
+        ),
+        modes,
+        functools.partial(spread, of=", or of the usage if those differ more"),
+    ),
+    words=(*words.NONNEGATIVE, *DRAWS),
+    query="predict",
+)
+
+
+@dataclass(frozen=True, repr=False)
+class PoissonFit(ModesMixin, NumbersFit):
+    """A fit of counts: columns of the `basis` are spectra, the `usage` is in counts."""
+
+    _models = ("poisson",)
+    _page = PAGE
+    _dims: ClassVar = {"rate": ["factor"]}
+    _is_signed = False
+    _scored = COUNTS
+    what = "counts"
+    _counts_as_factor = "A factor counts in a draw where it is there."
+    _ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
+
+    @functools.cached_property
+    def spread(self):
+        return verdict.farther_spread(self.usage_draws, self.basis_draws)
+
+    @property
+    def _offset(self) -> np.ndarray:
+        """Known multiples of the rates of the rows, (rows,)."""
+        given = self.settings["offset"]
+        return np.ones(self.data.num_rows) if given is None else np.asarray(given, float)
+
+    @property
+    def _other_model(self):
+        if "dispersion" in self.other_draws:
+            return super()._other_model
+        return (
+            "let counts scatter more than Poisson ones, dispersion_scale=1.0 "
+            "(--prior-value dispersion_scale=1.0)"
+        )
+
+    @classmethod
+    def _predicted(cls, entries, others, priors):
+        """Return square roots of rates, scaled: d apart, counts differ by d in probability."""
+        return np.sqrt(np.maximum(np.asarray(entries, float), 0.0) * (2.0 / math.pi))
+
+    def _product_draws(self, rows, columns):
+        usage, basis = super()._product_draws(rows, columns)
+        return usage * self._offset[rows, None].astype(usage.dtype), basis
+
+    def _rates(self, i, j) -> np.ndarray:
+        """Return draws (draw of all chains, cell) of expected counts."""
+        return cells.cell_draws(self, i, j).astype(float) * self._offset[i]
+
+    def _sizes(self) -> np.ndarray | None:
+        """Return the negative binomial's number in every draw (draw, 1); None for Poisson."""
+        sd = self.other_draws.get("dispersion")
+        return None if sd is None else np.asarray(sd, float).reshape(-1, 1) ** -2.0
+
+    def _log_density(self, i, j, values):
+        rate, size = self._rates(i, j), self._sizes()
+        if size is None:
+            return xlogy(values, rate) - rate - gammaln(values + 1.0)
+        return (
+            gammaln(values + size) - gammaln(size) - gammaln(values + 1.0)
+            + xlogy(values, rate / (size + rate)) - size * np.log1p(rate / size)
+        )  # fmt: skip
+
+    def _replicates(self, i, j, rng):
+        rate, size = self._rates(i, j), self._sizes()
+        return rng.poisson(rate if size is None else rate * rng.gamma(size, 1.0 / size, rate.shape))
+
+    def _block(self, i, j, kinds, level, rng):
+        rate, found = self._rates(i, j), {}
+        for kind in kinds:
+            values = rate
+            if rng is not None and kind == "interval":
+                values = self._replicates(i, j, rng)
+            found[kind] = cells.summarised(values, kind, level)
+            if rng is not None and kind == "sd":
+                size = self._sizes()
+                own = rate if size is None else rate + rate**2 / size
+                found[kind] = np.sqrt(found[kind] ** 2 + own.mean(0))
+        return found
+
+    def _check_observed(self, values):
+        super()._check_observed(values)
+        if (values < 0).any() or (values % 1 != 0).any():
+            raise InputError("values has numbers that are no counts; give what was observed")
+
+    def transform(self, new_rows) -> np.ndarray:
+        return self._usage_of_new(matched_rows(self, new_rows, _read_counts), 0).mean((0, 1))
+
+    def _with_rows(self, new, seed):
+        new = matched_rows(self, new, _read_counts)
+        usage, settings = self._usage_of_new(new, seed), {**self.settings, "offset": None}
+        return dataclasses.replace(self, data=new, usage_draws=usage, settings=settings)
+
+    def _usage_of_new(self, new, seed: int) -> np.ndarray:
+        """Draw the usage of new rows, of offset 1, given every kept draw of the rest."""
+        density = PoissonDensity(
+            self.rank, usage_shape=float(self.settings["priors"]["usage_shape"])
+        )
+        overdispersed = "dispersion" in self.other_draws
+        data = poisson_data(_numbers(new), np.ones(new.num_rows), dense=overdispersed)
+        names = ("basis", "rate", *["dispersion"] * overdispersed)
+        check_fork()
+
+        @jax.jit
+        @full_precision
+        def chain(key, known, data):
+            def draw(usage, at):
+                key, position = at
+                for own in random.split(key, SWEEPS):
+                    keys = random.split(own, 3)
+                    position = position | {"usage": usage}
+                    factors = None
+                    if overdispersed:
+                        factors = gibbs.draw_factors(keys[0], position, data)
+                    weights = gibbs.weights_of(data, factors)
+                    of_rows, _ = allocate(keys[1], usage, position["basis"], data)
+                    usage = gibbs.draw_usage(keys[2], position, of_rows, weights, density)
+                return usage, usage
+
+            known = {
+                n: jnp.concatenate([jnp.repeat(v[:1], SETTLE_ROWS, 0), v]) for n, v in known.items()
+            }
+            there = jnp.sum(known["basis"], 1) > 0
+            known["presence"] = there.astype(known["basis"].dtype)
+            usage = jnp.ones((new.num_rows, self.rank), known["basis"].dtype)
+            keys = random.split(key, len(known["basis"]))
+            return lax.scan(draw, usage, (keys, known))[1]
+
+        draws = self.draws()
+        return np.stack([
+            np.asarray(chain(key, {n: draws[n][c] for n in names}, data))[SETTLE_ROWS:]
+            for c, key in enumerate(random.split(random.key(seed), self._num_chains))
+        ])  # fmt: skip
+
+
+class Poisson(Family):
+    """Factorisation of counts."""
+
+    models: ClassVar = {"poisson": spec.Poisson}
+    finds_rank = ("gibbs",)
+    takes_anchors = True
+
+    def kind(self, model):
+        return RealMatrix
+
+    def read(self, source, model):
+        return _read_counts(source, model)
+
+    def check_anchors(self, anchors, model):
+        check_weights(anchors, model, signed=False)
+
+    def read_start(self, problem):
+        return problem.read_start(0.0)
+
+    def plan(self, problem: Problem) -> Plan:
+        offset, rows = problem.priors["offset"], problem.data.num_rows
+        if offset is not None and len(offset) != rows:
+            raise InputError(f"offset has {len(offset)} numbers; give one for each of {rows} rows")
+        _check_spectra(problem)
+        dense = problem.data.num_missing or problem.priors["dispersion_scale"] is not None
+        each = 8 + 16 * problem.num_chains if dense else 0
+        memory = dense_need(problem.data, each) | {"counts": counts_need(problem)}
+        return Plan(
+            _arguments(problem),
+            (StagePlan({}, problem.warmup(WARMUP)),),
+            "ascents" if problem.init is None else digest(problem.init),
+            memory,
+            "each chain starts at the best of its ascents",
+        )
+
+    def chains_of(self, problem: Problem, plan: Plan) -> Chains:
+        data, density = problem.data, _density(problem, plan.arguments)
+        check_need(data, plan.memory, "model 'poisson' holds the counts, and with gaps all entries")
+        offset = problem.priors["offset"]
+        counts = poisson_data(
+            _numbers(data),
+            np.ones(data.num_rows) if offset is None else offset,
+            dense=density.dispersion_scale is not None,
+        )
+        every, most_kept = thinning(
+            4 * problem.num_chains * density.rank * sum(data.shape), problem.most_samples
+        )
+        dispersed = ["dispersion"] * (density.dispersion_scale is not None)
+        return Chains(
+            problem.kernel.make(density, data.num_columns),
+            counts,
+            problem.settings(
+                priors={
+                    n: v if isinstance(v, float) else settings_text(v)
+                    for n, v in plan.arguments.items()
+                    if n != "offset" and v is not None
+                },
+                offset=None if offset is None else offset.tolist(),
+                init=plan.init,
+                thinning=every,
+                sampler_options={},
+            ),
+            sites=("usage", "basis", "rate", *dispersed),
+            trace=(*problem.kernel.trace, *dispersed, *["rank"] * problem.finds_rank),
+            thinning=(every, most_kept),
+            num_warmup=plan.stages[0].num_warmup,
+            num_samples=problem.most_samples,
+            start=functools.partial(_starts, problem, density, counts),
+            arguments=plan.arguments,
+            looks=problem.looks,
+        )
+
+    def product_draws(self, problem, drawn):
+        usage, basis = super().product_draws(problem, drawn)
+        offset = problem.priors["offset"]
+        return (usage if offset is None else usage * offset[:, None].astype(usage.dtype)), basis
+
+    def ordered(self, problem, chains, seen):
+        drawn = {n: np.asarray(v) for n, v in seen.sites.items()}
+        usage, basis, held = drawn["usage"], drawn["basis"], problem.num_anchors
+        order = _matching(usage, basis, seen.best, held)
+        usage, basis = apply_permutation(usage, basis, order)
+        rate = np.take_along_axis(drawn["rate"], order, -1)
+        totals = usage.mean((0, 1, 2))
+        chosen = np.concatenate(
+            [np.arange(held), held + np.argsort(-totals[held:], kind="stable")]
+        ).astype(int)
+        if problem.finds_rank:
+            kept = kept_factors((usage != 0).any(2))
+            chosen = chosen[np.isin(chosen, kept)]
+        usage, basis, rate = (x[..., chosen] for x in (usage, basis, rate))
+        if held:
+            # In the unit of the spectra that were given.
+            unit = problem.anchors.values.sum(0)
+            usage, basis = np.array(usage), np.array(basis)
+            usage[..., :held] /= unit.astype(usage.dtype)
+            basis[..., :held] = problem.anchors.values
+        drawn = drawn | {"usage": usage, "basis": basis, "rate": rate}
+        return Ordered(drawn, agreement(usage.mean(1), basis.mean(1)))
+
+    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> PoissonFit:
+        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
+
+        def judge(fit):
+            return verdict.of_chains(
+                fit._mixing, fit._num_chains, math.nan, found.agreement, after_warmup(run, trace),
+                exact=True, given_start=problem.init is not None,
+                tried=what_was_tried(problem, chains, run),
+            )  # fmt: skip
+
+        return make_fit(
+            PoissonFit, problem, chains, run,
+            draws=found.sites, trace=trace, agreement=found.agreement, judge=judge,
+        )  # fmt: skip
+
+
+# ---- before --------------------------------------------------------------------------------------
+
+
+def _read_counts(source, model: str) -> BinaryMatrix | RealMatrix:
+    """Return a matrix of whole numbers of at least zero, or refuse what is none."""
+    data = read_real(source, model)
+    if isinstance(data, BinaryMatrix):
+        return data
+    values = data.nonzero().tocoo()
+    wrong = (values.data < 0) | (values.data % 1 != 0)  # NaN is neither
+    wrong &= ~np.isnan(values.data)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        where = place(values.row[at], values.col[at], data.row_names, data.column_names)
+        raise InputError(
+            f"value {values.data[at]:g} at {where} is no count, and model {model!r} is of whole "
+            "numbers of at least 0; give counts before they are scaled, or choose model 'nmf'"
+        )
+    total = np.nansum(values.data)
+    if total > MOST_COUNTS:
+        raise InputError(
+            f"the counts sum to {total:.3g}, and model {model!r} takes up to {MOST_COUNTS:.3g}; "
+            "choose fewer rows or columns, or model 'nmf' for numbers so large"
+        )
+    return data
+
+
+def _numbers(data: BinaryMatrix | RealMatrix):
+    """Return a matrix as the sampler takes it: a CSR, or with NaN where an entry is missing."""
+    if data.num_missing:
+        return data.dense(np.float64)
+    found = data.nonzero() if isinstance(data, RealMatrix) else data.ones()
+    return sp.csr_array(found, dtype=np.float64)
+
+
+def counts_need(problem: Problem) -> float:
+    """Return the bytes of the entries that are not zero, and of the counts drawn one by one."""
+    data = problem.data
+    if isinstance(data, BinaryMatrix):
+        return SPARSE_ENTRY * float(data.num_ones)
+    values = np.nan_to_num(data.nonzero().data)
+    small = values[values <= MOST_SINGLE].sum()
+    return SPARSE_ENTRY * float(len(values)) + 8.0 * float(small)
+
+
+def _arguments(problem: Problem) -> dict:
+    """Return keyword arguments of `bmfjax.models.poisson`; the data's scale sets the rates."""
+    found = dict(problem.priors)
+    if found["rate"] is None:
+        data, offset = problem.data, found["offset"]
+        size = data.num_rows * data.num_columns - data.num_missing
+        total = (
+            data.num_ones if isinstance(data, BinaryMatrix) else np.nansum(data.nonzero().data)
+        ) * (data.num_columns / size)
+        total /= 1.0 if offset is None else offset.mean()
+        found["rate"] = models.poisson_rate_by_scale(
+            int(problem.rank), found["usage_shape"], float(total)
+        )
+    return found
+
+
+def _density(problem: Problem, arguments) -> PoissonDensity:
+    rate, scale = arguments["rate"], arguments["dispersion_scale"]
+    return PoissonDensity(
+        int(problem.rank),
+        float(arguments["usage_shape"]),
+        float(arguments["basis_concentration"]),
+        (float(rate.concentration), float(rate.rate)),
+        None if scale is None else float(scale),
+        anchored=problem.num_anchors,
+        presence=problem.finds_rank,
+    )
+
+
+def _check_spectra(problem: Problem) -> None:
+    """Refuse known spectra alone, none of which has a column with counts."""
+    if problem.num_anchors < int(problem.rank) or problem.anchors is None:
+        return
+    data = problem.data
+    table = data.ones() if isinstance(data, BinaryMatrix) else data.nonzero()
+    table = sp.coo_array(table)
+    bare = np.flatnonzero(~problem.anchors.values.any(1))
+    found = np.isin(bare, table.col[np.nan_to_num(table.data) > 0])
+    if found.any():
+        name = data.column_names[bare[found][0]]
+        raise InputError(
+            f"column {name!r} has counts, and none of the anchors has it; give a rank above "
+            f"{problem.num_anchors}, for factors that are not known"
+        )
+
+
+def _starts(problem: Problem, density: PoissonDensity, counts, resume: bool) -> dict | None:
+    """Return where chains start: at what was given, else each at the best of its ascents."""
+    if problem.init is not None:
+        return _given(problem, density)
+    known = None
+    if problem.anchors is not None:
+        known = problem.anchors.values / problem.anchors.values.sum(0)
+        known = jnp.asarray(known, jnp.result_type(float))
+    key = random.fold_in(problem.key, START_STREAM)
+    return starts(key, density, problem.data.num_columns, counts, problem.num_chains, known)
+
+
+def _given(problem: Problem, density: PoissonDensity) -> dict:
+    """Return the position of every chain from the factors that a user gave."""
+    usage, basis = (problem.init[n].astype(float) for n in ("usage", "basis"))
+    unit = np.maximum(basis.sum(0), 1e-30)
+    usage = np.maximum(usage * unit, 1e-12)
+    rate = (density.rate[0] + len(usage) * density.usage_shape) / (density.rate[1] + usage.sum(0))
+    start = {"usage": usage, "basis": np.maximum(basis / unit, 1e-12), "rate": rate}
+    if density.dispersion_scale is not None:
+        start["dispersion"] = np.asarray(0.5 * density.dispersion_scale)
+    kind = jnp.result_type(float)
+    return problem.every_chain({n: np.asarray(v, kind) for n, v in start.items()})
+
+
+# ---- after ---------------------------------------------------------------------------------------
+
+
+def _matching(usage, basis, pivot, held: int) -> np.ndarray:
+    """Return the permutations that match the factors of all draws by their directions."""
+    units = [f / np.maximum(np.sqrt((f**2).sum(-2, keepdims=True)), 1e-30) for f in (usage, basis)]
+    first = np.broadcast_to(np.arange(held), (*usage.shape[:2], held))
+    if held == usage.shape[-1]:
+        return first
+    further = align(*(f[..., held:] for f in units), pivot=pivot).permutation
+    return np.concatenate([first, held + further], -1)

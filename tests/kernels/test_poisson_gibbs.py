@@ -1,0 +1,204 @@
+"""Factorisation of counts: allocations, binomial draws, ratios of moves, and the log joint."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax import random
+from numpyro import handlers
+from scipy import stats
+from scipy.special import gammaln
+
+from bmfjax.kernels.numerics.binomial import draw_binomial, log_beta
+from bmfjax.kernels.poisson.allocation import allocate
+from bmfjax.kernels.poisson.density import (
+    PoissonData,
+    PoissonDensity,
+    log_likelihood,
+    log_prior,
+    poisson_data,
+)
+from bmfjax.kernels.poisson.gibbs import random_position, sweep
+from bmfjax.kernels.poisson.split_merge import log_split_ratio
+from bmfjax.kernels.poisson.starts import ascended
+from bmfjax.models import poisson
+from tests.kernels.exactness import fast_jit, model_log_joint
+
+SHAPE, RANK = (4, 3), 2
+HIDDEN = np.zeros(SHAPE, bool)
+HIDDEN[0, 1] = HIDDEN[2, 2] = True
+OFFSET = np.array([1.0, 0.5, 2.0, 1.0], np.float32)
+MILD = {"usage_shape": 1.5, "basis_concentration": 0.7, "rate": (4.0, 4.0)}
+KINDS = {"complete": {}, "scattered": {"dispersion_scale": 0.7}, "absent": {"presence": True}}
+
+
+def density_of(kind):
+    return PoissonDensity(RANK + (kind == "absent"), **MILD, **KINDS[kind])
+
+
+def model_of(density):
+    return functools.partial(
+        poisson, rank=density.rank, usage_shape=density.usage_shape, offset=OFFSET,
+        basis_concentration=density.basis_concentration, rate=dist.Gamma(*density.rate),
+        dispersion_scale=density.dispersion_scale,
+    )  # fmt: skip
+
+
+def draw_joint(density, key, shape=SHAPE):
+    """A draw of all unknowns and counts; factors that may be absent are there or not."""
+    key, key_number, key_order, key_counts = random.split(key, 4)
+    trace = handlers.trace(handlers.seed(model_of(density), key)).get_trace(shape=shape)
+    sites = {n: trace[n]["value"] for n in density.sites if n != "presence"}
+    if density.presence:
+        number = random.randint(key_number, (), 1, density.rank + 1)
+        there = random.permutation(key_order, jnp.arange(density.rank) < number)
+        sites |= {n: jnp.where(there, sites[n], 0.0) for n in ("usage", "basis")}
+        sites["presence"] = there.astype(jnp.float32)
+    return sites, draw_counts(key_counts, sites)
+
+
+def draw_counts(key, position):
+    key_factor, key_count = random.split(key)
+    rate = OFFSET[:, None] * (position["usage"] @ position["basis"].T)
+    if "dispersion" in position:
+        size = position["dispersion"] ** -2.0
+        rate *= random.gamma(key_factor, size, rate.shape) / size
+    return random.poisson(key_count, rate).astype(jnp.float32)
+
+
+def data_of(values, complete=False):
+    """Counts that need not be known yet: all of them are split, none is drawn by itself."""
+    row, column = (part[None].astype(np.int32) for part in np.nonzero(~HIDDEN | complete))
+    counts = values[row[0], column[0]][None]
+    none = jnp.zeros((0, 1), jnp.int32)
+    seen = jnp.asarray(~HIDDEN, jnp.float32)
+    return PoissonData(
+        (row, column, counts), (none, none), (row, column, counts), jnp.asarray(OFFSET),
+        None if complete else seen, jnp.where(complete | ~HIDDEN, values, 0.0),
+        jax.scipy.special.gammaln(counts + 1.0).sum(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["complete", "scattered"])
+def test_the_log_joint_is_that_of_the_model(kind):
+    density = density_of(kind)
+    position, values = draw_joint(density, random.key(3))
+    data = data_of(values)
+    found = log_likelihood(density, position, data) + log_prior(density, position)
+    sites = {n: v for n, v in position.items() if n != "basis"} | {"spectra": position["basis"].T}
+    known = model_log_joint(model_of(density), jnp.where(HIDDEN, jnp.nan, values), sites)
+    np.testing.assert_allclose(found, known, rtol=1e-5)
+
+
+def test_absent_factors_have_the_prior_of_their_number():
+    """One set of two of three has a third of a third; the rest is the density of what is there."""
+    density = density_of("absent")
+    position, _ = draw_joint(density, random.key(3))
+    position["presence"] = jnp.array([1.0, 0.0, 1.0])
+    there = jnp.array([True, False, True])
+    own = {n: position[n][..., there] for n in ("usage", "basis", "rate")}
+    own["usage"], own["basis"] = own["usage"] + 0.1, own["basis"] + 0.1
+    for name in ("usage", "basis"):
+        position[name] = jnp.zeros_like(position[name]).at[:, there].set(own[name])
+    plain = density._replace(rank=2, presence=False)
+    of_rate = stats.gamma(4.0, scale=0.25).logpdf(position["rate"][1])
+    known = float(log_prior(plain, own)) + of_rate + np.log(1 / 3 / 3)
+    np.testing.assert_allclose(log_prior(density, position), known, rtol=1e-5)
+
+
+@pytest.mark.parametrize("most_single", [0, 100])
+def test_counts_are_allocated_by_what_factors_add(most_single, monkeypatch):
+    """Counts of one entry are multinomial: single ones, and shares of large ones."""
+    monkeypatch.setattr("bmfjax.kernels.poisson.density.MOST_SINGLE", most_single)
+    data = poisson_data(np.array([[5.0, 0.0], [0.0, 0.0]]), np.ones(2))
+    usage, basis = jnp.array([[1.0, 3.0, 4.0], [1.0] * 3]), jnp.array([[0.5, 0.5, 0.25], [0.5] * 3])
+    draw = fast_jit(jax.vmap(lambda key: allocate(key, usage, basis, data)))
+    of_rows, of_columns = draw(random.split(random.key(0), 4000))
+    assert (of_rows[:, 1] == 0).all() and (of_columns[:, 1] == 0).all()
+    np.testing.assert_array_equal(of_rows[:, 0], of_columns[:, 0])
+    chances = stats.multinomial(5, np.array([1, 3, 2]) / 6)
+    kinds, seen = np.unique(np.asarray(of_rows[:, 0]), axis=0, return_counts=True)
+    expected = 4000 * np.array([chances.pmf(k) for k in kinds])
+    expected[-1] += 4000 - expected.sum()
+    assert stats.chisquare(seen, expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("count", "share"), [(1, 0.3), (7, 0.03), (31, 0.5), (32, 0.5), (300, 0.7), (1e5, 0.02)]
+)
+def test_binomial_draws_have_their_probabilities(count, share):
+    share = float(np.float32(share))
+    drawn = np.asarray(
+        fast_jit(draw_binomial)(
+            random.key(1), jnp.full(20_000, count, jnp.float32), jnp.full(20_000, share)
+        )
+    )
+    known = stats.binom(count, share)
+    values = np.unique(drawn)
+    below = np.searchsorted(np.sort(drawn), values, side="right") / len(drawn)
+    assert np.abs(below - known.cdf(values)).max() * len(drawn) ** 0.5 < 1.7
+    sure = draw_binomial(random.key(1), jnp.array([4.0, 4.0, 0.0]), jnp.array([0.0, 1.0, 0.5]))
+    assert sure.tolist() == [0.0, 4.0, 0.0]
+
+
+def test_logs_of_beta_functions_keep_their_digits():
+    for x, y in ((0.5, 0.5), (3.0, 1e6), (2e5, 2e5), (7.9, 8.1)):
+        known = gammaln(x) + gammaln(y) - gammaln(x + y)
+        np.testing.assert_allclose(log_beta(jnp.float32(x), jnp.float32(y)), known, rtol=3e-6)
+
+
+def test_two_factors_and_one_have_the_ratio_of_their_marginal_densities():
+    rng = np.random.default_rng(0)
+    density = PoissonDensity(3, **MILD)
+    a, c, (g, h) = MILD["usage_shape"], MILD["basis_concentration"], MILD["rate"]
+    exposure, rates = np.array([1.0, 0.5, 2.0, 0.0]), np.array([0.4, 1.7, 0.8])
+    parts = [rng.poisson(6.0, (4, 3)) * (exposure > 0)[:, None] for _ in range(2)]
+
+    def marginal(counts, rate):
+        rows, columns = counts.sum(1), counts.sum(0)
+        of_rows = gammaln(a + rows) - gammaln(a) + a * np.log(rate)
+        of_rows -= (a + rows) * np.log(rate + exposure)
+        of_columns = gammaln(c + columns) - gammaln(c)
+        whole = gammaln(3 * c) - gammaln(3 * c + counts.sum())
+        return of_rows.sum() + of_columns.sum() + whole + stats.gamma(g, scale=1 / h).logpdf(rate)
+
+    counts = [*parts, parts[0] + parts[1]]
+    known = sum(sign * marginal(n, r) for n, r, sign in zip(counts, rates, (1, 1, -1), strict=True))
+    sums = [jnp.stack([n.sum(axis) for n in counts]).astype(jnp.float32) for axis in (1, 0)]
+    found = log_split_ratio(sums, jnp.asarray(rates), jnp.asarray(exposure), density)
+    np.testing.assert_allclose(found, known, rtol=2e-5)
+
+
+def test_ascents_go_up_and_keep_what_is_known():
+    counts = np.random.default_rng(1).poisson(3.0, (12, 8)).astype(float)
+    counts[2, 3] = np.nan
+    density = PoissonDensity(3, anchored=1)
+    data = poisson_data(counts, np.ones(12))
+    position = random_position(random.key(0), density, 8, data)
+    climb = fast_jit(lambda number: ascended(position, density, data, number))
+    heights = [float(climb(number)[1]) for number in (0, 1, 5, 50)]
+    assert heights == sorted(heights) and heights[0] < heights[-1]
+    found = climb(50)[0]
+    np.testing.assert_array_equal(found["basis"][:, 0], position["basis"][:, 0])
+    np.testing.assert_allclose(found["basis"].sum(0), 1.0, rtol=1e-5)
+
+
+def test_known_spectra_stay_and_absent_factors_have_nothing():
+    counts = np.random.default_rng(1).poisson(3.0, (12, 8)).astype(float)
+    data = poisson_data(counts, np.ones(12))
+    density = PoissonDensity(3, anchored=1)
+    position = random_position(random.key(0), density, 8, data)
+    step = fast_jit(lambda key, p, d=density: sweep(key, dict(p), d, data))
+    found = step(random.key(1), position)
+    np.testing.assert_array_equal(found["basis"][:, 0], position["basis"][:, 0])
+    absent = density._replace(anchored=0, presence=True)
+    step = fast_jit(lambda key, p: sweep(key, dict(p), absent, data))
+    position = random_position(random.key(0), absent, 8, data)
+    for key in random.split(random.key(2), 30):
+        position = step(key, position)
+        there = np.asarray(position["presence"]) > 0
+        assert there.any() and not position["usage"][:, ~there].any()
+        np.testing.assert_allclose(position["basis"].sum(0), there, atol=1e-5)
