@@ -62,8 +62,8 @@ def fit(
     ----------
     data : BinaryMatrix, Ratings, RealMatrix, array, scipy.sparse matrix, DataFrame, or str
         The matrix: 0, 1 and missing (NaN); for `NMF` and the models of ratings any numbers, for
-        `Poisson` counts. A str is a shipped name or a path, for `bmfjax.load`, `bmfjax.data.load_real` or
-        `bmfjax.load_ratings`. What a sparse matrix does not store is 0.
+        `Poisson` counts. A str is a shipped name or a path. What a sparse matrix does not store is
+        0.
     rank : int, "auto" or Model
         Number of factors, at most the smaller side of the matrix; "auto" finds it, and
         `Fit.rank_probabilities` is its posterior. Or a model with its rank, as ``OrMachine(4)``.

@@ -331,6 +331,8 @@ def test_replicates_have_the_moments_of_their_density(fit):
         expected, spread = bmfjax.posterior.cells.cell_draws(fit, i, j), np.tile(sd, 2)
     else:
         values = fit.settings.get("stars") or [0.0, 1.0]
+        if fit._scored == "probabilities of counts":
+            values = np.arange(150.0)
         chance = [np.exp(fit.log_density(i, j, np.full(2, v))) for v in values]
         np.testing.assert_allclose(np.sum(chance, 0), 1.0, rtol=1e-5)
         expected = sum(v * c for v, c in zip(values, chance, strict=True))

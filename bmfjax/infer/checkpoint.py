@@ -313,7 +313,7 @@ def _newest(held: dict[str, _About]) -> _About:
 def _said(text: np.ndarray) -> tuple[dict, _About, float, int]:
     """Return identity, what a state says of itself, and of the run; raise ValueError at nonsense.
 
-    Of the run it says the seconds, and the number of its starts.
+    What it says of the run are its seconds, and the number of its starts.
     """
     said = json.loads(str(text))
     parts = tuple(_Part(*part) for part in said["parts"])
