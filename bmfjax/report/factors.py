@@ -307,8 +307,10 @@ def _heat(figure, values, names, shades, text):
         least = 0.005 if form == ".2f" else 0.005 * top
         for (i, k), value in np.ndenumerate(values):
             if abs(value) >= least:
-                colour, text = "white" if abs(value) > 0.5 * top else INK, f"{value:{form}}"
-                axes.text(k, i, text, ha="center", va="center", fontsize=7, color=colour)
+                colour = "white" if abs(value) > 0.5 * top else INK
+                axes.text(
+                    k, i, f"{value:{form}}", ha="center", va="center", fontsize=7, color=colour
+                )
     bar = figure.colorbar(
         heat, ax=axes, location="top", fraction=0.05, pad=0.02, aspect=30, ticks=shades.ticks
     )

@@ -215,7 +215,8 @@ def _value_key(axes, fit):
     axes.axis("off")
     low, high = ("zero", "one")
     if isinstance(fit.data, RealMatrix):
-        low, high = ("0 and less", f"{fit.data.range[1]:.3g}")
+        least, most = fit.data.range
+        low, high = ("0" if least >= 0 else "0 and less", f"{most:.3g}")
     kinds = [(low, ZERO), (high, ONE)] + [("missing", MISSING)] * bool(fit.data.num_missing)
     patches = [Patch(facecolor=c, edgecolor=EDGE, linewidth=0.5, label=n) for n, c in kinds]
     axes.legend(

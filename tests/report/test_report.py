@@ -308,7 +308,9 @@ def test_many_entries_are_binned_and_many_columns_left_out(fit, monkeypatch):
     monkeypatch.setattr(factors, "MAX_BASIS_COLUMNS", 5)
     monkeypatch.setattr(plots, "MAX_STEPS", 30)
     png(plots.mean_sd_figure(fit))
-    assert len(factors.basis_figure(fit).axes[0].get_yticks()) == 5
+    figure = factors.basis_figure(fit)
+    assert len(figure.axes[0].get_yticks()) == 5
+    assert figure.axes[1].get_xlabel() == "mean of the basis"
     assert len(plots.trace_figure(fit).axes[0].lines[0].get_xdata()) == 30
 
 
