@@ -85,6 +85,7 @@ NOTES = {
     ("verdict_trial", "3056f6b"): (
         "a third of the cases, fitted at several commits of that day, and judged by this one"
     ),
+    ("verdict_goals", "7e64974"): "two of nine fits, made at 35eaa1f; other work ran beside them",
     ("nested", "6b3958c"): "the machine was shared: compare processor seconds",
     **{
         (f"ormachine_convergence_{matrix}{seed}", "e260a96"): _SECONDS
