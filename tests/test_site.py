@@ -85,8 +85,8 @@ def small_ranks(data, ranks, **options):
 
 
 def small_mcmc(kernel, **options):
-    """Run the Boolean kernel for little; IASG and SGLD are quick."""
-    if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD):
+    """Run the Boolean kernel for little; those of minibatches are quick."""
+    if not isinstance(kernel, bmfjax.IASG | bmfjax.SGLD | bmfjax.SGHMC):
         options |= {"num_warmup": 10, "num_samples": 8, "num_chains": 2, "progress_bar": False}
     return _WHOLE_MCMC(kernel, **options)
 
