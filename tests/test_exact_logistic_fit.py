@@ -53,7 +53,7 @@ def test_the_verdict_is_of_a_sampler(fitted):
 
 def test_the_density_of_a_turned_draw_is_what_the_sampler_reports(fitted):
     """Prior and likelihood of the kept draws, whose factors were turned."""
-    prior, drawn = fitted.log_prior(), fitted.draws()
+    prior, drawn = fitted._log_prior_of_draws(), fitted.draws()
     expected = -0.5 * (drawn["bias"] / 5.0) ** 2 - np.log(5.0 * np.sqrt(2 * np.pi))
     for name in ("usage", "basis", "row_effect", "column_effect"):
         x = drawn[name].reshape(*drawn["bias"].shape, -1) / 1.2

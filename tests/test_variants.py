@@ -117,7 +117,7 @@ def test_aligned_draws_are_the_draws_by_other_names(model):
         sites = as_sites(model, {n: jnp.asarray(np.asarray(v)[at]) for n, v in moved.items()})
         sites = {n: v.astype(int) if v.dtype.kind in "bu" else v for n, v in sites.items()}
         np.testing.assert_allclose(joint(sites), fit._kept_trace("log_joint")[at], rtol=1e-4)
-    assert fit.figures.exact and np.isfinite(fit.log_prior()).all()
+    assert fit.figures.exact and np.isfinite(fit._log_prior_of_draws()).all()
 
 
 @EVERY

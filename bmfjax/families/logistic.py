@@ -350,7 +350,7 @@ class LogisticFit(LogOddsFit):
     def log_proposal(self) -> np.ndarray:
         """Return the log density of every draw under what it was drawn from, (chain, draw) float64.
 
-        The mixture of the starts of a variational fit. Beside `log_prior` it is what
+        The mixture of the starts of a variational fit. Beside the log prior it is what
         ``az.loo_approximate_posterior`` of ArviZ 1.x corrects by; see `to_arviz`.
         """
         return mixture.log_mixture(self.approximation, self.draws(), self.rank)

@@ -286,7 +286,7 @@ class Poisson(Family):
         every, most_kept = thinning(
             4 * problem.num_chains * density.rank * sum(data.shape), problem.most_samples
         )
-        dispersed = ["dispersion"] * (density.dispersion_scale is not None)
+        learned = [n for n in density.sites if n in ("concentration", "dispersion")]
         return Chains(
             problem.kernel.make(density, data.num_columns),
             counts,
@@ -301,8 +301,8 @@ class Poisson(Family):
                 thinning=every,
                 sampler_options={},
             ),
-            sites=("usage", "basis", "rate", *dispersed),
-            trace=(*problem.kernel.trace, *dispersed, *["rank"] * problem.finds_rank),
+            sites=("usage", "basis", "rate", *learned),
+            trace=(*problem.kernel.trace, *learned, *["rank"] * problem.finds_rank),
             thinning=(every, most_kept),
             num_warmup=plan.stages[0].num_warmup,
             num_samples=problem.most_samples,
@@ -418,10 +418,11 @@ def _arguments(problem: Problem) -> dict:
 
 def _density(problem: Problem, arguments) -> PoissonDensity:
     rate, scale = arguments["rate"], arguments["dispersion_scale"]
+    concentration = arguments["basis_concentration"]
     return PoissonDensity(
         int(problem.rank),
         float(arguments["usage_shape"]),
-        float(arguments["basis_concentration"]),
+        None if concentration is None else float(concentration),
         (float(rate.concentration), float(rate.rate)),
         None if scale is None else float(scale),
         anchored=problem.num_anchors,
@@ -465,6 +466,8 @@ def _given(problem: Problem, density: PoissonDensity) -> dict:
     usage = np.maximum(usage * unit, 1e-12)
     rate = (density.rate[0] + len(usage) * density.usage_shape) / (density.rate[1] + usage.sum(0))
     start = {"usage": usage, "basis": np.maximum(basis / unit, 1e-12), "rate": rate}
+    if density.basis_concentration is None:
+        start["concentration"] = np.asarray(0.5)
     if density.dispersion_scale is not None:
         start["dispersion"] = np.asarray(0.5 * density.dispersion_scale)
     kind = jnp.result_type(float)

@@ -19,7 +19,7 @@ def poisson(
     *,
     rank,
     usage_shape=1.0,
-    basis_concentration=0.5,
+    basis_concentration=None,
     rate=None,
     offset=None,
     dispersion_scale=None,
@@ -53,8 +53,12 @@ def poisson(
         False marks further missing entries.
     rank : int
         Number of factors.
-    usage_shape, basis_concentration : float
-        The a and c of the equations: below 1 the usage, and the spectra, are sparse.
+    usage_shape : float
+        The a of the equations: below 1 rows use few of the factors.
+    basis_concentration : float, optional
+        The c of the equations: below 1 spectra are sparse. None: learned, from an exponential prior
+        with mean 1. A number that is too large for sparse spectra spreads some of a factor's counts
+        over columns that it does not have.
     rate : numpyro.distributions.Gamma, optional
         Prior of :math:`\beta_k`. Default: Gamma(1, 1).
     offset : (rows,) array, optional
@@ -72,9 +76,9 @@ def poisson(
 
     Notes
     -----
-    Sites: `rate` (rank,), `usage` (rows, rank), `spectra` (rank, columns) and, the same
-    transposed, `basis` (columns, rank); `dispersion` () with `dispersion_scale`; `data` (rows,
-    columns).
+    Sites: `rate` (rank,), `usage` (rows, rank), `spectra` (rank, columns) and, the same transposed,
+    `basis` (columns, rank); `concentration` () where it is learned; `dispersion` () with
+    `dispersion_scale`; `data` (rows, columns).
 
     Examples
     --------
@@ -87,7 +91,8 @@ def poisson(
     """
     whole("rank", rank)
     positive("usage_shape", usage_shape)
-    positive("basis_concentration", basis_concentration)
+    if basis_concentration is not None:
+        positive("basis_concentration", basis_concentration)
     values, seen = split_missing(data, observed)
     if values is None and shape is None:
         raise InputError("poisson needs data, or the shape of the matrix to draw; give shape=")
@@ -98,6 +103,8 @@ def poisson(
     usage = numpyro.sample(
         "usage", dist.Gamma(usage_shape, of_factors).expand([rows, rank]).to_event(2)
     )
+    if basis_concentration is None:
+        basis_concentration = numpyro.sample("concentration", dist.Exponential(1.0))
     flat = dist.Dirichlet(jnp.full(columns, basis_concentration, jnp.result_type(float)))
     spectra = numpyro.sample("spectra", flat.expand([rank]).to_event(1))
     numpyro.deterministic("basis", spectra.T)

@@ -27,7 +27,7 @@ def groups_of(
         chains, draws = 1, chains * draws
     axes = {axis: np.arange(n) for axis, n in zip(CHAINS, (chains, draws), strict=True)}
     if log_prior:
-        prior = fit.log_prior().reshape(chains, draws)
+        prior = fit._log_prior_of_draws().reshape(chains, draws)
         groups["log_prior"] = xarray.Dataset({"parameters": (CHAINS, prior)}, axes)
     if log_prior and fit._is_variational:
         of_all = total_density(fit).reshape(chains, draws)

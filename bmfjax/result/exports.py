@@ -179,7 +179,7 @@ class ExportsMixin:
         )
         return container(groups)
 
-    def log_prior(self) -> np.ndarray:
+    def _log_prior_of_draws(self) -> np.ndarray:
         r"""Return the log prior density of every draw, all that is drawn included.
 
         It is what the sampler reports as the log joint density less the log likelihood of all
@@ -209,7 +209,7 @@ class ExportsMixin:
         return self._log_prior()
 
     def _log_prior(self) -> np.ndarray:
-        """Return what `log_prior` does."""
+        """Return what `_log_prior_of_draws` does."""
         return self._kept_trace("log_joint") - total_density(self).reshape(self._num_chains, -1)
 
     def _arviz_groups(self) -> dict[str, Any]:

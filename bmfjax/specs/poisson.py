@@ -53,10 +53,12 @@ class Poisson(Model):
         "shape of the Gamma prior of the usage; below 1 rows use few of the factors",
         a_positive("shape"),
     )
-    basis_concentration: float = parameter(
-        0.5,
-        "parameter of the symmetric Dirichlet prior of each spectrum; below 1 they are sparse",
+    basis_concentration: float | None = parameter(
+        None,
+        "parameter of the symmetric Dirichlet prior of each spectrum, below 1 for sparse ones; "
+        "learned by default",
         a_positive("concentration"),
+        kind="float, optional",
     )
     rate: Prior = parameter(
         None,

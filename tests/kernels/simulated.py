@@ -281,10 +281,11 @@ def counts(kind):
         joint += log_prior_of_counts(density, position)
         number = there.sum() if "presence" in position else (usage**2).sum()
         sd = jnp.log(position["dispersion"]) if "dispersion" in position else (basis**2).sum()
+        learned = position.get("concentration", usage.max())
         return numbers(
             product[0, 0], product[0, 1], joint, (there * rate).sum(), usage.sum(), number, sd,
             jnp.log(jnp.where(there, rate, 1.0)).sum(), (basis**2).sum(), (data[1] * product).sum(),
-            data[1][1, 0], usage.max(),
+            data[1][1, 0], learned,
         )  # fmt: skip
 
     def make(density, power, scale):

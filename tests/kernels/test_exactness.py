@@ -72,7 +72,7 @@ FEATURES = Kernel(
 COUNTS = Kernel(
     functools.partial(simulated.counts, "complete"),
     ("entry", "missing", "log joint", "rates", "usage", "number or squares", "log sd or spectra",
-     "log rates", "squared spectra", "fit of data", "datum", "largest usage"),
+     "log rates", "squared spectra", "fit of data", "datum", "usage or concentration"),
     9, (1.0, 1.0),
     (((0.3, 1.0), None, None, 6.0), ((1.0, 3.0), None, None, 6.0)),
     (((1.0, 3.0), None, 1e-6),),

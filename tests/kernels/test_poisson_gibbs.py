@@ -32,11 +32,16 @@ HIDDEN = np.zeros(SHAPE, bool)
 HIDDEN[0, 1] = HIDDEN[2, 2] = True
 OFFSET = np.array([1.0, 0.5, 2.0, 1.0], np.float32)
 MILD = {"usage_shape": 1.5, "basis_concentration": 0.7, "rate": (4.0, 4.0)}
-KINDS = {"complete": {}, "scattered": {"dispersion_scale": 0.7}, "absent": {"presence": True}}
+LEARNED = {"basis_concentration": None}
+KINDS = {
+    "complete": {},
+    "scattered": {"dispersion_scale": 0.7, **LEARNED},
+    "absent": {"presence": True, **LEARNED},
+}
 
 
 def density_of(kind):
-    return PoissonDensity(RANK + (kind == "absent"), **MILD, **KINDS[kind])
+    return PoissonDensity(RANK + (kind == "absent"), **MILD | KINDS[kind])
 
 
 def model_of(density):
@@ -100,6 +105,7 @@ def test_absent_factors_have_the_prior_of_their_number():
     position["presence"] = jnp.array([1.0, 0.0, 1.0])
     there = jnp.array([True, False, True])
     own = {n: position[n][..., there] for n in ("usage", "basis", "rate")}
+    own["concentration"] = position["concentration"]
     own["usage"], own["basis"] = own["usage"] + 0.1, own["basis"] + 0.1
     for name in ("usage", "basis"):
         position[name] = jnp.zeros_like(position[name]).at[:, there].set(own[name])
@@ -168,7 +174,7 @@ def test_two_factors_and_one_have_the_ratio_of_their_marginal_densities():
     counts = [*parts, parts[0] + parts[1]]
     known = sum(sign * marginal(n, r) for n, r, sign in zip(counts, rates, (1, 1, -1), strict=True))
     sums = [jnp.stack([n.sum(axis) for n in counts]).astype(jnp.float32) for axis in (1, 0)]
-    found = log_split_ratio(sums, jnp.asarray(rates), jnp.asarray(exposure), density)
+    found = log_split_ratio(sums, jnp.asarray(rates), jnp.asarray(exposure), c, density)
     np.testing.assert_allclose(found, known, rtol=2e-5)
 
 

@@ -114,3 +114,9 @@ def log_beta(x: jax.Array, y: jax.Array) -> jax.Array:
     found = (small - 0.5) * jnp.log(small / total) + (large - 0.5) * jnp.log1p(-small / total)
     found -= 0.5 * jnp.log(total) - HALF_LOG_TWO_PI
     return found + remainder(x) + remainder(y) - remainder(total)
+
+
+def log_rising(x: jax.Array, count: jax.Array) -> jax.Array:
+    r"""Return :math:`\log \Gamma(x + n) / \Gamma(x)` of whole numbers n, where it would cancel."""
+    whole = jnp.maximum(count, 1.0)
+    return jnp.where(count > 0, log_gamma(whole) - log_beta(whole, x + jnp.zeros_like(whole)), 0.0)

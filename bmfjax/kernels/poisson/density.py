@@ -9,10 +9,11 @@ density is
    \sum_{(i,j) \in D} \log p(n_{ij} \mid \lambda_{ij})
    + \sum_{ik} \log \mathrm{Gamma}(y_{ik} \mid a, \beta_k)
    + \sum_k \log \mathrm{Dirichlet}(x_{\cdot k} \mid c)
-   + \sum_k \log \mathrm{Gamma}(\beta_k \mid g, h),
+   + \sum_k \log \mathrm{Gamma}(\beta_k \mid g, h) - c,
 
-where p is Poisson, or negative binomial with mean :math:`\lambda` and variance
-:math:`\lambda + s^2 \lambda^2`, and then s has a half normal prior.
+the last term where c is learned, with an exponential prior. Here p is Poisson, or negative binomial
+with mean :math:`\lambda` and variance :math:`\lambda + s^2 \lambda^2`, and then s has a half normal
+prior.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import scipy.sparse as sp
 from jax import lax
 from jax.scipy.special import xlogy
 
-from bmfjax.kernels.numerics.binomial import log_beta, log_gamma
+from bmfjax.kernels.numerics.binomial import log_gamma, log_rising
 
 #: Counts up to which every single one is a draw of its own; of larger ones shares are drawn.
 MOST_SINGLE = 48
@@ -42,7 +43,7 @@ class PoissonDensity(NamedTuple):
 
     rank: int
     usage_shape: float = 1.0
-    basis_concentration: float = 0.5
+    basis_concentration: float | None = 0.5  # None: learned
     rate: tuple[float, float] = (1.0, 1.0)  # shape and rate of the prior of the usage's rates
     dispersion_scale: float | None = None  # None: Poisson
     anchored: int = 0  # first columns of the basis that are known
@@ -51,11 +52,17 @@ class PoissonDensity(NamedTuple):
     @property
     def sites(self) -> tuple[str, ...]:
         """What is sampled, by name."""
-        overdispersed = self.dispersion_scale is not None
-        return (
-            "usage", "basis", "rate", *["dispersion"] * overdispersed,
-            *["presence"] * self.presence,
-        )  # fmt: skip
+        learned = {
+            "concentration": self.basis_concentration is None,
+            "dispersion": self.dispersion_scale is not None,
+            "presence": self.presence,
+        }
+        return ("usage", "basis", "rate", *(name for name, is_there in learned.items() if is_there))
+
+    def concentration(self, position) -> jax.Array | float:
+        """Return the parameter of the prior of the spectra: () float."""
+        fixed = self.basis_concentration
+        return position["concentration"] if fixed is None else fixed
 
 
 class PoissonData(NamedTuple):
@@ -153,11 +160,8 @@ def log_likelihood(density: PoissonDensity, position, data: PoissonData) -> jax.
 def negative_binomial(count, rate, sd) -> jax.Array:
     """Return log probabilities of counts with means `rate`, which scatter by a relative `sd`."""
     size = sd**-2.0
-    whole = jnp.maximum(count, 1.0)
-    # That of Gamma functions of count + size and of size: as a difference it would lose digits.
-    rising = jnp.where(count > 0, log_gamma(whole) - log_beta(whole, size), 0.0)
     hit = xlogy(count, rate / (size + rate))
-    return rising - log_gamma(count + 1.0) + hit - size * jnp.log1p(rate / size)
+    return log_rising(size, count) - log_gamma(count + 1.0) + hit - size * jnp.log1p(rate / size)
 
 
 def log_prior_number(density: PoissonDensity, number) -> jax.Array:
@@ -170,7 +174,7 @@ def log_prior_number(density: PoissonDensity, number) -> jax.Array:
 def log_prior(density: PoissonDensity, position) -> jax.Array:
     """Return the log prior density of a position, constants included: () float."""
     usage, basis, rate = (position[name] for name in ("usage", "basis", "rate"))
-    a, c, (g, h) = density.usage_shape, density.basis_concentration, density.rate
+    a, c, (g, h) = density.usage_shape, density.concentration(position), density.rate
     rows, columns = len(usage), len(basis)
     total = jnp.sum((g - 1.0) * jnp.log(rate) - h * rate)
     total += density.rank * (g * math.log(h) - math.lgamma(g))
@@ -179,9 +183,11 @@ def log_prior(density: PoissonDensity, position) -> jax.Array:
     own = jnp.sum((a - 1.0) * jnp.log(usage) - rate * usage, 0) + rows * a * jnp.log(rate)
     total += jnp.sum(jnp.where(there, own - rows * math.lgamma(a), 0.0))
     spectrum = (c - 1.0) * jnp.sum(jnp.log(jnp.where(there, basis, 1.0)), 0)
-    spectrum += math.lgamma(columns * c) - columns * math.lgamma(c)
+    spectrum += log_gamma(columns * jnp.asarray(c)) - columns * log_gamma(jnp.asarray(c))
     free = there & (jnp.arange(density.rank) >= density.anchored)
     total += jnp.sum(jnp.where(free, spectrum, 0.0))
+    if density.basis_concentration is None:
+        total -= c
     if density.presence:
         total += log_prior_number(density, jnp.sum(there))
     if density.dispersion_scale is not None:

@@ -13,7 +13,8 @@ The posterior of `bmfjax.kernels.poisson.density`. A sweep draws in turn, each g
   with :math:`W_{jk} = \sum_i w_{ij} y_{ik}` in column j, and :math:`e^{-x_{jk} W_{jk}}` is not the
   same for all. Counts that were not seen, Poisson with rate
   :math:`x_{jk} (\max_l W_{lk} - W_{jk})`, make it so: added to :math:`m_{jk}` they leave a
-  Dirichlet again;
+  Dirichlet again. Where their concentration c is learned, it is drawn before, by a slice, with the
+  spectra summed out;
 * the rates :math:`\beta_k`, Gamma.
 
 Overdispersed counts have a factor of their own in every entry, Gamma with mean 1 and variance
@@ -37,6 +38,7 @@ from jax import lax, random
 from bmfjax.data.errors import InputError
 from bmfjax.kernels.base import Algorithm, State, init_from
 from bmfjax.kernels.numerics.beta import draw_gamma
+from bmfjax.kernels.numerics.binomial import log_rising
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.numerics.slice import slice_sample
 from bmfjax.kernels.poisson.allocation import allocate
@@ -53,8 +55,9 @@ from bmfjax.kernels.poisson.split_merge import draw_presence, split_or_merge
 
 #: Proposals to divide or join factors in every sweep, where these may be absent.
 PROPOSALS = 2
-#: Between these the standard deviation of overdispersed rates is held.
-DISPERSIONS = (1e-3, 1e2)
+#: Between these the standard deviation of overdispersed rates is held, and the concentration of
+#: spectra.
+DISPERSIONS = CONCENTRATIONS = (1e-3, 1e2)
 
 
 class PoissonInfo(NamedTuple):
@@ -113,6 +116,8 @@ def random_position(key, density: PoissonDensity, columns: int, data: PoissonDat
         "basis": random.dirichlet(key, jnp.ones(columns, kind), (density.rank,)).T,
     }
     found["rate"] = density.rank * density.usage_shape / jnp.full(density.rank, jnp.mean(usage))
+    if density.basis_concentration is None:
+        found["concentration"] = jnp.asarray(0.5, kind)
     if density.dispersion_scale is not None:
         found["dispersion"] = jnp.asarray(0.5 * density.dispersion_scale, kind)
     if density.presence:
@@ -139,10 +144,11 @@ def sweep(key, position: dict, density: PoissonDensity, data: PoissonData) -> di
         position = draw_presence(keys[6], position, of_rows, weights, density, exposures)
     if weights.ndim == 1:
         # Spectra do not depend on the usage then: one loop draws both, which compiles faster.
+        position |= learned_concentration(keys[2], position, of_columns, density)
         position |= _draw_both(keys[1], position, of_rows, of_columns, weights, density)
     else:
         position["usage"] = draw_usage(keys[1], position, of_rows, weights, density)
-        position["basis"] = draw_basis(keys[2], position, of_columns, weights, density)
+        position |= draw_basis(keys[2], position, of_columns, weights, density)
     position["rate"] = draw_rates(keys[3], position, density)
     return position
 
@@ -171,20 +177,46 @@ def draw_usage(key, position, of_rows, weights, density: PoissonDensity) -> jax.
     return _as_usage(drawn, position, weights)
 
 
-def draw_basis(key, position, of_columns, weights, density: PoissonDensity) -> jax.Array:
-    """Draw the columns of the basis (columns, rank) that are not known; weights are of entries."""
+def draw_basis(key, position, of_columns, weights, density: PoissonDensity) -> dict:
+    """Draw the columns of the basis that are not known, and their concentration.
+
+    The weights are of entries, (rows, columns).
+    """
     basis = position["basis"]
-    key_unseen, key_draw = random.split(key)
+    key_unseen, key_learn, key_draw = random.split(key, 3)
     met = weights.T @ position["usage"]
     unseen = random.poisson(key_unseen, basis * (jnp.max(met, 0) - met))
     counts = (of_columns + unseen).astype(basis.dtype)
-    drawn = draw_gamma(key_draw, density.basis_concentration + counts)
-    return _as_basis(drawn, position, density)
+    learned = learned_concentration(key_learn, position, counts, density)
+    drawn = draw_gamma(key_draw, density.concentration(position | learned) + counts)
+    return learned | {"basis": _as_basis(drawn, position, density)}
+
+
+def learned_concentration(key, position, counts, density: PoissonDensity) -> dict:
+    r"""Draw the concentration of the spectra, which are summed out, given counts (columns, rank).
+
+    By a slice of its log. Each factor that is there, and not known, has the likelihood
+    :math:`\Gamma(Jc) / \Gamma(Jc + n) \prod_j \Gamma(c + m_j) / \Gamma(c)`.
+    """
+    if density.basis_concentration is not None:
+        return {}
+    counts = counts.astype(position["basis"].dtype)
+    columns, rank = counts.shape
+    used = _there(position) & (jnp.arange(rank) >= density.anchored)
+
+    def log_density(log_c):
+        c = jnp.exp(log_c)
+        own = jnp.sum(log_rising(c, counts), 0) - log_rising(columns * c, jnp.sum(counts, 0))
+        return log_c - c + jnp.sum(jnp.where(used, own, 0.0))
+
+    low, high = jnp.log(jnp.asarray(CONCENTRATIONS, counts.dtype))
+    found = slice_sample(key, jnp.log(position["concentration"]), log_density, low, high)
+    return {"concentration": jnp.exp(found)}
 
 
 def _draw_both(key, position, of_rows, of_columns, weights, density: PoissonDensity) -> dict:
     """Draw usage and basis, each as it is drawn alone, where weights are of rows."""
-    shapes = (density.usage_shape + of_rows, density.basis_concentration + of_columns)
+    shapes = (density.usage_shape + of_rows, density.concentration(position) + of_columns)
     drawn = draw_gamma(key, jnp.concatenate(shapes).astype(weights.dtype))
     rows = len(of_rows)
     return {

@@ -73,8 +73,9 @@ def draw_presence(key, position: dict, of_rows, weights, density: PoissonDensity
     kind = position["basis"].dtype
     there = position["presence"] > 0
     shape, rate = density.rate
-    of_prior = jnp.full((columns + 1, rank), density.basis_concentration, kind)
-    drawn = draw_gamma(key_prior, of_prior.at[columns].set(shape))
+    of_prior = jnp.full((columns + 1, rank), shape, kind)
+    of_prior = of_prior.at[:columns].set(density.concentration(position))
+    drawn = draw_gamma(key_prior, of_prior)
     spectra = jnp.maximum(drawn[:columns], LEAST)
     basis = jnp.where(there, position["basis"], spectra / jnp.sum(spectra, 0))
     rates = jnp.where(there, position["rate"], drawn[columns] / rate)
@@ -127,8 +128,8 @@ def split_or_merge(
     if cells.unseen is not None:
         key_unseen = random.fold_in(keys[1], 1)
         both += random.poisson(key_unseen, cells.unseen * (first + second)).astype(both.dtype)
-    share = launched(keys[2], both, cells, density, rows, columns)
-    a = density.usage_shape
+    a, c = density.usage_shape, density.concentration(position)
+    share = launched(keys[2], both, cells, (a, c), rows, columns)
     even = draw_same_beta(random.fold_in(keys[2], 1), a, a, (rows,), usage.dtype)
     even = even.at[cells.row].get(mode="fill", fill_value=0.5)
     known = first / jnp.maximum(first + second, LEAST**2)
@@ -148,7 +149,7 @@ def split_or_merge(
     cubes = draw_gamma(keys[4], jnp.append(shapes, density.rate[0]).astype(rate.dtype))
     rates = jnp.where(is_given, given, modes * cubes[:3] / shapes)
     of_rates = log_rates_near(rates, modes, density, rows)
-    drawn_usage, drawn_basis = draw_factors(keys[5], sums, rates, cells.exposure, density)
+    drawn_usage, drawn_basis = draw_factors(keys[5], sums, rates, cells.exposure, (a, c))
     # The state with two factors, in which the pair may be chosen.
     new = basis.at[:, k].set(drawn_basis[0]).at[:, other].set(drawn_basis[1])
     of_two = _likeness(jnp.where(merges, basis, new), there.at[other].set(True), k)
@@ -158,7 +159,7 @@ def split_or_merge(
         + jnp.log(fewer) + jnp.log(density.rank - fewer)  # one to be divided, and a place
     )  # fmt: skip
     log_ratio = (
-        log_split_ratio(sums, rates, cells.exposure, density)
+        log_split_ratio(sums, rates, cells.exposure, c, density)
         - log_proposed - of_rates[0] - of_rates[1] + of_rates[2] + log_choose
         + log_prior_number(density, fewer + 1) - log_prior_number(density, fewer)
     )  # fmt: skip
@@ -203,15 +204,16 @@ def _likeness(basis, there, k) -> jax.Array:
     return jnp.where(there & (jnp.arange(len(there)) != k), CONTRAST * cosine, -jnp.inf)
 
 
-def launched(key, both, cells: Cells, density: PoissonDensity, rows: int, columns: int):
+def launched(key, both, cells: Cells, prior: tuple, rows: int, columns: int):
     """Return the probability (cell,) that a count of a pair is of the first, found from the sums.
 
-    From random tendencies of rows and columns, by steps of expectation and maximisation.
+    From random tendencies of rows and columns, by steps of expectation and maximisation. `prior` is
+    the shape of the usage and the concentration of the spectra.
     """
     normal = random.normal(key, (rows + columns,), both.dtype)
     tendency = normal[:rows].at[cells.row].get(mode="fill", fill_value=0.0)
     tendency += normal[rows + cells.column]
-    a, c = density.usage_shape, density.basis_concentration
+    a, c = prior
 
     def climb(_, share):
         odds = 1.0
@@ -238,10 +240,10 @@ def _times_log(count, share):
     return jnp.where(count > 0, count * jnp.log(share), 0.0)
 
 
-def draw_factors(key, sums, rates, exposure, density: PoissonDensity):
+def draw_factors(key, sums, rates, exposure, prior: tuple):
     """Draw usage (factor, rows) and spectra (factor, columns) of factors given their counts."""
     rows = sums[0].shape[1]
-    shapes = (density.usage_shape + sums[0], density.basis_concentration + sums[1])
+    shapes = tuple(start + part for start, part in zip(prior, sums, strict=True))
     drawn = draw_gamma(key, jnp.concatenate(shapes, 1))
     usage, spectra = drawn[:, :rows], jnp.maximum(drawn[:, rows:], LEAST)
     usage = usage / (rates[:, None] + exposure)
@@ -280,14 +282,14 @@ def _proposal_shape(density: PoissonDensity, rows: int) -> float:
 # ---- the ratio -----------------------------------------------------------------------------------
 
 
-def log_split_ratio(sums, rates, exposure, density: PoissonDensity) -> jax.Array:
+def log_split_ratio(sums, rates, exposure, c, density: PoissonDensity) -> jax.Array:
     """Return the log ratio of two factors' counts to those of one, usage and spectra summed out.
 
     Sums of rows and of columns, and rates, are of the first, the second and both together. Without
     the multinomial coefficients, which those of the proposal cancel.
     """
     of_rows, of_columns = sums
-    a, c, (g, h) = density.usage_shape, density.basis_concentration, density.rate
+    a, (g, h) = density.usage_shape, density.rate
     total = jnp.sum(log_excess(of_rows[0], of_rows[1], a))
     total += jnp.sum(log_excess(of_columns[0], of_columns[1], c))
     whole = jnp.sum(of_columns, 1)
