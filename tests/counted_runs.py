@@ -68,7 +68,7 @@ class CountedChains(Chains):
 
 
 def asked(seed, between=None):
-    request = types.SimpleNamespace(mesh=None, is_auto=False, grows=False, data=DATA)
+    request = types.SimpleNamespace(mesh=None, is_auto=False, grows=False, data=DATA, check=None)
     chains = CountedChains(None, None, {"seed": seed})
     if between is not None:
         chains.between = between

@@ -207,7 +207,7 @@ def test_known_factors_of_ratings_stay_also_for_new_lines():
 @pytest.mark.parametrize(
     ("rank", "options", "message"),
     [
-        (2, {"model": "relaxed"}, "model 'relaxed' takes no anchors; .*: ormachine, .*nmf, pmf"),
+        (2, {"model": "relaxed"}, "model 'relaxed' takes no anchors; .*: ormachine, .*nmf, .*pmf"),
         (2, {"model": "logistic"}, "model 'logistic' takes no anchors"),
         ("auto", {}, "rank is 'auto', and anchors are factors that are there in any case"),
         (1, {"anchors": {"a": ["corn"], "b": ["palm"]}}, "rank is 1 and anchors has 2 factors"),

@@ -932,8 +932,10 @@ def make_fit(
     if run.num_warmup < run.planned_warmup:
         judged = verdict.with_short_warmup(judged, run.planned_warmup)
     if fit._can_be_checked:
-        # What was hidden says it without an estimate.
-        found = fit._left_out.figures | (problem.held_out.figures if problem.held_out else {})
+        # What was hidden says it without an estimate, if there is enough of it.
+        found, hidden = fit._left_out.figures, problem.held_out
+        if hidden and hidden.explained_error <= found["explained_error"]:
+            found = found | hidden.figures
         judged = verdict.with_fit(judged, found, fit._other_model)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)

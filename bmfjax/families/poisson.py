@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jax import lax, random
-from scipy.special import gammaln, xlogy
 
 from bmfjax import models, verdict
 from bmfjax.data import BinaryMatrix, InputError, RealMatrix
@@ -46,9 +45,9 @@ from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.poisson import gibbs
 from bmfjax.kernels.poisson.allocation import allocate
-from bmfjax.kernels.poisson.density import MOST_SINGLE, PoissonDensity, poisson_data
+from bmfjax.kernels.poisson.density import LEAST, MOST_SINGLE, PoissonDensity, poisson_data
 from bmfjax.kernels.poisson.starts import starts
-from bmfjax.posterior import cells
+from bmfjax.posterior import cells, scores
 from bmfjax.posterior.model_check import COUNTS
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
@@ -66,8 +65,9 @@ from bmfjax.specs.base import digest, settings_text
 
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 200
-#: Counts of all entries together, at most, which 32 bits hold.
-MOST_COUNTS = 2**31 - 1
+#: Counts of all entries together, at most, which 32 bits hold; of one, which float32 does; and of
+#: all where the number of factors is found, so that ratios of the moves keep their digits.
+MOST_COUNTS, MOST_OF_ENTRY, MOST_FOR_AUTO = 2**31 - 1, 2**24, 10**7
 #: Sweeps over new rows between two draws, and before the first.
 SWEEPS, SETTLE_ROWS = 2, 20
 #: Stream of the random numbers of starts, beside those of the chains.
@@ -159,13 +159,7 @@ class PoissonFit(ModesMixin, NumbersFit):
         return None if sd is None else np.asarray(sd, float).reshape(-1, 1) ** -2.0
 
     def _log_density(self, i, j, values):
-        rate, size = self._rates(i, j), self._sizes()
-        if size is None:
-            return xlogy(values, rate) - rate - gammaln(values + 1.0)
-        return (
-            gammaln(values + size) - gammaln(size) - gammaln(values + 1.0)
-            + xlogy(values, rate / (size + rate)) - size * np.log1p(rate / size)
-        )  # fmt: skip
+        return scores.count_density(values, self._rates(i, j), self._sizes())
 
     def _replicates(self, i, j, rng):
         rate, size = self._rates(i, j), self._sizes()
@@ -189,21 +183,39 @@ class PoissonFit(ModesMixin, NumbersFit):
         if (values < 0).any() or (values % 1 != 0).any():
             raise InputError("values has numbers that are no counts; give what was observed")
 
-    def transform(self, new_rows) -> np.ndarray:
-        return self._usage_of_new(matched_rows(self, new_rows, _read_counts), 0).mean((0, 1))
+    def transform(self, new_rows, offset=None) -> np.ndarray:
+        """Return the mean usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
+        new = matched_rows(self, new_rows, _read_counts)
+        return self._usage_of_new(new, 0, offset).mean((0, 1), dtype=float)
 
     def _with_rows(self, new, seed):
         new = matched_rows(self, new, _read_counts)
         usage, settings = self._usage_of_new(new, seed), {**self.settings, "offset": None}
         return dataclasses.replace(self, data=new, usage_draws=usage, settings=settings)
 
-    def _usage_of_new(self, new, seed: int) -> np.ndarray:
-        """Draw the usage of new rows, of offset 1, given every kept draw of the rest."""
+    def _usage_of_new(self, new, seed: int, offset=None) -> np.ndarray:
+        """Draw the usage of new rows given every kept draw of the rest.
+
+        Where fitted rows have an offset, the prior of the usage is of their unit, and without the
+        offsets of new rows nothing is known of these.
+        """
+        if offset is None and self.settings["offset"] is not None:
+            raise InputError(
+                "the fitted rows have an offset, and that of new rows is not known; give "
+                "transform(new_rows, offset=...), a positive number for each"
+            )
+        if offset is None:
+            offset = np.ones(new.num_rows)
+        offset = spec.checked_offset("offset", offset)
+        if len(offset) != new.num_rows:
+            raise InputError(
+                f"offset has {len(offset)} numbers; give one for each of {new.num_rows} rows"
+            )
         density = PoissonDensity(
             self.rank, usage_shape=float(self.settings["priors"]["usage_shape"])
         )
         overdispersed = "dispersion" in self.other_draws
-        data = poisson_data(_numbers(new), np.ones(new.num_rows), dense=overdispersed)
+        data = poisson_data(_numbers(new), offset, dense=overdispersed)
         names = ("basis", "rate", *["dispersion"] * overdispersed)
         check_fork()
 
@@ -226,11 +238,13 @@ class PoissonFit(ModesMixin, NumbersFit):
             known = {
                 n: jnp.concatenate([jnp.repeat(v[:1], SETTLE_ROWS, 0), v]) for n, v in known.items()
             }
-            there = jnp.sum(known["basis"], 1) > 0
-            known["presence"] = there.astype(known["basis"].dtype)
+            # Known spectra are in a unit of their own, the sampler's sum to one.
+            unit = jnp.sum(known["basis"], 1)
+            known["basis"] = known["basis"] / jnp.maximum(unit, LEAST)[:, None]
+            known["presence"] = (unit > 0).astype(unit.dtype)
             usage = jnp.ones((new.num_rows, self.rank), known["basis"].dtype)
             keys = random.split(key, len(known["basis"]))
-            return lax.scan(draw, usage, (keys, known))[1]
+            return lax.scan(draw, usage, (keys, known))[1] / jnp.maximum(unit, LEAST)[:, None]
 
         draws = self.draws()
         return np.stack([
@@ -263,6 +277,11 @@ class Poisson(Family):
         if offset is not None and len(offset) != rows:
             raise InputError(f"offset has {len(offset)} numbers; give one for each of {rows} rows")
         _check_spectra(problem)
+        if problem.finds_rank and _total(problem.data) > MOST_FOR_AUTO:
+            raise InputError(
+                f"the counts sum to {_total(problem.data):.3g}, and rank is 'auto', which takes up "
+                f"to {MOST_FOR_AUTO:.0e} of them; give a rank, or compare ranks"
+            )
         dense = problem.data.num_missing or problem.priors["dispersion_scale"] is not None
         each = 8 + 16 * problem.num_chains if dense else 0
         memory = dense_need(problem.data, each) | {"counts": counts_need(problem)}
@@ -373,7 +392,12 @@ def _read_counts(source, model: str) -> BinaryMatrix | RealMatrix:
             f"value {values.data[at]:g} at {where} is no count, and model {model!r} is of whole "
             "numbers of at least 0; give counts before they are scaled, or choose model 'nmf'"
         )
-    total = np.nansum(values.data)
+    total, largest = np.nansum(values.data), np.nanmax(values.data, initial=0.0)
+    if largest > MOST_OF_ENTRY:
+        raise InputError(
+            f"the largest count is {largest:.0f}, and model {model!r} takes up to {MOST_OF_ENTRY}; "
+            "choose model 'nmf' for numbers so large"
+        )
     if total > MOST_COUNTS:
         raise InputError(
             f"the counts sum to {total:.3g}, and model {model!r} takes up to {MOST_COUNTS:.3g}; "
@@ -400,15 +424,20 @@ def counts_need(problem: Problem) -> float:
     return SPARSE_ENTRY * float(len(values)) + 8.0 * float(small)
 
 
+def _total(data: BinaryMatrix | RealMatrix) -> float:
+    """Return the sum of all counts."""
+    if isinstance(data, BinaryMatrix):
+        return float(data.num_ones)
+    return float(np.nansum(data.nonzero().data))
+
+
 def _arguments(problem: Problem) -> dict:
     """Return keyword arguments of `bmfjax.models.poisson`; the data's scale sets the rates."""
     found = dict(problem.priors)
     if found["rate"] is None:
         data, offset = problem.data, found["offset"]
         size = data.num_rows * data.num_columns - data.num_missing
-        total = (
-            data.num_ones if isinstance(data, BinaryMatrix) else np.nansum(data.nonzero().data)
-        ) * (data.num_columns / size)
+        total = _total(data) * (data.num_columns / size)
         total /= 1.0 if offset is None else offset.mean()
         found["rate"] = models.poisson_rate_by_scale(
             int(problem.rank), found["usage_shape"], float(total)

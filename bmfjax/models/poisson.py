@@ -137,7 +137,7 @@ def poisson_rate_by_scale(rank: int, usage_shape: float, total: float) -> dist.G
 
     Examples
     --------
-    >>> float(poisson_rate_by_scale(2, 1.0, 100.0).mean.round(3))
+    >>> round(float(poisson_rate_by_scale(2, 1.0, 100.0).mean), 3)
     0.2
     """
     return dist.Gamma(1.0, 0.1 * total / (rank * usage_shape))

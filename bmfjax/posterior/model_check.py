@@ -34,7 +34,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.bits import count_ones
@@ -42,7 +43,14 @@ from bmfjax.data.blocks import blocks, spaced
 from bmfjax.diagnostics import stacking_weights
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.pointwise import some_draws
-from bmfjax.posterior.scores import MAX_SCORED, averaged, observed_sample, predictive, scored
+from bmfjax.posterior.scores import (
+    MAX_SCORED,
+    averaged,
+    count_density,
+    observed_sample,
+    predictive,
+    scored,
+)
 from bmfjax.specs.run import SLIGHT
 
 #: Bins of predictive probabilities, and draws of the calibration error by chance.
@@ -266,7 +274,7 @@ def _baseline(fit, cells) -> tuple[np.ndarray, str]:
         counts, kind = _counted(fit.data, values)
         return shares_left_out(counts, j, kind), "independent columns"
     if fit._scored == COUNTS:
-        return totals_left_out(fit.data, i, j, values), TOTALS
+        return totals_left_out(fit, i, j, values), TOTALS
     return effects_left_out(*_observed(fit.data), fit.data.shape, i, j, values), (
         "effects of rows and columns"
     )
@@ -314,22 +322,36 @@ def shares_left_out(counts, j, kind) -> np.ndarray:
     return _log_shares(counts[j, kind] - 1.0, counts[j].sum(1) - 1.0, counts.shape[1])
 
 
-def totals_left_out(data, i, j, values, *, among: bool = True) -> np.ndarray:
-    """Return Poisson log probabilities of counts (cell,), left out of their row and column.
+def totals_left_out(fit, i, j, values, *, among: bool = True) -> np.ndarray:
+    """Return log probabilities of counts (cell,), left out of their row and column.
 
-    Rates are products of the totals, as if all rows were made of the same. The cells are `among`
-    those that are totalled, or not.
+    Rates are products of a number for each row and one for each column, as if all rows were made of
+    the same; counts scatter about them as those of the fit do. The cells are `among` those that are
+    observed, or not.
     """
-    rows, columns, seen = observed_sample(data, data.num_rows * data.num_columns)
-    sums = [
-        np.bincount(at, seen, minlength=size)
-        for at, size in zip((rows, columns), data.shape, strict=True)
-    ]
+    data = fit.data
+    at = observed_sample(data, data.num_rows * data.num_columns)
+    lines, seen = at[:2], at[2]
+    sums = [np.bincount(k, seen, minlength=n) for k, n in zip(lines, data.shape, strict=True)]
+    means = [np.ones(n) for n in data.shape]
+    met = [np.ones(n) for n in data.shape]
+    for _ in range(20):  # each side meets what is observed of the other
+        for side, other in ((0, 1), (1, 0)):
+            weights = means[other][lines[other]]
+            met[side] = np.bincount(lines[side], weights, minlength=data.shape[side])
+            means[side] = (sums[side] + 1e-3) / np.maximum(met[side], 1e-12)
+    met[0] = np.bincount(lines[0], means[1][lines[1]], minlength=data.shape[0])
     out = values if among else 0.0
-    own, other = (part[at] - out + 0.5 for part, at in zip(sums, (i, j), strict=True))
-    # An entry that is missing lowers the totals of its row and column, and that of all.
-    rate = own * other / (seen.sum() - out + 1.0) * math.prod(data.shape) / len(seen)
-    return xlogy(values, rate) - rate - gammaln(values + 1.0)
+    own = (sums[0][i] - out + 0.5) / np.maximum(met[0][i] - among * means[1][j], 1e-12)
+    other = (sums[1][j] - out + 0.5) / np.maximum(met[1][j] - among * means[0][i], 1e-12)
+    if "dispersion" not in fit.other_draws:
+        return count_density(values, own * other)
+    rates = means[0][lines[0]] * means[1][lines[1]]
+    found = minimize_scalar(
+        lambda log_size: -count_density(seen, rates, np.exp(log_size)).sum(), (-7.0, 14.0),
+        bounds=(-7.0, 14.0), method="bounded",
+    )  # fmt: skip
+    return count_density(values, own * other, np.exp(found.x))
 
 
 def shares_of_columns(data, cells) -> np.ndarray:
@@ -347,7 +369,7 @@ def baseline_of_others(fit, cells) -> tuple[np.ndarray, str]:
     if fit._scored in (BINARY, STARS):
         return shares_of_columns(fit.data, cells), "independent columns"
     if fit._scored == COUNTS:
-        return totals_left_out(fit.data, *cells, among=False), TOTALS
+        return totals_left_out(fit, *cells, among=False), TOTALS
     return effects_of_others(fit.data, cells), "effects of rows and columns"
 
 

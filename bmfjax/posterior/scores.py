@@ -7,7 +7,7 @@ The functions that end in `_density` take values (cell,) and what each draw says
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_expit, log_ndtr, logsumexp, ndtr
+from scipy.special import gammaln, log_expit, log_ndtr, logsumexp, ndtr, xlogy
 
 from bmfjax.data import Ratings, RealMatrix, checks
 from bmfjax.data.blocks import blocks
@@ -59,6 +59,16 @@ def star_density(at, fits, cuts) -> np.ndarray:
     # In the upper tail by its mirror image, where differences do not cancel.
     share = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
     return np.log(np.maximum(share, TINY))
+
+
+def count_density(values, rate, size=None) -> np.ndarray:
+    """Return the log probability of counts: Poisson, or negative binomial with this `size`."""
+    if size is None:
+        return xlogy(values, rate) - rate - gammaln(values + 1.0)
+    return (
+        gammaln(values + size) - gammaln(size) - gammaln(values + 1.0)
+        + xlogy(values, rate / (size + rate)) - size * np.log1p(rate / size)
+    )  # fmt: skip
 
 
 def drawn_ones(fit, i, j, rng) -> np.ndarray:

@@ -12,7 +12,7 @@ from bmfjax.specs.base import Kernel, Model, Prior, a_positive, parameter, value
 from bmfjax.specs.samplers import Gibbs
 
 
-def _offset(name: str, value: Any) -> np.ndarray:
+def checked_offset(name: str, value: Any) -> np.ndarray:
     """Return one positive number for each row."""
     values = priors.as_numbers(value)
     if values.ndim != 1 or values.dtype.kind not in "fiu" or not (values > 0).all():
@@ -71,7 +71,7 @@ class Poisson(Model):
         None,
         "known multiples of the rows' rates, such as exposures or sequencing depths, (rows,); "
         "1 by default",
-        _offset,
+        checked_offset,
         kind="array, optional",
     )
     dispersion_scale: float | None = parameter(

@@ -236,6 +236,7 @@ def test_where_the_density_curves_upwards_its_scale_is_kept():
 # ---- the generic path against the hand-written one -----------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:20 cases for the 32 coordinates of basis are few")
 def test_both_paths_make_the_same_draws_of_the_relaxed_model():
     """The same minibatches, gradients and averages, through other code altogether."""
     rows, columns, rank = 20, 16, 2

@@ -257,12 +257,15 @@ def draw_factors(key, sums, rates, exposure, prior: tuple):
 def rate_mode(of_rows, exposure, density: PoissonDensity) -> jax.Array:
     """Return about the rates (factor,) that factors with these counts (factor, rows) have."""
     a, (g, h) = density.usage_shape, density.rate
-    most = g + of_rows.shape[1] * a
+    # Rows of which nothing is observed have no say.
+    seen = exposure > 0
+    most, unit = g + a * jnp.sum(seen), jnp.where(seen, exposure, 1.0)
 
     def better(_, rate):
-        return most / (h + jnp.sum((a + of_rows) / (rate[:, None] + exposure), 1))
+        usage = (a + of_rows) / (rate[:, None] + unit)
+        return most / (h + jnp.sum(jnp.where(seen, usage, 0.0), 1))
 
-    first = most / (h + jnp.sum((a + of_rows) / jnp.maximum(exposure, LEAST), 1))
+    first = better(0, jnp.zeros(len(of_rows), of_rows.dtype))
     return lax.fori_loop(0, 8, better, first)
 
 
