@@ -88,9 +88,9 @@ PAGE = Page(
         functools.partial(
             factors,
             note="A factor is a spectrum: shares of the columns, which sum to one. The usage of a "
-            "row says how many of its counts are of the factor, for an offset of one. The bar is the posterior mean of "
-            "a column's share, against the largest of the factor, followed by its standard "
-            "deviation; a grey one is less than two standard deviations from zero.",
+            "row says how many of its counts are of the factor, for an offset of one. The bar is "
+            "the posterior mean of a column's share, against the largest of the factor, followed "
+            "by its standard deviation; a grey one is less than two standard deviations from zero.",
             card=functools.partial(signed_card, scale="the data", both_ends=False),
             shades=POSITIVE,
         ),
