@@ -119,7 +119,10 @@ def test_a_tenth_that_was_hidden_is_in_the_verdict_the_page_and_the_files(tmp_pa
     fit = bmfjax.fit("davis", 2, model="relaxed", check=0.1, **few)
     found = fit.held_out
     assert found.num_entries == 25 and found.complete and fit.data.num_missing == 0
-    assert fit.figures.explained == found.explained != fit.check().explained
+    # The verdict rests on the one of the two estimates that has the smaller error.
+    surest = min((found, fit.check()), key=lambda one: one.explained_error)
+    assert fit.figures.explained == surest.explained
+    assert found.explained != fit.check().explained
     fit.save(tmp_path / "fit")
     again = bmfjax.Fit.load(tmp_path / "fit")
     assert again.held_out == found and again.verdict == fit.verdict
