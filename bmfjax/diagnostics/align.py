@@ -16,7 +16,6 @@ Real factors may also change sign in both matrices together: see :func:`align_si
 features of rows may be turned round: see :func:`align_turned`.
 """
 
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -316,7 +315,10 @@ def _relabel_turned(codes, basis, start, signed, fixed, max_iterations):
 
 
 def agreement(usage_means, basis_means):
-    """Return how alike each factor is in the two chains that differ most in it.
+    """Return how alike each factor is in the chain that differs most and in all others together.
+
+    A chain is compared with the mean of the others, for that is what a result is made of: two
+    chains alone, each with noise of its own, are less alike than both are to the mean.
 
     Parameters
     ----------
@@ -328,8 +330,9 @@ def agreement(usage_means, basis_means):
     Returns
     -------
     array, (rank,), float64
-        Smallest cosine similarity of the factor's tiles over all pairs of chains, 0 to 1. The
-        cosine of two tiles is the cosine of their usage columns times that of their basis columns.
+        Smallest cosine similarity of the factor's tile in a chain and in the mean of the others, 0
+        to 1. The cosine of two tiles is that of their usage columns times that of their basis
+        columns.
         An empty tile is unlike any other (0) and like another empty one (1). nan with one chain:
         there is nothing to compare.
 
@@ -350,17 +353,15 @@ def agreement(usage_means, basis_means):
     chains, _, rank = usage_means.shape
     if chains == 1:
         return np.full(rank, np.nan)
-    usage_unit, usage_norm = _normalised(usage_means)
-    basis_unit, basis_norm = _normalised(basis_means)
-    empty = (usage_norm == 0) | (basis_norm == 0)
-    lowest = np.ones(rank)
-    for one, other in combinations(range(chains), 2):
-        cosine = (usage_unit[one] * usage_unit[other]).sum(0)
-        cosine = cosine * (basis_unit[one] * basis_unit[other]).sum(0)
-        cosine = np.where(empty[one] | empty[other], 0.0, cosine)
-        cosine = np.where(empty[one] & empty[other], 1.0, cosine)
-        lowest = np.minimum(lowest, cosine)
-    return lowest
+    cosine, some = np.ones((chains, rank)), []
+    for means in (usage_means, basis_means):
+        others = (means.sum(0) - means) / (chains - 1)
+        sizes = [np.linalg.norm(tiles, axis=1) for tiles in (means, others)]
+        cosine *= (means * others).sum(1) / np.maximum(sizes[0] * sizes[1], 1e-300)
+        some.append(sizes)
+    empty, others_empty = ((usage == 0) | (basis == 0) for usage, basis in zip(*some, strict=True))
+    cosine = np.where(empty | others_empty, np.where(empty & others_empty, 1.0, 0.0), cosine)
+    return cosine.min(0)
 
 
 def share_agreeing(agreement, threshold=0.8):
@@ -473,8 +474,3 @@ def check_pair(usage, basis, axes):
 def _cosines(one, other):
     unit = [a / np.maximum(np.linalg.norm(a, axis=0), 1e-30) for a in (one, other)]
     return unit[0].T @ unit[1]
-
-
-def _normalised(columns):
-    norm = np.sqrt(np.square(columns).sum(axis=1, keepdims=True))
-    return np.divide(columns, norm, out=np.zeros_like(columns), where=norm > 0), norm[:, 0]

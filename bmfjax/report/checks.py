@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_SCALARS, MIN_DRAWS = 3000, 4
 #: Degrees below which solutions are the same: a curve would lie on the axis.
 SAME = 0.5
-#: A factor counts as found by two chains from this cosine of its tiles on.
+#: A factor counts as found by a chain from this cosine of its tile to that of the others on.
 AGREEING = 0.8
 _MODES = (
     "Draws are in one mode if their mean factors are alike: all tiles, matched, at least 0.8. A "
@@ -247,7 +247,7 @@ def spread_figure(found: Coverage) -> Figure:
 
 
 def agreement_figure(fit, runs: str = "chains") -> Figure | None:
-    """Draw how alike each factor is in the two chains that differ most in it; None with one."""
+    """Draw how alike each factor is in the chain that differs most and in the others."""
     if fit._num_chains == 1:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))

@@ -198,7 +198,7 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     if not math.isnan(agreeing):
         agreeing = number_agreeing(fit.figures, fit.rank)
         text = f"{agreeing} of {fit.rank}"
-    note = f"tiles at least 0.8 alike in every two {runs}"
+    note = f"tiles at least 0.8 alike in all {runs}"
     if empty := fit.figures.factors_empty:
         note += f"; {empty} {'is' if empty == 1 else 'are'} empty when rounded, so not found"
     yield Fact(f"Factors found by all {runs}", text, note)
@@ -270,7 +270,7 @@ def layers(fit) -> Iterator[Fact]:
     shares = fit.figures.layers_agreeing or ()
     for number, (rank, share) in enumerate(zip(fit.ranks[1:], shares, strict=True), 2):
         text = "not checked" if math.isnan(share) else f"{round(share * rank)} of {rank}"
-        note = "factors of that layer that every two chains found, at least 0.8 alike"
+        note = "factors of that layer that all chains found, at least 0.8 alike"
         yield Fact(f"Layer {number}, found by all chains", text, note)
 
 

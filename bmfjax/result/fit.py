@@ -90,7 +90,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         pair or temperature), and `population_accepted`; of a variational fit the `elbo` alone,
         (start, step of optimisation).
     agreement : (rank,) float
-        Smallest cosine similarity of a factor's tile between two chains.
+        Smallest cosine similarity of a factor's tile in a chain and in the mean of the others.
     verdict : bmfjax.verdict.Verdict
         Whether this run can be trusted, why, and what to try next: `status`, `reasons`, `remedy`
         and more; its `str` is one sentence.

@@ -40,13 +40,13 @@ class Mixing(NamedTuple):
     ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
     uncertain: float = NAN  # share of Boolean entries that are neither surely a one nor a zero
     nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
-    apart: np.ndarray | None = None  # (entry,) how far chains are apart, beyond Monte Carlo error
+    apart: np.ndarray | None = None  # (entry,) of a chain to the others, beyond Monte Carlo error
     error: np.ndarray | None = None  # (entry,) two Monte Carlo standard errors of all chains
 
 
 #: Entries of which nothing is known, and nothing held against the draws.
 UNSEEN = Mixing(np.ones(1), np.full(1, 1e9), apart=np.zeros(1), error=np.zeros(1))
-#: Standard errors that chains are apart by chance, of a thousand entries.
+#: Standard errors that a chain is from the others by chance, of a thousand entries.
 BY_CHANCE = 3.0
 
 
@@ -83,16 +83,18 @@ def mixing_of_entries(entries, uncertain: float = NAN, predicted=None) -> Mixing
 def differences(predicted) -> dict[str, np.ndarray]:
     """Return how far chains are `apart` in predictions, and their Monte Carlo `error`, (entry,).
 
-    The error of a chain is from its own draws, so that chains in different modes do not widen it.
+    Each chain is compared with the mean of all others. The error of a chain is from its own draws,
+    so that chains in different modes do not widen it.
     """
     predicted = np.asarray(predicted, np.float64)
     mean, variance = predicted.mean(1), predicted.var(1)
     # What never moves within a chain has no error there.
     size = np.stack([np.nan_to_num(ess_bulk(chain[None]), nan=np.inf) for chain in predicted])
     square = variance / np.maximum(size, 1.0)
-    ends = np.stack([mean.argmax(0), mean.argmin(0)])
-    (high, low), between = (np.take_along_axis(a, ends, 0) for a in (mean, square))
-    apart = np.maximum(high - low - BY_CHANCE * np.sqrt(between.sum(0)), 0.0)
+    others = max(len(mean) - 1, 1)
+    distance = np.abs(mean - (mean.sum(0) - mean) / others) if len(mean) > 1 else 0.0 * mean
+    error = np.sqrt(square + (square.sum(0) - square) / others**2)
+    apart = np.maximum(distance - BY_CHANCE * error, 0.0).max(0)
     return {"apart": apart, "error": 2.0 * np.sqrt(square.sum(0)) / len(predicted)}
 
 

@@ -34,7 +34,7 @@ from bmfjax.verdict.remedies import (
 
 #: From this probability of the most factors that were allowed, there may be more.
 AT_BOUND = 0.05
-#: Likeness of a factor's tile in two chains from which on it is the same factor.
+#: Likeness of a factor's tile in a chain and in the others from which on it is the same factor.
 SAME = 0.8
 _NO_WINDOWS = MappingProxyType({})
 

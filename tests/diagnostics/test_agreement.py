@@ -1,4 +1,4 @@
-"""Agreement is the smallest cosine of whole tiles over pairs of chains."""
+"""Agreement is the smallest cosine of the tile of a chain and that of all others."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,24 @@ from bmfjax.diagnostics.align import agreement, share_agreeing
 
 def test_it_is_the_cosine_of_the_outer_products():
     rng = np.random.default_rng(0)
-    usage, basis = rng.random((3, 7, 4)), rng.random((3, 5, 4))
-    tiles = np.einsum("cik,cjk->ckij", usage, basis).reshape(3, 4, -1)
-    unit = tiles / np.linalg.norm(tiles, axis=2, keepdims=True)
-    cosines = np.einsum("ckx,dkx->kcd", unit, unit)
-    np.testing.assert_allclose(agreement(usage, basis), cosines.min(axis=(1, 2)))
+    means = [rng.random((3, 7, 4)), rng.random((3, 5, 4))]
+    found = []
+    for c in range(3):
+        one = np.einsum("ik,jk->kij", *(m[c] for m in means)).reshape(4, -1)
+        others = (np.delete(m, c, 0).mean(0) for m in means)
+        other = np.einsum("ik,jk->kij", *others).reshape(4, -1)
+        norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+        found.append((one * other).sum(1) / norms)
+    np.testing.assert_allclose(agreement(*means), np.min(found, 0))
+
+
+def test_chains_with_noise_of_their_own_agree_and_one_that_lacks_a_factor_does_not():
+    rng = np.random.default_rng(2)
+    truth = np.repeat([1.0, 0.0], 400)[:, None]
+    usage, basis = truth + 0.374 * rng.normal(size=(4, 800, 1)), np.ones((4, 6, 1))
+    assert agreement(usage, basis) >= 0.8 > agreement(usage[:2], basis[:2])
+    lost = np.concatenate([usage[:3], usage[3:, ::-1]])
+    assert agreement(lost, basis) < 0.3
 
 
 def test_scale_does_not_matter():
