@@ -21,9 +21,9 @@ from bmfjax.families.boolean import (
     BooleanFit,
     agreement_of,
     align_packed,
-    memory_needed,
-    require_device_memory,
+    held_by,
 )
+from bmfjax.families.memory import HOST, PARTS, Held, require_room
 from bmfjax.families.tiles import tile_fit
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.verdict import Status
@@ -208,17 +208,31 @@ def test_bad_options_are_refused_in_a_sentence(product, options, message):
 def test_a_matrix_that_a_device_cannot_hold_is_refused_with_what_fits(monkeypatch):
     class Asked:
         size, mesh, data = "a matrix", None, SimpleNamespace(num_rows=1000)
+        family, sampler = SimpleNamespace(on_mesh=("gibbs",)), SimpleNamespace(name="gibbs")
 
-    needed = {"packed words": 900.0 * 2**20, "kept draws": 2.0**40, "chains": 50.0 * 2**20}
-    require_device_memory(Asked, needed)  # a CPU has the memory of the host
-    for module in ("bmfjax.kernels.numerics.budget", "bmfjax.families.boolean"):
-        monkeypatch.setattr(f"{module}.device_memory", lambda: 1000 * 2**20)
-    said = r"about 1.0 GiB of the memory of a device, and 1000 MiB are there; give a mesh of at "
-    with pytest.raises(InputError, match=said + r"least 2 such .* at most about 944 rows$"):
-        require_device_memory(Asked, needed)  # 850 MiB are left for packed words
-    require_device_memory(Asked, needed | {"packed words": 849.0 * 2**20})
+    def require(words, chains=50, asked=Asked):
+        require_room(
+            asked,
+            [
+                Held("words", (words, 2**10), 2**10, PARTS),
+                Held("kept draws", (2**40,), 1, HOST),
+                Held("chains", (chains,), 2**20),
+            ],
+        )
+
+    monkeypatch.setattr("bmfjax.data.memory.available_memory", lambda: 2**42)
+    require(1500)  # a CPU has the memory of the host
+    for module in ("bmfjax.kernels.numerics.budget", "bmfjax.families.memory"):
+        monkeypatch.setattr(f"{module}.device_memory", lambda: 2000 * 2**20)
+    said = r"about 2.0 GiB of the memory of a device, and 2.0 GiB are there; "
+    with pytest.raises(InputError, match=said + r"give a mesh of at least 2 .* about 994 rows$"):
+        require(1502)  # 2000 - 50 - 256 for programs - 200 for blocks, of words in MiB
+    require(1493)
     with pytest.raises(InputError, match="choose fewer rows or columns, or a lower rank"):
-        require_device_memory(Asked, needed | {"chains": 2.0**30})
+        require(900, chains=2**11)
+    Asked.family.on_mesh = ()
+    with pytest.raises(InputError, match=r"are there; choose at most about 994 rows$"):
+        require(1502)
 
 
 def test_states_that_fill_the_memory_are_refused(monkeypatch):
@@ -237,9 +251,10 @@ def test_states_that_fill_the_memory_are_refused(monkeypatch):
 def test_a_large_sparse_matrix_takes_its_words_and_little_more():
     """1.3 million x 20,000: 6.5 GB of words, where a byte an entry would be 26 GB."""
     ones = sp.csr_array(([True], ([0], [0])), shape=(1_300_000, 20_000))
-    needed = memory_needed(bmfjax.BinaryMatrix(ones), 5, 4, 8, {})
-    assert needed["packed words"] == pytest.approx(2 * 1.3e6 * 2e4 / 8, rel=1e-3)
-    assert sum(needed.values()) < 7.5e9
+    held = held_by(bmfjax.BinaryMatrix(ones), 5, 4, 8, {})
+    assert held[0].name == "packed words"
+    assert held[0].size == pytest.approx(2 * 1.3e6 * 2e4 / 8, rel=1e-3)
+    assert sum(arrays.size for arrays in held) < 7.5e9
 
 
 def test_no_program_holds_the_data_as_a_constant():

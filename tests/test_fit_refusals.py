@@ -144,15 +144,14 @@ def test_more_entries_than_can_be_counted_are_refused():
     for sampler in ("batch", "gibbs"):
         with pytest.raises(InputError, match=r"2,147,483,648 entries, and .* at most 2,147,"):
             problem = types.SimpleNamespace(data=data, sampler=types.SimpleNamespace(name=sampler))
-            all_entries(problem, None)
+            all_entries(problem)
 
 
 def test_a_matrix_too_large_to_be_dense_is_refused(monkeypatch, product):
     monkeypatch.setattr("bmfjax.families.check_programs", lambda: None)
     monkeypatch.setattr(memory, "available_memory", lambda: memory.PROGRAMS)
-    with pytest.raises(
-        InputError, match="keeps the matrix dense, which for 40 x 24 needs about 256 "
-    ):
+    said = r"a fit of 40 x 24 \(the dense matrix .* 1 MiB, programs 256 MiB\) needs about 256 MiB "
+    with pytest.raises(InputError, match=said):
         ask(product.data, 2, model="relaxed").chains()
 
 

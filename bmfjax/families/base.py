@@ -27,14 +27,14 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
-from bmfjax.data.memory import PROGRAMS, require_memory
 from bmfjax.data.reading.door import is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
+from bmfjax.families.memory import SMALLER, Held, require_room
 from bmfjax.infer import ChainRun
 from bmfjax.infer.intervals import regular_interval
 from bmfjax.infer.mcmc.truncated import sparse_numbers
-from bmfjax.kernels.numerics.mesh import chains_of_device
+from bmfjax.kernels.numerics.mesh import agreed, chains_of_device
 from bmfjax.posterior.held_out import HeldOut, Hidden, hidden_cells
 from bmfjax.posterior.selection import informed
 from bmfjax.result import PREDICTED, Fit
@@ -444,9 +444,10 @@ class Plan(NamedTuple):
     arguments: Mapping[str, Any]  # of the model, or its priors by name
     stages: tuple[StagePlan, ...]
     init: str  # where chains start
-    memory: Mapping[str, float]  # bytes, by what takes them
+    memory: tuple[Held, ...]  # what it holds beside its programs
     why: str  # one sentence on the options of the stages
     known: Any = None  # what was looked up in the data, for the chains
+    remedy: str = SMALLER  # where memory does not suffice
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -570,8 +571,11 @@ class Family:
         raise NotImplementedError
 
     def chains(self, problem: Problem) -> Chains:
-        """Return the chains of a problem."""
-        return self.chains_of(problem, self.plan(problem))
+        """Return the chains of a problem, or refuse what there is no room for."""
+        plan = self.plan(problem)
+        # Processes that share the devices may have other memory each.
+        agreed(problem.mesh, lambda: require_room(problem, plan.memory, plan.remedy))
+        return self.chains_of(problem, plan)
 
     def judged(
         self, problem: Problem, chains: Chains, entries: Mixing, seen: KeptDraws,
@@ -690,44 +694,12 @@ def refuse_sparse(source: Any, model: str) -> None:
         )
 
 
-def dense_need(data: Data, bytes_an_entry: float) -> dict[str, float]:
-    """Return the bytes of a model that keeps some numbers for every entry."""
-    entries = data.num_rows * data.num_columns
-    return {"entries": float(bytes_an_entry * entries), "programs": PROGRAMS}
+def csr_of(data: BinaryMatrix | RealMatrix, *, gaps: bool = True) -> sp.csr_array | None:
+    """Return the matrix as a CSR where an exact sampler takes it so (`sparse_numbers`), or None.
 
-
-def check_need(data: Data, memory: Mapping[str, float], why: str) -> None:
-    """Refuse a matrix of which a model would need more than the memory that is left."""
-    require_memory(
-        sum(memory.values()),
-        f"{why}, which for {data.num_rows:,} x {data.num_columns:,}",
-        "choose fewer rows or columns",
-    )
-
-
-#: Bytes for each nonzero entry of a matrix that a sampler holds sparse: of both orientations, and
-#: of what they are made from.
-SPARSE_ENTRY = 100
-
-
-def matrix_of_numbers(
-    data: BinaryMatrix | RealMatrix, memory: Mapping[str, float], why: str, *, gaps: bool = True
-):
-    """Return the matrix as exact samplers take it: as a CSR (`sparse_numbers`), or dense.
-
-    Refuse a dense one that would not fit (`check_need`), or too many nonzero entries. Without
-    `gaps` one with missing entries is dense.
+    Without `gaps` one with missing entries is dense.
     """
-    found = sparse_numbers(data) if gaps or not data.num_missing else None
-    if found is None:
-        check_need(data, memory, why)
-        return data.dense()
-    require_memory(
-        PROGRAMS + SPARSE_ENTRY * found.nnz,
-        f"a fit of {found.nnz:,} nonzero entries",
-        "choose fewer rows or columns",
-    )
-    return found
+    return sparse_numbers(data) if gaps or not data.num_missing else None
 
 
 def mean_and_square(data: BinaryMatrix | RealMatrix) -> tuple[float, float]:
@@ -742,7 +714,7 @@ def mean_and_square(data: BinaryMatrix | RealMatrix) -> tuple[float, float]:
 
 
 def squared_residual(values, usage, basis) -> float:
-    """Return the sum of squared residuals of a start; `values` are those of `matrix_of_numbers`."""
+    """Return the sum of squared residuals of a start; `values` are dense, or a CSR."""
     if not sp.issparse(values):
         return np.nansum((values - usage @ basis.T) ** 2)
     usage, basis = usage.astype(float), basis.astype(float)

@@ -16,7 +16,6 @@ from bmfjax import models, verdict
 from bmfjax.data import InputError
 from bmfjax.data.anchors import check_bits
 from bmfjax.data.bits import WORD
-from bmfjax.data.memory import PROGRAMS, require_memory, size_text
 from bmfjax.diagnostics import Alignment, Binarized, agreement
 from bmfjax.diagnostics.align import matched
 from bmfjax.families.base import (
@@ -34,6 +33,7 @@ from bmfjax.families.base import (
     matched_rows,
     thinning,
 )
+from bmfjax.families.memory import HOST, PARTS, Held
 from bmfjax.families.particles import chains_of_particles, particles
 from bmfjax.families.tiles import (
     CHAINS_OF_TILES,
@@ -61,8 +61,7 @@ from bmfjax.kernels.boolean.moves.jump import KnownSolutions
 from bmfjax.kernels.boolean.moves.whole_factors import CANDIDATES
 from bmfjax.kernels.boolean.words import share_of_rows
 from bmfjax.kernels.ladders import geometric_ladder
-from bmfjax.kernels.numerics.budget import device_budget, device_memory
-from bmfjax.kernels.numerics.mesh import agreed, num_shards, several_processes
+from bmfjax.kernels.numerics.mesh import num_shards, several_processes
 from bmfjax.kernels.smc import BLOCK
 from bmfjax.kernels.tempering import OBSERVED, position_of
 from bmfjax.posterior import cells, products, scores
@@ -310,15 +309,13 @@ class Boolean(TileFamily):
             boolean_arguments(priors, problem.finds_rank),
             stages,
             _start_text(problem, from_prior, first.options["num_anneal"]),
-            memory_needed(problem.data, *size, stages[-1].options) | {"programs": PROGRAMS},
+            held_by(problem.data, *size, stages[-1].options),
             why,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         if problem.sampler.name == "smc":
             return _populations(problem, plan)
-        # Processes that share the devices may have other memory each.
-        agreed(problem.mesh, lambda: require_room(problem, plan.memory))
         free = problem.init is None
         from_prior = free and plan.options.get("update") == "collapsed"
         later = [_option_texts(stage.options) for stage in plan.stages[1:]]
@@ -667,83 +664,51 @@ def default_options(
     return {"moves": ()}, f"moves are too slow for more than {MEDIUM:,} entries"
 
 
-def require_room(problem: Problem, needed: Mapping[str, float]) -> None:
-    """Refuse a fit that needs more memory than is left."""
-    require_memory(
-        sum(needed.values()),
-        f"a fit of {problem.size} ({', '.join(f'{n} {size_text(b)}' for n, b in needed.items())})",
-        "choose fewer rows or columns, or a lower rank",
-    )
-    require_device_memory(problem, needed)
-
-
-def require_device_memory(problem: Problem, needed: Mapping[str, float]) -> None:
-    """Refuse a fit whose data and chains do not fit beside the blocks that a device works on.
-
-    The kept draws are with the host. On a mesh each device has its share of the packed words.
-    """
-    memory = device_memory()
-    if memory is None:  # a CPU, whose memory is the host's
-        return
-    packed = needed["packed words"]
-    others = sum(needed.values()) - packed - needed["kept draws"] + device_budget().bytes
-    here = packed / num_shards(problem.mesh)
-    if here + others <= memory:
-        return
-    left = memory - others
-    if left <= 0:
-        remedy = "choose fewer rows or columns, or a lower rank"
-    else:
-        rows = int(problem.data.num_rows * left * num_shards(problem.mesh) / packed)
-        remedy = (
-            f"give a mesh of at least {math.ceil(packed / left)} such devices along the rows, or "
-            f"choose at most about {rows:,} rows"
-        )
-    raise InputError(
-        f"a fit of {problem.size} needs about {size_text(here + others)} of the memory of a "
-        f"device, and {size_text(memory)} are there; {remedy}"
-    )
-
-
-def memory_needed(data, rank: int, chains: int, kept: int, options: Mapping) -> dict[str, float]:
-    """Return the bytes that a fit takes, by what takes them."""
+def held_by(data, rank: int, chains: int, kept: int, options: Mapping) -> tuple[Held, ...]:
+    """Return the arrays that a fit holds."""
     rows, columns = data.shape
-    both_ways = 4 * (rows * -(-columns // WORD) + columns * -(-rows // WORD))
-    both_ways *= data.held_rows / rows
+    words = (data.held_rows * -(-columns // WORD), columns * -(-data.held_rows // WORD))
     replicas = chains * len(options.get("inverse_temperatures") or (1.0,))
-    bits = rank * (rows + columns)
-    needed = {
-        "packed words": both_ways * (2 if data.num_missing else 1),
+    bits = rank, rows + columns
+    found = [
+        Held("packed words", (sum(words),), 8 if data.num_missing else 4, PARTS),
         # As drawn and in one order.
-        "kept draws": 2 * kept * chains * bits / 8,
+        Held("kept draws", (kept, chains, *bits), 2 / 8, HOST),
         # A few numbers for every bit of every chain, then means and counts of all.
-        "chains": 8 * replicas * bits + 32 * bits,
-    }
-    if options.get("update") == "collapsed":
-        # A few numbers at a time for every state of a line, in every replica.
-        states = f"weights of {2**rank:,} states a line"
-        needed[states] = 20.0 * replicas * 2**rank * max(data.shape)
-    if "rebirth" not in np.atleast_1d(options.get("moves", ())):
-        return needed
-    if options.get("update") == "collapsed":
-        needed["candidates"] = replicas * memory_of_candidates(data)
-    else:
+        Held("chains", bits, 8 * replicas + 32),
+    ]
+    is_collapsed = options.get("update") == "collapsed"
+    if is_collapsed:
+        found.append(weights_of_states(data, rank, replicas))
+    if "rebirth" in np.atleast_1d(options.get("moves", ())):
         # Gains, what the others leave of them, and two products on the way; four tables of states.
-        needed["gains of entries"] = 16.0 * replicas * (rows * columns + 2**6 * max(data.shape))
-    return needed
+        found.append(
+            candidates(data, replicas)
+            if is_collapsed
+            else Held("gains of entries", (rows * columns + 2**6 * max(data.shape),), 16 * replicas)
+        )
+    return tuple(found)
 
 
-def memory_of_candidates(data) -> float:
-    """Return the bytes of a rebirth: templates and gains of entries, and candidates of lines."""
-    return 50.0 * (data.num_rows * data.num_columns + CANDIDATES * max(data.shape))
+def weights_of_states(data, rank: int, replicas: int) -> Held:
+    """Return a few numbers at a time for every state of a line, in every replica."""
+    return Held(f"weights of {2**rank:,} states a line", (2**rank, max(data.shape)), 20 * replicas)
 
 
-def memory_of_particles(data, rank: int, runs: int, num_particles: int) -> float:
-    """Return the bytes that populations take: bits as moved, as observed, and in one order."""
-    bits = 3 * runs * num_particles * rank * sum(data.shape) / 8
-    # A few numbers for every state of a line, for the particles that are moved side by side.
-    moved = 20.0 * 2**rank * max(data.shape) + (rank > 1) * memory_of_candidates(data)
-    return bits + runs * BLOCK * moved
+def candidates(data, replicas: int) -> Held:
+    """Return what rebirths hold: templates and gains of entries, and candidates of lines."""
+    number = math.prod(data.shape) + CANDIDATES * max(data.shape)
+    return Held("candidates", (number,), 50 * replicas)
+
+
+def held_by_particles(data, rank: int, runs: int, num_particles: int) -> tuple[Held, ...]:
+    """Return what populations hold; few particles are moved side by side."""
+    found = [
+        # As moved, as observed, and in one order.
+        Held("particles", (runs, num_particles, rank, sum(data.shape)), 3 / 8),
+        weights_of_states(data, rank, runs * BLOCK),
+    ]
+    return tuple(found + [candidates(data, runs * BLOCK)] * (rank > 1))
 
 
 def _plan_of_populations(problem: Problem) -> Plan:
@@ -758,19 +723,15 @@ def _plan_of_populations(problem: Problem) -> Plan:
         boolean_arguments(problem.priors, False),
         (StagePlan(problem.options, 0, "tempering"),),
         "the prior",
-        {"particles": memory_of_particles(problem.data, *size), "programs": PROGRAMS},
+        held_by_particles(problem.data, *size),
         "populations of particles choose their temperatures themselves",
+        remedy="choose fewer particles (num_particles) or chains",
     )
 
 
 def _populations(problem: Problem, plan: Plan) -> Chains:
     """Return runs of sequential Monte Carlo."""
     sampler = problem.kernel.make(_model(problem, plan.arguments), **plan.options)
-    require_memory(
-        sum(plan.memory.values()),
-        f"{problem.num_chains} runs of {sampler.num_particles:,} particles of {problem.size}",
-        "choose fewer particles (num_particles) or chains",
-    )
     settings = {
         "priors": {n: settings_text(p) for n, p in plan.arguments.items()},
         "thinning": 1,

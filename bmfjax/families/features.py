@@ -25,6 +25,7 @@ from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import agreement
 from bmfjax.diagnostics.align import align_turned
+from bmfjax.families import memory
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -35,8 +36,6 @@ from bmfjax.families.base import (
     StagePlan,
     after_warmup,
     annealed_options,
-    check_need,
-    dense_need,
     kept_draws,
     make_fit,
     matched_rows,
@@ -311,12 +310,11 @@ class Features(Family):
             priors,
             (StagePlan(options, warmup),),
             "annealed in rounds" if free else digest(problem.init),
-            dense_need(problem.data, BYTES_AN_ENTRY * problem.num_chains),
+            memory.dense(problem.data, BYTES_AN_ENTRY * problem.num_chains),
             f"the first {options['num_anneal']} sweeps are annealed" + " in every round" * free,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
-        check_need(problem.data, plan.memory, "model 'features' works on the whole matrix")
         density, (options, warmup, _) = _density(problem), plan.stages[0]
         data = _data(problem, density)
         start = None

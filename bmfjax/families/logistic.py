@@ -27,9 +27,8 @@ from scipy.special import expit
 from bmfjax import verdict
 from bmfjax.data import InputError
 from bmfjax.data.blocks import blocks
-from bmfjax.data.memory import PROGRAMS, require_memory
 from bmfjax.diagnostics import agreement, align_signed
-from bmfjax.families import relevance
+from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -437,7 +436,7 @@ class Logistic(Family):
         return start
 
     def plan(self, problem: Problem) -> Plan:
-        exact, entries = problem.kernel.exact, math.prod(problem.data.shape)
+        exact = problem.kernel.exact
         steps = problem.warmup(GIBBS_WARMUP if exact else NUM_WARMUP)
         if steps < 2 and not exact:
             raise InputError(
@@ -449,8 +448,9 @@ class Logistic(Family):
             resolve_priors(problem),
             (StagePlan(sampler_options(problem, steps), steps if exact else 0),),
             "random" if problem.init is None else digest(problem.every_chain(problem.init)),
-            {"entries": BYTES_AN_ENTRY * entries * whole, "programs": PROGRAMS},
+            (memory.Held("words of all entries", problem.data.shape, BYTES_AN_ENTRY * whole),),
             f"every step looks at {'all entries' if whole else 'entries drawn at random'}",
+            remedy="choose sampler='svi'" if whole else memory.SMALLER,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
@@ -468,7 +468,7 @@ class Logistic(Family):
                 sampled = sampled._replace(along=Along(ROWS))
             algorithm = make(*arguments, options["step_entries"] // CHUNK)
         else:
-            sampled, algorithm = all_entries(problem, plan), make(*arguments)
+            sampled, algorithm = all_entries(problem), make(*arguments)
         start = None if problem.init is None else problem.every_chain(problem.init)
         return Chains(
             algorithm,
@@ -570,19 +570,14 @@ def resolve_priors(problem: Problem) -> dict:
     return found | {"relevance": list(found["relevance"] or RELEVANCE)}
 
 
-def all_entries(problem: Problem, plan: Plan) -> jax.Array:
-    """Return the matrix as the samplers take it that look at all of it, if there is room."""
+def all_entries(problem: Problem) -> jax.Array:
+    """Return the matrix as the samplers take it that look at all of it."""
     entries, name = problem.data.num_rows * problem.data.num_columns, problem.sampler.name
     if entries >= 2**31:
         raise InputError(
             f"the matrix has {entries:,} entries, and sampler {name!r} counts at most "
             f"{2**31 - 1:,}; choose sampler='svi'"
         )
-    require_memory(
-        sum(plan.memory.values()),
-        f"sampler {name!r}, which looks at all entries of the {problem.size} matrix,",
-        "choose sampler='svi'",
-    )
     return sign_blocks(problem.data)
 
 
@@ -696,7 +691,7 @@ def gibbs_chains(problem: Problem, plan: Plan) -> Chains:
     )
     return Chains(
         problem.kernel.make(density, data.shape),
-        all_entries(problem, plan),
+        all_entries(problem),
         problem.settings(
             priors=priors, init="random" if start is None else digest(start), thinning=every
         ),

@@ -14,7 +14,7 @@ from bmfjax.data.anchors import check_weights
 from bmfjax.data.names import place
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
-from bmfjax.families import relevance
+from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -26,11 +26,10 @@ from bmfjax.families.base import (
     StagePlan,
     after_warmup,
     annealed_options,
-    dense_need,
+    csr_of,
     kept_draws,
     make_fit,
     matched_rows,
-    matrix_of_numbers,
     mean_and_square,
     read_real,
     squared_residual,
@@ -162,12 +161,16 @@ class Nonnegative(Family):
         # The residuals of every chain and replica, and with gaps lists of cells.
         each = 4 + (int(problem.rank) // 2 if problem.data.num_missing else 0)
         copies = problem.num_chains * (1 + len(walls or ()))
+        csr = csr_of(problem.data, gaps=False)
         return Plan(
             nmf_arguments(problem),
             (StagePlan(options, warmup),),
             "prior",
-            dense_need(problem.data, 24 + each * copies),
+            memory.dense(problem.data, 24 + each * copies)
+            if csr is None
+            else memory.nonzero(csr.nnz),
             "the warm-up is annealed" if options["num_anneal"] else "nothing is annealed",
+            csr,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
@@ -175,8 +178,7 @@ class Nonnegative(Family):
         options, warmup, _ = plan.stages[0]
         model = functools.partial(models.nmf, rank=rank, **arguments)
         kernel = problem.kernel.make(model, **options)
-        why = "model 'nmf' keeps the matrix dense"
-        values = matrix_of_numbers(data, plan.memory, why, gaps=False)
+        values = data.dense() if plan.known is None else plan.known
         start = given_start(problem, arguments, values)
         if problem.finds_rank:
             start = relevance.random_start(problem, arguments["precision"])

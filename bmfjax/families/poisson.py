@@ -20,8 +20,8 @@ from bmfjax.data.anchors import check_weights
 from bmfjax.data.names import place
 from bmfjax.diagnostics import agreement, align
 from bmfjax.diagnostics.align import apply_permutation
+from bmfjax.families import memory
 from bmfjax.families.base import (
-    SPARSE_ENTRY,
     Chains,
     Family,
     NumbersFit,
@@ -30,8 +30,6 @@ from bmfjax.families.base import (
     Problem,
     StagePlan,
     after_warmup,
-    check_need,
-    dense_need,
     kept_draws,
     kept_factors,
     make_fit,
@@ -284,18 +282,16 @@ class Poisson(Family):
             )
         dense = problem.data.num_missing or problem.priors["dispersion_scale"] is not None
         each = 8 + 16 * problem.num_chains if dense else 0
-        memory = dense_need(problem.data, each) | {"counts": counts_need(problem)}
         return Plan(
             _arguments(problem),
             (StagePlan({}, problem.warmup(WARMUP)),),
             "ascents" if problem.init is None else digest(problem.init),
-            memory,
+            (*memory.dense(problem.data, each), *_held(problem.data)),
             "each chain starts at the best of its ascents",
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         data, density = problem.data, _density(problem, plan.arguments)
-        check_need(data, plan.memory, "model 'poisson' holds the counts, and with gaps all entries")
         offset = problem.priors["offset"]
         counts = poisson_data(
             _numbers(data),
@@ -414,14 +410,13 @@ def _numbers(data: BinaryMatrix | RealMatrix):
     return sp.csr_array(found, dtype=np.float64)
 
 
-def counts_need(problem: Problem) -> float:
-    """Return the bytes of the entries that are not zero, and of the counts drawn one by one."""
-    data = problem.data
+def _held(data: BinaryMatrix | RealMatrix) -> tuple[memory.Held, ...]:
+    """Return the entries that are not zero, and the counts that are drawn one by one."""
     if isinstance(data, BinaryMatrix):
-        return SPARSE_ENTRY * float(data.num_ones)
+        return memory.nonzero(data.num_ones)
     values = np.nan_to_num(data.nonzero().data)
-    small = values[values <= MOST_SINGLE].sum()
-    return SPARSE_ENTRY * float(len(values)) + 8.0 * float(small)
+    single = int(values[values <= MOST_SINGLE].sum())
+    return (*memory.nonzero(len(values)), memory.Held("single counts", (single,), 8.0))
 
 
 def _total(data: BinaryMatrix | RealMatrix) -> float:

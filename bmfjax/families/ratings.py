@@ -38,11 +38,10 @@ from bmfjax.data.attributes import (
     read_new,
     standardised,
 )
-from bmfjax.data.memory import PROGRAMS
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.door import holds_lines, is_frame
 from bmfjax.diagnostics import agreement
-from bmfjax.families import relevance
+from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     Chains,
     Family,
@@ -604,7 +603,7 @@ class Factorisation(Family):
             resolve_priors(problem, link, known[2]),
             (StagePlan({}, problem.warmup(WARMUP)),),
             "near zero",
-            {"programs": PROGRAMS},
+            _held(len(known[2])),
             "only observed entries are looked at",
             known,
         )
@@ -757,6 +756,14 @@ class Side(NamedTuple):
     read: Attributes
     groups: Groups
     unit: np.ndarray  # (attributes,): what the sampler takes for one
+
+
+def _held(entries: int) -> tuple[memory.Held, ...]:
+    """Return the observed entries, by row and by column, and what they are sorted from."""
+    return (
+        memory.Held("observed entries", (entries,), 24.0),
+        memory.Held("putting them in order", (entries,), 60.0, memory.HOST),
+    )
 
 
 def attributes_of(problem: Problem, priors: dict, rows, columns) -> dict[str, Side]:

@@ -13,7 +13,7 @@ import numpy as np
 from bmfjax import models
 from bmfjax.data import InputError
 from bmfjax.diagnostics import agreement, align
-from bmfjax.families import relevance
+from bmfjax.families import memory, relevance
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -22,11 +22,9 @@ from bmfjax.families.base import (
     Problem,
     StagePlan,
     annealed_options,
-    check_need,
-    dense_need,
+    csr_of,
     kept_draws,
     matched_rows,
-    matrix_of_numbers,
     squared_residual,
     thinning,
 )
@@ -121,25 +119,22 @@ class Relaxed(TileFamily):
             options = annealed_options(problem, options, from_prior, warmup)
         # Both orientations, a mask of each, and lists of missing cells of up to rank/8 copies.
         each = 16 + (rank // 2 if data.num_missing else 0)
+        csr = csr_of(data) if problem.sampler.name == "gibbs" else None
         init = "prior" if problem.init is None else digest(problem.init)
         return Plan(
             model_arguments(problem),
             (StagePlan(options, warmup),),
             "annealed, with fixed rates" if problem.finds_rank else init,
-            dense_need(data, each),
+            memory.dense(data, each) if csr is None else memory.nonzero(csr.nnz),
             "the first half of the warm-up is annealed"
             if options.get("num_anneal")
             else "nothing is annealed",
+            csr,
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         data, rank = problem.data, int(problem.rank)
-        why = "the relaxed model keeps the matrix dense"
-        if problem.sampler.name == "gibbs":
-            values = matrix_of_numbers(data, plan.memory, why)
-        else:
-            check_need(data, plan.memory, f"sampler {problem.sampler.name!r} of {why}")
-            values = data.dense()
+        values = data.dense() if plan.known is None else plan.known
         (options, warmup, _), arguments = plan.stages[0], plan.arguments
         sites = sampled_sites(arguments)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)

@@ -22,6 +22,7 @@ from bmfjax import models, verdict
 from bmfjax.data import InputError, checks
 from bmfjax.data.blocks import spaced
 from bmfjax.diagnostics import Binarized, agreement, align, expected_loss, share_agreeing
+from bmfjax.families import memory
 from bmfjax.families.base import (
     FACTORS,
     Chains,
@@ -31,8 +32,6 @@ from bmfjax.families.base import (
     StagePlan,
     after_warmup,
     annealed_options,
-    check_need,
-    dense_need,
     kept_draws,
     make_fit,
     matched_rows,
@@ -630,12 +629,11 @@ class Variant(TileFamily):
             self.arguments(problem),
             stages,
             self.start_text(problem, stages[0].options),
-            dense_need(problem.data, self.bytes_an_entry(problem)),
+            self.held(problem),
             "temperatures follow where chains disagree" if stages[1:] else "there is one stage",
         )
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
-        check_need(problem.data, plan.memory, self.why_memory)
         start = self.given(problem)
 
         def next_stage(run):
@@ -719,11 +717,9 @@ class Variant(TileFamily):
             return digest(self.given(problem))
         return "annealed from the prior" if options["num_anneal"] else "the prior"
 
-    why_memory = "both orientations of the matrix are kept as packed words"
-
-    def bytes_an_entry(self, problem) -> float:
-        """Return the bytes an entry that the model takes."""
-        return 1.0
+    def held(self, problem) -> tuple[memory.Held, ...]:
+        """Return the arrays that the model holds."""
+        return (memory.Held("packed words", problem.data.shape, 1.0),)
 
     def product_draws(self, problem, drawn):
         sides = zip(FACTORS, problem.data.shape, strict=True)
@@ -779,11 +775,10 @@ class Effects(Variant):
     def bytes_a_draw(self, problem):
         return super().bytes_a_draw(problem) + 4 * sum(problem.data.shape)
 
-    why_memory = "the model with effects lists the observed entries"
-
-    def bytes_an_entry(self, problem):
+    def held(self, problem):
         # Lists of the entries by row and by column; of every replica a few numbers an entry.
-        return 16.0 + 16.0 * problem.num_chains * LADDER[0]
+        each = 16.0 + 16.0 * problem.num_chains * LADDER[0]
+        return (memory.Held("lists of the entries", problem.data.shape, each),)
 
     def mixing(self, problem, drawn, number):
         return mixing_of_log_odds(problem.data, *self.product_draws(problem, drawn), drawn, number)
