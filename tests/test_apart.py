@@ -170,6 +170,21 @@ def test_processes_that_start_at_once_do_not_refuse_each_other(tmp_path):
     }  # fmt: skip
 
 
+def test_what_was_asked_for_is_always_there_to_read(tmp_path, monkeypatch):
+    request, chains = asked_for()
+    top, replace = tmp_path / "chains", os.replace
+
+    def seen(*names):
+        replace(*names)
+        assert (top / "request.json").exists()
+
+    apart.place_of(request, chains, tmp_path)
+    (top / "data.npz").unlink()
+    monkeypatch.setattr(os, "replace", seen)
+    apart.place_of(request, chains, tmp_path)
+    assert (top / "data.npz").exists()
+
+
 def test_files_of_others_stay_and_lost_ones_come_back(tmp_path):
     (top := tmp_path / "chains").mkdir()
     (top / "data.npz").write_bytes(b"mine")

@@ -293,9 +293,13 @@ def _write(top, problem: Problem, whole: dict) -> None:
         side: _plain(f"{side}_attributes", tuple(table), arrays)
         for side, table in problem.attributes.items()
     }
-    with replacing_all([top / n for n in (DATA, ARRAYS, REQUEST)]) as (data, kept, text):
+    # One at a time: several are moved aside before new ones come, and another process would miss
+    # them.
+    with replacing_all([top / DATA]) as (data,):
         np.savez_compressed(data, **MARK, **matrix_fields(problem.data))
+    with replacing_all([top / ARRAYS]) as (kept,):
         np.savez_compressed(kept, **MARK, **arrays)
+    with replacing_all([top / REQUEST]) as (text,):
         text.write_text(json.dumps(about, indent=1, default=lambda value: value.item()) + "\n")
 
 
