@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import signal
 import sys
 
 import jax
@@ -75,6 +76,16 @@ def figures_of_this_module(request):
 def undrawn_figures():
     with undrawn():
         yield
+
+
+@pytest.fixture
+def signals_of_a_terminal():
+    """Signals as in front of a terminal; in the background a shell has Ctrl-C ignored, or nohup."""
+    ours = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {signum: signal.signal(signum, handler) for signum, handler in ours.items()}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
 
 
 @pytest.fixture

@@ -398,7 +398,7 @@ def newest_part(folder):
 
 def wait_for_parts(folder, process, number):
     """Until there are so many parts of a checkpoint more than now."""
-    deadline, number = time.monotonic() + 120, newest_part(folder) + number
+    deadline, number = time.monotonic() + 600, newest_part(folder) + number
     while time.monotonic() < deadline:
         assert process.poll() is None, process.stderr.read()
         if newest_part(folder) >= number:
@@ -407,6 +407,7 @@ def wait_for_parts(folder, process, number):
     raise AssertionError("no checkpoint was written in time")
 
 
+@pytest.mark.usefixtures("signals_of_a_terminal")
 def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken_run(
     tmp_path, unbroken, capsys, monkeypatch, quick_page
 ):
@@ -442,7 +443,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     process = start(command[1:])
     wait_for_parts(folder, process, 4)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 130, error
     assert f"bmfjax: {state} is missing or damaged; the fit goes on from" in error
     assert "bmfjax: interrupted after" in error and f"results in {folder}" in error
@@ -465,6 +466,7 @@ def test_killed_terminated_and_interrupted_it_ends_with_the_draws_of_an_unbroken
     np.testing.assert_array_equal(found.trace["log_joint"], unbroken.trace["log_joint"])
 
 
+@pytest.mark.usefixtures("signals_of_a_terminal")
 def test_ctrl_c_while_modules_load_is_one_line(capsys, monkeypatch):
     def interrupted(models):
         signal.raise_signal(signal.SIGINT)
@@ -484,6 +486,7 @@ def test_a_full_disk_behind_the_standard_output_is_named():
     assert found.stderr == "bmfjax: cannot use the standard output: No space left on device\n"
 
 
+@pytest.mark.usefixtures("signals_of_a_terminal")
 def test_a_terminal_that_is_gone_ends_no_run(monkeypatch, capsys):
     """SIGHUP comes where a terminal goes, which then takes no line and no bar."""
 

@@ -12,6 +12,8 @@ from bmfjax.infer.interrupt import (
     pass_on_termination,
 )
 
+pytestmark = pytest.mark.usefixtures("signals_of_a_terminal")
+
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def signum(request):
