@@ -7,6 +7,8 @@ a time.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 from bmfjax.data.errors import InputError
@@ -144,14 +146,14 @@ def _pareto(excess):
     return (shape * number + 5) / (number + 10), -shape / slope
 
 
-def stacking_weights(log_scores, *, tolerance: float = 1e-5, max_steps: int = 10_000):
+def stacking_weights(log_scores, *, tolerance: float = 1e-5, max_steps: int = 1000):
     r"""Return the weights of a mixture of posteriors that maximise its held-out log score.
 
     .. math:: \max_{w} \sum_i \log \sum_k w_k\, p_k(x_i \mid x_{-i}), \quad w_k \ge 0,
               \sum_k w_k = 1.
 
-    The problem is concave. Each step multiplies a weight by the mean of its share in the
-    mixture, which is expectation maximisation and never lowers the score.
+    The problem is concave. Each step goes towards the largest value of a quadratic approximation
+    at nonnegative weights, as far as the score grows (Kim et al. 2020).
 
     Parameters
     ----------
@@ -176,6 +178,9 @@ def stacking_weights(log_scores, *, tolerance: float = 1e-5, max_steps: int = 10
     Yao, Vehtari, Gelman (2022), "Stacking for non-mixing Bayesian computations: the curse and
     blessing of multimodal posteriors", JMLR 23(79), equation 4.
 
+    Kim, Carbonetto, Stephens, Anitescu (2020), "A fast algorithm for maximum likelihood estimation
+    of mixture proportions using sequential quadratic programming", JCGS 29(2), 261-273.
+
     Examples
     --------
     >>> stacking_weights(np.log([[0.9, 0.1, 0.9], [0.1, 0.9, 0.1]])).round(2)
@@ -187,12 +192,30 @@ def stacking_weights(log_scores, *, tolerance: float = 1e-5, max_steps: int = 10
     densities = np.exp(values - values.max(0))
     weights = np.full(len(values), 1 / len(values))
     for _ in range(max_steps):
-        gain = (densities / (weights @ densities)).mean(1)
+        shares = densities / (weights @ densities)
         # By concavity no weights have a mean log score higher by more than this.
-        if gain.max() <= 1 + tolerance:
+        if shares.mean(1).max() <= 1 + tolerance:
             break
-        weights = weights * gain
-    return weights / weights.sum()
+        weights = _stepped(weights, shares)
+    return weights
+
+
+def _stepped(weights, shares):
+    """Return better weights, where `shares` are the densities divided by that of the mixture."""
+    gain = shares.mean(1)
+    curvature = shares @ shares.T / shares.shape[1]
+    # Posteriors that are alike share a weight; the ridge says so where the curvature does not.
+    root = cholesky(curvature + 1e-8 * np.eye(len(weights)), lower=True)
+    target, _ = nnls(root.T, solve_triangular(root, 2.0 * gain - 1.0, lower=True))
+    if target.any():
+        towards = target / target.sum() - weights
+        for length in 0.5 ** np.arange(20):
+            # Log score of the mixture after the step less that before.
+            with np.errstate(divide="ignore"):
+                gained = np.log1p(np.maximum(length * (towards @ shares), -1.0)).mean()
+            if gained > 0.0:
+                return weights + length * towards
+    return weights * gain  # expectation maximisation, which never lowers the score
 
 
 def percent(share: float, error: float) -> str:

@@ -99,6 +99,18 @@ def test_stacking_finds_the_proportions_of_a_mixture():
     np.testing.assert_allclose(twice, [share / 2, share / 2, 1 - share], atol=0.02)
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 0.3, 30.0])
+def test_few_steps_are_enough_however_alike_posteriors_are(apart):
+    """Steps of expectation maximisation were tens of thousands where one has a weight of zero."""
+    rng = np.random.default_rng(7)
+    scores = np.log(rng.uniform(0.1, 0.9, 800)) + apart * rng.normal(size=(4, 800))
+    scores[0] += 0.5 * apart
+    found = stacking_weights(scores, max_steps=15)
+    densities = np.exp(scores - scores.max(0))
+    assert (found >= 0).all() and found.sum() == pytest.approx(1)
+    assert (densities / (found @ densities)).mean(1).max() <= 1 + 1e-5
+
+
 def test_a_share_has_no_negative_zero_and_no_error_of_zero():
     assert percent(0.284, 0.012) == "28 ± 1 %" and percent(-0.04, 0.03) == "-4 ± 3 %"
     assert percent(-0.001, 0.02) == "0 ± 2 %"
