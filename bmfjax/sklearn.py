@@ -1,21 +1,27 @@
-"""Boolean matrix factorisation as a scikit-learn transformer; needs the extra `sklearn`."""
+"""Matrix factorisations as scikit-learn estimators; they need the extra `sklearn`."""
 
 from __future__ import annotations
 
 import numbers
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.data.blocks import spaced
+from bmfjax.data import BinaryMatrix, InputError, RealMatrix
+from bmfjax.data.blocks import blocks, spaced
 from bmfjax.data.checks import one_of, whole
 from bmfjax.families import FAMILIES
 from bmfjax.fitting import Fit, fit
 from bmfjax.specs import with_fields_refused
 
 try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.base import (
+        BaseEstimator,
+        ClassNamePrefixFeaturesOutMixin,
+        OneToOneFeatureMixin,
+        TransformerMixin,
+    )
     from sklearn.preprocessing import binarize as cut
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -24,13 +30,242 @@ except ImportError as error:
         "bmfjax.sklearn needs scikit-learn 1.6 or later; pip install 'bmfjax[sklearn]'"
     ) from error
 
-#: Models of bits that samples have or have not.
-MODELS = tuple(m for m in FAMILIES if hasattr(Fit._of_model(m), "_chance_given"))
+#: Models of bits that samples have or have not, which give each entry a probability of a one.
+MODELS = tuple(
+    name
+    for name, kind in ((name, Fit._of_model(name)) for name in FAMILIES)
+    if hasattr(kind, "_chance_given") and hasattr(kind, "rounded")
+)
 #: Draws of the basis that `inverse_transform` averages over at most.
 MAX_DRAWS = 400
+#: Parts of the features that `score` hides in turn.
+NUM_PARTS = 5
 
 
-class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class _Factorisation(TransformerMixin, BaseEstimator):
+    """What the estimators have in common: one fit of `bmfjax.fit`."""
+
+    #: Models that there are; the first is the default.
+    _models: ClassVar[tuple[str, ...]]
+    #: Those whose new samples are drawn, so that they depend on the samples beside them.
+    _drawn: ClassVar[tuple[str, ...]] = ()
+    #: Whether samples may be sparse.
+    _takes_sparse: ClassVar[bool] = True
+
+    @with_fields_refused
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        num_chains=4,
+        num_warmup="auto",
+        num_samples="auto",
+        max_time=None,
+        model=None,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.num_chains = num_chains
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.max_time = max_time
+        self.model = model
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        """Sample the posterior of the components.
+
+        Parameters
+        ----------
+        X : array, scipy.sparse matrix or data frame (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        object
+            Itself.
+
+        Raises
+        ------
+        InputError
+            For values that the model does not have, or for bad options (a ValueError).
+        """
+        data = self._read(X, reset=True)
+        rank = min(whole("n_components", self.n_components), *data.shape)
+        model, name = self._model()
+        one_of("model", name, self._models)
+        seed = _seed(self.random_state)
+        self.fit_ = fit(
+            data,
+            rank,
+            model=model,
+            init=self._start(Fit._of_model(name), data, rank, seed),
+            num_chains=self.num_chains,
+            num_warmup=self.num_warmup,
+            num_samples=self.num_samples,
+            max_time=self.max_time,
+            seed=seed,
+            progress=False,
+        )
+        self.n_components_ = rank
+        self.components_ = self.fit_.basis.T
+        return self
+
+    def transform(self, X):
+        """Return how much each sample uses each component, given the fitted ones.
+
+        Parameters
+        ----------
+        X : array, scipy.sparse matrix or data frame (n_samples, n_features)
+
+        Returns
+        -------
+        ``(n_samples, n_components_)`` float64
+            Posterior means of the usage; see `Fit.transform`.
+        """
+        check_is_fitted(self)
+        return self.fit_.transform(self._read(X, reset=False))
+
+    def score(self, X, y=None):
+        r"""Return the mean log predictive density of an observed entry.
+
+        The features are split at random, always alike, into five parts. Each part is hidden in
+        turn, and each of its entries is predicted from the other entries of its sample:
+
+        .. math:: \log \frac{1}{S} \sum_s p(x_{ij} \mid x_{i, -\mathrm{part}}, \theta_s)
+
+        So more components do not score better because they fit better: `GridSearchCV` can choose
+        `n_components` by it. It is in nats an entry, not a sample, whatever is missing, and of ones
+        and zeros the mean log probability, at most 0.
+
+        Parameters
+        ----------
+        X : array, scipy.sparse matrix or data frame (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        See Also
+        --------
+        bmfjax.Fit.score_new : the log predictive densities of single entries.
+        bmfjax.Fit.score_rows : the joint log probability of whole samples.
+        """
+        check_is_fitted(self)
+        data = self._read(X, reset=False)
+        part = np.random.default_rng(0).permutation(data.num_columns) % NUM_PARTS
+        total = 0.0
+        for some in blocks(data.num_rows, data.num_columns):
+            values = _values(data, np.arange(data.num_rows)[some])
+            for hidden in np.unique(part):
+                total += self._sum_of_scores(values, part == hidden)
+        return float(total / (data.num_rows * data.num_columns - data.num_missing))
+
+    def _sum_of_scores(self, values, hidden) -> float:
+        """Return the sum of the log densities of the observed entries of some features."""
+        i, j = np.nonzero(~np.isnan(values) & hidden)
+        # A matrix needs some entry: one row keeps all it has, and is not scored.
+        known = values[~np.isnan(values).all(1)][:1]
+        new = np.concatenate([np.where(hidden, np.nan, values), known])
+        return self.fit_.score_new(new, i, j, values[i, j]).sum() if len(i) else 0.0
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._takes_sparse
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = self._model()[1] in self._drawn
+        return tags
+
+    def _model(self):
+        """Return the model, and its name."""
+        model = self.model or self._models[0]
+        return model, getattr(model, "name", model)
+
+    def _start(self, kind, data, rank, seed):
+        """Return where chains start; None leaves it to the model."""
+
+    def _validated(self, X, reset, **options):
+        least = 2 if reset else 1  # a single row can be transformed, and not factorised
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr" if self._takes_sparse else False,
+            ensure_min_samples=least, ensure_min_features=least, **options,
+        )  # fmt: skip
+
+    def _read(self, X, reset) -> BinaryMatrix | RealMatrix:
+        """Return the samples as a matrix of numbers, or refuse them."""
+        X = self._validated(X, reset, dtype=np.float64, ensure_all_finite="allow-nan")
+        return RealMatrix(X, column_names=getattr(self, "feature_names_in_", None))
+
+
+class _Components(ClassNamePrefixFeaturesOutMixin, _Factorisation):
+    """Estimators whose transformed samples are usages of components."""
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def inverse_transform(self, X):
+        """Return what is expected of each entry, from usages.
+
+        Parameters
+        ----------
+        X : ``(n_samples, n_components_)`` array
+            Usages, as `transform` returns them.
+
+        Returns
+        -------
+        (n_samples, n_features) float64
+        """
+        check_is_fitted(self)
+        usage = check_array(X, dtype=np.float64, input_name="X")
+        if usage.shape[1] != self.n_components_:
+            raise InputError(
+                f"X has {usage.shape[1]} columns and the fit {self.n_components_} components; "
+                "give what transform returns"
+            )
+        return self._expected(usage)
+
+    def _expected(self, usage) -> np.ndarray:
+        """Return the mean over draws of what they say of rows with these usages."""
+        chains, draws = self.fit_.basis_draws.shape[:2]
+        chosen = spaced(chains * draws, MAX_DRAWS, down=True)
+        total = np.zeros((len(usage), self.n_features_in_))
+        for c in chosen:
+            total += self.fit_._chance_given(usage, c // draws, c % draws)
+        return total / len(chosen)
+
+
+class _Bits(_Components):
+    """Estimators of ones and zeros."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.binarize is None
+        return tags
+
+    def _read(self, X, reset) -> BinaryMatrix:
+        """Return the samples as a binary matrix, or refuse them."""
+        finite = "allow-nan" if self.binarize is None else True
+        X = self._validated(X, reset, ensure_all_finite=finite)
+        if self.binarize is not None:
+            if sp.issparse(X) and self.binarize < 0:
+                raise InputError(
+                    f"binarize is {self.binarize}, by which every zero that a sparse matrix leaves "
+                    "out is a one; give a dense array or a threshold of at least 0"
+                )
+            X = cut(X, threshold=self.binarize)
+        values = X.data if sp.issparse(X) else X
+        strange = values[~(np.isnan(values) | (values == 0) | (values == 1))]
+        if strange.size:
+            raise InputError(
+                f"X has values other than 0, 1 and NaN, such as {strange[0]:g}; make it binary or "
+                "give a threshold by binarize="
+            )
+        return BinaryMatrix(X, column_names=getattr(self, "feature_names_in_", None))
+
+
+class BooleanMF(_Bits):
     r"""Boolean matrix factorisation with uncertainty: the OrMachine as a transformer.
 
     Samples are written as unions of components,
@@ -49,13 +284,14 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     num_chains : int
     num_warmup, num_samples : int or "auto"
     max_time : float, optional
-        As of `bmfjax.fit`: by default chains end when they agree, after ten minutes at most.
+        As of `bmfjax.fit`. Numbers of steps fix what a fit costs. By default chains end when they
+        agree, after ten minutes at most: so does each fit of a search over parameters.
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
     model : str or Model
-        "ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming" or "features", as
-        of `bmfjax.fit`, or such a model as a value without a rank: ``OrMachine(num_rates=1)``.
+        {models}, as of `bmfjax.fit`, or such a model as a value without a rank:
+        ``OrMachine(num_rates=1)``.
         Of "one-hot" a sample uses exactly one component, so that the components are clusters. With
         a `usage` given bit by bit nothing can be transformed.
     random_state : int, RandomState or None
@@ -92,6 +328,8 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     [5, 5]
     """
 
+    _models = MODELS
+
     @with_fields_refused
     def __init__(
         self,
@@ -106,72 +344,22 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         model="ormachine",
         random_state=None,
     ):
-        self.n_components = n_components
+        super().__init__(
+            n_components,
+            num_chains=num_chains,
+            num_warmup=num_warmup,
+            num_samples=num_samples,
+            max_time=max_time,
+            model=model,
+            random_state=random_state,
+        )
         self.binarize = binarize
-        self.num_chains = num_chains
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.max_time = max_time
         self.init = init
-        self.model = model
-        self.random_state = random_state
 
     def fit(self, X, y=None):
-        """Sample the posterior of the components.
-
-        Parameters
-        ----------
-        X : array, scipy.sparse matrix or data frame (n_samples, n_features)
-        y : ignored
-
-        Returns
-        -------
-        BooleanMF
-            Itself.
-
-        Raises
-        ------
-        InputError
-            Where values are neither 0, 1 nor missing and no threshold is given, or for bad
-            options (a ValueError).
-        """
-        data = self._read(X, reset=True)
-        rank = min(whole("n_components", self.n_components), *data.shape)
-        one_of("init", self.init, ("annealed", "random"))
-        name = getattr(self.model, "name", self.model)
-        kind = Fit._of_model(one_of("model", name, MODELS))
-        seed = _seed(self.random_state)
-        self.fit_ = fit(
-            data,
-            rank,
-            model=self.model,
-            init=_random_bits(kind, data, rank, seed) if self.init == "random" else None,
-            num_chains=self.num_chains,
-            num_warmup=self.num_warmup,
-            num_samples=self.num_samples,
-            max_time=self.max_time,
-            seed=seed,
-            progress=False,
-        )
-        self.n_components_ = rank
-        self.components_ = self.fit_.basis.T
+        super().fit(X)
         self.components_binary_ = self.fit_.basis_binary.T
         return self
-
-    def transform(self, X):
-        """Probability that each sample uses each component, given the fitted ones.
-
-        Parameters
-        ----------
-        X : array, scipy.sparse matrix or data frame (n_samples, n_features)
-
-        Returns
-        -------
-        ``(n_samples, n_components_)`` float64
-            Posterior means of the usage; see `Fit.transform`.
-        """
-        check_is_fitted(self)
-        return self.fit_.transform(self._read(X, reset=False))
 
     def inverse_transform(self, X):
         r"""Probability that each entry is truly a one, from usages.
@@ -190,55 +378,183 @@ class BooleanMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         -------
         (n_samples, n_features) float64
         """
-        check_is_fitted(self)
-        usage = check_array(X, dtype=np.float64, input_name="X")
-        if usage.shape[1] != self.n_components_:
-            raise InputError(
-                f"X has {usage.shape[1]} columns and the fit {self.n_components_} components; "
-                "give what transform returns"
-            )
+        return super().inverse_transform(X)
+
+    def _expected(self, usage):
         if usage.min() < 0 or usage.max() > 1:
             raise InputError("X has values outside [0, 1]; give usages as transform returns them")
-        chains, draws = self.fit_.basis_draws.shape[:2]
-        chosen = spaced(chains * draws, MAX_DRAWS, down=True)
-        total = np.zeros((len(usage), self.n_features_in_))
-        for c in chosen:
-            total += self.fit_._chance_given(usage, c // draws, c % draws)
-        return total / len(chosen)
+        return super()._expected(usage)
 
-    @property
-    def _n_features_out(self):
-        return self.n_components_
+    def _start(self, kind, data, rank, seed):
+        one_of("init", self.init, ("annealed", "random"))
+        return _random_bits(kind, data, rank, seed) if self.init == "random" else None
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.binarize is None
-        return tags
 
-    def _read(self, X, reset) -> BinaryMatrix:
-        """Return the samples as a binary matrix, or refuse them."""
-        finite = "allow-nan" if self.binarize is None else True
-        least = 2 if reset else 1  # a single row can be transformed, and not factorised
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", ensure_all_finite=finite,
-            ensure_min_samples=least, ensure_min_features=least,
-        )  # fmt: skip
-        if self.binarize is not None:
-            if sp.issparse(X) and self.binarize < 0:
-                raise InputError(
-                    f"binarize is {self.binarize}, by which every zero that a sparse matrix leaves "
-                    "out is a one; give a dense array or a threshold of at least 0"
-                )
-            X = cut(X, threshold=self.binarize)
-        values = X.data if sp.issparse(X) else X
-        strange = values[~(np.isnan(values) | (values == 0) | (values == 1))]
-        if strange.size:
-            raise InputError(
-                f"X has values other than 0, 1 and NaN, such as {strange[0]:g}; make it binary or "
-                "give a threshold by binarize="
-            )
-        return BinaryMatrix(X, column_names=getattr(self, "feature_names_in_", None))
+class ProbitMF(_Bits):
+    r"""Factorisation of the probabilities of ones and zeros, by real components.
+
+    :math:`P(x_{ij} = 1) = \Phi(z_i \cdot u_j + \text{effects})`, as of `bmfjax.Probit`; of
+    "logistic" with a logistic function. Such components predict well, and are not unique: for
+    components that can be read see `BooleanMF`.
+
+    Parameters
+    ----------
+    n_components : int
+        As for `BooleanMF`.
+    binarize : float, optional
+        As for `BooleanMF`.
+    num_chains, num_warmup, num_samples, max_time
+        As for `BooleanMF`.
+    model : str or Model, optional
+        {models}, or such a model as a value without a rank. Default: the first.
+    random_state : int, RandomState or None
+        As for `BooleanMF`.
+
+    Attributes
+    ----------
+    components_ : ``(n_components_, n_features)`` float64
+        Posterior means of the basis.
+    n_components_, n_features_in_ : int
+    feature_names_in_ : (n_features,) object
+    fit_ : Fit
+
+    Notes
+    -----
+    New samples are drawn, and have Monte Carlo error. `inverse_transform` is of samples of average
+    effect.
+    """
+
+    _models = _drawn = ("probit", "logistic")
+
+    @with_fields_refused
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        binarize=None,
+        num_chains=4,
+        num_warmup="auto",
+        num_samples="auto",
+        max_time=None,
+        model=None,
+        random_state=None,
+    ):
+        super().__init__(
+            n_components,
+            num_chains=num_chains,
+            num_warmup=num_warmup,
+            num_samples=num_samples,
+            max_time=max_time,
+            model=model,
+            random_state=random_state,
+        )
+        self.binarize = binarize
+
+
+class NonnegativeMF(_Components):
+    r"""Nonnegative matrix factorisation with uncertainty.
+
+    :math:`x_{ij} \approx z_i \cdot u_j` with nonnegative factors, as of `bmfjax.NMF`: normal noise
+    and exponential priors; or counts, as of `bmfjax.Poisson`.
+
+    Parameters
+    ----------
+    n_components : int
+        As for `BooleanMF`.
+    num_chains, num_warmup, num_samples, max_time
+        As for `BooleanMF`.
+    model : str or Model, optional
+        {models}, or such a model as a value without a rank. Default: the first.
+    random_state : int, RandomState or None
+        As for `BooleanMF`.
+
+    Attributes
+    ----------
+    components_ : ``(n_components_, n_features)`` float64
+        Posterior means of the basis.
+    n_components_, n_features_in_ : int
+    feature_names_in_ : (n_features,) object
+    fit_ : Fit
+
+    Notes
+    -----
+    NaN is a missing entry. A new sample of "nmf" has the usages that fit it best, averaged over
+    draws of the basis; those of "poisson" are drawn, and have Monte Carlo error.
+    """
+
+    _models, _drawn = ("nmf", "poisson"), ("poisson",)
+
+    def _expected(self, usage):
+        return usage @ self.components_
+
+
+class MFImputer(OneToOneFeatureMixin, _Factorisation):
+    """Fill in missing numbers, such as ratings, by a matrix factorisation.
+
+    As of `bmfjax.PMF`: entries have effects of their sample and feature beside the components, and
+    normal noise. `transform` returns the samples with each missing entry (NaN) replaced by its
+    posterior mean, as scikit-learn's imputers do; ``fit_`` has intervals.
+
+    Parameters
+    ----------
+    n_components : int
+        As for `BooleanMF`.
+    num_chains, num_warmup, num_samples, max_time
+        As for `BooleanMF`.
+    model : str or Model, optional
+        {models}, or such a model as a value without a rank. Default: the first. With
+        "ordered-probit" the values are steps of a scale, such as stars.
+    random_state : int, RandomState or None
+        As for `BooleanMF`.
+
+    Attributes
+    ----------
+    components_ : ``(n_components_, n_features)`` float64
+        Posterior means of the basis.
+    n_components_, n_features_in_ : int
+    feature_names_in_ : (n_features,) object
+    fit_ : Fit
+
+    Notes
+    -----
+    What new samples have beside their observed entries is drawn: filled values have Monte Carlo
+    error.
+    """
+
+    _models = _drawn = ("pmf", "ordered-probit")
+    _takes_sparse = False
+
+    def transform(self, X):
+        """Return the samples with what is missing filled in.
+
+        Parameters
+        ----------
+        X : array or data frame (n_samples, n_features)
+            NaN where an entry is missing.
+
+        Returns
+        -------
+        (n_samples, n_features) float64
+            Observed entries as they are, and posterior means of the others.
+        """
+        check_is_fitted(self)
+        data = self._read(X, reset=False)
+        filled = np.array(data.dense(np.float64))
+        i, j = np.nonzero(np.isnan(filled))
+        if len(i):
+            filled[i, j] = self.fit_.given_new(data).predict_cells(i, j, positions=True)
+        return filled
+
+
+for _kind in (BooleanMF, ProbitMF, NonnegativeMF, MFImputer):
+    _names = ", ".join(f'"{name}"' for name in _kind._models)
+    _kind.__doc__ = (_kind.__doc__ or "").replace("{models}", _names)
+
+
+def _values(data, rows) -> np.ndarray:
+    """Return the values of some rows, NaN where they are missing; these alone are formed."""
+    part = data.part(rows, np.arange(data.num_columns))
+    return np.where(part[1], np.nan, part[0]) if isinstance(data, BinaryMatrix) else part
 
 
 def _seed(random_state) -> int:

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its manners by scikit-learn's own checks, its numbers by theory."""
+"""The scikit-learn estimators: their manners by its own checks, their numbers by theory."""
 
 import functools
 import importlib
@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 import bmfjax.sklearn
@@ -19,9 +20,12 @@ from bmfjax.diagnostics import Binarized
 from bmfjax.families.boolean import BooleanFit
 from bmfjax.fitting import fit
 from bmfjax.infer.new_rows import expected_usage
-from bmfjax.sklearn import BooleanMF
+from bmfjax.posterior.cells import cell_draws
+from bmfjax.sklearn import BooleanMF, MFImputer, NonnegativeMF, ProbitMF
 from bmfjax.verdict import Verdict
-from tests.test_cells import fit_of
+from tests import small_fits
+from tests.shared_fits import shared_fit
+from tests.test_cells import DRAWS, fit_of
 
 #: The estimator passes on no options of samplers; these compile in a third of the time.
 quick_fit = functools.partial(fit, sampler=bmfjax.Gibbs(update="gibbs", moves=[]))
@@ -69,6 +73,35 @@ def test_scikit_learn_accepts_the_estimator(monkeypatch, threshold):
     results = check_estimator(BooleanMF(binarize=threshold), on_skip=None)
     passed = {r["check_name"] for r in results if r["status"] == "passed"}
     assert {"check_methods_subset_invariance", "check_fit2d_1feature"} <= passed
+
+
+class Plain:
+    """A fit without uncertainty, and without a sampler: usages are projections on a basis."""
+
+    def __init__(self, data, rank, *, seed=0, **asked):
+        self.asked = {"rank": rank, **asked}
+        self.basis = np.random.default_rng(seed).random((data.num_columns, rank))
+        self.basis_draws = self.basis[None, None]
+
+    def transform(self, new):
+        return np.nan_to_num(new.dense(np.float64)) @ self.basis
+
+    def _chance_given(self, usage, chain, draw):
+        return 1 / (1 + np.exp(-usage @ self.basis_draws[chain, draw].T))
+
+    def given_new(self, new):
+        usage = self.transform(new)
+        said = lambda i, j, positions: np.einsum("ik,ik->i", usage[i], self.basis[j])  # noqa: E731
+        return mock.Mock(predict_cells=said)
+
+    def score_new(self, new, i, j, values):
+        return -np.square(values - np.nan_to_num(new).mean(1)[i])
+
+
+@pytest.mark.parametrize("kind", [ProbitMF(binarize=0.5), NonnegativeMF(), MFImputer()])
+def test_scikit_learn_accepts_the_other_estimators(monkeypatch, kind):
+    monkeypatch.setattr(bmfjax.sklearn, "fit", Plain)
+    check_estimator(kind, on_skip=None)
 
 
 def by_enumeration(row, basis, f0, f1, density):
@@ -239,3 +272,68 @@ def test_a_model_may_be_a_value_without_a_rank():
             BooleanMF(2, model=wrong).fit(data)
     with pytest.raises(InputError, match="rank is 2, and the model is"):
         BooleanMF(2, model=bmfjax.OrMachine(3)).fit(data)
+
+
+# ---- the score, and what follows from it ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["probit", "logistic"])
+def test_ones_are_as_probable_as_in_rows_of_average_effect(model):
+    fit = fit_of(model)
+    fit.other_draws["row_effect"][:] = 0.0
+    (i, j), usage = np.divmod(np.arange(18), 9), fit.usage_draws[1, 3]
+    expected = fit._predicted(cell_draws(fit, i, j), {}, {})[DRAWS + 3]
+    np.testing.assert_allclose(fit._chance_given(usage, 1, 3)[i, j], expected, rtol=1e-5)
+
+
+def estimated(estimator, fit, X):
+    """An estimator whose fit is known."""
+    with mock.patch.object(bmfjax.sklearn, "fit", lambda *_, **__: fit):
+        return estimator.fit(X)
+
+
+def test_nonnegative_components_are_those_of_the_fit():
+    X, fit = small_fits.real(), shared_fit(small_fits.real(), 2, model="nmf", **small_fits.SIZES)
+    nmf = estimated(NonnegativeMF(), fit, X)
+    usage = nmf.transform(X)
+    np.testing.assert_allclose(usage, fit.transform(X))
+    np.testing.assert_allclose(nmf.inverse_transform(usage), usage @ fit.basis.T)
+    assert nmf.score(X) > nmf.score(X[:, ::-1])
+
+
+def test_what_is_missing_is_filled_in_by_what_the_fit_expects():
+    X, fit = small_fits.real(), shared_fit(small_fits.real(), 2, model="pmf", **small_fits.SIZES)
+    imputer = estimated(MFImputer(model=bmfjax.PMF()), fit, X)
+    (i, j), done = np.nonzero(np.isnan(X)), imputer.transform(X)
+    np.testing.assert_allclose(done[i, j], fit.given_new(X).predict_cells(i, j), rtol=1e-5)
+    done[i, j] = np.nan
+    np.testing.assert_array_equal(done, X)
+    assert list(imputer.get_feature_names_out()) == [f"x{k}" for k in range(9)]
+
+
+def test_the_score_is_of_entries_that_are_hidden(tiles):
+    """Of each entry once, given none of its part of the features."""
+    X, bmf = tiles
+    X = np.where(np.random.default_rng(4).random(X.shape) < 0.1, np.nan, X)
+    part, total = np.random.default_rng(0).permutation(16) % 5, 0.0
+    for i, j in np.argwhere(~np.isnan(X[:6])):
+        row = np.where(part == part[j], np.nan, X[i : i + 1])
+        total += bmf.fit_.score_new(row, [0], [j], [X[i, j]])[0]
+    assert np.isclose(bmf.score(X[:6]), total / (~np.isnan(X[:6])).sum(), rtol=1e-6)
+    assert bmf.score(X) > bmf.score(1 - X)
+
+
+def test_a_search_over_components_takes_the_score(monkeypatch):
+    """Samples of three groups, and stand-ins whose score knows how many components there are."""
+    monkeypatch.setattr(bmfjax.sklearn, "fit", Plain)
+    monkeypatch.setattr(
+        Plain, "score_new", lambda self, new, i, j, v: -abs(self.asked["rank"] - 3.0) - 0.0 * v
+    )
+    search = GridSearchCV(BooleanMF(**CHEAP), {"n_components": [1, 2, 3, 4]}, cv=3)
+    with mock.patch.object(Plain, "basis_binary", np.ones((8, 1)), create=True):
+        search.fit(np.kron(np.eye(3), np.ones((4, 3)))[:, :8])
+    assert search.best_params_ == {"n_components": 3} and search.best_score_ == 0.0
+    asked = search.best_estimator_.fit_.asked
+    assert {name: asked[name] for name in ("num_chains", "num_warmup", "num_samples")} == {
+        name: CHEAP[name] for name in ("num_chains", "num_warmup", "num_samples")
+    }

@@ -248,14 +248,6 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         """Return memberships, and weights of one, nearest to means of bits."""
         return 1.0 * (usage >= 0.5), 1.0 * (basis >= 0.5)
 
-    def _chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
-        """Return the probability of a one, (rows, columns), in rows of average effect, of one draw.
-
-        `usage` (rows, rank) are memberships in place of those of the draw.
-        """
-        at = chain, draw
-        return expit(usage @ self.basis_draws[at].T + self.other_draws["column_effect"][at])
-
     def transform(self, new_rows) -> np.ndarray:
         drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
         return drawn["usage"].mean((0, 1), dtype=float)

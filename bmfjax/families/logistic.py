@@ -213,6 +213,13 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
         """Return draws (draw of all chains, cell) of the log odds of a one, of some cells."""
         return cells.cell_draws(self, i, j)
 
+    def _chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
+        """Return the probability of a one, (rows, columns), in rows of average effect, of one draw.
+
+        `usage` (rows, rank) is in place of that of the draw.
+        """
+        return expit(cells.of_average_rows(self, usage, chain, draw))
+
     def _log_density(self, i, j, values):
         return scores.logit_density(values, self.log_odds(i, j))
 

@@ -511,6 +511,10 @@ class ProbitFit(OnesMixin, RatingsFit):
     def _probability(self, i, j):
         return self._predict(i, j, "mean", 0.9)
 
+    def _chance_given(self, usage, chain: int, draw: int) -> np.ndarray:
+        """Return the probability of a one given usages (rows, rank), in rows of average effect."""
+        return ndtr(cells.of_average_rows(self, usage, chain, draw))
+
     _scored = "probabilities of ones and zeros"
 
     def _log_density(self, i, j, values):

@@ -70,6 +70,18 @@ def cell_draws(fit, rows, columns) -> np.ndarray:
     return out
 
 
+def of_average_rows(fit, usage, chain: int, draw: int) -> np.ndarray:
+    """Return the reconstruction (row, column) of rows of average effect, of one draw, no link.
+
+    `usage` (row, rank) is in place of that of the draw.
+    """
+    at, known = (chain, draw), fit.other_draws
+    out = usage @ fit.basis_draws[at].T
+    for site in known.keys() & {"intercept", "bias", "column_effect"}:
+        out = out + known[site][at]
+    return out
+
+
 def _products(usage, basis, rows, columns):
     """Return draws (draw of all chains, cell) of the products of real factors."""
     chains, draws, _, rank = usage.shape

@@ -94,10 +94,10 @@ _REPLACED = {
 def with_fields_refused(function: Callable) -> Callable:
     """Return a function that refuses fields of models and samplers: they are said in these."""
     known = inspect.signature(function).parameters
-    what = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def checked(*args, **given):
+        what = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
         for name in (n for n in given if n not in known):
             owners = [k for k in (*MODELS.values(), *SAMPLERS.values()) if name in parameters(k)]
             if owners:
