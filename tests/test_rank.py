@@ -17,7 +17,7 @@ from bmfjax.infer import ChainRun, OrMachineGibbs, OrMachineSMC
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.report.number import number_sentence
 from bmfjax.verdict import Figures, Status, Verdict, of_rank, with_bound
-from tests.shared_fits import shared_fit
+from tests.shared_fits import davis, shared_fit
 from tests.toy import Toy, interrupted
 from tests.toy import fitted as fitted_toy
 
@@ -42,6 +42,21 @@ def fitted():
     return shared_fit(three_tiles(), "auto", sampler=births, progress=False, **SIZES)
 
 
+@functools.cache
+def counted():
+    """The fit of the examples, as if its draws had three factors, and now and then four."""
+    fit = davis()
+    drawn = np.full(fit.trace["log_joint"].shape, 3)
+    drawn[:, ::10] = 4
+    return dataclasses.replace(
+        fit,
+        settings=fit.settings | {"finds_rank": True, "rank": MAX_RANK},
+        trace=fit.trace | {"rank": drawn},
+        verdict=fit.verdict.changed(**of_rank(drawn[:, fit.figures.num_warmup :])),
+    )
+
+
+@pytest.mark.long
 def test_the_number_of_factors_is_found():
     fit = fitted()
     found = fit.rank_probabilities
@@ -52,6 +67,7 @@ def test_the_number_of_factors_is_found():
     assert np.abs(fit.summary()["columns"].to_numpy()[:3] - 10).max() <= 1
 
 
+@pytest.mark.long
 def test_the_result_has_the_factors_that_are_used():
     fit = fitted()
     used = (fit.usage_draws.words != 0).any(-1) & (fit.basis_draws.words != 0).any(-1)
@@ -68,10 +84,9 @@ def test_the_result_has_the_factors_that_are_used():
 
 
 def test_a_fit_of_unknown_rank_is_saved_and_loaded(tmp_path):
-    fitted().save(tmp_path / "fit")
-    again = bmfjax.Fit.load(tmp_path / "fit")
-    assert again.rank_probabilities == fitted().rank_probabilities
-    assert again.settings["finds_rank"] and again.rank == fitted().rank
+    again = bmfjax.Fit.load(counted().save(tmp_path / "fit"))
+    assert again.rank_probabilities == counted().rank_probabilities == {3: 0.9, 4: 0.1}
+    assert again.settings["finds_rank"] and again.figures.rank == 3
 
 
 def test_figures_of_a_number_of_factors():
@@ -152,7 +167,7 @@ def test_a_run_of_unknown_rank_with_a_ladder_is_resumed_bit_for_bit(tmp_path):
 
 
 def test_more_factors_than_were_allowed_are_told():
-    fit = fitted()
+    fit = counted()
     at = fit.trace | {"rank": np.full_like(fit.trace["rank"], MAX_RANK)}
     said = number_sentence(dataclasses.replace(fit, trace=at))
     assert f"no more than {MAX_RANK} were allowed" in said
@@ -311,6 +326,6 @@ def test_a_factor_without_ones_on_one_side_is_emptied():
 
 
 def test_the_probabilities_are_printed_and_shown(tmp_path, capsys):
-    _tell(fitted(), tmp_path)
-    assert "3 factors" in capsys.readouterr().out
-    assert "Number of factors" in fitted().report(tmp_path / "report.html").read_text()
+    _tell(counted(), tmp_path)
+    assert "3 factors with probability 0.90 (4: 0.10)" in " ".join(capsys.readouterr().out.split())
+    assert "Number of factors" in counted().report(tmp_path / "report.html").read_text()
