@@ -96,6 +96,7 @@ def test_a_fit_with_known_factors_is_saved(boolean, tmp_path):
     assert "Factor 1: staple" in page and "Known factors" in page
 
 
+@pytest.mark.long
 def test_starts_have_the_known_factors_and_find_the_others():
     """Two of four are known; the relaxed program is that of the other starts."""
     made = bmfjax.generate_product(44, 44, 4, density=0.3, flip=0.02, seed=1)

@@ -77,6 +77,7 @@ def test_lines_given_the_other_factor_follow_their_density(name, missing):
         assert scipy.stats.kstest(np.asarray(x[k]), function).pvalue > 0.005
 
 
+@pytest.mark.long
 def test_the_whole_chain_has_the_posterior_as_its_distribution():
     """Both factor matrices and the precision, 2000 chains against sums over a grid."""
     density, data, start = model_problem()

@@ -48,6 +48,7 @@ def test_every_start_finds_the_number_of_factors():
     assert "that of a variational approximation, which is too narrow" in str(fit.verdict)
 
 
+@pytest.mark.long
 def test_entries_drawn_and_all_entries_tell_the_same():
     """The number, and log odds, within what sampled entries are still on their way."""
     for sampler in ("batch", "svi"):

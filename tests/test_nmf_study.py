@@ -11,6 +11,7 @@ import pytest
 STUDY = Path(__file__).parents[1] / "benchmarks" / "nmf_coverage.py"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # as on the command line, where a warning is no error
 def test_the_study_tells_one_solution_from_two(tmp_path, monkeypatch, x64):
     """In this process, in the double precision that the study asks for of its own."""

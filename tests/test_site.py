@@ -102,7 +102,7 @@ def small(monkeypatch, tmp_path, quick_page):
 
 
 #: Pages whose programs take more than ten seconds to compile.
-LONG = ("variants", "numpyro", "rank", "coming-from", "ratings", "large", "models")
+LONG = ("chains", "variants", "numpyro", "rank", "coming-from", "ratings", "large", "models")
 
 
 def page_to_run(path):

@@ -425,7 +425,7 @@ def test_words_other_than_auto_are_refused():
     assert ask(DATA, 1, num_samples=50).warmup(3) == 1000
 
 
-@pytest.mark.parametrize("model", ["relaxed", "pmf"])
+@pytest.mark.parametrize("model", ["relaxed", pytest.param("pmf", marks=pytest.mark.long)])
 def test_every_sampler_ends_by_itself(model, monkeypatch):
     """Two blocks, which chains find at once; the last look has the figures of the verdict."""
     looks, look = [], stopping.look

@@ -49,8 +49,9 @@ def fitted(model, unit=1.0):
 # ---- whole fits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", [1e-3, pytest.param(1e3, marks=pytest.mark.long)])
-@pytest.mark.parametrize("model", ["pmf", pytest.param("nmf", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+@pytest.mark.parametrize("model", ["pmf", "nmf"])
 def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
     (values, seen, exact), one, other = table(), fitted(model), fitted(model, unit)
     i, j = np.nonzero(~seen)
@@ -79,6 +80,7 @@ def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
         assert any(digit in fact.value for digit in "123456789"), fact
 
 
+@pytest.mark.long
 def test_recommendations_are_in_the_unit_of_the_ratings():
     one, other = (f.recommend(2, k=4) for f in (fitted("pmf"), fitted("pmf", 1e-3)))
     assert list(other["item"]) == list(one["item"])

@@ -82,9 +82,10 @@ KERNELS = {
 }
 
 
-#: Kernels whose programs take longest to compile, with those of their operations one by one.
+#: Their programs, with those of their operations one by one, take longest to compile.
 LONG = (
-    "AuxiliaryGibbs", "NMFGibbs", "EffectsGibbs", "DeepOrMachineGibbs", "OneHotGibbs", "PMFGibbs",
+    "IASG", "IASG.thesis", "SGLD", "SGLD of the relaxed model", "AuxiliaryGibbs", "NMFGibbs",
+    "OrMachineGibbs", "EffectsGibbs", "DeepOrMachineGibbs", "OneHotGibbs", "PMFGibbs",
 )  # fmt: skip
 
 

@@ -266,6 +266,7 @@ def regression(x, y):
         numpyro.sample("y", dist.Normal(intercept + x[i] @ beta, sigma), obs=y[i])
 
 
+@pytest.mark.long
 def test_a_regression_agrees_with_nuts_from_any_start():
     """Where C = A, as with the learned scale of a right model; from starts without any hint."""
 

@@ -302,6 +302,7 @@ def test_unscaled_gradients_agree_too():
     )
 
 
+@pytest.mark.long
 def test_the_relaxed_blocks_know_the_sandwich_of_their_single_cases():
     """Line by line, from gradients of single cases by automatic differentiation."""
     values = np.random.default_rng(0).random((20, 16)).astype(np.float32)

@@ -64,7 +64,7 @@ def test_sums_are_of_all_blocks_however_many_are_taken_at_once():
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[pytest.mark.long] * (k == "joint")) for k in ALGORITHMS]
+    "kind", [pytest.param(k, marks=[pytest.mark.long] * (k != "metropolis")) for k in ALGORITHMS]
 )
 @pytest.mark.device
 def test_draws_do_not_depend_on_how_many_blocks_are_taken_at_once(monkeypatch, kind):

@@ -164,7 +164,9 @@ def test_tempered_chains_have_the_posterior_at_the_first_temperature(enumerated)
     assert np.abs((found - expected)[often] / error[often]).max() < 4.2
 
 
-@pytest.mark.parametrize("alone", ["both", "conditionals", "walk"])
+@pytest.mark.parametrize(
+    "alone", ["both", *(pytest.param(n, marks=pytest.mark.long) for n in ("conditionals", "walk"))]
+)
 def test_hot_rates_have_their_tempered_distribution(monkeypatch, alone):
     """One factor, one column, all bits of the basis known: rates against a grid.
 

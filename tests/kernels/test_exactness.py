@@ -67,7 +67,7 @@ FEATURES = Kernel(
     11, (1.0, 1.0),
     (((2.0, 1.0), None, None, 9.0), ((1.0, 0.1), "log joint", 0, 9.0)),
     (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "number", 1e-6)),
-    key=4, most=3.9, effective=700,
+    key=4, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
 COUNTS = Kernel(
     functools.partial(simulated.counts, "complete"),
@@ -76,7 +76,7 @@ COUNTS = Kernel(
     9, (1.0, 1.0),
     (((0.3, 1.0), None, None, 6.0), ((1.0, 3.0), None, None, 6.0)),
     (((1.0, 3.0), None, 1e-6),),
-    key=5, most=3.9, effective=700,
+    key=5, most=3.9, effective=700, marks=LONG,
 )  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
@@ -106,16 +106,15 @@ KERNELS = {
     "counts": COUNTS,
     "counts, scattered": COUNTS._replace(
         chains=functools.partial(simulated.counts, "scattered"), of_joint=(), of_ranks=(),
-        marks=LONG,
     ),
     "counts, absent": COUNTS._replace(
         chains=functools.partial(simulated.counts, "absent"),
-        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500, marks=LONG,
+        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500,
     ),
     "features": FEATURES,
     "features, positive": FEATURES._replace(
         chains=functools.partial(simulated.features, "positive"), ranked=0, of_joint=(),
-        of_ranks=(), marks=LONG,
+        of_ranks=(),
     ),
     "ormachine": Kernel(
         functools.partial(simulated.ormachine, 1), OF_BITS, 9, (1.0, 1.0, 1.0),

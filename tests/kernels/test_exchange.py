@@ -143,7 +143,9 @@ def p_values(case, after):
     return np.array(found)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", ["plain", "collapsed", pytest.param("own odds", marks=pytest.mark.long)]
+)
 def test_the_product_of_tempered_posteriors_stays(case):
     after, _, accepted = moved(case)
     assert p_values(case, after).min() > 1e-3

@@ -24,8 +24,17 @@ def density_of(upper, precision=3.0):
     return RelaxedDensity(prior, prior, precision, None, None, (1.5, 0.5))
 
 
-@pytest.mark.parametrize("held", ["complete", "gaps", "sparse"])
-@pytest.mark.parametrize("upper", [1.0, INF])
+@pytest.mark.parametrize(
+    ("upper", "held"),
+    [
+        (1.0, "complete"),
+        (INF, "gaps"),
+        *(
+            pytest.param(upper, held, marks=pytest.mark.long)
+            for upper, held in ((1.0, "gaps"), (1.0, "sparse"), (INF, "complete"), (INF, "sparse"))
+        ),
+    ],
+)
 def test_a_factor_is_moved_along_its_density(upper, held):
     """Against quadrature of the joint density along the line, and its Jacobian."""
     rng = np.random.default_rng(0)

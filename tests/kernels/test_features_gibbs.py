@@ -28,6 +28,9 @@ HIDDEN = np.zeros(SHAPE, bool)
 HIDDEN[0] = HIDDEN[2, 1] = HIDDEN[4, 3] = True
 MILD = {"slab": (4.0, 6.0), "row_scale": 0.7, "mean_scale": 1.0, "intercepts": (4.0, 3.0)}
 KINDS = {"signed": {"presence": (1.0, 1.0)}, "positive": {"presence": None}}
+EACH = pytest.mark.parametrize(
+    "weights", ["signed", pytest.param("positive", marks=pytest.mark.long)]
+)
 
 
 def density_of(weights, **more):
@@ -51,7 +54,7 @@ def data_of(values, hidden=None):
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("weights", ["signed", pytest.param("positive", marks=pytest.mark.long)])
+@EACH
 def test_the_log_joint_of_a_step_is_that_of_the_model(weights):
     """But for what it leaves out: weights of other columns, and what absent features have."""
     density = density_of(weights)
@@ -246,7 +249,7 @@ def of_quadrature(weights, nodes=41):
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("weights", KINDS)
+@EACH
 def test_weights_given_memberships_are_those_of_quadrature(weights):
     density = FeatureDensity(2, weights)
     fixed = {n: jnp.float32(v) for n, v in FIXED.items()}
@@ -338,7 +341,7 @@ def test_row_effects_and_their_scale_are_those_of_quadrature():
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("weights", KINDS)
+@EACH
 def test_births_and_deaths_leave_the_posterior_of_enumeration(weights):
     """Of one feature and two columns, all else known: nothing but the move."""
     rows, precision, chance, share = 5, 0.6, 0.4, 0.35
