@@ -59,6 +59,7 @@ from bmfjax.kernels.boolean.words import (
     pack_last_axis,
     unpack_last_axis,
 )
+from bmfjax.kernels.numerics.control import log_uniform
 from bmfjax.kernels.numerics.mesh import WHOLE, Along
 from bmfjax.specs.samplers import MAX_JOINT
 
@@ -168,8 +169,7 @@ def _own_odds(log_odds, along, filled, size):
 
 def metropolis(key, lines: Lines, partner, weights: Weights):
     """Propose to flip each bit in turn; a `LineUpdate`."""
-    # The logarithm of a uniform number, never of zero, which would accept any proposal.
-    threshold = -random.exponential(key, lines.bits.shape, lines.log_odds.dtype)
+    threshold = log_uniform(key, lines.bits.shape, lines.log_odds.dtype)
 
     def draw(bit, log_odds, threshold):
         return bit ^ (threshold < jnp.where(bit, -log_odds, log_odds))

@@ -79,7 +79,7 @@ from bmfjax.kernels.boolean.marginal import (
 from bmfjax.kernels.boolean.moves.jump import jump
 from bmfjax.kernels.boolean.moves.whole_factors import rebirth, xor
 from bmfjax.kernels.boolean.words import unpack_last_axis
-from bmfjax.kernels.numerics.control import run_if
+from bmfjax.kernels.numerics.control import acceptance, log_uniform, run_if
 
 #: Smallest and largest scale of the random walk on logits.
 SCALES = (0.02, 2.0)
@@ -268,10 +268,9 @@ def _tempered_rates(key, density, sides, position, value, proposed, data, beta, 
             prior += jnp.where(i == 0, 0.0, change - log_prior_of_logit(density, site, old))
         then = log_marginal_of(density, sides, position | new, data)
         gain = jnp.where(i == 0, beta - 1.0, beta) * (then - value) + prior
-        gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-        taken = -random.exponential(keys[1], (), gain.dtype) < gain
+        taken = log_uniform(keys[1], (), gain.dtype) < gain
         rates = {s: jnp.where(taken, new[s], rates[s]) for s in sites}
-        accepted = jnp.where(i == 0, jnp.exp(jnp.minimum(gain, 0.0)), first)
+        accepted = jnp.where(i == 0, acceptance(gain), first)
         return rates, jnp.where(taken, then, value), accepted
 
     start = rates, value, jnp.ones_like(value)

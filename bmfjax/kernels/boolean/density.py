@@ -14,7 +14,7 @@ from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.flip_rates import FlipRatePrior
 from bmfjax.kernels.boolean.words import PackedData, count_bits, pack_last_axis, unpack_last_axis
 from bmfjax.kernels.numerics.beta import draw_beta, draw_same_beta
-from bmfjax.kernels.numerics.control import run_if
+from bmfjax.kernels.numerics.control import log_uniform, run_if
 
 #: Said by what takes all factors to be there.
 _NO_PRESENCE = (
@@ -167,7 +167,7 @@ def _turn_unused(key, density, position, data) -> dict:
     gain = log_empty("basis", density, data) - log_empty("usage", density, data)
     gain = jnp.where(usage, gain, -gain)
     key_accept, *keys = random.split(key, 3)
-    turned = (usage ^ basis) & (-random.exponential(key_accept, usage.shape, gain.dtype) < gain)
+    turned = (usage ^ basis) & (log_uniform(key_accept, usage.shape, gain.dtype) < gain)
 
     def turn(position):
         new = position

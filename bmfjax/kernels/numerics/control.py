@@ -38,6 +38,14 @@ def acceptance(log_ratio) -> jax.Array:
 
 
 def accepted(key, log_ratio) -> tuple[jax.Array, jax.Array]:
-    """Draw whether a proposal is accepted; return it and the probability."""
+    """Draw for every log ratio whether the proposal is accepted; return it and the probability."""
     probability = acceptance(log_ratio)
-    return random.uniform(key, (), probability.dtype) < probability, probability
+    return random.uniform(key, probability.shape, probability.dtype) < probability, probability
+
+
+def log_uniform(key, shape, dtype) -> jax.Array:
+    """Draw logarithms of uniform numbers, below which a log ratio refuses its proposal.
+
+    The numbers are never zero, under which any proposal would be accepted.
+    """
+    return -random.exponential(key, shape, dtype)

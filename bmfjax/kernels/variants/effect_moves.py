@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import random
 
+from bmfjax.kernels.numerics.control import accepted
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.variants.observed_entries import EntryLists, line_sums
 
@@ -63,9 +64,8 @@ def move_effects(key, lists: EntryLists, effect, offset, precision, inverse_temp
     new = forth[0] + forth[1] ** -0.5 * random.normal(key_normal, effect.shape, effect.dtype)
     there, back = terms(new)
     ratio = there - here + _log_normal(effect, *back) - _log_normal(new, *forth)
-    probability = jnp.exp(jnp.minimum(ratio, 0.0))
-    uniform = random.uniform(key_accept, effect.shape, effect.dtype)
-    return jnp.where(uniform < probability, new, effect), probability.mean()
+    accept, probability = accepted(key_accept, ratio)
+    return jnp.where(accept, new, effect), probability.mean()
 
 
 @full_precision
@@ -124,8 +124,7 @@ def move_levels(key, sign, effects, covered, intercept, dispersion, prior, inver
     ratio = inverse_temperature * jnp.sum(new_values - values) + log_prior(new) - log_prior(x)
     ratio += jnp.sum(_log_normal(x, *back) - _log_normal(new, *forth))
     allowed = means(new)[1] >= 0.0 if dispersion is not None else True
-    probability = jnp.where(allowed, jnp.exp(jnp.minimum(ratio, 0.0)), 0.0)
-    accept = random.uniform(key_accept, (), dtype) < probability
+    accept, probability = accepted(key_accept, jnp.where(allowed, ratio, -jnp.inf))
     mu, scale = means(jnp.where(accept, new, x))
     return mu, scale, probability, jnp.where(accept, new_values, values)
 

@@ -24,10 +24,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import lax
 
 from bmfjax.kernels.boolean.bits import FULL, Lines, as_mask
 from bmfjax.kernels.boolean.words import count_bits
+from bmfjax.kernels.numerics.control import log_uniform
 
 
 class ScoreWeights(NamedTuple):
@@ -104,8 +105,7 @@ def _total(planes, lines):
 def _in_turn(key, lines, partner, change, gain):
     """Draw factor after factor, all lines of the block at once."""
     rank = partner.shape[0]
-    # The logarithm of a uniform number, never of zero, which would accept any proposal.
-    threshold = -random.exponential(key, lines.bits.shape, lines.log_odds.dtype)
+    threshold = log_uniform(key, lines.bits.shape, lines.log_odds.dtype)
 
     def one_factor(planes, factor):
         used, bits, odds, threshold = factor

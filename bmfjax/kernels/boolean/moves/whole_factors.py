@@ -73,6 +73,7 @@ from bmfjax.kernels.boolean.line_states import (
 )
 from bmfjax.kernels.boolean.marginal import is_line, log_marginal_of, log_prior_of_logit
 from bmfjax.kernels.boolean.words import ONE, ZERO, pack_last_axis, unpack_last_axis
+from bmfjax.kernels.numerics.control import acceptance, log_uniform
 
 #: Probability that a candidate has an entry, by what its template holds there: a one; a one that
 #: other factors cover; a zero; a missing entry.
@@ -105,10 +106,9 @@ def xor(density, sides) -> Callable:
         gain = beta * (then - value)
         gain += log_prior_of_bits(sides.kept, density, new, data)
         gain -= log_prior_of_bits(sides.kept, density, position, data)
-        gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
-        taken = -random.exponential(keys[2], (), gain.dtype) < gain
+        taken = log_uniform(keys[2], (), gain.dtype) < gain
         position = {n: jnp.where(taken, new[n], old) for n, old in position.items()}
-        return position, jnp.where(taken, then, value), jnp.exp(jnp.minimum(gain, 0.0))
+        return position, jnp.where(taken, then, value), acceptance(gain)
 
     return move
 
