@@ -52,10 +52,21 @@ if "XLA_FLAGS" not in os.environ:
 # disk. Processes that tests start do wait.
 os.fsync = lambda file: None
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from jax import monitoring  # noqa: E402
 
 from tests.shared_fits import LONG_EXAMPLES, with_shared_fits  # noqa: E402
+
+# The same examples on every machine, however busy it is.
+hypothesis.settings.register_profile(
+    "repeatable",
+    database=None,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
 
 #: Programs that this process, and its workers, asked for, and found compiled in the run's cache.
 _PROGRAMS = {"asked": 0, "found": 0}

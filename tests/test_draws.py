@@ -19,7 +19,7 @@ def example(lines=45, seed=0):
 
 
 @given(st.integers(1, 100), st.integers(0, 10))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_packing_and_unpacking_gives_the_bits_back(lines, seed):
     bits, draws = example(lines, seed)
     assert draws.shape == bits.shape

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bmfjax
@@ -227,7 +227,6 @@ def test_effective_draws_of_all_that_counts_are_asked_for(family, name, words):
         assert found.remedy.startswith("take more draws")
 
 
-@settings(deadline=None)
 @given(
     rhat=st.floats(0.99, 1.1),
     draws=st.floats(150.0, 260.0),

@@ -317,7 +317,7 @@ def test_tables_keep_columns_without_ratings_and_take_the_names_asked_for(tmp_pa
 NAME = st.text(st.sampled_from('aé," x?0'), max_size=5).map(lambda s: "m" + s.strip())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=7).flatmap(
         lambda shape: st.tuples(

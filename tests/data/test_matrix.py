@@ -72,7 +72,7 @@ def all_forms(values):
     yield BinaryMatrix.from_packed(ones, values.shape[1], seen)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ternary())
 def test_every_form_has_the_same_content_and_fingerprint(values):
     fingerprints = set()
@@ -88,7 +88,7 @@ def test_every_form_has_the_same_content_and_fingerprint(values):
     assert len(large) == 1 and (large != fingerprints) == (values.size > 10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ternary(), st.data())
 def test_the_fingerprint_tells_every_change_of_an_entry(values, data):
     i = data.draw(st.integers(0, values.shape[0] - 1))

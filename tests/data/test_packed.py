@@ -38,7 +38,7 @@ def words_by_hand(bits):
     return np.array(words, dtype=np.uint32)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32 - 1))
 def test_packing_is_little_endian_and_inverted_by_unpacking(shape, seed):
     bits = random_bits(seed, *shape)
@@ -97,7 +97,7 @@ def test_errors_and_tiles_are_counted_among_observed_entries(monkeypatch, kind, 
     assert observed.tolist() == [seen[t].sum() for t in tiles]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_words_are_transposed(lines, entries, seed):
     bits = random_bits(seed, lines, entries)
@@ -106,7 +106,7 @@ def test_words_are_transposed(lines, entries, seed):
     np.testing.assert_array_equal(found, pack_on_host(bits.T))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SHAPES), st.sampled_from([1, 4]), st.integers(0, 2**32 - 1))
 def test_boolean_product_is_an_or_of_ands(shape, rank, seed):
     usage, basis = random_bits(seed, shape[0], rank), random_bits(seed + 1, shape[1], rank)
@@ -116,7 +116,7 @@ def test_boolean_product_is_an_or_of_ands(shape, rank, seed):
     np.testing.assert_array_equal(product_on_host(usage, basis), expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32 - 1))
 def test_errors_are_counted_where_observed(shape, seed):
     a, b, observed = (random_bits(seed + k, *shape) for k in range(3))

@@ -28,7 +28,7 @@ CHOICES = (
     "missing=",
     "columns=",
 )
-ALL = settings(max_examples=200, deadline=None, derandomize=True)
+ALL = settings(max_examples=200)
 
 
 @st.composite

@@ -15,7 +15,7 @@ from bmfjax import BinaryMatrix, InputError, RealMatrix, load, save
 from bmfjax.data import load_real, parts
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     arrays(
         float, st.tuples(st.integers(1, 5), st.integers(1, 4)),
@@ -33,7 +33,7 @@ def test_keeps_values_and_what_is_missing(tmp_path_factory, values):
     assert again.fingerprint() == matrix.fingerprint()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     arrays(
         float, st.tuples(st.integers(1, 5), st.integers(1, 4)),

@@ -25,7 +25,7 @@ from bmfjax.data.parts import repeated, rows_of, without_cells
 NAN = np.nan
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     array_shapes(min_dims=2, max_dims=2, max_side=20).flatmap(
         lambda shape: arrays(float, shape, elements=st.sampled_from([0.0, 1.0, NAN]))

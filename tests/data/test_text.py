@@ -50,7 +50,7 @@ def test_the_parts_of_a_table_are_told_apart(tmp_path, text, rows, columns):
     assert (matrix.column_names if matrix.has_column_names else None) == columns
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     array_shapes(min_dims=2, max_dims=2, max_side=8).flatmap(
         lambda shape: st.tuples(

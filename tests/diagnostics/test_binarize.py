@@ -47,7 +47,7 @@ def test_expected_loss_is_the_mean_over_all_true_matrices():
 
 
 @given(seed=seeds, cost=st.floats(0.2, 5))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_flips_end_where_no_column_can_be_improved(seed, cost):
     probability, usage, basis = _case(seed)
     start = usage > 0.5, basis > 0.5
@@ -62,7 +62,7 @@ def test_flips_end_where_no_column_can_be_improved(seed, cost):
 
 
 @given(seed=seeds)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_every_sweep_lowers_the_loss_or_keeps_it(seed):
     probability, usage, basis = _case(seed, rows=15, columns=12, rank=4)
     start = usage > 0.4, basis > 0.4
@@ -132,7 +132,7 @@ def test_coverage_stays_in_step_with_the_flips():
 
 
 @given(seed=seeds, levels=st.integers(2, 8))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 def test_factor_thresholds_are_the_best_of_one_factor(seed, levels):
     """Rank one: no pair of thresholds at all is better, with or without tied values."""
     probability, usage, basis = _case(seed, rank=1)
@@ -144,7 +144,7 @@ def test_factor_thresholds_are_the_best_of_one_factor(seed, levels):
 
 
 @given(seed=seeds)
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_factor_thresholds_improve_on_every_single_one(seed):
     probability, usage, basis = _case(seed)
     tau_usage, tau_basis = factor_thresholds(probability, usage, basis)
@@ -153,7 +153,7 @@ def test_factor_thresholds_improve_on_every_single_one(seed):
 
 
 @given(seed=seeds, cost=st.floats(0.2, 5))
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 def test_binarize_is_no_worse_than_any_single_threshold(seed, cost):
     probability, usage, basis = _case(seed)
     found = binarize(usage, basis, probability, false_negative_cost=cost)

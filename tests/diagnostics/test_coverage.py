@@ -43,7 +43,7 @@ def test_distances_are_those_over_all_orders(rank, metric):
     np.testing.assert_allclose(alone, pairwise_distances(draws, draws, metric), atol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(0, 2**31), st.sampled_from(["angle", "l1"]))
 def test_order_and_scale_do_not_matter(rank, seed, metric):
     rng = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def test_columns_of_zeros_and_equal_draws_have_a_value():
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 7), st.integers(0, 2**31), st.floats(0.0, 1.5))
 def test_covers_are_covers_and_hardly_too_large(number, seed, radius):
     points = np.random.default_rng(seed).random((number, 2))

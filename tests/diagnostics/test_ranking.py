@@ -53,7 +53,7 @@ def test_ties_are_calibrated_whatever_their_order():
     assert prediction_scores([1, 1, 1, 0], [0.5] * 4, bins=3)["calibration_error"] == 0.25
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(2, 60), st.integers(0, 2**31), st.booleans())
 def test_scores_are_those_of_scikit_learn(number, seed, ties):
     rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bmfjax.diagnostics import align_signed
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 5), st.integers(0, 2**31))
 def test_permuted_and_reflected_factors_are_brought_together(rank, seed):
     rng = np.random.default_rng(seed)

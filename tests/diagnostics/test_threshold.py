@@ -35,7 +35,7 @@ def _plain_errors(usage, basis, reference, observed):
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 def test_errors_are_counted_one_by_one(seed):
     usage, basis, data, observed = _case(seed)
     usage, basis = usage > 0.5, basis > 0.5
@@ -57,7 +57,7 @@ def test_blocks_of_rows_do_not_show(monkeypatch):
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 def test_the_best_of_all_thresholds_is_found(seed):
     usage, basis, data, observed = _case(seed)
     best = threshold(usage, basis, data, observed)
@@ -87,7 +87,7 @@ def test_half_is_judged_even_off_the_grid():
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_pairs_contain_the_single_thresholds(seed):
     usage, basis, data, observed = _case(seed)
     pair = threshold_pairs(usage, basis, data, observed)

@@ -55,7 +55,7 @@ FEED = jax.jit(
 
 @given(draws=arrays(np.float32, (40, 2), elements=st.floats(-1e3, 1e3, width=32)))
 @example(draws=np.full((40, 2), 7.25, np.float32))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_moments_of_anything(draws):
     found = READY.value(jax.device_get(FEED(draws)))["x"]
     wide = draws.astype(float)
@@ -81,7 +81,7 @@ def test_moments_of_few_draws_and_of_several_names():
     sixteenths=arrays(np.int32, (60, 3), elements=st.integers(-8, 40)),
     bins=st.sampled_from([1, 4, 16]),
 )
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_histogram_is_numpys_with_the_outside_in_the_outer_bins(sixteenths, bins):
     """On a dyadic grid, where the edges are hit and every float is exact."""
     draws = (sixteenths / 16).astype(np.float32)

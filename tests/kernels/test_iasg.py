@@ -235,7 +235,7 @@ def test_an_optimizer_respects_the_box_and_needs_one_program():
 
 
 @given(x=st.floats(-3.5, 4.5), low=st.sampled_from([0.0, -1.0]), width=st.sampled_from([1.0, 2.0]))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 def test_reflection_folds_the_line_into_the_box(x, low, width):
     value, out = _reflect(np.float32(x), low, low + width)
     expected = np.float64(np.float32(x))
@@ -246,7 +246,7 @@ def test_reflection_folds_the_line_into_the_box(x, low, width):
 
 
 @given(x=st.floats(-3.5, 4.5))
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 def test_clamp_goes_to_the_nearest_point_of_the_box(x):
     value, held = _clamp(np.float32(x), np.float32(0.1), np.float32(0.9))
     assert float(value) == np.clip(np.float32(x), np.float32(0.1), np.float32(0.9))

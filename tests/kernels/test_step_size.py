@@ -44,7 +44,7 @@ def ratio_by_brute_force(step, window, fraction, replace):
 
 
 @given(step=st.floats(0.01, 1.99), window=windows, fraction=fractions, replace=st.booleans())
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_variance_ratio_is_the_sum_over_all_pairs(step, window, fraction, replace):
     found = variance_ratio(step, window, fraction, replace=replace)
     expected = ratio_by_brute_force(step, window, fraction, replace)
@@ -64,7 +64,7 @@ def test_a_step_that_does_not_converge_is_refused(step):
 
 
 @given(window=windows, fraction=fractions, replace=st.booleans())
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_matched_step_gives_the_limit_variance_or_the_most_there_is(window, fraction, replace):
     step = matched_step_size(window, fraction, replace=replace)
     ratio = variance_ratio(step, window, fraction, replace=replace)
@@ -76,7 +76,7 @@ def test_matched_step_gives_the_limit_variance_or_the_most_there_is(window, frac
 
 
 @given(fraction=st.lists(fractions, min_size=1, max_size=3), replace=st.booleans())
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 def test_matched_window_is_the_longest_with_steps_of_at_most_one_half(fraction, replace):
     window = matched_window(fraction, replace=replace)
 

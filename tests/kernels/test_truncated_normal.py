@@ -196,7 +196,7 @@ FLOAT32, FLOAT64 = np.float32, np.float64
 @example((FLOAT32(0.5), tuple(map(FLOAT32, (1e7, 1.0, 0.0, INF)))))
 @example((FLOAT32(0.5), tuple(map(FLOAT32, (1e8, 1e12, 0.0, 1.0)))))
 @example((FLOAT32(0.0), tuple(map(FLOAT32, (-1e8, 0.0, 0.0, 1.0)))))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(a_single_case(FLOAT32))
 @pytest.mark.device
 def test_quantiles_in_float32(case):
@@ -210,7 +210,7 @@ def test_quantiles_in_float32(case):
 
 
 @pytest.mark.usefixtures("x64")
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(a_single_case(FLOAT64))
 def test_quantiles_in_float64(case):
     """To 1e-9 in u; to 1e-5 where the interval is drawn as exponential or the slope is steep.

@@ -17,7 +17,7 @@ def definition(z, x, penalty):
     return 0.5 * (np.asarray(z, float) - x) ** 2 + penalty
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(x=numbers, strength=strengths)
 def test_the_binary_operator_minimises_its_definition(x, strength):
     def value(z):
@@ -30,7 +30,7 @@ def test_the_binary_operator_minimises_its_definition(x, strength):
         assert value(found[None])[0] <= best + 1e-5
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(x=numbers, l1=strengths, l2=strengths)
 def test_the_elastic_operator_minimises_its_definition(x, l1, l2):
     def value(z):

@@ -45,7 +45,7 @@ def written_out(usage, basis, data):
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(usage=boolean(5, 3), basis=boolean(4, 3), data=boolean(5, 4))
 def test_the_code_length_is_that_of_the_words_written_out(usage, basis, data):
     assert math.isclose(
@@ -53,7 +53,7 @@ def test_the_code_length_is_that_of_the_words_written_out(usage, basis, data):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     used=hnp.arrays(int, 4, elements=st.integers(1, 50)),
     wrong=hnp.arrays(int, 6, elements=st.integers(0, 50)),

@@ -16,7 +16,7 @@ from bmfjax.variational import posterior as lp
 from bmfjax.variational.statistics import Statistics, mean_field, solve
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sampled_from((1, 2, 5, 12)), st.integers(0, 2**31))
 def test_systems_are_solved(width, seed):
     rng = np.random.default_rng(seed)
