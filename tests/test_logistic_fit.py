@@ -332,6 +332,6 @@ def test_the_verdict_says_what_is_wrong():
         "Usable in part: predictions hold (to within 0.01); factor 1 holds, factors 2"
     )
     assert said(apart=0.2).startswith(
-        "Usable in part: predictions do not hold yet (chains differ by 0.20"
+        "Usable in part: predictions do not hold (chains differ by 0.20"
     )
     assert said(sampled=True).startswith("Usable in part: predictions hold")

@@ -27,7 +27,16 @@ from bmfjax.verdict.judging import (
     with_short_warmup,
 )
 from bmfjax.verdict.number import Number
-from bmfjax.verdict.part import ESS_PER_CHAIN, RHAT_GOOD, RHAT_USABLE, Holds, Part
+from bmfjax.verdict.part import (
+    ESS_PER_CHAIN,
+    RHAT_GOOD,
+    RHAT_USABLE,
+    TIGHT,
+    WIDE,
+    Bounds,
+    Holds,
+    Part,
+)
 from bmfjax.verdict.predictions import Predictions
 from bmfjax.verdict.record import (
     Status,
@@ -48,7 +57,10 @@ __all__ = [
     "RHAT_GOOD",
     "RHAT_SLOW",
     "RHAT_USABLE",
+    "TIGHT",
     "UNSEEN",
+    "WIDE",
+    "Bounds",
     "Factors",
     "Figures",
     "Holds",

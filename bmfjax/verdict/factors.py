@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bmfjax.verdict.figures import Figures
-from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest, unfinished
+from bmfjax.verdict.part import RHAT_USABLE, WIDE, Bounds, Holds, Part, mixed, slowest, unfinished
 
 #: So many names are listed.
 MOST_NAMED = 5
@@ -50,7 +50,7 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     elif factors_differ(figures, counted=False):
         status, said = Holds.NO, _told(figures)
     elif not factors_mixed(figures):
-        said = f"factors do not hold yet ({slowest(figures, _scalars(figures))})"
+        said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)])})"
     else:
         status, remedy, said = Holds.HOLDS, "", _told(figures) + ", from one start" * one_start
     remedy = remedy if counts else ""
@@ -69,12 +69,12 @@ def factors_differ(figures: Figures, *, counted: bool = True) -> bool:
     return figures.rank != 0 and figures.get("factors_agreeing") < 1.0
 
 
-def factors_agree(figures: Figures, most: float = RHAT_USABLE) -> bool:
+def factors_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether all chains found the same factors, as far as these count, and their draws mixed."""
-    return not factors_differ(figures) and factors_mixed(figures, most)
+    return not factors_differ(figures) and factors_mixed(figures, bounds)
 
 
-def factors_mixed(figures: Figures, most: float = RHAT_USABLE) -> bool:
+def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether draws of factors mixed, as far as they count.
 
     Chains of one start agree from the first draw on, and their log joint density soon tells nothing
@@ -89,16 +89,16 @@ def factors_mixed(figures: Figures, most: float = RHAT_USABLE) -> bool:
     """
     if figures.agreement_counts is False:
         return True
-    names = _scalars(figures)
-    if names == ["product"]:
+    name = _looked_at(figures)
+    if name == "product":
         return not figures.get("rhat_product") > RHAT_USABLE
-    return mixed(figures, names, most)
+    return mixed(figures, [name], bounds)
 
 
-def _scalars(figures: Figures) -> list[str]:
-    if figures.is_of_one_start and math.isnan(figures.get("entries_uncertain")):
-        return ["product"]
-    return [] if figures.log_joint_counts is False else ["log_joint"]
+def _looked_at(figures: Figures) -> str:
+    """Return what must have mixed."""
+    of_entries = figures.is_of_one_start and math.isnan(figures.get("entries_uncertain"))
+    return "product" if of_entries else "log_joint"
 
 
 def _told(figures: Figures) -> str:

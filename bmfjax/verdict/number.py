@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import RHAT_USABLE, Holds, Part, mixed, slowest
+from bmfjax.verdict.part import WIDE, Bounds, Holds, Part, mixed, slowest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ def of_number(figures: Figures, remedy: str = "", allow_more: str = "") -> Numbe
     return Number(status=status, said=said, remedy=remedy, **known)
 
 
-def number_agrees(figures: Figures, most: float = RHAT_USABLE) -> bool:
+def number_agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether all chains, or starts, find the same number of factors equally probable."""
-    return mixed(figures, ["rank"], most) and figures.rank_agreeing in (None, 1.0)
+    return mixed(figures, ["rank"], bounds) and figures.rank_agreeing in (None, 1.0)
 
 
 def _apart(figures: Figures) -> str:

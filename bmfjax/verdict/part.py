@@ -6,12 +6,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from bmfjax.specs.run import ACCURATE
 from bmfjax.verdict.figures import NAN, Figures
 
 #: Vehtari et al. (2021) ask for 1.01; with few kept draws R-hat scatters more than that.
 RHAT_GOOD, RHAT_USABLE = 1.01, 1.05
 ESS_PER_CHAIN = 50
+
+
+class Bounds(NamedTuple):
+    """What chains may differ by."""
+
+    rhat: float  # of scalars, at most
+    ess: float  # effective draws a chain of scalars, at least
+    apart: float  # of predictions: from chain to chain, and their Monte Carlo error
+
+
+#: By which a part holds, and by which a run of an exact sampler ends and is reliable.
+WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 2.0 * ACCURATE)
+TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE)
+
+
 #: Scalars that predictions depend on besides the factors, in words.
 SCALARS = {
     "precision": "the noise",
@@ -59,7 +76,7 @@ def unfinished(figures: Figures) -> str:
     return "the bound has not settled" if figures.settled is False else ""
 
 
-def mixed(figures: Figures, names: Sequence[str], most: float = RHAT_USABLE) -> bool:
+def mixed(figures: Figures, names: Sequence[str], bounds: Bounds = WIDE) -> bool:
     """Whether scalars of the trace with these names have a good R-hat, and draws enough.
 
     What never moved, or is not there, is no reason against a run.
@@ -67,12 +84,13 @@ def mixed(figures: Figures, names: Sequence[str], most: float = RHAT_USABLE) -> 
     Examples
     --------
     >>> slow = Figures(rhat_rank=1.0, ess_rank=120.0, num_chains=4)
-    >>> mixed(slow, ["rank"]), mixed(slow, ["precision"])
-    (False, True)
+    >>> mixed(slow, ["rank"]), mixed(slow, ["rank"], TIGHT), mixed(slow, ["precision"], TIGHT)
+    (True, False, True)
     """
-    least = ESS_PER_CHAIN * (figures.num_chains or 1)
+    least = bounds.ess * (figures.num_chains or 1)
     return not any(
-        _of(figures, "rhat", name) > most or _of(figures, "ess", name) < least for name in names
+        _of(figures, "rhat", name) > bounds.rhat or _of(figures, "ess", name) < least
+        for name in names
     )
 
 

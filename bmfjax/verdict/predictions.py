@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from bmfjax.diagnostics.leave_one_out import percent
-from bmfjax.specs.run import ACCURATE, SLIGHT
+from bmfjax.specs.run import SLIGHT
 from bmfjax.verdict.figures import NAN, Figures
-from bmfjax.verdict.part import RHAT_USABLE, SCALARS, Holds, Part, mixed, slowest, unfinished
+from bmfjax.verdict.part import SCALARS, WIDE, Bounds, Holds, Part, mixed, slowest, unfinished
 
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
@@ -52,7 +52,9 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
         said = "predictions " + _in_brackets(["not compared", *told])
     elif not predictions_agree(figures):
         # What chains say that have not come together is not what the model says.
-        said, wrong = f"predictions do not hold yet ({_apart(figures)})", None
+        apart, wrong = _are_apart(figures) and not unfinished(figures), None
+        status = Holds.NO if apart else status
+        said = f"predictions do not hold{'' if apart else ' yet'} ({_apart(figures)})"
     elif wrong is None:
         status, remedy = Holds.HOLDS, ""
         known = [] if math.isnan(within) else [f"to within {max(within, 0.01):.2f}"]
@@ -70,24 +72,27 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     )
 
 
-def predictions_agree(figures: Figures, most: float = RHAT_USABLE) -> bool:
+def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether chains predict alike, so that more draws would not change predictions.
 
-    Chains may differ by 0.05 in the probability of an entry, beyond its Monte Carlo error, which
-    may be as large. Where chains were not compared so, the R-hat of entries is asked for.
+    A chain may differ from the others by 0.1 in the probability of an entry, beyond its Monte Carlo
+    error, which may be as large; by 0.05 where a run ends by itself. Where chains were not compared
+    so, the R-hat of entries is asked for.
 
     Examples
     --------
-    >>> near = Figures(num_chains=4, chains_apart=0.01, mc_error=0.02, rhat_product=1.3)
-    >>> predictions_agree(near), predictions_agree(Figures(num_chains=4, rhat_product=1.3))
+    >>> near = Figures(num_chains=4, chains_apart=0.01, mc_error=0.06, rhat_product=1.3)
+    >>> predictions_agree(near), predictions_agree(near, Bounds(1.01, 50, 0.05))
     (True, False)
+    >>> predictions_agree(Figures(num_chains=4, rhat_product=1.3))
+    False
     """
     if figures.chains_apart is None:
-        agree = mixed(figures, ["product"], most)
+        agree = mixed(figures, ["product"], bounds)
     else:
-        agree = not max(figures.chains_apart, figures.get("mc_error")) > ACCURATE
+        agree = not max(figures.chains_apart, figures.get("mc_error")) > bounds.apart
     agree = agree and not unfinished(figures)
-    return bool(agree and mixed(figures, _scalars(figures), most))
+    return bool(agree and mixed(figures, _scalars(figures), bounds))
 
 
 def misfit(figures: Figures) -> list[str] | None:
@@ -97,9 +102,9 @@ def misfit(figures: Figures) -> list[str] | None:
 
     Examples
     --------
-    >>> misfit(Figures(calibration_error=0.03, calibration_by_chance=0.02))
-    ['probabilities off by 0.03 on average']
-    >>> misfit(Figures(calibration_error=0.003, calibration_by_chance=0.002))
+    >>> misfit(Figures(calibration_error=0.04, calibration_by_chance=0.02))
+    ['probabilities off by 0.04 on average']
+    >>> misfit(Figures(calibration_error=0.02, calibration_by_chance=0.01))
     """
     if figures.get("calibration_error") > max(figures.get("calibration_by_chance"), SLIGHT):
         return [f"probabilities off by {figures.calibration_error:.2f} on average"]
@@ -122,13 +127,18 @@ def _scalars(figures: Figures) -> list[str]:
     return [*SCALARS, *["log_joint"] * joint]
 
 
+def _are_apart(figures: Figures) -> bool:
+    """Whether chains differ by more than more draws would settle."""
+    return figures.get("chains_apart") > WIDE.apart
+
+
 def _apart(figures: Figures) -> str:
     """Say what keeps predictions from holding."""
     if why := unfinished(figures):
         return why
-    if figures.get("chains_apart") > ACCURATE:
+    if _are_apart(figures):
         return f"chains differ by {figures.chains_apart:.2f}"
-    if figures.get("mc_error") > ACCURATE:
+    if figures.get("mc_error") > WIDE.apart:
         # Upwards: what is just too much should not read like what is asked for.
         return f"to within {math.ceil(100 * figures.mc_error) / 100:.2f} only"
     if figures.chains_apart is None and not mixed(figures, ["product"]):

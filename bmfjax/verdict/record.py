@@ -20,7 +20,7 @@ from bmfjax.specs.run import UNTIL
 from bmfjax.verdict.factors import Factors, factors_agree, of_factors
 from bmfjax.verdict.figures import Figures
 from bmfjax.verdict.number import Number, number_agrees, of_number
-from bmfjax.verdict.part import RHAT_GOOD, RHAT_USABLE, Holds, Part
+from bmfjax.verdict.part import TIGHT, WIDE, Bounds, Holds, Part
 from bmfjax.verdict.predictions import Predictions, of_predictions, predictions_agree
 
 #: Above this share of coordinates at a bound the spread of IASG says little.
@@ -228,8 +228,8 @@ def fewest_draws(figures: Figures) -> tuple[str, float]:
     return min(known.items(), key=lambda pair: pair[1])
 
 
-def agrees(figures: Figures, most: float = RHAT_USABLE) -> bool:
-    """Whether chains agree about all three parts, at an R-hat of scalars of at most `most`.
+def agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
+    """Whether chains agree about all three parts, within these bounds.
 
     This is the rule that judges a run, and that ends it: for each part that of its own module.
 
@@ -239,19 +239,19 @@ def agrees(figures: Figures, most: float = RHAT_USABLE) -> bool:
     ...     num_chains=4, chains_apart=0.01, mc_error=0.02, factors_agreeing=1.0,
     ...     rhat_log_joint=1.009, ess_log_joint=900.0,
     ... )  # fmt: skip
-    >>> agrees(good), agrees(good, 1.005)
-    (True, False)
+    >>> agrees(good), agrees(good, Bounds(1.005, 50, 0.05)), agrees(good, Bounds(1.01, 50, 0.015))
+    (True, False, False)
     """
     parts = (predictions_agree, factors_agree, number_agrees)
-    return all(agree(figures, most) for agree in parts)
+    return all(agree(figures, bounds) for agree in parts)
 
 
 def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = None) -> bool:
     """Whether draws with these figures need no more beside them.
 
-    They agree at the R-hat that "reliable" asks for, or "usable" where no more can be reached: the
-    sampler is not exact, or chains are of one start; `until` "predictions" about these alone.
-    Predictions are as exact as `mc_error`, where it is given.
+    They agree within the bounds that "reliable" asks for, of which R-hat is that of "usable" where
+    no more can be reached: the sampler is not exact, or chains are of one start; `until`
+    "predictions" about these alone. Predictions are as exact as `mc_error`, where it is given.
 
     Examples
     --------
@@ -262,8 +262,9 @@ def suffices(figures: Figures, until: str = UNTIL[0], mc_error: float | None = N
     """
     if mc_error is not None and figures.get("mc_error") > mc_error:
         return False
-    most = RHAT_GOOD if figures.exact and not figures.is_of_one_start else RHAT_USABLE
-    return (predictions_agree if until == UNTIL[1] else agrees)(figures, most)
+    best = figures.exact and not figures.is_of_one_start
+    bounds = TIGHT if best else TIGHT._replace(rhat=WIDE.rhat)
+    return (predictions_agree if until == UNTIL[1] else agrees)(figures, bounds)
 
 
 def status_of(figures: Figures) -> Status:
@@ -289,7 +290,7 @@ def status_of(figures: Figures) -> Status:
         most = factors.counts and most
         return Status.IN_PART if predictions.holds or most else Status.UNRELIABLE
     if figures.exact:
-        sure = agrees(figures, RHAT_GOOD) and not figures.is_of_one_start
+        sure = agrees(figures, TIGHT) and not figures.is_of_one_start
         return Status.RELIABLE if sure else Status.USABLE
     return Status.IN_PART if has_wrong_spread(figures) else Status.USABLE
 
