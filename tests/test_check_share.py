@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bmfjax.data import BinaryMatrix, InputError
-from bmfjax.families import sampling
+from bmfjax.families import base, sampling
 from bmfjax.kernels import Algorithm
 from bmfjax.kernels.base import State
 from bmfjax.kernels.tempering import annealed
@@ -58,7 +58,7 @@ def first(monkeypatch):
     return asked_of
 
 
-def test_chains_go_on_with_all_entries_where_they_were_without_some(first):
+def test_chains_go_on_with_all_entries_where_they_were_without_some(first, monkeypatch):
     family = Annealed(apart=40.0)
     found = fitted(family, data=DATA, check=0.25, seed=3, num_samples=30, num_warmup=60)
     (fit, (i, j, values), share, seed), *more = first
@@ -70,7 +70,13 @@ def test_chains_go_on_with_all_entries_where_they_were_without_some(first):
     np.testing.assert_array_equal(found.usage.mean((1, 2, 3)) > 0, fit.usage.mean((1, 2, 3)) > 0)
     assert (found.trace["inverse_temperature"] == 1.0).all()
     assert (fit.trace["inverse_temperature"][:, :12] < 1.0).all()
-    assert (found.planned_warmup, fit.planned_warmup) == (50, 60)
+    # The warm-up that was given is that of both fits; one that was not may be shorter again.
+    assert (found.planned_warmup, fit.planned_warmup) == (60, 60)
+    made = asked(Toy(apart=1.0), DATA, num_samples=30, num_warmup=60).chains()
+    assert [made.going_on({}, shorter=short).num_warmup for short in (True, False)] == [50, 60]
+    monkeypatch.setattr(base, "WARMUP_AGAIN", 5)
+    auto = dataclasses.replace(asked(Toy(apart=1.0), DATA), goes_on=True, positions={})
+    assert auto.chains().num_warmup == 5
     settings = found.settings
     assert (settings["check"], settings["goes_on"]) == (0.25, True)
     assert HeldOut.of_stored(settings["held_out"]).explained == 0.3

@@ -18,6 +18,7 @@ from bmfjax.cli import main
 from bmfjax.comparison import choice, held_out, ranks
 from bmfjax.data import InputError, blocks
 from bmfjax.data.parts import repeated, rows_of, without_cells
+from bmfjax.families import ask
 from bmfjax.infer import new_rows
 from bmfjax.posterior import products, scores
 from bmfjax.posterior.code_length import code_length
@@ -83,8 +84,12 @@ def test_the_last_of_a_star_is_not_hidden():
     values = np.array([1.0, 1, 1, 2, 2, 5])
     data = bmfjax.Ratings(np.arange(6), np.arange(6) % 3, values)
     for seed in range(20):
-        hidden = hidden_cells(data, 0.6, seed)
+        hidden = hidden_cells(data, 0.6, seed, keeps_values=True)
         assert set(hidden.data.values) == {1, 2, 5}
+    # Numbers that no parameter is of are hidden as they come.
+    for model, always in (("ordered-probit", True), ("pmf", False)):
+        asked = (ask(data, 2, model=model, seed=seed).hidden_cells(0.6) for seed in range(20))
+        assert all(5 in hidden.data.values for hidden in asked) is always
 
 
 @pytest.mark.parametrize("model", ["ormachine", "pmf"])
@@ -469,6 +474,10 @@ def test_what_cannot_be_known_is_noted(no_sampling):
     assert "No bi-cross-validation at rank 25: rank is 25; give a number from 1 to 20" in said
     assert "No evidence at rank 25: no sampler estimates it" in said
     assert found.table["blocks"].isna().tolist() == [False, True]
+    for_rows = ranks._given_for_rows(
+        ask(np.ones((5, 4)) - np.eye(5, 4), bmfjax.Poisson(2, offset=np.ones(5)))
+    )
+    assert for_rows == "offset has a value for each of the 5 rows, and the fits are of half of them"
     assert found.table["probability"].isna().all() and "P(rank)" not in found.printed
     real = bmfjax.compare_ranks(
         data_of("nmf"), [2, 3], model="nmf", without=["entries", "blocks"], progress=False

@@ -28,7 +28,6 @@ from bmfjax.families.base import Chains, Problem
 from bmfjax.families.sampling import finish
 from bmfjax.posterior.code_length import code_length
 from bmfjax.posterior.evidence import LogEvidence, rank_probabilities
-from bmfjax.posterior.held_out import hidden_cells
 from bmfjax.posterior.scores import observed_sample, scored_together
 from bmfjax.progress import counted
 from bmfjax.report.ranks import ranks_figure
@@ -308,7 +307,7 @@ def compare_ranks(
     problems = {rank: asked(first.data, rank, model=model) for rank in ranks}
     for problem in (problems[ranks[0]], problems[ranks[-1]]):
         problem.chains()  # refuses what only the family can check, before anything runs
-    plan = _Plan.of(first.data, hidden, seed, without)
+    plan = _Plan.of(first, hidden, without)
     number = sum(len(plan.tasks(problem)) for problem in problems.values())
     with counted(number, progress) as show:
         found = {rank: _one_rank(problem, plan, max_time, show)
@@ -376,8 +375,9 @@ class _Plan:
     why_no_parts: str = ""
 
     @classmethod
-    def of(cls, data, share, seed, without) -> _Plan:
-        hidden = None if "entries" in without else hidden_cells(data, share, seed)
+    def of(cls, problem: Problem, share, without) -> _Plan:
+        data, seed = problem.data, problem.seed
+        hidden = None if "entries" in without else problem.hidden_cells(share)
         parts, why = (), ""
         if "blocks" not in without:
             try:
@@ -457,12 +457,21 @@ def _one_rank(problem: Problem, plan: _Plan, max_time, show) -> _Found:
                 [p.score(fitted("blocks", p.data), plan.seed) for p in plan.parts]
             )
         except InputError as error:  # such as a rank above the rows that are left
-            found.why_no_blocks = str(error)
+            found.why_no_blocks = _given_for_rows(problem) or str(error)
             budget.tasks = [task for task in budget.tasks if task != "blocks"]
     if plan.evidence and found.evidence is None:
         found.evidence, found.why_no_evidence = _evidence(problem, fitted)
     found.row["seconds"] = sum(spent)
     return found
+
+
+def _given_for_rows(problem: Problem) -> str:
+    """Say which prior has a value for every row of the data, so that it is of no part of them."""
+    rows = problem.data.num_rows
+    names = [n for n, v in problem.given_priors.items() if np.shape(v)[:1] == (rows,)]
+    if not names:
+        return ""
+    return f"{names[0]} has a value for each of the {rows:,} rows, and the fits are of half of them"
 
 
 def _with_draws(chains: Chains, problem: Problem) -> Chains:

@@ -181,9 +181,16 @@ class Problem:
         found = replace(self, rank=min(2 * self.rank, most), grows=2 * self.rank < most)
         return replace(found, goes_on=False, positions=None)
 
+    def hidden_cells(self, share: float, *, keeps_lines: bool = False) -> Hidden:
+        """Hide a share of the entries, and none without which the model could not be fitted."""
+        needs = self.family.needs_each_value(self.model.name)
+        return hidden_cells(
+            self.data, share, self.seed, keeps_lines=keeps_lines, keeps_values=needs
+        )
+
     def without_cells(self) -> tuple[Problem, Hidden]:
         """Return the problem of the first fit, and the cells that are hidden from it."""
-        hidden = hidden_cells(self.data, self.check, self.seed, keeps_lines=True)
+        hidden = self.hidden_cells(self.check, keeps_lines=True)
         # It need not tell factors.
         until = UNTIL[1] if self.is_auto else self.until
         return replace(self, data=hidden.data, check=None, until=until), hidden
@@ -296,7 +303,9 @@ class Problem:
     def chains(self) -> Chains:
         """Return the chains, or refuse what only the family can check."""
         made = self.family.chains(self)
-        return made.going_on(self.positions) if self.goes_on else made
+        if not self.goes_on:
+            return made
+        return made.going_on(self.positions, shorter=self.num_warmup == AUTO)
 
     def read_start(self, low: float = -np.inf, high: float = np.inf) -> dict:
         """Return the start that was given, both factor matrices as float32, or refuse it."""
@@ -385,15 +394,15 @@ class Chains:
         run.num_draws // run.thinning("usage") >= LEAST_KEPT
     )
 
-    def going_on(self, positions) -> Chains:
-        """Return chains that start where they were with other data, and warm up for a short while.
+    def going_on(self, positions, *, shorter: bool = True) -> Chains:
+        """Return chains that start where they were with other data; their warm-up may be `shorter`.
 
         Where there are no positions, what was stored replaces them.
         """
-        # No draw is kept of a ladder that still changes.
-        least = self.num_warmup if "replica" in self.trace else min(self.num_warmup, WARMUP_AGAIN)
         start = self.start if positions is None else lambda resume: positions
-        warmup = max(least, self.num_warmup // 4)
+        warmup = self.num_warmup
+        if shorter and "replica" not in self.trace:  # no draw is kept of a ladder that changes
+            warmup = max(min(warmup, WARMUP_AGAIN), warmup // 4)
         return replace(self, start=start, search=None, is_cold=True, num_warmup=warmup)
 
     def run(self, problem: Problem, resume: bool = False) -> ChainRun:
@@ -524,6 +533,10 @@ class Family:
     def kind(self, model: str) -> type[Data]:
         """Return the type that files and arrays are read as."""
         return BinaryMatrix
+
+    def needs_each_value(self, model: str) -> bool:
+        """Whether every value of the data is a parameter's, so that one of each must be fitted."""
+        return False
 
     def read(self, source: Any, model: str) -> Data:
         """Return the data of a source, or refuse them; real numbers may be ones and zeros."""

@@ -584,6 +584,9 @@ class Factorisation(Family):
     def kind(self, model):
         return BinaryMatrix if model == "probit" else Ratings
 
+    def needs_each_value(self, model):
+        return LINKS[model].name == "ordered"
+
     def read(self, source, model):
         if isinstance(source, BinaryMatrix | RealMatrix | Ratings):
             return source

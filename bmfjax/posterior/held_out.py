@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bmfjax.data import BinaryMatrix, InputError
+from bmfjax.data import InputError
 from bmfjax.data.parts import without_cells
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.posterior.model_check import (
@@ -40,10 +40,13 @@ class Hidden(NamedTuple):
         return predictive(fit, self.cells)
 
 
-def hidden_cells(data, share: float, seed: int, *, keeps_lines: bool = False) -> Hidden:
+def hidden_cells(
+    data, share: float, seed: int, *, keeps_lines: bool = False, keeps_values: bool = False
+) -> Hidden:
     """Hide a share of the observed cells, at most `MOST_CELLS`.
 
-    Where it `keeps_lines`, no row or column is left without an observed cell that had one.
+    Where it `keeps_lines`, no row or column is left without an observed cell that had one. Where it
+    `keeps_values`, each of few values, such as stars, is still there.
     """
     seen = data.num_rows * data.num_columns - data.num_missing
     number = int(np.clip(round(share * seen), 2, MOST_CELLS))
@@ -56,7 +59,7 @@ def hidden_cells(data, share: float, seed: int, *, keeps_lines: bool = False) ->
             most = size - np.asarray(data._missing_counts(axis)) - 1
             held = _first_of_each(at, most, seed)
             i, j, values = i[held], j[held], values[held]
-    if not isinstance(data, BinaryMatrix):
+    if keeps_values:
         kept = _last_of_values(data, values)
         i, j, values = (part[~kept] for part in (i, j, values))
     return Hidden(without_cells(data, i, j), (i, j, values))
