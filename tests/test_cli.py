@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 import bmfjax
-from bmfjax import progress, store
-from bmfjax.cli import _cores_to_share, _end, _tell, build_parser, main
+from bmfjax import families, progress, store
+from bmfjax.cli import _choose_model, _cores_to_share, _end, _tell, build_parser, main
 from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics import mesh
 from bmfjax.posterior.held_out import HeldOut
@@ -526,3 +526,18 @@ def test_a_command_that_a_signal_ended_leaves_the_interpreter_as_it_is(code, end
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (found.returncode, found.stdout.strip()) == (code, f"told {ends}".strip())
+
+
+def test_the_most_factors_that_are_allowed_count_where_a_model_is_chosen(monkeypatch):
+    asked = []
+
+    def default_of(data, *given):
+        asked.append(given)
+        return types.SimpleNamespace(model="features", why="")
+
+    monkeypatch.setattr(families, "default_of", default_of)
+    for more in ([], ["--max-rank", "3"]):
+        options = build_parser().parse_args(["fit", "table.csv", "--rank", "auto", *more])
+        _choose_model(options, None)
+        assert options.model == "features"
+    assert [given[:2] for given in asked] == [("auto", None), ("auto", 3)]

@@ -105,6 +105,9 @@ STUCK = FLAT + np.array([0, 3, 6, 9])[:, None] * np.linspace(0.5, 1, 100)
         (APART, Tried(ladder=True, rank=1, draws=300), STUCK, "--samples 3000"),
         (SLOW, Tried(ladder=False, draws=300), FLAT, "num_samples=2000 (--samples 2000)"),
         (SLOW, Tried(ladder=False, stopped=True), STUCK, "--resume --max-time"),
+        (APART, Tried(ladder=False, rank=8, draws=100), STUCK, "(--samples auto), so that chains"),
+        (APART, Tried(ladder=True, rank=8, draws=100, stopped=True), STUCK, "--resume --max-time"),
+        (APART, Tried(ladder=True, rank=8, draws=250), STUCK, "rank=7 (--rank 7)"),
         (
             APART,
             Tried(ladder=False, large=True, rank=8),
@@ -488,6 +491,9 @@ def test_the_parts_say_where_chains_compared_one_start_or_none():
     for start in ("shared_starts", "given_start"):
         shared = Verdict(dataclasses.replace(found, **{start: True}))
         assert shared.factors.said == "factors 1 and 2 hold, from one start"
+    of_chains = (Verdict(dataclasses.replace(found, starts=k)).factors.said for k in (2, 3, 4))
+    ends = [said.removeprefix("factors 1 and 2 hold") for said in of_chains]
+    assert ends == [", from 2 starts", ", from 3 starts", ""]
     alone = Verdict(Figures(num_chains=1, factors_agreeing=float("nan"), explained=0.6))
     assert alone.sentence == (
         "Not checked: predictions (not compared; 60 % explained); factors not compared; their "
@@ -559,6 +565,10 @@ def test_a_misfit_is_said_first():
     )
     assert str(nothing).endswith("Next, fit with model='features'.")
     assert nothing.predictions.status == "does not hold" and nothing.factors.holds
+    few = Verdict(dataclasses.replace(good, explained=0.2, explained_error=0.15))
+    assert few.sentence.startswith(
+        "Reliable: predictions hold (to within 0.02; 20 ± 15 % explained)"
+    )
     whole = Verdict(dataclasses.replace(good, explained=0.4, explained_error=0.01))
     assert whole.predictions.said == "predictions hold (to within 0.02; 40 % explained)"
     assert whole.predictions.lead == "" and whole.remedy == ""

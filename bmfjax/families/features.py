@@ -364,7 +364,7 @@ class Features(Family):
             return verdict.of_chains(
                 fit._mixing, fit._num_chains, np.nan, found.agreement, after_warmup(run, trace),
                 exact=True, empty=fit._empty, given_start=problem.init is not None,
-                shared_starts=run.num_starts == 1,
+                shared_starts=run.num_starts == 1, starts=run.num_starts,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 

@@ -52,7 +52,9 @@ def of_factors(figures: Figures, remedy: str = "") -> Factors:
     elif not factors_mixed(figures):
         said = f"factors do not hold yet ({slowest(figures, [_looked_at(figures)])})"
     else:
-        status, remedy, said = Holds.HOLDS, "", _told(figures) + ", from one start" * one_start
+        starts = "one start" if one_start else f"{figures.starts} starts"
+        few = one_start or (counts and 1 < (figures.starts or 0) < figures.num_chains)
+        status, remedy, said = Holds.HOLDS, "", _told(figures) + f", from {starts}" * few
     remedy = remedy if counts else ""
     return Factors(
         status=status, said=said, remedy=remedy, holding=holding, differing=differing, counts=counts

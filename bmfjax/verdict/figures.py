@@ -91,6 +91,8 @@ class Figures:
     shared_starts, given_start : bool
         Whether chains took over factors of each other before they started, or all started from the
         solution that was given.
+    starts : int
+        How many starts of chains differ, of a search that gives some chains the same.
     round_trips : int
         Between the ends of a ladder of temperatures, of all chains.
     rank : int
@@ -164,6 +166,7 @@ class Figures:
     noise_free: bool | None = None
     shared_starts: bool | None = None
     given_start: bool | None = None
+    starts: int | None = None
     errors: float | None = None
     noise_share: float | None = None
     window: int | None = None

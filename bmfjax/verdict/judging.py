@@ -111,7 +111,8 @@ def _mode(drawn) -> int:
 def of_chains(
     entries: Mixing, chains: int, errors, agreeing, trace, *, exact: bool,
     empty=None, residual_floor: float = 0.0, shared_starts: bool = False,
-    given_start: bool = False, windows: Mapping = _NO_WINDOWS, tried: Tried = UNKNOWN,
+    given_start: bool = False, starts: int = 0, windows: Mapping = _NO_WINDOWS,
+    tried: Tried = UNKNOWN,
 ) -> Verdict:  # fmt: skip
     """Judge chains over nonnegative factors.
 
@@ -125,7 +126,8 @@ def of_chains(
     prior, says less about the noise than the prior does: then the fit is `noise_free`.
 
     Chains with `shared_starts` took over factors of each other before they started; those with a
-    `given_start` all started from the solution that a user gave.
+    `given_start` all started from the solution that a user gave. `starts` is how many of their
+    starts differ, 0 where that was not looked at.
     `windows` says how many iterates a draw of each factor matrix averages, of a sampler that
     averages; `window` is the smallest.
     `clamped` is the mean share of coordinates at a bound. The remedy follows from what was `tried`.
@@ -148,6 +150,8 @@ def of_chains(
         "given_start": bool(given_start and chains > 1),
         "errors": errors,
     }
+    if starts:
+        figures["starts"] = starts
     if "noise_share" in trace:
         figures["noise_share"] = _of(trace, "noise_share", np.mean)
     if windows:

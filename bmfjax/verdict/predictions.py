@@ -12,6 +12,9 @@ from bmfjax.verdict.part import SCALARS, WIDE, Bounds, Holds, Part, mixed, slowe
 
 #: Share of the deviance below which a model explains little.
 LITTLE = 0.05
+#: Share that may be explained, two standard errors above the estimate, from which on "nothing" is
+#: not said: the entries are too few.
+UNSURE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,7 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     """
     within = figures.get("chains_apart") + figures.get("mc_error")
     share = figures.get("explained")
-    told = [] if math.isnan(share) else [f"{100 * share:.0f} % explained"]
+    told = [] if math.isnan(share) else [f"{_percent(figures)} explained"]
     status, wrong = Holds.NOT_YET, misfit(figures)
     if figures.num_chains == 1:
         said = "predictions " + _in_brackets(["not compared", *told])
@@ -108,17 +111,37 @@ def misfit(figures: Figures) -> list[str] | None:
     """
     if figures.get("calibration_error") > max(figures.get("calibration_by_chance"), SLIGHT):
         return [f"probabilities off by {figures.calibration_error:.2f} on average"]
-    return [] if figures.get("explained") <= 2.0 * figures.get("explained_error") else None
+    return [] if _explains(figures) == "nothing" else None
+
+
+def _explains(figures: Figures) -> str:
+    """Say how much is explained, where it is "nothing" or "little"; and that is sure.
+
+    Examples
+    --------
+    >>> [_explains(Figures(explained=0.02, explained_error=e)) for e in (0.005, 0.015, 0.1)]
+    ['little', 'nothing', '']
+    """
+    share, error = figures.get("explained"), figures.get("explained_error")
+    if share <= 2.0 * error:
+        return "nothing" if share + 2.0 * error < UNSURE else ""
+    return "little" if share < LITTLE else ""
+
+
+def _percent(figures: Figures) -> str:
+    """Return the share that is explained, with its error where that leaves it open."""
+    share, error = figures.explained, figures.get("explained_error")
+    return percent(share, error) if share <= 2.0 * error else f"{100 * share:.0f} %"
 
 
 def _lead(figures: Figures) -> str:
-    share, error = figures.get("explained"), figures.get("explained_error")
-    if unfinished(figures) or not share < max(LITTLE, 2.0 * error):
+    how = _explains(figures)
+    if unfinished(figures) or not how:
         return ""
-    how = "nothing" if share <= 2.0 * error else "little"
     # Where chains are apart that is said of their mean, and not yet of the model.
     what = "The model" if figures.num_chains == 1 or predictions_agree(figures) else "This fit"
-    return f"{what} explains {how} ({percent(share, error)})."
+    share = percent(figures.explained, figures.get("explained_error"))
+    return f"{what} explains {how} ({share})."
 
 
 def _scalars(figures: Figures) -> list[str]:

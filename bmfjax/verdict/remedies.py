@@ -49,6 +49,8 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
             f"take more particles, sampler=bmfjax.SMC(num_particles={more}) (--option "
             f"num_particles={more})"
         )
+    if 0 < tried.draws < LEAST_DRAWS:  # from which modes cannot be told
+        return RESUME if tried.stopped else UNTIL_AGREED
     differ = factors_differ(figures) or figures.rhat > RHAT_SLOW
     if tried.stopped and (not differ or _comes_together(log_joint)):
         return RESUME
@@ -72,6 +74,9 @@ def remedy_of_chains(figures: Figures, log_joint, tried: Tried) -> str:
 
 #: Up to this R-hat chains that found the same factors are slow, and not apart.
 RHAT_SLOW = 1.2
+#: Fewer draws of a chain say little of where it would go.
+LEAST_DRAWS = 250
+UNTIL_AGREED = "leave num_samples out (--samples auto), so that chains run until they agree"
 FOUR_CHAINS = "fit with num_chains=4 (--chains 4)"
 RESUME = (
     "give it more time, max_time=SECONDS; with checkpoint= also resume=True (--resume --max-time "
