@@ -12,7 +12,7 @@ from bmfjax.data.bits import (
 )
 from bmfjax.data.checks import one_of
 from bmfjax.data.errors import InputError
-from bmfjax.data.intake import as_table, packed_store, read_store
+from bmfjax.data.intake import as_table, read_packed, read_store
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.record import BINARY
@@ -23,9 +23,9 @@ class BinaryMatrix(NamedTable):
     """A binary matrix, some of whose entries may be missing. It never changes.
 
     Rows are transactions (members, cells, users), columns are items (votes, genes, films).
-    A missing entry is neither a one nor a zero. Sparse input stays sparse and dense input dense;
-    every other representation is made when it is first asked for, kept (words of large matrices are
-    not), and handed out read-only.
+    A missing entry is neither a one nor a zero. Sparse input stays sparse, and of other input a bit
+    an entry is kept; every other representation is made when it is first asked for, kept (words of
+    large matrices are not), and handed out read-only.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class BinaryMatrix(NamedTable):
         row_labels=None,
         name=None,
     ):
-        """Make a matrix from packed words, and keep them: a bit an entry, where `values` take 8.
+        """Make a matrix from packed words, a bit an entry, which are kept as they are.
 
         Parameters
         ----------
@@ -158,18 +158,13 @@ class BinaryMatrix(NamedTable):
         array([[1, 0, 1],
                [0, 1, 1]])
         """
-        store = packed_store(ones, observed, num_columns)
+        store = read_packed(ones, observed, num_columns)
         names = checked_sides(store.shape, (row_names, column_names), (None, None))
         return cls._from_store(store, *names, check_labels(row_labels, store.shape[0]), name)
 
     def _fill(self, store, row_names, column_names, row_labels, name):
         self._name_sides(row_names, column_names, row_labels, name)
         self._store = type(store)(*map(locked, store))
-
-    def __reduce__(self):
-        # A copy or a pickle takes the content along, not what was made of it, and is locked again.
-        names = (self._row_names, self._column_names, self._row_labels, self._name)
-        return type(self)._from_store, (self._store, *names), {"_reading": self._reading}
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -186,7 +181,7 @@ class BinaryMatrix(NamedTable):
     @property
     def num_missing(self):
         """Number of missing entries, int."""
-        return self._kept("num_missing", self._store.num_missing)
+        return self._kept("num_missing", lambda: stores.num_missing(self._store))
 
     @property
     def num_zeros(self):
@@ -205,7 +200,7 @@ class BinaryMatrix(NamedTable):
 
     @property
     def is_packed(self):
-        """Whether the matrix is kept as packed words (it came from them), bool."""
+        """Whether the matrix is kept as packed words (it came as such, or dense), bool."""
         return isinstance(self._store, stores.PackedStore)
 
     def _missing_counts(self, axis):
@@ -277,7 +272,8 @@ class BinaryMatrix(NamedTable):
         >>> BinaryMatrix([[1, 0], [None, 1]]).part([1], [0, 1])
         (array([[False,  True]]), array([[ True, False]]))
         """
-        return self._store.part(*self._positions(rows, columns))
+        rows, columns = self._positions(rows, columns)
+        return self._store.at(rows[:, None], columns[None])
 
     # -- representations ----------------------------------------------------------------------
 

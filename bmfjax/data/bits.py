@@ -84,7 +84,7 @@ def unpack_bits(words, num_entries):
     >>> unpack_bits(np.array([[5], [6]], dtype=np.uint32), 3).astype(int).tolist()
     [[1, 0, 1], [0, 1, 1]]
     """
-    words = _check_words(words, "words")
+    words = jnp.asarray(_checked(words, "words"))
     if words.shape[1] != -(-num_entries // WORD):
         raise InputError(
             f"words has {words.shape[1]} words a row, and {num_entries} entries fill "
@@ -133,31 +133,14 @@ def boolean_product(usage, basis):
     return _boolean_product(usage != 0, basis != 0)
 
 
-def row_errors(a_words, b_words, observed_words=None):
-    """Count, row by row, the (observed) entries in which two packed matrices differ: int32 (n,)."""
-    a_words, b_words = _check_words(a_words, "a_words"), _check_words(b_words, "b_words")
-    if observed_words is not None:
-        observed_words = _check_words(observed_words, "observed_words")
-    for other in (b_words, observed_words):
-        if other is not None and other.shape != a_words.shape:
-            raise InputError(
-                f"packed matrices of shapes {a_words.shape} and {other.shape} cannot be compared; "
-                "pack matrices of the same shape in the same orientation"
-            )
-    return _row_errors(a_words, b_words, observed_words)
-
-
 def count_errors(a_words, b_words, observed_words=None):
-    """Count the entries in which two packed matrices differ.
-
-    The rows are summed on the device in 32 bits, where a row cannot overflow, and the matrix on
-    the host in 64: 2^31 errors and more are counted rightly. Not for use inside ``jax.jit``; there
-    is `row_errors`.
+    """Count the entries in which two packed matrices differ, with NumPy.
 
     Parameters
     ----------
-    a_words, b_words, observed_words
-        As for `row_errors`.
+    a_words, b_words : uint32 arrays (n, words)
+    observed_words : uint32 array (n, words), optional
+        The entries that count; default: all.
 
     Returns
     -------
@@ -166,7 +149,7 @@ def count_errors(a_words, b_words, observed_words=None):
     Raises
     ------
     InputError
-        As `row_errors`.
+        If these are no words of one shape.
 
     Examples
     --------
@@ -177,7 +160,17 @@ def count_errors(a_words, b_words, observed_words=None):
     >>> count_errors(a, b, observed_words=np.array([[7], [3]], dtype=np.uint32))
     3
     """
-    return int(np.asarray(row_errors(a_words, b_words, observed_words)).sum(dtype=np.int64))
+    given = {"a_words": a_words, "b_words": b_words, "observed_words": observed_words}
+    given = {name: words for name, words in given.items() if words is not None}
+    a_words, b_words, *observed = (np.asarray(_checked(w, name)) for name, w in given.items())
+    for other in (b_words, *observed):
+        if other.shape != a_words.shape:
+            raise InputError(
+                f"packed matrices of shapes {a_words.shape} and {other.shape} cannot be compared; "
+                "pack matrices of the same shape in the same orientation"
+            )
+    differ = a_words ^ b_words
+    return int(count_ones(differ & observed[0] if observed else differ).sum())
 
 
 def zero_words(lines, entries):
@@ -394,13 +387,13 @@ def product_on_host(usage, basis):
     return unpack_on_host(product_words(usage.T, pack_on_host(basis.T)), len(basis))
 
 
-def _check_words(words, name):
-    # Checked before jnp.asarray: it would quietly cut 64-bit words down to 32 bits.
+def _checked(words, name):
+    # Before jnp.asarray, which would quietly cut 64-bit words down to 32 bits.
     if getattr(words, "dtype", None) != np.uint32:
         kind = getattr(words, "dtype", type(words).__name__)
         raise InputError(f"{name} is {kind}; give uint32 words, as pack_bits returns them")
     check_axes(words, name)
-    return jnp.asarray(words)
+    return words
 
 
 @jax.jit
@@ -421,11 +414,3 @@ def _boolean_product(usage, basis):
     words = _pack(basis.T)
     empty = jnp.zeros((usage.shape[0], words.shape[1]), jnp.uint32)
     return jax.lax.scan(add_tile, empty, (usage.T, words))[0]
-
-
-@jax.jit
-def _row_errors(a_words, b_words, observed_words):
-    differ = a_words ^ b_words
-    if observed_words is not None:
-        differ = differ & observed_words
-    return jnp.sum(jax.lax.population_count(differ), axis=1, dtype=jnp.int32)

@@ -14,7 +14,15 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.names import names_of_index, not_binary, not_single, place
 from bmfjax.data.reading.annotated import unwrapped
 from bmfjax.data.reading.door import as_frame, decoded
-from bmfjax.data.stores import DenseStore, PackedStore, SharedStore, canonical, sparse_store
+from bmfjax.data.stores import (
+    PackedStore,
+    SharedStore,
+    canonical,
+    dense_store,
+    num_missing,
+    packed_store,
+    sparse_store,
+)
 
 
 def as_table(values):
@@ -24,6 +32,9 @@ def as_table(values):
     sparse matrix lists each entry, where one is listed twice.
     """
     (values, row_names, column_names), repeats = unwrapped(as_frame(values)), None
+    if values is None or isinstance(values, str | bytes | dict):
+        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
+        raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
     if isinstance(values, pd.DataFrame):
         row_names, column_names = names_of_index(values.index), names_of_index(values.columns)
         values = frame_values(values)
@@ -34,20 +45,22 @@ def as_table(values):
         table.sum_duplicates()
         repeats = _repeats(values, table)
     else:
-        table = decoded(_dense_values(values))
-    check_not_empty(table)
-    if table.dtype.kind not in "biufO":
-        raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
+        table = _dense_values(values)
+    if 0 in table.shape:
+        raise InputError(
+            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
+            "give at least one of each"
+        )
     return table, row_names, column_names, repeats
 
 
 def read_store(table, observed=None, row_names=None, column_names=None, repeats=None):
-    """Check the values of `as_table` and return them as a `DenseStore` or a `SparseStore`.
+    """Check the values of `as_table` and return them as a `PackedStore` or a `SparseStore`.
 
     An entry is missing if its value is missing or if `observed` does not mark it; values that
     `observed` does not mark are not looked at. Names and `repeats` are for the messages alone.
     """
-    observed = _check_observed(observed, table.shape)
+    observed = checked_observed(observed, table.shape)
     if sp.issparse(table):
         store = _read_sparse(table, observed, row_names, column_names, repeats)
     else:
@@ -56,7 +69,7 @@ def read_store(table, observed=None, row_names=None, column_names=None, repeats=
 
 
 def _with_entries(store):
-    if store.num_missing() == int(store.shape[0]) * int(store.shape[1]):
+    if num_missing(store) == int(store.shape[0]) * int(store.shape[1]):
         raise nothing_observed("0 or 1")
     return store
 
@@ -95,7 +108,7 @@ def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed, 
     return _with_entries(sparse_store(ones, missing=missing))
 
 
-def packed_store(ones, observed, num_columns):
+def read_packed(ones, observed, num_columns):
     """Check packed words and return them as a `PackedStore`, which has them for itself."""
     num_columns = whole("num_columns", num_columns)
     check_sides((0, num_columns))
@@ -109,9 +122,7 @@ def packed_store(ones, observed, num_columns):
             )
         if any((ones[some] & ~observed[some]).any() for some in blocks(len(ones), width)):
             raise InputError("ones has bits set that observed has not; set them to zero")
-        if (observed == full_line(num_columns)).all():
-            observed = None
-    return _with_entries(PackedStore(ones, observed, num_columns))
+    return _with_entries(packed_store(ones, observed, num_columns))
 
 
 def _checked_words(name, words, width, num_columns):
@@ -163,8 +174,8 @@ def is_nested(table) -> np.ndarray:
 
 
 def _dense_values(values):
-    check_is_table(values)
-    values = unmasked(values)
+    if isinstance(values, np.ma.MaskedArray):  # NumPy would forget the mask
+        values = np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
     try:
         table = np.asarray(values)
     except ValueError as err:
@@ -182,12 +193,16 @@ def _dense_values(values):
     return table
 
 
-def _check_observed(observed, shape):
+def checked_observed(observed, shape):
+    """Return a mask of the shape of a matrix as a bool array or a bool CSR; None is none."""
     if observed is None:
         return None
     if not sp.issparse(observed):
         observed = np.asarray(observed)
-    check_one_shape(observed, shape)
+    if observed.shape != shape:
+        raise InputError(
+            f"observed has shape {observed.shape} and the matrix has {shape}; give them one shape"
+        )
     stored = observed.data if sp.issparse(observed) else observed
     if stored.dtype != bool:
         if stored.dtype.kind not in "iuf" or not np.isin(stored, (0, 1)).all():
@@ -201,12 +216,12 @@ def _check_observed(observed, shape):
 
 def _read_dense(table, observed, row_names, column_names, first=0):
     """Return the store; the first row is number `first`, from 0, for the messages."""
+    table = decoded(table)
+    _check_dtype(table)
     missing = _missing_values(table)
     if observed is not None:
         hidden = ~(observed.toarray() if sp.issparse(observed) else observed)
         missing = hidden if missing is None else missing | hidden
-    if missing is not None and not missing.any():
-        missing = None
     if table.dtype.kind == "O" and missing is not None:
         table = np.where(missing, 0, table)  # pandas' NA cannot be compared
     if table.dtype.kind == "O":
@@ -217,9 +232,12 @@ def _read_dense(table, observed, row_names, column_names, first=0):
         if missing is not None:
             wrong &= ~missing
         _refuse_first(wrong, table, row_names, column_names, first)
-    if missing is not None:
-        ones &= ~missing
-    return DenseStore(ones.astype(np.uint8), missing)
+    return dense_store(ones, missing)
+
+
+def _check_dtype(table):
+    if table.dtype.kind not in "biufO":
+        raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
 
 
 def _refuse_first(wrong, table, row_names, column_names, first):
@@ -247,6 +265,7 @@ def _repeats(values, table):
 def _read_sparse(table, observed, row_names, column_names, repeats, first=0):
     if table.dtype.kind == "O":
         raise InputError("values is a sparse matrix of objects; give one of numbers or bool")
+    _check_dtype(table)
     unknown = np.isnan(table.data) if table.dtype.kind == "f" else np.zeros(table.nnz, dtype=bool)
     wrong = _where(table, (table.data != 0) & (table.data != 1) & ~unknown)
     if observed is not None:
@@ -273,41 +292,10 @@ def _where(table, chosen):
 # ---- what matrices of any kind are asked --------------------------------------------------------
 
 
-def check_is_table(values):
-    """Refuse what cannot be a matrix at all."""
-    if values is None or isinstance(values, str | bytes | dict):
-        hint = "; bmfjax.load reads a file" if isinstance(values, str) else ""
-        raise TypeError(f"values is a {type(values).__name__}, not a matrix{hint}")
-
-
-def unmasked(values):
-    """Return a masked array as one with None where it is masked; NumPy would forget the mask."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), None, values.data.astype(object))
-    return values
-
-
 def check_matrix(array):
     """Refuse an array that has not two axes, or too long ones."""
     check_axes(array)
     check_sides(array.shape)
-
-
-def check_not_empty(table):
-    """Refuse a matrix without rows or columns."""
-    if 0 in table.shape:
-        raise InputError(
-            f"the matrix is empty: {table.shape[0]} rows and {table.shape[1]} columns; "
-            "give at least one of each"
-        )
-
-
-def check_one_shape(observed, shape):
-    """Refuse a mask of another shape than the matrix."""
-    if observed.shape != shape:
-        raise InputError(
-            f"observed has shape {observed.shape} and the matrix has {shape}; give them one shape"
-        )
 
 
 def nothing_observed(what):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from bmfjax.data import stores
 from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.real import RealMatrix
@@ -18,21 +17,11 @@ def rows_of(data, rows):
     array([[ 1.,  0.],
            [ 1., nan]], dtype=float32)
     """
-    names = {
-        "row_names": tuple(data.row_names[i] for i in rows) if data.has_row_names else None,
-        "column_names": data.column_names if data.has_column_names else None,
-        "name": data.name,
-    }
+    names = _names(data)
+    if data.has_row_names:
+        names["row_names"] = tuple(data.row_names[i] for i in rows)
     if isinstance(data, BinaryMatrix):
-        store = data._store
-        if data.is_sparse:
-            mask = None if store.mask is None else store.mask[rows]
-            store = _sparse(store.ones[rows], store.marks, mask)
-        elif data.is_packed:
-            store = store.rows(rows)
-        else:
-            store = _dense(store.ones[rows], None if store.missing is None else store.missing[rows])
-        return BinaryMatrix._from_store(store, **names)
+        return BinaryMatrix._from_store(data._store.chosen(rows), **names)
     if isinstance(data, RealMatrix):
         values = data.nonzero() if data.is_sparse else data.dense(np.float64)
         return RealMatrix(values[rows], **names)
@@ -52,27 +41,9 @@ def without_cells(data, i, j):
     array([[ 1.,  0.],
            [nan,  1.]], dtype=float32)
     """
-    names = {
-        "row_names": data.row_names if data.has_row_names else None,
-        "column_names": data.column_names if data.has_column_names else None,
-        "name": data.name,
-    }
+    names = _names(data)
     if isinstance(data, BinaryMatrix):
-        store = data._store
-        if data.is_sparse:
-            hidden = sp.csr_array((np.ones(len(i), bool), (i, j)), shape=data.shape)
-            if store.marks == "observed":
-                store = _sparse(store.ones, "observed", store.mask > stores.canonical(hidden))
-            else:
-                mask = hidden if store.mask is None else store.mask + hidden
-                store = _sparse(store.ones, "missing", mask)
-        elif data.is_packed:
-            store = store.without(i, j)
-        else:
-            missing = np.zeros(data.shape, bool) if store.missing is None else store.missing.copy()
-            missing[i, j] = True
-            store = _dense(store.ones, missing)
-        return BinaryMatrix._from_store(store, **names)
+        return BinaryMatrix._from_store(data._store.without(i, j), **names)
     if isinstance(data, RealMatrix):
         values = data.dense(np.float64).copy()
         values[i, j] = np.nan
@@ -93,17 +64,9 @@ def repeated(data, times: int):
            [ 1.,  0.],
            [ 0., nan]], dtype=float32)
     """
-    names = {"column_names": data.column_names if data.has_column_names else None}
+    names = {"column_names": data._column_names}
     if isinstance(data, BinaryMatrix):
-        store = data._store
-        if data.is_sparse:
-            mask = None if store.mask is None else _stacked(store.mask, times)
-            store = _sparse(_stacked(store.ones, times), store.marks, mask)
-        else:
-            missing = store.missing_array()
-            missing = None if missing is None else np.tile(missing, (times, 1))
-            store = _dense(np.tile(store.ones_array(), (times, 1)), missing)
-        return BinaryMatrix._from_store(store, **names)
+        return BinaryMatrix._from_store(data._store.repeated(times), **names)
     if isinstance(data, RealMatrix):
         if data.is_sparse:
             return RealMatrix(sp.vstack([data.nonzero()] * times), **names)
@@ -116,21 +79,9 @@ def repeated(data, times: int):
     )  # fmt: skip
 
 
-def _sparse(ones, marks, mask):
-    """Return a sparse store of CSRs: ones, and the entries that are missing, or observed."""
-    given = {} if mask is None else {marks: stores.canonical(mask)}
-    return stores.sparse_store(stores.canonical(ones), **given)
-
-
-def _dense(ones, missing):
-    """Return a dense store of arrays: ones, uint8, and the missing entries, or None."""
-    if missing is None or not missing.any():
-        return stores.DenseStore(ones, None)
-    return stores.DenseStore(np.where(missing, 0, ones).astype(np.uint8), missing)
-
-
-def _stacked(entries, times):
-    return sp.vstack([entries] * times, format="csr")
+def _names(data):
+    """Return names and title as arguments of data."""
+    return {"row_names": data._row_names, "column_names": data._column_names, "name": data.name}
 
 
 def _numbers(data, i, j):

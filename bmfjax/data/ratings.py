@@ -9,10 +9,10 @@ import scipy.sparse as sp
 
 from bmfjax.data.checks import check_sides, one_of
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import are_ids, check_labels, check_names, place
+from bmfjax.data.names import are_ids, check_labels, check_names, checked_sides, place
 from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.longs import merged
-from bmfjax.data.reading.record import DUPLICATES, RATINGS
+from bmfjax.data.reading.record import DUPLICATES, RATINGS, Found
 from bmfjax.data.table import NamedTable, locked
 
 
@@ -137,13 +137,18 @@ class Ratings(NamedTable):
         >>> Ratings.without_any((2, 3), row_names=["ann", "bob"])
         Ratings: 0 of 2 rows x 3 columns (0 %)
         """
-        found = cls.__new__(cls)
         check_sides(shape)
-        found._shape = (int(shape[0]), int(shape[1]))
-        names = (row_names, found.shape[0], "row"), (column_names, found.shape[1], "column")
-        found._name_sides(*(check_names(*side) for side in names), None, None)
-        found._scale = _checked_scale(scale)
-        found._triples = tuple(locked(np.zeros(0, kind)) for kind in (np.int64, np.int64, float))
+        names = checked_sides(shape, (row_names, column_names), (None, None))
+        none = (np.zeros(0, kind) for kind in (np.int64, np.int64, float))
+        return cls._of_triples(none, map(int, shape), names, _checked_scale(scale))
+
+    @classmethod
+    def _of_triples(cls, triples, shape, names, scale, name=None):
+        """Make ratings of checked triples, in the order of rows and columns, and checked names."""
+        found = cls.__new__(cls)
+        found._shape, found._scale = tuple(shape), scale
+        found._name_sides(*names, None, name)
+        found._triples = tuple(map(locked, triples))
         return found
 
     def _check_values(self, rows, columns, values):
@@ -169,11 +174,6 @@ class Ratings(NamedTable):
     def _place(self, row, column):
         where = place(int(row), int(column), self._row_names, self._column_names)
         return f"{where} (counted from 1)"
-
-    def __reduce__(self):
-        names = self._row_names, self._column_names, self.shape
-        more = self._scale, self._row_labels, self._name
-        return _restored, (self._triples, *names, *more), {"_reading": self._reading}
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -244,11 +244,29 @@ class Ratings(NamedTable):
 
     def transpose(self):
         """Return the ratings with rows and columns exchanged; row labels have no place there."""
-        rows, columns, values = self._triples
-        return _restored(
-            (columns, rows, values), self._column_names, self._row_names, self.shape[::-1],
-            self._scale, None, self._name,
-        )  # fmt: skip
+        order = np.lexsort((self.rows, self.columns))
+        triples = (side[order] for side in (self.columns, self.rows, self.values))
+        names = self._column_names, self._row_names
+        return self._of_triples(triples, self.shape[::-1], names, self._scale, self._name)
+
+    def renamed(self, row_names=None, column_names=None, scale=None):
+        """Return the ratings under names that are given, all of them in their order, and a scale.
+
+        Names of both are matched; where these ratings have none, names belong to positions.
+        """
+        if row_names is None and column_names is None and scale is None:
+            return self
+        given = {
+            "rows": self.rows, "columns": self.columns, "values": self.values,
+            "row_names": self._row_names, "column_names": self._column_names, "shape": self.shape,
+            "scale": self.scale if scale is None else scale, "name": self.name,
+        }  # fmt: skip
+        given |= Found(given, self.reading).renamed(row_names, column_names)
+        labels = self._row_labels
+        if labels is not None and self.has_row_names:
+            label_of = dict(zip(self.row_names, labels, strict=True))
+            labels = [label_of.get(name, "") for name in given["row_names"]]
+        return Ratings(**given, row_labels=labels)
 
     def fingerprint(self):
         """Return the sha256 of shape, scale and triples, as 64 hexadecimal digits."""
@@ -270,17 +288,6 @@ class Ratings(NamedTable):
             f"{self._title()}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
             f"columns ({share:.3g} %){values}{scale}"
         )
-
-
-def _restored(triples, row_names, column_names, shape, scale, row_labels, name):
-    if not len(triples[2]):
-        return Ratings.without_any(
-            shape, row_names=row_names, column_names=column_names, scale=scale
-        )
-    return Ratings(
-        *triples, row_names=row_names, column_names=column_names, shape=shape, scale=scale,
-        row_labels=row_labels, name=name,
-    )  # fmt: skip
 
 
 def _numbers(values):

@@ -9,20 +9,10 @@ import scipy.sparse as sp
 from bmfjax.data.bits import WORD
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
-from bmfjax.data.intake import (
-    check_is_table,
-    check_matrix,
-    check_not_empty,
-    check_one_shape,
-    frame_values,
-    is_nested,
-    nothing_observed,
-    unmasked,
-)
+from bmfjax.data.intake import as_table, checked_observed, is_nested, nothing_observed
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import check_labels, checked_sides, names_of_index, place
-from bmfjax.data.reading.annotated import unwrapped
-from bmfjax.data.reading.door import as_frame, found_in
+from bmfjax.data.names import check_labels, checked_sides, place
+from bmfjax.data.reading.door import found_in
 from bmfjax.data.reading.record import REAL
 from bmfjax.data.reading.tables import sentinels
 from bmfjax.data.stores import LARGE
@@ -87,15 +77,12 @@ class RealMatrix(NamedTable):
     ):
         if isinstance(values, NamedTable):
             raise TypeError(f"values is a {type(values).__name__}; give an array, or its dense()")
-        table, rows, columns = _numbers(values)
+        table, rows, columns, _ = as_table(values)
+        table = _numbers(table)
         rows, columns = checked_sides(table.shape, (row_names, column_names), (rows, columns))
         table = _checked(table, observed, rows, columns)
         self._name_sides(rows, columns, check_labels(row_labels, table.shape[0]), name)
         self._values = locked(table)
-
-    def __reduce__(self):
-        names = (self._row_names, self._column_names, self._row_labels, self._name)
-        return _restored, (self._values.copy(), *names), {"_reading": self._reading}
 
     @classmethod
     def from_frame(cls, frame, *, name=None, **options):
@@ -299,44 +286,25 @@ class RealMatrix(NamedTable):
         )
 
 
-def _restored(values, row_names, column_names, row_labels, name):
-    return RealMatrix(values, None, row_names, column_names, row_labels=row_labels, name=name)
-
-
-def _numbers(values):
-    """Return (float64 array, NaN where missing, or CSR; names of its rows; of its columns)."""
-    values, rows, columns = unwrapped(as_frame(values))
-    if isinstance(values, pd.DataFrame):
-        rows, columns = names_of_index(values.index), names_of_index(values.columns)
-        values = frame_values(values)
-    check_is_table(values)
-    if sp.issparse(values) and values.dtype.kind in "biuf":
-        check_matrix(values)
-        check_not_empty(values)
-        table = sp.csr_array(values, dtype=np.float64, copy=True)
-        table.sum_duplicates()
+def _numbers(table):
+    """Return a table as a float64 array, NaN where missing, or as a CSR where it is one."""
+    if sp.issparse(table) and table.dtype.kind in "biuf":
+        table = table.astype(np.float64, copy=False)
         table.eliminate_zeros()
-        return table, rows, columns
-    if sp.issparse(values):
-        _check_dense(values.shape, 8, "give a sparse matrix of integers or of floats")
-        values = values.toarray()
+        return table
+    if sp.issparse(table):
+        _check_dense(table.shape, 8, "give a sparse matrix of integers or of floats")
+        table = table.toarray()
     try:
-        table = np.asarray(unmasked(values))
         if table.dtype.kind == "O":
             table = np.where(pd.isna(table), np.nan, table)
-            if is_nested(table).any():
-                raise ValueError
-        if table.dtype.kind not in "biufO":
+        if table.dtype.kind not in "biufO" or (table.dtype.kind == "O" and is_nested(table).any()):
             raise ValueError
-        table = np.array(table, dtype=np.float64)
+        return np.array(table, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            "values are not all numbers, or rows have different lengths; give a table of numbers, "
-            "NaN where one is missing"
+            "values are not all numbers; give a table of numbers, NaN where one is missing"
         ) from None
-    check_matrix(table)
-    check_not_empty(table)
-    return table, rows, columns
 
 
 def _check_dense(shape, width, remedy):
@@ -354,14 +322,8 @@ def _checked(table, observed, row_names, column_names):
         _check_dense(table.shape, 8, remedy)
         table = table.toarray()
     if observed is not None:
-        observed = np.asarray(observed.toarray() if sp.issparse(observed) else observed)
-        check_one_shape(observed, table.shape)
-        if observed.dtype != bool:
-            raise InputError(
-                f"observed has dtype {observed.dtype}; give True where an entry is observed and "
-                "False where it is not"
-            )
-        table[~observed] = np.nan
+        observed = checked_observed(observed, table.shape)
+        table[~(observed.toarray() if sp.issparse(observed) else observed)] = np.nan
     _check_size(table, table, row_names, column_names)
     if np.isnan(table).all():
         raise nothing_observed("number")

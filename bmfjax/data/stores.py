@@ -1,9 +1,9 @@
-"""What a binary matrix is made of: its ones and its missing entries, dense, packed or sparse.
+"""What a binary matrix is made of: its ones and its missing entries, packed or sparse.
 
 All stores answer the same questions, so that `BinaryMatrix` need not ask which one it holds. The
-dense one keeps a byte an entry, the packed one a bit. The sparse one keeps the positions of the
-ones and, of the missing and the observed entries, those that are fewer: a table in which nearly
-everything is missing costs no more than one in which nearly nothing is.
+packed one keeps a bit an entry. The sparse one keeps the positions of the ones and, of the missing
+and the observed entries, those that are fewer: a table in which nearly everything is missing costs
+no more than one in which nearly nothing is.
 """
 
 import hashlib
@@ -33,87 +33,6 @@ _BLOCK = 1 << 22
 LARGE = 1 << 26
 
 
-class DenseStore(NamedTuple):
-    """Ones as uint8 (rows, columns), 0 where missing; missing as bool of that shape, or None."""
-
-    ones: np.ndarray
-    missing: np.ndarray | None
-
-    @property
-    def shape(self):
-        return self.ones.shape
-
-    def num_ones(self):
-        return int(np.count_nonzero(self.ones))
-
-    def num_missing(self):
-        return 0 if self.missing is None else int(np.count_nonzero(self.missing))
-
-    def missing_counts(self, axis):
-        """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
-        if self.missing is None:
-            return np.zeros(self.shape[1 - axis], dtype=np.int64)
-        return np.count_nonzero(self.missing, axis=axis).astype(np.int64)
-
-    def ones_array(self):
-        return self.ones
-
-    def missing_array(self):
-        return self.missing
-
-    def ones_csr(self):
-        return canonical(self.ones != 0)
-
-    def missing_csr(self):
-        return (
-            sp.csr_array(self.shape, dtype=bool)
-            if self.missing is None
-            else canonical(self.missing)
-        )
-
-    def smaller_mask(self):
-        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
-        if self.missing is None:
-            return "missing", None
-        if 2 * self.num_missing() <= self.ones.size:
-            return "missing", canonical(self.missing)
-        return "observed", canonical(~self.missing)
-
-    def at(self, i, j):
-        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
-        missing = np.zeros(len(i), bool) if self.missing is None else self.missing[i, j]
-        return self.ones[i, j] != 0, missing
-
-    def part(self, rows, columns):
-        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
-        ones = self.ones[np.ix_(rows, columns)] != 0
-        if self.missing is None:
-            return ones, np.zeros(ones.shape, bool)
-        return ones, self.missing[np.ix_(rows, columns)]
-
-    def rows(self, some):
-        """Return the store of some rows, a slice."""
-        return DenseStore(self.ones[some], None if self.missing is None else self.missing[some])
-
-    def packed(self, transposed=False, room=zero_words):
-        """Return ones and observed entries as words, which `room(lines, entries)` makes."""
-        lines = self.shape[::-1] if transposed else self.shape
-        ones = pack_on_host(self.ones, transposed, room(*lines))
-        if self.missing is None:
-            return PackedMatrix(ones, None)
-        return PackedMatrix(
-            ones, _turned(pack_on_host(self.missing, transposed, room(*lines)), lines)
-        )
-
-    def tile_sums(self, usage, basis):
-        """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
-        return _tile_sums(self.ones, usage, basis), _tile_sums(self.missing, usage, basis)
-
-    def transpose(self):
-        missing = None if self.missing is None else np.ascontiguousarray(self.missing.T)
-        return DenseStore(np.ascontiguousarray(self.ones.T), missing)
-
-
 class SparseStore(NamedTuple):
     """Ones as a bool CSR; the smaller of the missing and the observed set as another, or None."""
 
@@ -127,11 +46,6 @@ class SparseStore(NamedTuple):
 
     def num_ones(self):
         return int(self.ones.nnz)
-
-    def num_missing(self):
-        if self.mask is None:
-            return 0
-        return _size(self.shape) - self.mask.nnz if self.marks == "observed" else int(self.mask.nnz)
 
     def missing_counts(self, axis):
         """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
@@ -159,29 +73,39 @@ class SparseStore(NamedTuple):
             return sp.csr_array(self.shape, dtype=bool)
         return complement(self.mask) if self.marks == "observed" else self.mask
 
-    def smaller_mask(self):
-        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
-        return self.marks, self.mask
-
     def at(self, i, j):
-        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
-        if self.mask is None:
-            return _at(self.ones, i, j), np.zeros(len(i), bool)
-        marked = _at(self.mask, i, j)
-        return _at(self.ones, i, j), ~marked if self.marks == "observed" else marked
-
-    def part(self, rows, columns):
-        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
-        ones = self.ones[rows][:, columns].toarray()
+        """Return whether cells are ones, and whether they are missing: two bool arrays."""
+        ones = _at(self.ones, i, j)
         if self.mask is None:
             return ones, np.zeros(ones.shape, bool)
-        marked = self.mask[rows][:, columns].toarray()
+        marked = _at(self.mask, i, j)
         return ones, ~marked if self.marks == "observed" else marked
 
     def rows(self, some):
-        """Return the store of some rows, a slice."""
+        """Return the store of some rows, a slice; the mask may be the larger one."""
         mask = None if self.mask is None else self.mask[some]
         return SparseStore(self.ones[some], self.marks, mask)
+
+    def of_rows(self, change):
+        """Return the store of which each CSR is changed by a function, row by row."""
+        mask = {} if self.mask is None else {self.marks: canonical(change(self.mask))}
+        return sparse_store(canonical(change(self.ones)), **mask)
+
+    def chosen(self, rows):
+        """Return the store of chosen rows (row,) int."""
+        return self.of_rows(lambda csr: csr[rows])
+
+    def repeated(self, times):
+        """Return the store of the rows several times, one below the other."""
+        return self.of_rows(lambda csr: sp.vstack([csr] * times, format="csr"))
+
+    def without(self, i, j):
+        """Return the store in which cells (cell,) are missing too."""
+        hidden = canonical(sp.csr_array((np.ones(len(i), bool), (i, j)), shape=self.shape))
+        if self.marks == "observed":
+            return sparse_store(self.ones, observed=canonical(self.mask > hidden))
+        missing = hidden if self.mask is None else canonical(self.mask + hidden)
+        return sparse_store(self.ones, missing=missing)
 
     def packed(self, transposed=False, room=zero_words):
         """Return ones and observed entries as words, which `room(lines, entries)` makes."""
@@ -190,7 +114,10 @@ class SparseStore(NamedTuple):
         if self.mask is None:
             return PackedMatrix(ones, None)
         marked = pack_csr(self.mask, transposed, room(*lines))
-        return PackedMatrix(ones, marked if self.marks == "observed" else _turned(marked, lines))
+        if self.marks == "missing":
+            # Inside a full line of ones, so that the bits beyond the last stay zero.
+            marked ^= full_line(lines[1])
+        return PackedMatrix(ones, marked)
 
     def tile_sums(self, usage, basis):
         """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
@@ -218,9 +145,6 @@ class PackedStore(NamedTuple):
     def num_ones(self):
         return int(count_ones(self.ones).sum())
 
-    def num_missing(self):
-        return 0 if self.observed is None else int(self.missing_counts(1).sum())
-
     def missing_counts(self, axis):
         """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
         if self.observed is None:
@@ -245,6 +169,9 @@ class PackedStore(NamedTuple):
             return sp.csr_array(self.shape, dtype=bool)
         return self._csr(self.observed, True)
 
+    def observed_csr(self):
+        return self._csr(self.observed, False)
+
     def _csr(self, words, others):
         """Return the entries whose bits are set, or the others, made some rows at a time."""
         step = max(1, _BLOCK // self.num_columns)
@@ -254,24 +181,12 @@ class PackedStore(NamedTuple):
         )
         return canonical(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
 
-    def smaller_mask(self):
-        """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
-        if not self.num_missing():
-            return "missing", None
-        if 2 * self.num_missing() <= _size(self.shape):
-            return "missing", self.missing_csr()
-        return "observed", self._csr(self.observed, False)
-
     def at(self, i, j):
-        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        """Return whether cells are ones, and whether they are missing: two bool arrays."""
         ones = bits_at(self.ones, i, j)
         if self.observed is None:
             return ones, np.zeros(ones.shape, bool)
         return ones, ~bits_at(self.observed, i, j)
-
-    def part(self, rows, columns):
-        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
-        return self.at(np.asarray(rows)[:, None], np.asarray(columns)[None])
 
     def rows(self, some):
         """Return the store of some rows, a slice."""
@@ -301,6 +216,15 @@ class PackedStore(NamedTuple):
         set_bits(hidden, i[order], j[order])
         seen = full_line(self.num_columns) if self.observed is None else self.observed
         return PackedStore(self.ones & ~hidden, seen & ~hidden, self.num_columns)
+
+    def chosen(self, rows):
+        """Return the store of chosen rows (row,) int."""
+        return packed_store(*self.rows(rows))
+
+    def repeated(self, times):
+        """Return the store of the rows several times, one below the other."""
+        both = (None if words is None else np.tile(words, (times, 1)) for words in self[:2])
+        return PackedStore(*both, self.num_columns)
 
     def tile_sums(self, usage, basis):
         """Count the ones and the missing entries of the tiles of factors, each (rank,) int64."""
@@ -363,9 +287,6 @@ class SharedStore(NamedTuple):
     def num_ones(self):
         return int(self._of_all(lambda own: count_ones(own.ones)).sum())
 
-    def num_missing(self):
-        return int(self.missing_counts(1).sum())
-
     def missing_counts(self, axis):
         """Count the missing entries of each column (axis 0) or row (axis 1), int64."""
         if axis == 1:
@@ -377,7 +298,7 @@ class SharedStore(NamedTuple):
         return self.share.gather(found).sum(0)
 
     def at(self, i, j):
-        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        """Return whether cells are ones, and whether they are missing: two bool arrays."""
         i, j = np.broadcast_arrays(i, j)
         here = self._told(i)
         found = np.zeros((2, *i.shape), bool)
@@ -385,10 +306,6 @@ class SharedStore(NamedTuple):
         octets = self.share.gather(np.packbits(found))
         every = np.bitwise_or.reduce(octets, axis=0)
         return tuple(np.unpackbits(every, count=found.size).astype(bool).reshape(found.shape))
-
-    def part(self, rows, columns):
-        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
-        return self.at(np.asarray(rows)[:, None], np.asarray(columns)[None])
 
     def rows(self, some):
         """Return the store of some rows of this process, a slice."""
@@ -417,32 +334,40 @@ def _tile_bits(words, usage, basis):
 
 
 def _at(matrix, i, j):
-    """Return entries (cell,) bool of a sparse matrix."""
-    found = matrix[i, j]
+    """Return entries bool of a sparse matrix, in the shape of the positions."""
+    shape = np.broadcast_shapes(np.shape(i), np.shape(j))
+    found = matrix[tuple(np.array(np.broadcast_to(k, shape)).ravel() for k in (i, j))]
     # SciPy returns an array or a sparse one, depending on its version.
-    return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
-
-
-def _turned(words, lines):
-    """Turn marks of missing entries into marks of observed ones, in place."""
-    # Inside a full line of ones, so that the bits beyond the last stay zero.
-    words ^= full_line(lines[1])
-    return words
+    found = np.asarray(found.toarray() if sp.issparse(found) else found)
+    return found.reshape(shape).astype(bool)
 
 
 def _tile_sums(marked, usage, basis):
-    """Count the marked entries in each tile, some rows at a time: (rank,) int64."""
+    """Count the entries of a CSR in each tile, some rows at a time: (rank,) int64."""
     total = np.zeros(usage.shape[1])
     if marked is None:
         return total.astype(np.int64)
-    number = marked.nnz if sp.issparse(marked) else marked.size
-    step = max(1, _BLOCK * len(usage) // max(number, 1))
+    step = max(1, _BLOCK * len(usage) // max(marked.nnz, 1))
     columns = basis.astype(np.float32)
     for start in range(0, len(usage), step):
         rows = slice(start, start + step)
         counts = marked[rows].astype(np.float32) @ columns  # exact up to 2^24 columns
         total += np.sum(counts, axis=0, where=usage[rows], dtype=float)
     return total.astype(np.int64)
+
+
+def packed_store(ones, observed, num_columns):
+    """Make a `PackedStore`, with observed entries only if not all are observed."""
+    if observed is not None and (observed == full_line(num_columns)).all():
+        observed = None
+    return PackedStore(ones, observed, num_columns)
+
+
+def dense_store(ones, missing=None):
+    """Make a `PackedStore` of the ones and the missing entries, bool arrays (rows, columns)."""
+    if missing is None or not missing.any():
+        return PackedStore(pack_on_host(ones), None, ones.shape[1])
+    return PackedStore(pack_on_host(ones & ~missing), pack_on_host(~missing), ones.shape[1])
 
 
 def sparse_store(ones, missing=None, observed=None):
@@ -466,6 +391,11 @@ def sparse_store(ones, missing=None, observed=None):
     if 2 * missing.nnz <= size:
         return SparseStore(ones, "missing", missing)
     return SparseStore(ones, "observed", complement(missing))
+
+
+def num_missing(store) -> int:
+    """Count the missing entries of any store."""
+    return int(store.missing_counts(1).sum())
 
 
 def canonical(values):
@@ -498,7 +428,7 @@ def fingerprint(store):
         return _fingerprint_of_groups(store)
     digest = hashlib.sha256(b"bmfjax binary matrix, format 1\n")
     digest.update(np.array(store.shape, dtype="<i8").tobytes())
-    marks, mask = store.smaller_mask()
+    marks, mask = _smaller_mask(store)
     digest.update(marks.encode())
     for part in (store.ones_csr(), mask):
         # A mark before each part, so that no two different pairs of parts give the same bytes.
@@ -509,8 +439,20 @@ def fingerprint(store):
     return digest.hexdigest()
 
 
+def _smaller_mask(store):
+    """Return ("missing" or "observed", CSR): of the two sets the smaller; missing if equal."""
+    if isinstance(store, SparseStore):
+        return store.marks, store.mask
+    missing = num_missing(store)
+    if not missing:
+        return "missing", None
+    if 2 * missing <= _size(store.shape):
+        return "missing", store.missing_csr()
+    return "observed", store.observed_csr()
+
+
 def _fingerprint_of_groups(store):
-    size, missing = _size(store.shape), store.num_missing()
+    size, missing = _size(store.shape), num_missing(store)
     marked = store.num_ones() + min(missing, size - missing)
     marks = "missing" if 2 * missing <= size else "observed"
     if marked * WORD > size:

@@ -25,7 +25,6 @@ from bmfjax.data.bits import (
 from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import one_of, seed_number, whole
 from bmfjax.data.errors import InputError
-from bmfjax.data.stores import LARGE
 from bmfjax.data.table import locked
 
 # Table 3.1 of the thesis: the probabilities (p+, p-) that a zero and a one are flipped.
@@ -45,8 +44,7 @@ class Synthetic:
     Attributes
     ----------
     data : BinaryMatrix (rows, columns)
-        The matrix with noise; no entry is missing. Above 2^26 entries it is kept as packed words,
-        a bit an entry, and made some rows at a time.
+        The matrix with noise; no entry is missing. It is made some rows at a time.
     usage : bool array (rows, rank), read-only
     basis : bool array (columns, rank), read-only
     """
@@ -242,14 +240,13 @@ def _synthetic(usage, basis, flips, rng, name):
     """Flip zeros and ones of the product with the two probabilities, some rows at a time."""
     usage, basis = locked(usage), locked(basis)
     shape = len(usage), len(basis)
-    is_large = shape[0] * shape[1] > LARGE
-    made = zero_words(*shape) if is_large else np.empty(shape, bool)
+    made = zero_words(*shape)
     for some in blocks(*shape):
         clean = product_on_host(usage[some], basis)
         noisy = clean ^ (rng.random(clean.shape) < np.where(clean, flips[1], flips[0]))
-        made[some] = pack_on_host(noisy) if is_large else noisy
-    data = BinaryMatrix.from_packed(lock_words(made), shape[1], name=name) if is_large else None
-    return Synthetic(data or BinaryMatrix(made, name=name), usage, basis)
+        made[some] = pack_on_host(noisy)
+    data = BinaryMatrix.from_packed(lock_words(made), shape[1], name=name)
+    return Synthetic(data, usage, basis)
 
 
 def _check_size(rows, columns, rank):

@@ -32,6 +32,16 @@ class NamedTable:
         self._made = {}
         self._reading = None
 
+    def __getstate__(self):
+        # A copy or a pickle takes the content along, not what was made of it.
+        return self.__dict__ | {"_made": {}}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        for held in state.values():
+            for part in held if isinstance(held, tuple) else (held,):
+                locked(part)
+
     @classmethod
     def _of_reading(cls, found, name, **more):
         """Make data of what a reading found, and keep what it says."""

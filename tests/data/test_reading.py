@@ -14,7 +14,6 @@ from scipy.io import mmwrite
 
 import bmfjax
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, load, load_ratings, load_real
-from bmfjax.data.io.npz import read_saved
 from bmfjax.data.reading.record import Reading
 from bmfjax.families import ask
 from bmfjax.posterior.selection import positions
@@ -700,7 +699,7 @@ def test_new_ratings_by_ids_are_put_under_the_names_of_a_fit():
 def test_what_was_read_is_kept_in_files_and_copies_and_in_the_report(tmp_path):
     data = load(written(tmp_path, SURVEY))
     path = bmfjax.save(tmp_path / "m.npz", data)
-    assert read_saved(path).reading == data.reading == pickle.loads(pickle.dumps(data)).reading
+    assert load(path).reading == data.reading == pickle.loads(pickle.dumps(data)).reading
     assert "Yes/No" in load(path).reading.values
     page = {fact.name: fact.value for fact in facts.data(SimpleNamespace(data=data))}
     assert page["Read as"].startswith("4 rows named by 'respondent_id'")

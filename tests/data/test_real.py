@@ -124,11 +124,11 @@ def test_equal_content_has_one_fingerprint():
     [
         (lambda: RealMatrix([[1.0, np.inf]]), "value inf at row 1, column 2"),
         (lambda: RealMatrix([["a", 1]]), "not all numbers"),
-        (lambda: RealMatrix([[1, 2], [3]]), "rows have different lengths"),
+        (lambda: RealMatrix([[1, 2], [3]]), "rows of values have different lengths"),
         (lambda: RealMatrix([1.0, 2.0]), "values is one-dimensional; give a matrix"),
         (lambda: RealMatrix([[np.nan]]), "no entry is observed"),
         (lambda: RealMatrix(np.ones((0, 2))), "is empty"),
-        (lambda: RealMatrix([[1.0]], observed=[[1]]), "give True where"),
+        (lambda: RealMatrix([[1.0]], observed=[[2]]), "give True where"),
         (lambda: RealMatrix([[1.0]], observed=[[True, True]]), "one shape"),
         (lambda: RealMatrix([[1.0]], row_names=["a", "b"]), "row_names has 2 entries"),
     ],

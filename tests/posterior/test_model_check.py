@@ -101,7 +101,7 @@ def test_columns_are_counted_whole_however_they_are_kept(kind):
     if kind == "packed":
         words = data.packed()
         data = BinaryMatrix.from_packed(words.ones, 5, words.observed)
-    assert data.is_sparse == (kind == "sparse") and data.is_packed == (kind == "packed")
+    assert data.is_sparse == (kind == "sparse") and data.is_packed == (kind != "sparse")
     zeros, ones = _bits_of_columns(data).T
     np.testing.assert_array_equal(ones, ((values == 1) & ~hidden).sum(0))
     np.testing.assert_array_equal(zeros, ((values == 0) & ~hidden).sum(0))

@@ -40,7 +40,7 @@ from bmfjax.data.reading.annotated import is_annotated, key_of, matrix_in, modal
 _OF_LINES = ("values", "mask", "codes")
 
 
-def read_binary(source, *, binarize, label_column, share_of=None, **choice):
+def read_binary(source, *, binarize=None, label_column=None, share_of=None, **choice):
     """Read a matrix of ones and zeros; `choice` has layer, use_raw and modality."""
     entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
     with _opened(source) as root:
@@ -48,7 +48,7 @@ def read_binary(source, *, binarize, label_column, share_of=None, **choice):
         return binary_of_rows(rows, binarize, names, labels, title_of(source), share_of)
 
 
-def read_real(source, *, label_column, **choice):
+def read_real(source, *, label_column=None, **choice):
     """Read a matrix of real numbers, sparse where it is kept so."""
     with _opened(source) as root:
         rows, names, labels = _parts(source, root, label_column, choice, REAL_ENTRY, real=True)
@@ -97,11 +97,11 @@ def _parts(source, root, label_column, choice, entry, real=False, share_of=None)
                 "these options out"
             )
         return _rows(source, root, entry, real, share_of), {}, None
-    modality = modality_of(root.get("mod", ()), choice["modality"])
+    modality = modality_of(root.get("mod", ()), choice.get("modality"))
     group = root if modality is None else root[f"mod/{modality}"]
     layers = list(group["layers"]) if "layers" in group else []
     there = [key for key in ("X", "raw/X") if key in group]
-    key = key_of(there, layers, choice["layer"], choice["use_raw"])
+    key = key_of(there, layers, choice.get("layer"), choice.get("use_raw", False))
     rows = _rows(source, group[key], entry, real, share_of)
     sides = ["obs", "raw/var" if key == "raw/X" else "var"]
     obs, var = (_frame(source, group, side, rows.shape, k) for k, side in enumerate(sides))

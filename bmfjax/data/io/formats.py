@@ -1,8 +1,9 @@
 """Every file format: a reader, and its row in `READERS`.
 
 To add a format, write a function ``read(path, **options)`` that returns a matrix, and name it in
-the table at the end, from which messages and the docstrings of the loaders take it. Readers need no
-path in their messages, and may let any exception of another library through.
+the table at the end, from which messages and the docstrings of the loaders take it. It gets the
+options that are given. Readers need no path in their messages, and may let any exception of another
+library through.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bmfjax.data.io.declared import (
 )
 from bmfjax.data.io.files import opened_npz, threshold
 from bmfjax.data.io.market import market_matrix
-from bmfjax.data.io.npz import BITS, RATINGS_KIND, read_matrix, read_saved
+from bmfjax.data.io.npz import BITS, read_saved
 from bmfjax.data.io.rows import (
     check_positions,
     check_words,
@@ -59,24 +60,35 @@ ITEM = 150
 # ---- files of bmfjax, NumPy and scipy -----------------------------------------------------------
 
 
-def read_npz(path, *, binarize, name=None, share_of=None):
-    """Read a binary matrix that `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
-    with opened_npz(path, without=() if share_of is None else BITS) as arrays:
-        keys = set(arrays.files)
-        if "kind" in keys:
-            if binarize is not None:
-                raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
-            return read_matrix(arrays, name or path.stem, share_of)
-    if "format" in keys:
-        return _read_scipy(path, binarize)
-    raise InputError(
-        f"it holds the arrays {', '.join(sorted(keys)[:6])} and not a matrix; "
-        "give a file of bmfjax.data.save or scipy.sparse.save_npz"
-    )
+def _npz_reader(kind):
+    """Return the reader of what `bmfjax.data.save` or ``scipy.sparse.save_npz`` wrote."""
 
+    def read(path, *, binarize=None, name=None, share_of=None, **options):
+        with opened_npz(path, without=() if share_of is None else BITS) as arrays:
+            keys = sorted(arrays.files)
+            found = read_saved(arrays, name or path.stem, share_of) if "kind" in keys else None
+        if found is None and "format" in keys and kind != RATINGS:
+            return _of_values(kind, _scipy_matrix(path), path.stem, binarize=binarize)
+        if found is None:
+            raise InputError(
+                f"it holds the arrays {', '.join(keys[:6])} and not a matrix; "
+                "give a file of bmfjax.data.save or scipy.sparse.save_npz"
+            )
+        if isinstance(found, Ratings) != (kind == RATINGS):
+            raise InputError(
+                "its kind is that of a matrix; give ratings that bmfjax.save wrote"
+                if kind == RATINGS
+                else "it holds ratings, not a matrix; read it by bmfjax.load_ratings, and "
+                "threshold them for a matrix of ones and zeros"
+            )
+        if binarize is not None:
+            raise InputError("binarize means nothing for a file of bmfjax.save; leave it out")
+        if kind == RATINGS:
+            names = [options.get(f"{side}_names_given") for side in ("row", "column")]
+            return found.renamed(*names, options.get("scale"))
+        return _as_real(found) if kind == REAL else found
 
-def _read_scipy(path, binarize):
-    return BinaryMatrix(threshold(_scipy_matrix(path), binarize), name=path.stem)
+    return read
 
 
 #: Arrays of positions in the files of scipy's formats.
@@ -94,18 +106,6 @@ def _scipy_matrix(path):
     return values
 
 
-def read_real_npz(path):
-    """Read a real or a binary matrix of `bmfjax.data.save`, or one of scipy, as real numbers."""
-    with opened_npz(path) as arrays:
-        if "kind" in arrays:
-            return _as_real(read_matrix(arrays, path.stem))
-        if "format" not in arrays:
-            raise InputError(
-                "it holds no matrix; give a file of bmfjax.data.save or scipy.sparse.save_npz"
-            )
-    return RealMatrix(_scipy_matrix(path), name=path.stem)
-
-
 def _as_real(matrix):
     """Return a matrix as real numbers, sparse where it is kept so and nothing is missing."""
     if isinstance(matrix, RealMatrix):
@@ -116,46 +116,45 @@ def _as_real(matrix):
         check_dense(matrix.shape, 8 + REAL_ENTRY)
         values = matrix.dense(np.float64)
     return RealMatrix(
-        values,
-        None,
-        matrix.row_names if matrix.has_row_names else None,
-        matrix.column_names if matrix.has_column_names else None,
-        row_labels=matrix.row_labels,
-        name=matrix.name,
-    )
+        values, None, matrix._row_names, matrix._column_names,
+        row_labels=matrix.row_labels, name=matrix.name,
+    )  # fmt: skip
 
 
-def read_npy(path):
-    """Read an array of real numbers, NaN where one is missing."""
-    return RealMatrix(_array(path), name=path.stem)
+def _values_reader(kind, values_in):
+    """Return the reader of files of numbers alone, `values_in(path, bytes an entry)`."""
+
+    def read(path, *, binarize=None, **options):
+        values = values_in(path, _bytes_an_entry(kind, binarize))
+        return _of_values(kind, values, path.stem, binarize=binarize, **options)
+
+    return read
 
 
-def read_binary_npy(path, *, binarize):
-    """Read an array of ones and zeros, NaN where one is missing."""
-    return BinaryMatrix(threshold(_array(path), binarize), name=path.stem)
+def _bytes_an_entry(kind, binarize):
+    if kind != BINARY:
+        return REAL_ENTRY
+    return BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
 
 
-def read_ratings_npy(path, *, scale):
-    """Read an array of ratings, NaN where there is none."""
-    values = _array(path)
+def _of_values(kind, values, name, *, binarize=None, **options):
+    """Return an array or a sparse matrix as data; what such a one does not store is not rated."""
+    if kind == BINARY:
+        return BinaryMatrix(threshold(values, binarize), name=name)
+    if kind == REAL:
+        return RealMatrix(values, name=name)
     check_axes(values)
-    at = np.nonzero(~np.isnan(values))
-    return Ratings(*at, values[at], shape=values.shape, scale=scale, name=path.stem)
+    if not sp.issparse(values):
+        at = np.nonzero(~np.isnan(values))
+        return Ratings(*at, values[at], shape=values.shape, name=name, **options)
+    listed = sp.coo_array(values)
+    return Ratings(listed.row, listed.col, listed.data, shape=values.shape, name=name, **options)
 
 
-def _array(path):
+def _array(path, _):
     with open(path, "rb") as stream:
         check_array(stream, path.stat().st_size)
     return np.load(path, allow_pickle=False)
-
-
-def read_ratings_npz(path):
-    """Read ratings that `bmfjax.data.save` wrote."""
-    with opened_npz(path) as arrays:
-        kind = str(arrays["kind"]) if "kind" in arrays else "unknown"
-    if kind != RATINGS_KIND:
-        raise InputError(f"its kind is {kind!r}; give ratings that bmfjax.save wrote")
-    return read_saved(path)
 
 
 # ---- texts and data frames: the door ------------------------------------------------------------
@@ -195,26 +194,6 @@ def _parquet_reader(kind):
 # ---- files of other libraries -------------------------------------------------------------------
 
 
-def read_matrix_market(path, *, binarize):
-    """Read a Matrix Market file (pattern, integer or real; coordinates or a full array)."""
-    entry = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    return BinaryMatrix(threshold(market_matrix(path, entry), binarize), name=path.stem)
-
-
-def read_ratings_matrix_market(path, *, scale, duplicates):
-    """Read coordinates and the ratings there; of a full array every cell is rated."""
-    found = sp.coo_array(market_matrix(path, REAL_ENTRY))
-    return Ratings(
-        found.row, found.col, found.data, shape=found.shape, scale=scale, duplicates=duplicates,
-        name=path.stem,
-    )  # fmt: skip
-
-
-def read_real_matrix_market(path):
-    """Read such a file as real numbers; one of coordinates stays sparse."""
-    return RealMatrix(market_matrix(path, REAL_ENTRY), name=path.stem)
-
-
 @contextlib.contextmanager
 def _opened_parquet(path):
     """Yield a Parquet file whose columns are of plain cells."""
@@ -240,12 +219,13 @@ def _parted(frame, row_names, label_column):
     return frame, labels
 
 
-def _read_batches(file, name, share_of, *, binarize, row_names, label_column, **others):
+def _read_batches(
+    file, name, share_of, *, binarize=None, row_names="auto", label_column=None, **others
+):
     """Read a large table in blocks of rows; what is no value is read first."""
-    given = [option for option, value in others.items() if value not in ((), None, "auto")]
-    if given:
+    for option in others:
         raise InputError(
-            f"{given[0]} is for tables of at most {LARGE:,} cells; leave it out, or give a part"
+            f"{option} is for tables of at most {LARGE:,} cells; leave it out, or give a part"
         )
     schema = file.schema_arrow
     index = (schema.pandas_metadata or {}).get("index_columns", [])
@@ -320,8 +300,7 @@ def _check_parquet(meta, binarize, share_of, in_words):
     if in_words:
         check_words((meta.num_rows, meta.num_columns), share_of)
         return
-    each = BINARY_ENTRY if binarize is None else BINARIZED_ENTRY
-    width = 0
+    each, width = _bytes_an_entry(BINARY, binarize), 0
     for kind in meta.schema.to_arrow_schema().types:
         try:
             cell = max(kind.bit_width // 8, 1)
@@ -332,7 +311,7 @@ def _check_parquet(meta, binarize, share_of, in_words):
     check_dense((rows, columns), width / max(columns, 1))
 
 
-def read_dat(path, *, layout, **options):
+def read_dat(path, *, layout="auto", **options):
     """Read transactions, or a table of zeros and ones; lines that may be either are refused."""
     if layout == "auto" and _is_dense(path):
         raise InputError(
@@ -408,11 +387,13 @@ class Reader(NamedTuple):
 
 _COLUMNS = ("missing", "row_names", "label_column", "columns", "ignore")
 _TEXT = (*_COLUMNS, "header", "layout", "decimal", "encoding")
-_BITS = ("binarize", "one", "zero", "one_hot")
+OF_BITS = ("binarize", "one", "zero", "one_hot")
+#: All names of the sides of ratings, where they are given.
+_GIVEN = ("row_names_given", "column_names_given")
 _TEXTS = {
     BINARY: Reader(
         _text_reader(BINARY),
-        (*_BITS, *_TEXT),
+        (*OF_BITS, *_TEXT),
         "a table of 0 and 1, or of two words such as yes and no; a list of pairs; or lines of "
         "items. A cell is missing if it is empty, NA, NaN or whatever else pandas takes for "
         "missing, or is listed in `missing`. Fields are separated by commas, semicolons or tabs. "
@@ -442,33 +423,35 @@ _ANNDATA = {
 READERS = {
     ".npz": {
         BINARY: Reader(
-            read_npz, ("binarize",),
+            _npz_reader(BINARY), ("binarize",),
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``",
             shares=True,
         ),
         REAL: Reader(
-            read_real_npz, (),
+            _npz_reader(REAL), (),
             "a file of `bmfjax.data.save` or of ``scipy.sparse.save_npz``, which stays sparse",
         ),
-        RATINGS: Reader(read_ratings_npz),
+        RATINGS: Reader(_npz_reader(RATINGS), ("scale", *_GIVEN)),
     },
     ".csv": _TEXTS,
     ".tsv": _TEXTS,
     ".xlsx": _TEXTS,
     ".basket": _TEXTS,
     ".npy": {
-        BINARY: Reader(read_binary_npy, ("binarize",), "an array; NaN is missing"),
-        REAL: Reader(read_npy, (), "an array; NaN is missing"),
-        RATINGS: Reader(read_ratings_npy, ("scale",)),
+        BINARY: Reader(_values_reader(BINARY, _array), ("binarize",), "an array; NaN is missing"),
+        REAL: Reader(_values_reader(REAL, _array), (), "an array; NaN is missing"),
+        RATINGS: Reader(_values_reader(RATINGS, _array), ("scale",)),
     },
     ".mtx": {
-        BINARY: Reader(read_matrix_market, ("binarize",), "Matrix Market"),
-        REAL: Reader(read_real_matrix_market, (), "Matrix Market; coordinates stay sparse"),
-        RATINGS: Reader(read_ratings_matrix_market, ("scale", "duplicates")),
+        BINARY: Reader(_values_reader(BINARY, market_matrix), ("binarize",), "Matrix Market"),
+        REAL: Reader(
+            _values_reader(REAL, market_matrix), (), "Matrix Market; coordinates stay sparse"
+        ),
+        RATINGS: Reader(_values_reader(RATINGS, market_matrix), ("scale", "duplicates")),
     },
     ".dat": {
         BINARY: Reader(
-            read_dat, (*_BITS, *_TEXT),
+            read_dat, (*OF_BITS, *_TEXT),
             "FIMI transactions: a line lists the integer items of a row; columns are the items "
             "that occur, ascending",
         )
@@ -478,7 +461,7 @@ READERS = {
     ".zarr": _ANNDATA,
     ".parquet": {
         BINARY: Reader(
-            _parquet_reader(BINARY), (*_BITS, *_COLUMNS, "layout"),
+            _parquet_reader(BINARY), (*OF_BITS, *_COLUMNS, "layout"),
             "a table, as text is read (``pip install 'bmfjax[parquet]'``)",
             shares=True,
         ),
@@ -496,6 +479,15 @@ FOLDERS = (".zarr",)
 ANY_ENDING = {
     RATINGS: Reader(
         _text_reader(RATINGS),
-        (*_TEXT, "duplicates", "scale", "row_names_given", "column_names_given"),
+        (*_TEXT, "duplicates", "scale", *_GIVEN),
     )
 }
+#: The options of all readers.
+OPTIONS = tuple(
+    dict.fromkeys(
+        name
+        for row in (ANY_ENDING, *READERS.values())
+        for reader in row.values()
+        for name in reader.options
+    )
+)

@@ -5,31 +5,21 @@ import difflib
 import inspect
 import os
 import textwrap
+from dataclasses import fields
 from importlib.resources import as_file
 from pathlib import Path
-
-import numpy as np
 
 from bmfjax.data.datasets import dataset_file, dataset_names
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.files import check_threshold, opened_npz, reading
-from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, NO_TEXTS, READERS
+from bmfjax.data.io.formats import ANY_ENDING, FOLDERS, NO_TEXTS, OF_BITS, OPTIONS, READERS
 from bmfjax.data.io.npz import read_truth
 from bmfjax.data.names import title_of
-from bmfjax.data.ratings import Ratings
 from bmfjax.data.reading.annotated import is_annotated
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
 
-#: The options of a reading that all loaders have.
-_COMMON = {
-    "missing": (), "header": "auto", "row_names": "auto", "label_column": None, "columns": None,
-    "ignore": (), "layout": "auto", "decimal": "auto", "encoding": None,
-}  # fmt: skip
-_OF_BITS = {"binarize": None, "one": (), "zero": (), "one_hot": ()}
-_DEFAULTS = _COMMON | _OF_BITS | {
-    "duplicates": "error", "layer": None, "use_raw": False, "modality": None, "scale": None,
-    "row_names_given": None, "column_names_given": None,
-}  # fmt: skip
+#: The options of a reading and their defaults; None, or False, is the default of the others.
+_OF_READING = {field.name: field.default for field in fields(Asked)}
 
 
 def load(source, *, binarize=None, one=(), zero=(), one_hot=(), layer=None, use_raw=False,
@@ -218,15 +208,11 @@ def load_ratings(
     ...     load_ratings(path).column_names
     ('Heat', 'Fargo', 'Alien')
     """
-    path = _file(path)
-    if path.suffix.lower() == ".npz":
-        found = _read(RATINGS, path, options)
-        with reading(path):
-            return _renamed(found, path.stem, scale, row_names, column_names, name)
     if isinstance(row_names, bool):
         options, row_names = options | {"row_names": row_names}, None
     sides = {"row_names_given": row_names, "column_names_given": column_names}
-    found = _read(RATINGS, path, {"scale": scale, "duplicates": duplicates} | sides | options)
+    given = {"scale": scale, "duplicates": duplicates} | sides | options
+    found = _read(RATINGS, _file(path), given)
     found._name = found.name if name is None else title_of(name)
     return found
 
@@ -354,16 +340,15 @@ def _read(kind, path, options, **more):
     """Read a file; refuse options that mean nothing for its format."""
     is_object = is_annotated(path)
     reader = READERS[".h5ad"][kind] if is_object else _reader(kind, path)
-    known = _DEFAULTS.keys() - (set(() if kind == BINARY else _OF_BITS))
+    others = () if kind == BINARY else OF_BITS
     for name in options:
-        if name not in known:
-            raise TypeError(f"{name} is no option of this loader; give one of {', '.join(_COMMON)}")
-    Asked.of(**{n: v for n, v in options.items() if n in _COMMON | _OF_BITS})  # checks them
-    if "label_column" in options and not isinstance(
-        options["label_column"], str | list | tuple | None
-    ):
+        if name not in OPTIONS or name in others:
+            known = ", ".join(n for n in OPTIONS if n not in others)
+            raise TypeError(f"{name} is no option of this loader; give one of {known}")
+    Asked.of(**{n: v for n, v in options.items() if n in _OF_READING})  # checks them
+    if not isinstance(options.get("label_column"), str | list | tuple | None):
         raise TypeError("label_column is no name; give a str or several")
-    given = {n: v for n, v in options.items() if not _is_default(v, _DEFAULTS[n])}
+    given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in given.keys() - set(reader.options):
         text = name in ANY_ENDING[kind].options if kind in ANY_ENDING else False
         formats = " ".join(["text"] * text + _endings(kind, name)) or "other"
@@ -372,8 +357,7 @@ def _read(kind, path, options, **more):
             f"{name} means nothing for {where}: it is for {formats} files; leave it out"
         )
     with contextlib.nullcontext() if is_object else reading(path):
-        wanted = {name: given.get(name, _DEFAULTS[name]) for name in reader.options}
-        found = reader.read(path, **wanted, **more)
+        found = reader.read(path, **given, **more)
     if found._reading is None:  # of no text
         found._say(_said_of(given), given.get("label_column"))
     return found
@@ -388,30 +372,10 @@ def _said_of(given) -> tuple[str, ...]:
     return tuple(text.format(given[name]) for name, text in chosen if name in given)
 
 
-def _is_default(value, default) -> bool:
-    """Say whether an option is as where it is not given."""
-    return value is default or (isinstance(value, str | bool | tuple | list | None) and (
-        value == default or (default == () and value in (None, []))))  # fmt: skip
-
-
-def _renamed(found, stem, scale, row_names, column_names, name):
-    """Replace the names, scale and title of a file by those that are given."""
-    labels, sides = found.row_labels, []
-    for ids, asked, own in (
-        (found.rows, row_names, found.row_names if found.has_row_names else None),
-        (found.columns, column_names, found.column_names if found.has_column_names else None),
-    ):
-        # Where both have names they are matched; else names belong to positions.
-        both = asked is not None and own is not None
-        sides.append((np.take(own, ids) if both else ids, own if asked is None else asked))
-    (rows, row_names), (columns, asked_columns) = sides
-    if labels is not None and found.has_row_names:
-        label_of = dict(zip(found.row_names, labels, strict=True))
-        labels = [label_of.get(n, "") for n in row_names]
-    shape = [size if names is None else len(names) for size, (_, names) in
-             zip(found.shape, sides, strict=True)]  # fmt: skip
-    return Ratings(
-        rows, columns, found.values, row_names=row_names, column_names=asked_columns, shape=shape,
-        scale=found.scale if scale is None else scale, row_labels=labels,
-        name=name or found.name or stem,
-    )  # fmt: skip
+def _is_given(name, value) -> bool:
+    """Say whether the value of an option is another than its default."""
+    default = _OF_READING.get(name)
+    if isinstance(value, list | tuple) and default == ():
+        return len(value) > 0
+    is_default = isinstance(value, str) and value == default
+    return not (is_default or value is None or (value is False and name not in _OF_READING))

@@ -36,7 +36,6 @@ from bmfjax.data.bits import full_line, pack_csr, product_on_host, zero_words
 from bmfjax.data.blocks import blocks
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.declared import (
-    BINARY_ENTRY,
     PACKED_ENTRY,
     REAL_ENTRY,
     array_header,
@@ -46,7 +45,7 @@ from bmfjax.data.io.declared import (
     check_ratings,
     check_sparse,
 )
-from bmfjax.data.io.files import OF_FIT, check_new_file, opened_npz, replacing
+from bmfjax.data.io.files import OF_FIT, check_new_file, replacing
 from bmfjax.data.io.stored import npz_names, opened_stored
 from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.ratings import Ratings
@@ -54,10 +53,10 @@ from bmfjax.data.reading.record import Reading
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.stores import (
     LARGE,
-    DenseStore,
     PackedStore,
     SharedStore,
     canonical,
+    num_missing,
     read_rows,
     sparse_store,
 )
@@ -158,42 +157,40 @@ def _is_saved(path):
     return names >= {"kind", "format_version", "shape"} and OF_FIT not in names
 
 
-def read_matrix(arrays, name, share_of=None):
-    """Return the matrix in an opened ``.npz`` of this project; `name` if it has none.
+def read_saved(arrays, name=None, share_of=None):
+    """Return the data in an opened ``.npz`` of this project; `name` if they have none.
 
-    If not None, only the rows of ``share_of(shape)`` of a large one that is kept as words.
+    If not None, only the rows of ``share_of(shape)`` of a large matrix that is kept as words.
     """
-    if str(arrays["kind"]) == "real" and "values" in arrays:
-        return _with_reading(_read_real(arrays, name), arrays)
-    if "ratings" in str(arrays["kind"]):
-        raise InputError(
-            "it holds ratings, not a binary matrix; read it by bmfjax.load_ratings, and threshold "
-            "them for a matrix of ones and zeros"
-        )
-    if str(arrays["kind"]) != "binary" or "shape" not in arrays:
-        raise InputError("it holds no binary matrix; give a file written by bmfjax.data.save")
     _check_version(arrays)
+    kind = str(arrays["kind"])
+    if kind == RATINGS_KIND:
+        found = _read_ratings(arrays, name)
+    elif kind == "real" and "values" in arrays:
+        found = _read_real(arrays, name)
+    elif kind == "binary" and "shape" in arrays:
+        found = _read_binary(arrays, name, share_of)
+    else:
+        raise InputError(f"its kind is {kind!r}, and it is not whole; give a file of bmfjax.save")
+    if "reading" in arrays:
+        found._reading = Reading.of_text(str(arrays["reading"]))
+    return found
+
+
+def _read_binary(arrays, name, share_of):
     shape = _shape(arrays)
-    is_large = shape[0] * shape[1] > LARGE
-    share = None
-    if "bits" in arrays and is_large:
-        share, rows = read_rows(share_of, shape)
+    share, rows = read_rows(
+        share_of if "bits" in arrays and shape[0] * shape[1] > LARGE else None, shape
+    )
+    if "bits" in arrays:
         check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
-    elif "bits" in arrays:
-        check_dense(shape, 2 + BINARY_ENTRY)
     missing = (
         _csr(arrays, "mask_indptr", "mask_indices", shape) if "mask_indptr" in arrays else None
     )
-    if "bits" in arrays and is_large:
+    if "bits" in arrays:
         store = _packed_store(arrays, missing, shape, rows)
         if share is not None:
             store = SharedStore(store, share, shape[0])
-    elif "bits" in arrays:
-        ones = _unpack(arrays, "bits", shape)
-        hidden = None if missing is None or not missing.nnz else missing.toarray()
-        if "observed_bits" in arrays:
-            hidden = ~_unpack(arrays, "observed_bits", shape)
-        store = DenseStore((ones if hidden is None else ones & ~hidden).astype(np.uint8), hidden)
     else:
         store = sparse_store(
             _csr(arrays, "indptr", "indices", shape),
@@ -202,50 +199,29 @@ def read_matrix(arrays, name, share_of=None):
             if "observed_indptr" in arrays
             else None,
         )
-    if share is None and store.num_missing() == shape[0] * shape[1]:
+    if share is None and num_missing(store) == shape[0] * shape[1]:
         raise InputError("it has no observed entry; give a matrix with at least one 0 or 1")
     sides = _sides(arrays, name, shape)
     names = sides["row_names"], sides["column_names"]
-    found = BinaryMatrix._from_store(
+    return BinaryMatrix._from_store(
         store,
         *checked_sides(shape, names, (None, None)),
         check_labels(sides["row_labels"], shape[0]),
         sides["name"],
     )
-    return _with_reading(found, arrays)
-
-
-def read_saved(path):
-    """Read a matrix of any kind that `save` wrote."""
-    with opened_npz(path) as arrays:
-        return _read_any(arrays)
 
 
 def read_stored(path):
     """Read the matrix that a fit keeps of its data; raise `DamagedFile` where it is damaged."""
     with opened_stored(path, STORED.__contains__) as arrays:
-        return _read_any(arrays)
+        return read_saved(arrays)
 
 
-def _read_any(arrays):
-    if str(arrays["kind"]) == RATINGS_KIND:
-        return _with_reading(_read_ratings(arrays), arrays)
-    return read_matrix(arrays, None)
-
-
-def _with_reading(matrix, arrays):
-    """Return a matrix that says how it was read."""
-    if "reading" in arrays:
-        matrix._reading = Reading.of_text(str(arrays["reading"]))
-    return matrix
-
-
-def _read_ratings(arrays):
-    _check_version(arrays)
+def _read_ratings(arrays, name):
     shape, values = _shape(arrays), arrays["values"]
     check_ratings(shape, values.size)
     triples = arrays["rows"], arrays["columns"], values
-    sides = _sides(arrays, None, shape)
+    sides = _sides(arrays, name, shape)
     if not values.size:
         names = {n: v for n, v in sides.items() if n.endswith("_names")}
         return Ratings.without_any(shape, scale=arrays.get("scale"), **names)
@@ -253,7 +229,6 @@ def _read_ratings(arrays):
 
 
 def _read_real(arrays, name):
-    _check_version(arrays)
     values = arrays["values"]
     if "indptr" in arrays:
         values = _csr(arrays, "indptr", "indices", _shape(arrays), values)
@@ -335,23 +310,17 @@ def _entries(matrix):
     """Return the ones and the missing entries of a binary matrix."""
     fields = {}
     if matrix.is_sparse:
-        fields["indptr"], fields["indices"] = _narrow(matrix.ones())
         # Not the missing ones of a matrix of which little is observed: they may be too many.
-        marks, mask = matrix._store.smaller_mask()
+        ones, marks, mask = matrix._store
+        fields["indptr"], fields["indices"] = _narrow(ones)
         if mask is not None:
             names = {"missing": "mask", "observed": "observed"}[marks]
             fields[f"{names}_indptr"], fields[f"{names}_indices"] = _narrow(mask)
         return fields
-    if matrix.is_packed:
-        words = matrix.packed()
-        fields["bits"] = _octets_of(words.ones, matrix.num_columns)
-        if words.observed is not None:
-            fields["observed_bits"] = _octets_of(words.observed, matrix.num_columns)
-        return fields
-    else:
-        fields["bits"] = _pack(matrix.dense(bool, missing=False))
-    if matrix.num_missing:
-        fields["mask_indptr"], fields["mask_indices"] = _narrow(matrix.missing())
+    words = matrix.packed()
+    fields["bits"] = _octets_of(words.ones, matrix.num_columns)
+    if words.observed is not None:
+        fields["observed_bits"] = _octets_of(words.observed, matrix.num_columns)
     return fields
 
 
@@ -395,7 +364,7 @@ def _octets_of(words, num_columns):
 
 
 def _packed_store(arrays, missing, shape, rows):
-    """Return the store of some rows, a slice, of a large matrix, whose bits stay packed."""
+    """Return the store of some rows, a slice; bits stay packed."""
 
     def read(key):
         words = zero_words(rows.stop - rows.start, shape[1])
@@ -418,8 +387,11 @@ def _fill_octets(arrays, key, shape, first, octets):
     with arrays.zip.open(f"{key}.npy") as stream:
         found, by_columns, kind = array_layout(stream)
         width = -(-shape[1] // 8)
-        if kind != np.uint8 or found != (shape[0], width) or by_columns:
+        if kind != np.uint8 or found != (shape[0], width):
             raise _no_bits(key, shape)
+        if by_columns:
+            octets[:, :width] = arrays[key][first : first + len(octets)]
+            return
         stream.seek(first * width, os.SEEK_CUR)
         for some in blocks(len(octets), width):
             read = stream.read((some.stop - some.start) * width)
@@ -427,16 +399,11 @@ def _fill_octets(arrays, key, shape, first, octets):
 
 
 def _unpack(arrays, key, shape):
-    bits = _octets(arrays, key, shape)
-    check_dense(shape, 2)
-    return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
-
-
-def _octets(arrays, key, shape):
     bits = arrays[key]
     if bits.dtype != np.uint8 or bits.shape != (shape[0], -(-shape[1] // 8)):
         raise _no_bits(key, shape)
-    return bits
+    check_dense(shape, 2)
+    return np.unpackbits(bits, axis=1, bitorder="little", count=shape[1]).astype(bool)
 
 
 def _no_bits(key, shape):

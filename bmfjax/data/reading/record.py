@@ -18,13 +18,6 @@ AUTO = "auto"
 LAYOUTS = ("table", "triples", "pairs", "baskets")
 #: What to do with a cell that is listed more than once.
 DUPLICATES = ("error", "last", "mean", "sum")
-#: How messages name every option: in Python, and on the command line.
-FLAGS = {
-    "columns": "--columns", "ignore": "--ignore", "label_column": "--label-column",
-    "one": "--one", "zero": "--zero", "missing": "--missing", "layout": "--layout",
-    "one_hot": "--one-hot", "duplicates": "--duplicates", "decimal": "--decimal",
-    "encoding": "--encoding",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -195,4 +188,4 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 def option(name: str, value: str) -> str:
     """Write an option as both Python and the command line have it."""
-    return f"{name}={value!r} ({FLAGS[name]} {shlex.quote(value)})"
+    return f"{name}={value!r} (--{name.replace('_', '-')} {shlex.quote(value)})"

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from jax.sharding import Mesh
 
 from bmfjax.data import BinaryMatrix, RealMatrix
+from bmfjax.data.stores import LARGE
 from bmfjax.infer.mcmc.kernel import AlgorithmKernel, BoundAlgorithm
 from bmfjax.infer.mcmc.relaxed import LATENT, relaxed_arguments, relaxed_density, relaxed_start
 from bmfjax.kernels.relaxed.data import MAX_LISTED, matrix_data, sparse_matrix_data
@@ -152,7 +153,7 @@ def sparse_numbers(data: BinaryMatrix | RealMatrix) -> sp.csr_array | None:
     size = data.num_rows * data.num_columns
     if isinstance(data, RealMatrix):
         found = data.nonzero() if data.is_sparse else None
-    elif (data.is_sparse or data.is_packed) and data.num_ones + data.num_missing <= SMALLER * size:
+    elif (data.is_sparse or size > LARGE) and data.num_ones + data.num_missing <= SMALLER * size:
         found = data.ones().astype(np.float32)
         if data.num_missing:
             found = found + data.missing() * np.float32(np.nan)
