@@ -61,6 +61,7 @@ def quick_page(monkeypatch):
 def undrawn():
     """Pages whose figures are made and not drawn, which takes longer than to fit small data."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "svg", lambda figure: "<svg></svg>")
         patch.setattr(style, "png", lambda figure, dpi=None: b"")
         yield
 

@@ -924,7 +924,7 @@ def make_fit(
         judged = verdict.with_fit(judged, found, fit._other_model)
     if problem.finds_rank:
         bound, most = int(problem.rank), min(problem.data.shape)
-        judged = verdict.with_bound(judged, fit.rank_draws, bound, most, cramped=run.cramped)
+        judged = verdict.with_bound(judged, fit._rank_draws, bound, most, cramped=run.cramped)
     return fit._judged(judged)
 
 

@@ -194,7 +194,11 @@ def modes(fit) -> Section | None:
     if len(found) == 1:
         return None if found.differences is None else _one_mode(found)
     return section(
-        "Modes", WEIGHTED[fit.modes.weighted_by], table(fit.modes.table), fit.modes.shared
+        "Modes",
+        WEIGHTED[found.weighted_by],
+        image(modes_figure(fit), "Weights of the modes, and the draws of each chain in them"),
+        table(found.table),
+        found.shared,
     )
 
 
@@ -208,6 +212,31 @@ def _one_mode(found) -> Section:
         "chain."
     )
     return section("Modes", found.sentence, note if len(lines) else "", shown)
+
+
+def modes_figure(fit) -> Figure:
+    """Draw the weights of the modes, and which of them each chain is in."""
+    figure = new_figure(7, 1.2 + 0.24 * (1 + fit._num_chains))
+    draw_modes(figure.add_subplot(), fit)
+    return figure
+
+
+def draw_modes(axes, fit) -> None:
+    """Draw the weights of the modes as a bar, and below it the draws of each chain."""
+    found = fit.modes
+    shares = [(found.labels == m).mean(1) for m in range(len(found))]
+    lines = np.column_stack([found.weights, np.array(shares)])
+    names = [f"weights ({found.weighted_by})", *(f"chain {c + 1}" for c in range(len(shares[0])))]
+    left = np.zeros(len(names))
+    for m, line in enumerate(lines):
+        axes.barh(names, line, left=left, height=0.7, color=COLOURS[m % len(COLOURS)],
+                  edgecolor=EDGE, linewidth=0.5, label=f"mode {m + 1}")  # fmt: skip
+        left += line
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(1.0, left.max()))
+    axis_label(axes, "share of the draws, and of the weight")
+    tidy(axes)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
 
 
 def spread(fit, *, of: str = "") -> Section:

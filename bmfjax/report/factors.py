@@ -14,7 +14,8 @@ from bmfjax.posterior import trust
 from bmfjax.report import ordering
 from bmfjax.report.section import Section, beside, digits, image, section, template
 from bmfjax.report.style import (
-    INK,
+    ON_DARK,
+    ON_PALE,
     UNKNOWN,
     axis_label,
     colour_scale,
@@ -23,6 +24,7 @@ from bmfjax.report.style import (
     plain,
     plain_colour_bar,
 )
+from bmfjax.report.tiles import tiles_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,6 +87,9 @@ SIGNED = Shades("signed", low=-1.0)
 
 def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> Section:
     """Show a card for each factor, in the order of the fit, and with `shades` the heat maps."""
+    real = None
+    if hasattr(fit, "tiles"):
+        real = image(tiles_figure(fit), "Probability that each tile is real", wide=False)
     maps = None
     if shades is not None:
         maps = beside(
@@ -98,7 +103,7 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
                 wide=False,
             ),
         )  # fmt: skip
-    return section("The factors", note, _cards(fit, card), maps)
+    return section("The factors", note, real, _cards(fit, card), maps)
 
 
 def _cards(fit, card) -> Markup:
@@ -239,17 +244,9 @@ def _known(value, digits):
 
 
 def basis_figure(fit, shades: Shades = UNIT) -> Figure:
-    """Draw the posterior means of the basis as a heat map, columns by factors.
-
-    Beyond 60 columns only those with the highest mean in any factor are drawn.
-    """
-    columns = ordering.order_by_factors(fit).columns
-    if len(columns) > MAX_BASIS_COLUMNS:
-        high = np.argsort(-abs(fit.basis).max(1), kind="stable")[:MAX_BASIS_COLUMNS]
-        columns = columns[np.isin(columns, high)]
-    names = [plain(fit.data.column_names[j], 40) for j in columns]
-    figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.1 + 0.2 * len(names))
-    _heat(figure, fit.basis[columns], names, shades, "mean of the basis")
+    """Draw the posterior means of the basis as a heat map, columns by factors."""
+    figure = new_figure(*heat_size(fit, min(fit.data.num_columns, MAX_BASIS_COLUMNS), 0.2))
+    draw_basis(figure.add_subplot(), fit, shades)
     return figure
 
 
@@ -257,12 +254,36 @@ def usage_by_label_figure(fit, shades: Shades = UNIT) -> Figure | None:
     """Draw the mean usage of the rows of each label, labels by factors; None without labels."""
     if fit.data.row_labels is None:
         return None
+    figure = new_figure(*heat_size(fit, len(_label_rows(fit)), 0.36))
+    draw_labels(figure.add_subplot(), fit, shades)
+    return figure
+
+
+def heat_size(fit, lines: int, height: float) -> tuple[float, float]:
+    """Return the inches that a heat map of so many lines takes."""
+    return 2.8 + max(2.4, 0.36 * fit.rank), 1.2 + height * lines
+
+
+def draw_basis(axes, fit, shades: Shades) -> None:
+    """Draw columns by factors; beyond 60 columns those that are most specific of each factor."""
+    columns = ordering.order_by_factors(fit).columns
+    if len(columns) > MAX_BASIS_COLUMNS:
+        scores = ordering.specificity(fit.basis, fit.usage)
+        chosen = ordering.most_specific(scores, MAX_BASIS_COLUMNS)
+        columns = columns[np.isin(columns, chosen)]
+    names = [plain(fit.data.column_names[j], 40) for j in columns]
+    _heat(axes, fit, fit.basis[columns], names, shades, "mean of the basis")
+    if len(columns) < fit.data.num_columns:
+        text = f"the {len(columns)} most specific of {fit.data.num_columns:,} columns"
+        axis_label(axes, y=text)
+
+
+def draw_labels(axes, fit, shades: Shades) -> None:
+    """Draw the mean usage of the rows of each label, labels by factors."""
     groups = _label_rows(fit)
     values = np.array([fit.usage[rows].mean(0) for rows in groups.values()])
     names = [f"{plain(n)} ({len(rows)})" for n, rows in groups.items()]
-    figure = new_figure(2.8 + max(2.4, 0.36 * fit.rank), 1.3 + 0.36 * len(names))
-    _heat(figure, values, names, shades, "mean usage of the label's rows")
-    return figure
+    _heat(axes, fit, values, names, shades, "mean usage of the label's rows")
 
 
 def label_shares(fit) -> dict[str, np.ndarray]:
@@ -280,8 +301,8 @@ def _label_rows(fit):
     return {n: r for n, r in rows.items() if n in frequent}
 
 
-def _heat(figure, values, names, shades, text):
-    axes, rank = figure.add_subplot(), values.shape[1]
+def _heat(axes, fit, values, names, shades, text):
+    rank = values.shape[1]
     top = (float(abs(values).max()) or 1.0) if shades.top is None else shades.top
     heat = axes.imshow(
         values,
@@ -293,25 +314,27 @@ def _heat(figure, values, names, shades, text):
     )
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
     shown = spaced(rank, 30)
-    axes.set_xticks(shown, [str(k + 1) for k in shown], fontsize=8.5)
+    titles = [fit._factor_titles[k] for k in shown]
+    upright = all(len(title) <= 3 for title in titles)
+    axes.set_xticks(shown, map(plain, titles), fontsize=8.5, rotation=0 if upright else 90)
     axis_label(axes, "factor")
-    axes.tick_params(length=0, colors=INK)
+    axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_xticks(np.arange(rank - 1) + 0.5, minor=True)
     axes.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.2)
+    axes.grid(which="minor", color=ON_DARK, linewidth=1.2)
     axes.tick_params(which="minor", length=0)
     if rank <= 12:
         form = digits(top)
         least = 0.005 if form == ".2f" else 0.005 * top
         for (i, k), value in np.ndenumerate(values):
             if abs(value) >= least:
-                colour = "white" if abs(value) > 0.5 * top else INK
+                colour = ON_DARK if abs(value) > 0.5 * top else ON_PALE
                 axes.text(
                     k, i, f"{value:{form}}", ha="center", va="center", fontsize=7, color=colour
                 )
-    bar = figure.colorbar(
+    bar = axes.figure.colorbar(
         heat, ax=axes, location="top", fraction=0.05, pad=0.02, aspect=30, ticks=shades.ticks
     )
     plain_colour_bar(bar, text)

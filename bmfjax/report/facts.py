@@ -95,7 +95,7 @@ def _earlier(fit) -> str:
     """Say what ran before chains that jump, have several temperatures, or more factors."""
     steps = fit.figures.earlier_steps or 0
     before = "chains that did not agree, or that were allowed too few factors"
-    if fit.rank_draws is None:
+    if fit._rank_draws is None:
         before = "chains that did not agree"
     return f", which follow {steps:,} steps of {before}" * (steps > 0)
 

@@ -83,7 +83,12 @@ def _share_of_classes(fit, found: LeftOut) -> float | None:
 def calibration_figure(found: ModelCheck) -> Figure:
     """Draw the share of ones beside the probability of a one, a dot a bin."""
     figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
+    draw_calibration(figure.subplots(), found)
+    return figure
+
+
+def draw_calibration(axes, found: ModelCheck) -> None:
+    """Draw the share of ones beside the probability of a one, a dot a bin."""
     bins = found.calibration
     axes.plot([0, 1], [0, 1], color=EDGE, **DASHED)
     size = 20 + 180 * bins["entries"] / bins["entries"].max()
@@ -92,4 +97,3 @@ def calibration_figure(found: ModelCheck) -> Figure:
     tidy(axes, "both")
     heading(axes, "Calibrated" if found.is_calibrated else "Not calibrated")
     axis_label(axes, "probability of a one, entry left out", "share of ones")
-    return figure

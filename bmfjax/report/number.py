@@ -77,18 +77,25 @@ def _empty_text(fit) -> str:
 
 def number_figure(fit) -> Figure:
     """Draw P(rank) as bars, and that of every chain as a dot."""
-    drawn = fit.rank_draws
+    figure = new_figure(5.2, 2.6)
+    draw_number(figure.add_subplot(), fit)
+    return figure
+
+
+def draw_number(axes, fit) -> None:
+    """Draw P(rank) as bars, and that of every chain as a dot."""
+    from matplotlib import rcParams
+
+    drawn = fit._rank_draws
     most = min(drawn.max() + 1, fit.settings["rank"])
     numbers = np.arange(max(0, drawn.min() - 1), most + 1)
-    figure = new_figure(5.2, 2.6)
-    axes = figure.add_subplot()
     of_chains = np.stack([np.mean(drawn == n, axis=1) for n in numbers])
     axes.bar(numbers, of_chains.mean(1), width=0.6, color=COLOURS[0], alpha=0.75)
+    dots = rcParams["text.color"]
     for c, values in enumerate(of_chains.T):
         across = numbers + 0.06 * (c - (drawn.shape[0] - 1) / 2)
-        axes.plot(across, values, "o", color="black", markersize=3)
+        axes.plot(across, values, "o", color=dots, markersize=3)
     axes.set_xticks(numbers)
     axes.set_ylim(0, 1.02)
     axis_label(axes, "number of factors", "probability")
     tidy(axes, "y")
-    return figure

@@ -52,6 +52,27 @@ def order_by_factors(fit) -> Order:
     )
 
 
+def specificity(factors, other) -> np.ndarray:
+    """Return by how much each line's part in a factor exceeds its largest part in others.
+
+    Parts are on the scale of the data: `factors` (lines, rank) times the size of the `other` side.
+    """
+    parts = np.abs(factors) * np.sqrt((np.asarray(other, float) ** 2).mean(0))
+    if parts.shape[1] < 2:
+        return parts
+    second, first = np.partition(parts, -2, axis=1)[:, -2:].T
+    is_first = np.arange(parts.shape[1]) == parts.argmax(1)[:, None]
+    return parts - np.where(is_first, second[:, None], first[:, None])
+
+
+def most_specific(scores, most: int) -> np.ndarray:
+    """Return up to `most` lines, each factor's most specific in turn, in the order of the lines."""
+    if len(scores) <= most:
+        return np.arange(len(scores))
+    places = np.argsort(np.argsort(-scores, axis=0, kind="stable"), axis=0).min(1)
+    return np.sort(np.lexsort((-scores.max(1), places))[:most])
+
+
 def _by_largest_part(factors, other, empty) -> np.ndarray:
     parts = factors * np.sqrt((other**2).mean(0))
     largest = np.abs(parts).argmax(1)

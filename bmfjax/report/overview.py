@@ -15,8 +15,7 @@ from bmfjax.report import ordering
 from bmfjax.report.section import Section, image, section
 from bmfjax.report.style import (
     EDGE,
-    GRID,
-    INK,
+    LABEL_COLOURS,
     MISSING,
     ONE,
     UNKNOWN,
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
 MAX_ENTRIES, MAX_COLUMNS, MAX_PIXELS = 10_000_000, 20_000, (600, 540)
 #: Draws x entries summed for the mean and spread of the picture.
 MAX_WORK = 300_000_000
-MAX_NAMED_COLUMNS, MAX_NAMED_ROWS = 60, 60
+MAX_NAMED_ROWS = 60
 
-PANELS = (
-    ("matrix", "Observed matrix"),
-    ("reconstruction", "Reconstruction (mean over the draws)"),
-    ("uncertainty", "Uncertainty (standard deviation)"),
-)
+PANELS = {
+    "matrix": "Observed matrix",
+    "reconstruction": "Reconstruction (mean of draws)",
+    "uncertainty": "Uncertainty (sd of draws)",
+}
 # Every pixel of the data is at least one of the image, so that nothing needs to be blended.
 IMAGE = {"aspect": "auto", "interpolation": "nearest"}
 
@@ -172,101 +171,153 @@ def describe(fit, drawn: Picture) -> str:
 
 def overview_figure(fit, drawn: Picture, *, width: float = 12.0) -> Figure:
     """Draw the matrix, its reconstruction and its uncertainty in one order."""
-    height = _height(drawn)
-    figure = new_figure(width, height)
-    strip = drawn.labels is not None
-    grid = figure.add_gridspec(
-        2, 3 + strip, width_ratios=[0.06] * strip + [1.0] * 3, height_ratios=[0.12, height - 1.0]
-    )
-    panels = [figure.add_subplot(grid[1, strip + i]) for i in range(3)]
-    keys = [figure.add_subplot(grid[0, strip + i], label="key") for i in range(3)]
-    top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
-    images = (
-        panels[0].imshow(drawn.matrix, **IMAGE),
-        panels[1].imshow(drawn.mean, cmap=colour_scale("values"), vmin=0, vmax=drawn.top, **IMAGE),
-        panels[2].imshow(drawn.sd, cmap=colour_scale("spread"), vmin=0, vmax=top, **IMAGE),
-    )
-    for panel, key, drawing, (name, text) in zip(panels, keys, images, PANELS, strict=True):
-        panel.set_label(name)
-        key.set_title(text, fontsize=11, color=INK, pad=6)
-        _tidy_image(panel)
-        if name == "matrix":
-            _value_key(key, fit)
-        else:
-            plain_colour_bar(figure.colorbar(drawing, cax=key, orientation="horizontal"))
-    left = panels[0]
-    if strip:
-        left = figure.add_subplot(grid[1, 0], label="labels")
-        left.imshow(drawn.labels, **IMAGE)
-        _tidy_image(left)
-        _name_labels(figure, fit)
-    _name_lines(fit, drawn, panels, left)
+    figure = new_figure(width, panel_height(fit, drawn))
+    draw_panels(figure.subplots(1, len(PANELS)), fit, drawn)
     return figure
 
 
-def _height(drawn):
-    rows = len(drawn.mean)
-    return float(np.clip(2.7 + 0.01 * rows + 0.07 * min(rows, MAX_NAMED_ROWS), 5.0, 9.0))
+def panel_height(fit, drawn: Picture) -> float:
+    """Return a height in inches that suits the rows, and the legend of the labels."""
+    rows, lines = len(drawn.mean), 0
+    if drawn.labels is not None:
+        lines = -(-_shown_labels(fit) // 4)
+    height = float(np.clip(2.7 + 0.01 * rows + 0.07 * min(rows, MAX_NAMED_ROWS), 5.0, 9.0))
+    return height + 0.2 * lines
 
 
-def _value_key(axes, fit):
-    from matplotlib.patches import Patch
-
-    axes.axis("off")
-    low, high = ("zero", "one")
-    if isinstance(fit.data, RealMatrix):
-        least, most = fit.data.range
-        low, high = ("0" if least >= 0 else "0 and less", f"{most:.3g}")
-    kinds = [(low, ZERO), (high, ONE)] + [("missing", MISSING)] * bool(fit.data.num_missing)
-    patches = [Patch(facecolor=c, edgecolor=EDGE, linewidth=0.5, label=n) for n, c in kinds]
-    axes.legend(
-        handles=patches, loc="center", ncols=3, frameon=False, fontsize=9, handlelength=1.0,
-        handleheight=1.0,
-    )  # fmt: skip
+def draw_panels(panels, fit, drawn: Picture) -> None:
+    """Draw all panels beside each other; the first has the names of the rows and their labels."""
+    for axes, of in zip(panels, PANELS, strict=True):
+        _draw(axes, fit, drawn, of, left=axes is panels[0])
+    if drawn.labels is not None:
+        panels[0].figure.legend(
+            loc="outside upper left", fontsize=10, title="Rows at the left edge have the colour of "
+            "their label:", title_fontsize=9.5, **_legend(fit, 140),
+        )  # fmt: skip
 
 
-def _name_labels(figure, fit):
+def draw_panel(axes, fit, drawn: Picture, of: str) -> None:
+    """Draw one of `PANELS` alone, with names and labels of its own."""
+    _draw(axes, fit, drawn, of, left=True)
+    if drawn.labels is not None:
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, **_legend(fit, 0),
+        )  # fmt: skip
+
+
+def _draw(axes, fit, drawn, of, *, left):
+    """Draw a panel, a colour bar above it, and the names of its lines."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale, values, top = "values", drawn.mean, drawn.top
+    if of == "uncertainty":
+        scale, values = "spread", drawn.sd
+        top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
+    if of == "matrix":
+        axes.imshow(drawn.matrix, **IMAGE)
+    else:
+        axes.imshow(values, cmap=colour_scale(scale), vmin=0, vmax=top, **IMAGE)
+    shown, ticks = ScalarMappable(Normalize(0, top), colour_scale(scale)), {}
+    if of == "matrix" and not isinstance(fit.data, RealMatrix):
+        shown, ticks = _kinds(bool(fit.data.num_missing))
+    bar = axes.figure.colorbar(
+        shown, ax=axes, location="top", fraction=0.05, pad=0.015, aspect=40, **ticks
+    )
+    plain_colour_bar(bar)
+    bar.ax.tick_params(which="both", length=0, pad=1)
+    missing = " (yellow: missing)"
+    with_note = of == "matrix" and not ticks and fit.data.num_missing
+    bar.ax.set_title(PANELS[of] + missing * bool(with_note), fontsize=10.5, pad=5)
+    _tidy_image(axes)
+    _name_columns(axes, fit, drawn)
+    if left:
+        _name_rows(axes, fit, drawn)
+
+
+def _kinds(missing: bool):
+    """Return colours of zeros, ones and missing entries for a bar, and the names on it."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    names = ["zero", "one"] + ["missing"] * missing
+    colours = ListedColormap([ZERO, ONE, MISSING][: len(names)])
+    norm = BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names))
+    ticks = {"ticks": range(len(names)), "format": lambda place, _: names[int(place)]}
+    return ScalarMappable(norm, colours), ticks
+
+
+def _shown_labels(fit) -> int:
+    """Return how many lines a legend has: labels of a colour, and one for the others."""
+    return min(len(label_colours(fit.data.row_labels)), len(LABEL_COLOURS) + 1)
+
+
+def _legend(fit, letters: int) -> dict:
+    """Return the handles of a legend, in as many columns as so many letters fill."""
     from matplotlib.patches import Patch
 
     colours = label_colours(fit.data.row_labels)
-    shown = dict(list(colours.items())[:12])
-    patches = [Patch(facecolor=c, label=plain(n)) for n, c in shown.items()]
-    if len(colours) > len(shown):
-        patches[-1].set_label(f"and {len(colours) - len(shown) + 1} more")
-    figure.legend(
-        handles=patches,
-        loc="outside upper left",
-        ncols=min(len(patches), 6),
-        frameon=False,
-        fontsize=10.5,
-        title="Rows at the left edge are coloured by their label:",
-        alignment="left",
-        title_fontsize=9.5,
-    )
+    number = _shown_labels(fit)
+    patches = [Patch(facecolor=c, label=plain(n)) for n, c in list(colours.items())[:number]]
+    if len(colours) > number:
+        patches[-1].set_label(f"and {len(colours) - number + 1} more")
+    longest = max(len(patch.get_label()) for patch in patches)
+    columns = min(len(patches), max(1, letters // (longest + 6)))
+    return {"handles": patches, "ncols": columns, "frameon": False, "alignment": "left"}
 
 
 def _tidy_image(axes):
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
-        spine.set_color(GRID)
+        spine.set_color(EDGE)
 
 
-def _name_lines(fit, drawn, panels, left):
-    rows, columns = fit.data.shape
-    if columns <= MAX_NAMED_COLUMNS and drawn.block[1] == 1:
-        names = [plain(fit.data.column_names[j], 30) for j in drawn.columns]
-        for axes in panels:
-            axes.set_xticks(
-                range(len(names)), names, rotation=90, fontsize=8 if columns < 40 else 6
-            )
-            axes.tick_params(axis="x", length=0, colors=INK)
-    else:
-        for axes in panels:
-            axes.set_xlabel(f"{columns:,} columns", fontsize=9, color=INK)
-    if len(drawn.rows) <= MAX_NAMED_ROWS and drawn.block[0] == 1:
-        names = [plain(fit.data.row_names[i], 20) for i in drawn.rows]
-        left.set_yticks(range(len(names)), names, fontsize=8 if len(names) < 40 else 6)
-        left.tick_params(axis="y", length=0, colors=INK)
-    else:
-        left.set_ylabel(f"{rows:,} rows, ordered by their factors", fontsize=9, color=INK)
+def _name_columns(axes, fit, drawn):
+    total = fit.data.num_columns
+    names = [plain(fit.data.column_names[j], 30) for j in drawn.columns]
+    first = ordering.specificity(fit.basis, fit.usage)[drawn.columns].max(1)
+    width = axes.get_window_extent().width / axes.figure.dpi * 72
+    shown, size = _fitting(first, width, fit.data.has_column_names)
+    axes.set_xticks(
+        (shown + 0.5) / drawn.block[1] - 0.5, [names[k] for k in shown], rotation=90, fontsize=size
+    )
+    axes.tick_params(axis="x", length=2 * (len(shown) < len(names)), pad=2)
+    if len(shown) < total:
+        named = ", the most specific with names" * bool(len(shown))
+        axes.set_xlabel(f"{total:,} columns{named}", fontsize=9)
+
+
+def _name_rows(axes, fit, drawn):
+    total = fit.data.num_rows
+    names = [plain(fit.data.row_names[i], 24) for i in drawn.rows]
+    first = ordering.specificity(fit.usage, fit.basis)[drawn.rows].max(1)
+    height = axes.get_window_extent().height / axes.figure.dpi * 72
+    shown, size = _fitting(first, height, fit.data.has_row_names)
+    if drawn.labels is not None:
+        strip = axes.inset_axes((-0.05, 0, 0.035, 1), label="labels")
+        strip.imshow(drawn.labels, **IMAGE)
+        _tidy_image(strip)
+        axes = strip
+    axes.set_yticks((shown + 0.5) / drawn.block[0] - 0.5, [names[k] for k in shown], fontsize=size)
+    axes.tick_params(axis="y", length=2 * (len(shown) < len(names)), pad=2)
+    if len(shown) < total:
+        axes.set_ylabel(f"{total:,} rows, ordered by their factors", fontsize=9)
+
+
+def _fitting(first, points: float, named: bool) -> tuple[np.ndarray, float]:
+    """Return which of some lines are named so that no names overlap, and the size of letters.
+
+    `first` (line,) says which lines come first where the room, in points, is too small for all.
+    """
+    number = len(first)
+    for size in (8.0, 7.0, 6.0):
+        if number * 1.2 * size <= points:
+            return np.arange(number), size
+    if not named:
+        return np.arange(0), 7.0
+    apart, chosen = 1.35 * 7.0 * number / points, []
+    for line in np.argsort(-first, kind="stable"):
+        if all(abs(line - other) >= apart for other in chosen):
+            chosen.append(line)
+    return np.sort(np.array(chosen, int)), 7.0

@@ -12,6 +12,7 @@ from bmfjax.report.style import (
     COLOURS,
     DASHED,
     EDGE,
+    SHADE,
     axis_label,
     heading,
     new_figure,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Entries above which a scatter plot becomes a density, and entries drawn at most.
 MAX_POINTS, MAX_BINNED = 4000, 500_000
-MAX_STEPS = 2000
+MAX_STEPS = 600
 
 
 # ---- mean against standard deviation -------------------------------------------------------
@@ -120,28 +121,31 @@ def traces(
 
 def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
     """Draw the log joint density, learned precision and other traces of every chain."""
-    warmup = int(fit.figures.num_warmup)
-    curves = [
-        (text, name, *_thinned(fit.trace[name]))
-        for name, text in TRACES.items()
-        if name in fit.trace
-    ]
-    if fit.other_draws.get("precision") is not None and "precision" not in fit.trace:
-        every = max(1, int(fit.figures.thinning))
-        steps = warmup + every * np.arange(1, fit.other_draws.get("precision").shape[1] + 1)
-        curves.append(
-            ("Noise precision (kept draws)", "precision", steps, fit.other_draws.get("precision"))
-        )
-    figure = new_figure(10, 0.7 + 1.85 * len(curves))
-    panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-    total = next(iter(fit.trace.values())).shape[1]
-    for axes, (text, name, steps, values) in zip(panels, curves, strict=True):
+    names = traced(fit)
+    figure = new_figure(10, 0.7 + 1.85 * len(names))
+    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    draw_traces(panels, fit, names, run, phase)
+    return figure
+
+
+def traced(fit) -> list[str]:
+    """Return the names of what is traced; `precision` may be that of the kept draws."""
+    found = [name for name in TRACES if name in fit.trace]
+    kept = fit.other_draws.get("precision") is not None and "precision" not in found
+    return found + ["precision"] * kept
+
+
+def draw_traces(panels, fit, names, run: str = "chain", phase: str = "warm-up") -> None:
+    """Draw a trace in each of the panels, with a legend in the first."""
+    warmup, total = int(fit.figures.num_warmup), next(iter(fit.trace.values())).shape[1]
+    for axes, name in zip(panels, names, strict=True):
+        steps, values = _curve(fit, name)
         for c, chain in enumerate(values):
             axes.plot(steps, chain, color=COLOURS[c % len(COLOURS)], linewidth=0.7, alpha=0.8,
                       label=f"{run} {c + 1}")  # fmt: skip
         if warmup:
-            axes.axvspan(0, min(warmup, total), color="#eceef3", zorder=0, linewidth=0)
-        heading(axes, text)
+            axes.axvspan(0, min(warmup, total), color=SHADE, zorder=0, linewidth=0)
+        heading(axes, TRACES[name] if name in fit.trace else "Noise precision (kept draws)")
         tidy(axes, "y")
         axes.ticklabel_format(axis="y", useOffset=False)
         if name in ZOOMED:
@@ -155,7 +159,14 @@ def trace_figure(fit, run: str = "chain", phase: str = "warm-up") -> Figure:
         panels[0].legend(
             loc="lower right", ncols=fit._num_chains, fontsize=8, frameon=False, handlelength=1.2
         )
-    return figure
+
+
+def _curve(fit, name: str):
+    """Return steps counted from 1 and values of every chain."""
+    if name in fit.trace:
+        return _thinned(fit.trace[name])
+    values, every = fit.other_draws[name], max(1, int(fit.figures.thinning))
+    return int(fit.figures.num_warmup) + every * np.arange(1, values.shape[1] + 1), values
 
 
 def _zoom(axes, steps, values):
@@ -169,6 +180,6 @@ def _zoom(axes, steps, values):
 
 
 def _thinned(trace):
-    """Return steps counted from 1 and their values, at most 2,000."""
+    """Return steps counted from 1 and their values, at most 600."""
     chosen = spaced(trace.shape[1], MAX_STEPS)
     return chosen + 1, np.asarray(trace)[:, chosen]

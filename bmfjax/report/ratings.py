@@ -134,14 +134,18 @@ class Curve(NamedTuple):
 def curve_figure(curve: Curve) -> Figure:
     """Draw what was predicted against what happened."""
     figure = new_figure(4.6, 4.0)
-    axes = figure.add_subplot()
+    draw_curve(figure.add_subplot(), curve)
+    return figure
+
+
+def draw_curve(axes, curve: Curve) -> None:
+    """Draw what was predicted against what happened."""
     axes.plot([0, 1], [0, 1], color=EDGE, **DASHED)
     axes.plot(curve.predicted, curve.happened, color=COLOURS[0], marker="o", markersize=4)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axis_label(axes, curve.x, curve.y)
     tidy(axes, "y")
-    return figure
 
 
 def of_intervals(fit) -> Curve:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from bmfjax.report.style import data_uri
+from bmfjax.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,16 +75,19 @@ def section(heading: str, *parts: str | Markup | None) -> Section:
     return Section(heading, Markup("\n").join(marked))
 
 
-def image(figure: Figure | None, alt: str, *, wide: bool = True, dpi: int = 150) -> Markup | None:
-    """Show a figure at the size it was drawn for; a wide one may scroll on a small screen."""
+def image(figure: Figure | None, alt: str, *, wide: bool = True) -> Markup | None:
+    """Show a figure, with a link that saves it; a wide one may scroll on a small screen."""
     if figure is None:
         return None
-    return Markup('<figure{}><img src="{}" width="{}" alt="{}"></figure>').format(
+    drawn = style.svg(figure)
+    return Markup(
+        '<figure{}>{}<figcaption><a download="{}.svg" href="{}">Save as SVG</a></figcaption>'
+        "</figure>"
+    ).format(
         Markup(' class="wide"' if wide else ""),
-        # Sharper than its size in CSS pixels, which are 96 an inch, where the screen is.
-        data_uri(figure, dpi),
-        round(96 * figure.get_figwidth()),
-        alt,
+        Markup(style.inline(drawn, alt)),
+        re.sub(r"[^a-z0-9]+", "-", alt.lower()).strip("-"),
+        style.data_uri(drawn),
     )
 
 

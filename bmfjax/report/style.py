@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import html
 import io
 import re
 import warnings
@@ -24,19 +25,44 @@ if TYPE_CHECKING:
 
 #: Steps of a colour scale: an eye sees no more, and the images stay small.
 LEVELS = 64
-INK, GRID, EDGE = "#1d2433", "#d9dde5", "#8d94a3"
-GOOD, DOUBTFUL = "#2a9d78", "#d1495b"
+#: Colours that follow a dark page, by the variable of `page.css` that takes their place.
+INK, GRID, SHADE, PAPER = "#1d2433", "#d9dde5", "#eceef3", "#ffffff"
+THEMED = {INK: "ink", "#000000": "ink", GRID: "line", SHADE: "shade", PAPER: "page"}
+EDGE = "#8d94a3"
+#: Text on the colours of a scale, which is the same on any page.
+ON_PALE, ON_DARK = "#1c2332", "#fefefe"
 ZERO, ONE, MISSING = "#f4f5f8", "#26365e", "#f3c45a"
 SCALES = {
     "values": (ZERO, "#8a9cc4", ONE),
     "spread": ("#f7f5f9", "#d8b5d6", "#a4549b", "#4f1457"),
     "signed": ("#8f2335", "#d1495b", ZERO, "#2f7fc1", "#1b4a78"),
 }
-#: Colours of labels and chains (Okabe and Ito), distinct to most colour-blind eyes.
-COLOURS = ("#2f7fc1", "#d1495b", "#2a9d78", "#e29b31", "#8a63b5", "#59b9d6", "#7d5a44", "#c978a8")
+#: Colours of chains: distinct to colour-blind eyes, on white and on dark pages. The first three
+#: are those of Okabe and Ito; the others were searched for.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#782dff", "#78a5c3", "#d2003c", "#8778ff", "#785a78")
+GOOD, DOUBTFUL = COLOURS[2], COLOURS[1]
+#: Colours of labels, found in the same way from six of Okabe and Ito.
+LABEL_COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7800ff", "#002d2d",
+    "#96f096", "#2d0f96", "#692d00", "#8769ff", "#3c0f5a", "#f0d2d2", "#e11e4b", "#873c69",
+    "#69f05a", "#87e1ff", "#8796ff", "#2dc378",
+)  # fmt: skip
 OTHER = "#b4b9c4"
 UNKNOWN = "unknown"
 DASHED = {"linewidth": 1.2, "linestyle": (0, (4, 3))}
+#: Vertices from which on a line or a cloud of points is stored as pixels: their list would be long.
+DENSE = 1500
+#: Colours of text and axes on a page. Other figures have those that the user set.
+ON_PAGE = {
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bmfjax",
+}
 
 
 @contextlib.contextmanager
@@ -48,6 +74,7 @@ def default_parameters() -> Iterator[None]:
     matplotlib = imported("matplotlib")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
+        matplotlib.rcParams.update(ON_PAGE)
         yield
 
 
@@ -60,10 +87,10 @@ def colour_scale(name: str) -> Colormap:
 
 
 def label_colours(labels) -> dict[str, str]:
-    """Give each label a colour, in alphabetical order; rare ones beyond eight share grey."""
+    """Give each label a colour, in alphabetical order; rare ones beyond twenty share grey."""
     counts = Counter(label or UNKNOWN for label in labels)
     named = [n for n, _ in counts.most_common() if n != UNKNOWN]
-    coloured = dict(zip(sorted(named[: len(COLOURS)]), COLOURS, strict=False))
+    coloured = dict(zip(sorted(named[: len(LABEL_COLOURS)]), LABEL_COLOURS, strict=False))
     return coloured | {n: OTHER for n in sorted(set(counts) - set(coloured))}
 
 
@@ -91,7 +118,7 @@ def tidy(axes, grid: str | None = None) -> None:
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(EDGE)
-    axes.tick_params(colors=INK, labelsize=9)
+    axes.tick_params(labelsize=9)
     if grid:
         axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
         axes.set_axisbelow(True)
@@ -99,22 +126,22 @@ def tidy(axes, grid: str | None = None) -> None:
 
 def heading(axes, text: str) -> None:
     """Set a title at the left, as in the page's text."""
-    axes.set_title(text, loc="left", fontsize=10.5, color=INK)
+    axes.set_title(text, loc="left", fontsize=10.5)
 
 
 def axis_label(axes, x: str | None = None, y: str | None = None) -> None:
     """Name the axes."""
     for text, name in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
         if text:
-            name(text, fontsize=9.5, color=INK)
+            name(text, fontsize=9.5)
 
 
 def plain_colour_bar(bar, label: str | None = None, size: float = 9.5) -> None:
     """Remove the frame of a colour bar, and name it."""
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8, length=2, colors=INK)
+    bar.ax.tick_params(labelsize=8, length=2)
     if label:
-        bar.set_label(label, fontsize=size, color=INK)
+        bar.set_label(label, fontsize=size)
 
 
 def rgb(colour: str) -> tuple[float, ...]:
@@ -122,19 +149,80 @@ def rgb(colour: str) -> tuple[float, ...]:
     return tuple(byte / 255 for byte in bytes.fromhex(colour[1:]))
 
 
-@default_parameters()
-def png(figure: Figure, dpi: int = 130) -> bytes:
-    """Return a figure as PNG of at most 256 colours, half the size of all colours."""
-    with warnings.catch_warnings():
+@contextlib.contextmanager
+def _drawing() -> Iterator[None]:
+    """Draw by the page's parameters, and without warnings of letters that a font lacks."""
+    with default_parameters(), warnings.catch_warnings():
         # A name in a script that the font lacks shows boxes; that is no fault of the reader.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def png(figure: Figure, dpi: int = 130) -> bytes:
+    """Return a figure as PNG of at most 256 colours, half the size of all colours."""
+    with _drawing():
         figure.set_dpi(dpi)
         figure.canvas.draw()
+    return _png_of(_few_colours(np.asarray(figure.canvas.buffer_rgba())[..., :3]))
+
+
+def _png_of(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    image = _few_colours(np.asarray(figure.canvas.buffer_rgba())[..., :3])
     # Higher levels take far longer, for images that are hardly smaller.
     image.save(buffer, format="png", compress_level=6)
     return buffer.getvalue()
+
+
+def svg(figure: Figure, dpi: int = 150) -> str:
+    """Return a figure as SVG: text stays text, and what has many points or cells is an image."""
+    for artist in figure.findobj(lambda one: _points(one) > DENSE):
+        artist.set_rasterized(True)
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with _drawing():
+        figure.savefig(buffer, format="svg", dpi=dpi, metadata=nothing)
+    text = buffer.getvalue()
+    text = _IMAGE.sub(_smaller, text[text.index("<svg") :])
+    # A tenth of a point is below what a screen shows, and one font is enough.
+    text = _FONT.sub("", text).replace("<svg", f'<svg style="{_FAMILY}"', 1)
+    text = _PLACES.sub(lambda found: _DECIMALS.sub(r"\1", found[0]), text)
+    return re.sub(r"\s*\n\s*", " ", text)
+
+
+def _points(artist) -> int:
+    """Return how many vertices a line has, or how many shapes a collection draws."""
+    if hasattr(artist, "get_xdata"):
+        return len(artist.get_xdata())
+    return len(artist.get_offsets()) if hasattr(artist, "get_offsets") else 0
+
+
+_PLACES = re.compile(r' (?:d|x|y|transform)="(?:[^"(]|rotate\()*"')
+_DECIMALS = re.compile(r"(\.\d)\d+")
+_FONT = re.compile(r" font-family: [^;]*;")
+_FAMILY = "font-family: 'DejaVu Sans', Verdana, sans-serif"
+_IMAGE = re.compile(r"data:image/png;base64,\s*([A-Za-z0-9+/=\s]+)")
+
+
+def _smaller(found) -> str:
+    """Store an image that hides what is below it by few colours."""
+    stored = base64.b64decode(found[1])
+    pixels = np.asarray(Image.open(io.BytesIO(stored)).convert("RGBA"))
+    if (pixels[..., 3] == 255).all():
+        stored = _png_of(_few_colours(pixels[..., :3]))
+    return "data:image/png;base64," + base64.b64encode(stored).decode("ascii")
+
+
+def inline(drawn: str, alt: str) -> str:
+    """Return an SVG for a page: its colours follow the page, and it needs no name spaces."""
+    head, _, body = drawn.partition(">")
+    head = re.sub(r'\s(xmlns(:xlink)?|version)="[^"]*"', "", head)
+    body = re.sub(r"<!--.*?-->\s*|<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", body, flags=re.S)
+    # Pictures of a page may not share the names of their parts.
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    for colour, name in THEMED.items():
+        body = re.sub(f"(?<=[:;] ){colour}\\b", f"var(--{name})", body)
+    label = html.escape(alt, quote=True)
+    return f'{head} role="img" aria-label="{label}">{body}'
 
 
 def _few_colours(pixels) -> Image.Image:
@@ -162,6 +250,6 @@ def _packed(colours):
     return colours.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
 
 
-def data_uri(figure: Figure, dpi: int = 130) -> str:
-    """Return a figure as the source of an image that needs no file."""
-    return "data:image/png;base64," + base64.b64encode(png(figure, dpi)).decode("ascii")
+def data_uri(drawn: str) -> str:
+    """Return an SVG as an address that needs no file."""
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode("ascii")

@@ -56,9 +56,7 @@ def summaries(fit) -> Section | None:
             parts += [
                 "The density of each chain's draws, and the draws in order. Curves of chains that "
                 "agree lie on each other.",
-                image(
-                    scalars_figure(untraced), f"Density and trace of {_listed(untraced)}", dpi=110
-                ),
+                image(scalars_figure(untraced), f"Density and trace of {_listed(untraced)}"),
             ]
         parts += [RANKS[is_legacy()], image(rank_figure(drawn), f"Ranks of {_listed(drawn)}")]
     parts += [

@@ -13,6 +13,7 @@ from bmfjax.diagnostics.arviz import container, standard_attributes
 from bmfjax.posterior.containers import groups_of
 from bmfjax.posterior.pointwise import total_density
 from bmfjax.report import interop, write_report
+from bmfjax.report.drawings import Plots
 
 
 class ExportsMixin:
@@ -20,6 +21,15 @@ class ExportsMixin:
 
     def _repr_html_(self) -> str:
         return interop.notebook_html(self)
+
+    @property
+    def plot(self) -> Plots:
+        """Drawings by matplotlib: ``fit.plot.matrix()``, ``fit.plot.factors()`` and more.
+
+        Each takes `ax=`, or makes a figure, and returns the axes. ``dir(fit.plot)`` lists those
+        that the fit has; see `bmfjax.report.drawings.Plots`.
+        """
+        return Plots(self)
 
     def report(self, path, *, overwrite: bool = False):
         """Write one self-contained HTML page for a person.

@@ -37,6 +37,7 @@ class NotOfModelError(InputError, AttributeError):
 #: What replaced names of earlier versions.
 _REPLACED = {
     "scalars": "figures",
+    "rank_draws": "plot.rank() or rank_probabilities",
     "precision_draws": "other_draws['precision']",
     "rate_draws": "other_draws['rate']",
     "is_real": "binary is None",
@@ -194,7 +195,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         return self.verdict.figures
 
     @property
-    def rank_draws(self) -> np.ndarray | None:
+    def _rank_draws(self) -> np.ndarray | None:
         """Draws of the number of factors, (chain, draw) int, of a fit with ``rank="auto"``.
 
         In the logistic model a chain is a start. Other fits count at every step after the warm-up.
@@ -225,7 +226,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
         In the logistic model the draws are of a variational approximation, and of every start as
         many. It is too narrow, and these probabilities are nearer to zero and one than those of the
-        posterior: see whether the starts agree (`rank_draws`).
+        posterior: see whether the starts agree, as ``fit.plot.rank()`` shows.
 
         Examples
         --------
@@ -238,7 +239,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         >>> max(fit.rank_probabilities, key=fit.rank_probabilities.get)
         3
         """
-        drawn = self.rank_draws
+        drawn = self._rank_draws
         if drawn is None:
             return None
         numbers, counts = np.unique(drawn, return_counts=True)
@@ -259,6 +260,13 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         """A name for each factor: that of a known one, and "factor 3" for others."""
         known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
         return known.labels(self.rank)
+
+    @property
+    def _factor_titles(self) -> tuple[str, ...]:
+        """What stands beside a factor in a drawing: its name, or its number where it has none."""
+        known = self._num_anchors
+        names = self.factor_names
+        return tuple(names[k] if k < known else str(k + 1) for k in range(self.rank))
 
     def _named(self, figures: Figures) -> dict[str, tuple[str, ...]]:
         """Return the factors that hold, and those that do not, known ones by their names."""

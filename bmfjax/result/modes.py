@@ -157,6 +157,6 @@ class ModesMixin:
             bound, most = int(self.settings["rank"]), min(self.data.shape)
             cramped = bool(self.figures.rank_cramped)
             # Only draws of the mode, which have no warm-up.
-            drawn = self._judged(judged).rank_draws
+            drawn = self._judged(judged)._rank_draws
             judged = verdict.with_bound(judged, drawn, bound, most, cramped=cramped)
         return self._judged(judged)

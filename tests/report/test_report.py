@@ -5,6 +5,7 @@ import dataclasses
 import html
 import io
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,15 @@ from PIL import Image
 import bmfjax
 from bmfjax.diagnostics.leave_one_out import percent
 from bmfjax.families import FAMILIES
-from bmfjax.report import factors, overview, page, plots, write_report
+from bmfjax.report import factors, overview, page, plots, style, write_report
 from bmfjax.report.style import label_colours, plain, png
 from bmfjax.verdict import Figures, Verdict, of_rank
 
+VISION = (
+    [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+)
 AWKWARD = "<b>&\"'$x_1$ {{ fit }}"
 
 
@@ -53,7 +59,7 @@ def test_the_page_starts_with_the_verdict(fit, text):
     bar = f"Explained: {percent(fit.check().explained, fit.check().explained_error)}</b>"
     marks = ['class="verdict', bar, '<details class="figures">', "<h2>The matrix", "<h2>Does the"]
     places = [shown.index(mark) for mark in marks]
-    assert places == sorted(places) and shown.index("<img") > places[3]
+    assert places == sorted(places) and shown.index("<svg") > places[3]
     assert text.count("<h1>") == 1
 
 
@@ -101,14 +107,36 @@ def test_names_and_labels_are_escaped(fit, text):
 
 def test_the_page_needs_nothing_from_elsewhere(text):
     page_alone = re.sub(r"base64,[^\"]+", "", text)  # an image may spell anything
-    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']?data:)""", text)
-    for outside in ("http:", "https:", "//", "<script", "@import", "url(", "<link"):
+    assert not re.search(r"""(?:src|href)\s*=\s*(?!["']?(?:data:|#))""", text)
+    for outside in ("http:", "https:", "//", "<script", "@import", "<link"):
         assert outside not in page_alone
-    sources = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
-    assert len(sources) == 11
-    for source in sources:
-        assert min(Image.open(io.BytesIO(base64.b64decode(source))).size) > 100
-    assert len(text) < 600_000
+    assert re.findall(r"url\((.)", page_alone) and set(re.findall(r"url\((.)", page_alone)) == {"#"}
+    assert len(text) < 800_000
+
+
+def test_every_picture_can_be_saved(text):
+    """The link holds a file that stands alone, and its name says what is in it."""
+    pictures = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    assert len(pictures) == 12
+    for picture in pictures:
+        name, stored = re.search(
+            r'download="([a-z0-9-]+)\.svg" href="data:image/svg\+xml;base64,([^"]+)"', picture
+        ).groups()
+        file = ElementTree.fromstring(base64.b64decode(stored))
+        assert min(float(x) for x in file.get("viewBox").split()[2:]) > 100
+        shown = html.unescape(re.search('aria-label="(.*?)"', picture)[1])
+        assert re.sub("[^a-z]", "", name) == re.sub("[^a-z]", "", shown.lower())
+
+
+def test_pictures_follow_a_dark_page(text):
+    """No text, line or ground of a picture has a colour of its own that a dark page would hide."""
+    drawn = "".join(re.findall(r"<svg.*?</svg>", re.sub(r"base64,[^\"]+", "", text), re.DOTALL))
+    assert not re.search("[:] (#000000|#1d2433|#ffffff|#d9dde5)", drawn)
+    used = set(re.findall(r"var\(--(\w+)\)", drawn))
+    assert used == {"ink", "line", "shade", "page"}
+    light, dark = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    for name in used:
+        assert f"--{name}:" in light and f"--{name}:" in dark
 
 
 def test_the_sections_come_in_order(fit, text):
@@ -298,8 +326,8 @@ def test_a_big_matrix_is_pooled_and_thinned(fit, monkeypatch):
     assert "average of up to 2 x 2" in note
     assert "20 of the 80 kept draws" in note
     figure = overview.overview_figure(fit, drawn)
-    panels = [axes.get_label() for axes in figure.axes if axes.images]
-    assert [p for p in panels if p != "labels"] == ["matrix", "reconstruction", "uncertainty"]
+    titles = {axes.get_title() for axes in figure.axes}
+    assert titles >= set(overview.PANELS.values())
     assert len(png(figure)) > 1000
 
 
@@ -310,6 +338,7 @@ def test_many_entries_are_binned_and_many_columns_left_out(fit, monkeypatch):
     png(plots.mean_sd_figure(fit))
     figure = factors.basis_figure(fit)
     assert len(figure.axes[0].get_yticks()) == 5
+    assert figure.axes[0].get_ylabel() == "the 5 most specific of 8 columns"
     assert figure.axes[1].get_xlabel() == "mean of the basis"
     assert len(plots.trace_figure(fit).axes[0].lines[0].get_xdata()) == 30
 
@@ -330,11 +359,31 @@ def test_label_shares_count_rows(fit):
 
 
 def test_rare_labels_share_grey():
-    labels = [f"label {i}" for i in range(12) for _ in range(12 - i)]
+    labels = [f"label {i}" for i in range(24) for _ in range(24 - i)]
     colours = label_colours(labels)
-    assert len(colours) == 12
-    assert len({colours[f"label {i}"] for i in range(8)}) == 8
-    assert len({colours[f"label {i}"] for i in range(8, 12)}) == 1
+    assert len(colours) == 24
+    assert len({colours[f"label {i}"] for i in range(20)}) == 20
+    assert len({colours[f"label {i}"] for i in range(20, 24)}) == 1
+
+
+@pytest.mark.parametrize("colours, least", [(style.COLOURS, 16.0), (style.LABEL_COLOURS, 12.0)])
+def test_colours_are_distinct_to_colour_blind_eyes(colours, least):
+    """Distances in CIELAB as protanopes, deuteranopes and tritanopes see them (Machado 2009)."""
+    linear = np.array([style.rgb(colour) for colour in colours])
+    linear = np.where(linear <= 0.04045, linear / 12.92, ((linear + 0.055) / 1.055) ** 2.4)
+    for seen in (np.eye(3), *VISION):
+        lab = _lab(np.clip(linear @ np.transpose(seen), 0, 1))
+        apart = np.linalg.norm(lab[:, None] - lab, axis=2) + 100 * np.eye(len(lab))
+        assert apart.min() > least
+
+
+def _lab(linear):
+    xyz = linear @ np.transpose(
+        [[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0178, 0.1095, 0.8727]]
+    )
+    root = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    x, y, z = root.T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
 
 
 def test_a_png_keeps_the_frequent_colours():

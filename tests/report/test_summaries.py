@@ -65,7 +65,7 @@ def test_what_has_no_chains_to_compare_is_not_shown():
 def test_figures_are_told_and_leave_no_state(undrawn_figures):
     before = pyplot.get_fignums()
     found = summaries(fit_of("ormachine"))
-    assert found.html.count("<figure") == found.html.count("alt=") == 3
+    assert found.html.count("<figure") == found.html.count("aria-label=") == 3
     assert "flip rate of zeros, flip rate of ones, usage: share of ones" in found.html
     assert pyplot.get_fignums() == before
 
