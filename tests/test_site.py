@@ -102,7 +102,9 @@ def small(monkeypatch, tmp_path, quick_page):
 
 
 #: Pages whose programs take more than ten seconds to compile.
-LONG = ("chains", "variants", "numpyro", "rank", "coming-from", "ratings", "large", "models")
+LONG = (
+    "chains", "variants", "numpyro", "rank", "coming-from", "ratings", "large", "models", "sklearn"
+)  # fmt: skip
 
 
 def page_to_run(path):
