@@ -141,12 +141,13 @@ def fit(
 
     Examples
     --------
-    >>> import bmfjax, numpy as np
-    >>> tiles = np.kron(np.eye(2), np.ones((8, 5)))
-    >>> short = {{"num_chains": 2, "num_warmup": 300, "num_samples": 200, "progress": False}}
-    >>> fit = bmfjax.fit(tiles, bmfjax.OrMachine(2, num_rates=1), **short)
-    >>> fit.summary()[["rows", "columns"]].to_numpy().tolist()
-    [[8, 5], [8, 5]]
+    >>> import bmfjax
+    >>> short = {{"num_chains": 2, "num_warmup": 200, "num_samples": 100, "progress": False}}
+    >>> fit = bmfjax.fit("davis", bmfjax.OrMachine(2), **short)
+    >>> fit.usage.shape, fit.basis.shape
+    ((18, 2), (14, 2))
+    >>> fit.summary().index.tolist()
+    [1, 2]
     """
     before = identity_in(checkpoint) if resume and checkpoint is not None else {}
     with clock_running(), status_line(progress and is_first(mesh)):

@@ -10,8 +10,11 @@ from jax import random
 
 from bmfjax.infer.ascent_start import _together, _without_low
 from bmfjax.kernels.boolean import ascent
+from tests.kernels.exactness import fast_jit
 
 RANK = 3
+#: One program, not one per operation.
+step = fast_jit(ascent.step, static_argnums=3)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,7 @@ def test_what_is_climbed_is_the_posterior_with_bits_summed_out(values, lines, nu
     expected += np.log(np.where(vectors, density, 1 - density)).sum()
     for rate in (m.density, m.share, m.rates):
         expected += np.log(np.asarray(rate, float) * (1 - np.asarray(rate, float))).sum()
-    found = ascent.step(lines, m, 1.0, num_rates).value
+    found = step(lines, m, 1.0, num_rates).value
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -80,7 +83,7 @@ def test_a_step_gives_every_line_its_best_pattern(values, lines):
             prior = np.log(np.where(pattern, density, 1 - density)).sum()
             scores.append((weights[seen] * entry).sum() + prior)
         best.append(states[np.argmax(scores)])
-    np.testing.assert_array_equal(ascent.step(lines, m, 1.0, 2).vectors, best)
+    np.testing.assert_array_equal(step(lines, m, 1.0, 2).vectors, best)
 
 
 @pytest.mark.parametrize("num_rates", [1, 2])
@@ -88,7 +91,7 @@ def test_a_step_ends_where_densities_and_rates_are_best_given_the_weights(values
     m = member(4, num_rates)
     table, states = log_chances(values, m)
     weights = jnp.asarray(np.exp(table - np.logaddexp.reduce(table, axis=1, keepdims=True)))
-    end = ascent.step(lines, m, 1.0, num_rates)
+    end = step(lines, m, 1.0, num_rates)
     covers = states @ np.asarray(end.vectors).T > 0  # (states, columns)
     ones, zeros = (jnp.asarray(values == v, jnp.float32) for v in (1, 0))
 
@@ -104,17 +107,16 @@ def test_a_step_ends_where_densities_and_rates_are_best_given_the_weights(values
 
     at = end.density, end.share, end.rates[:num_rates]
     assert float(end.rates.max()) < 0.5  # inside, where the best rate is stationary
-    for slope in jax.grad(expected, argnums=(0, 1, 2))(*at):
+    for slope in fast_jit(jax.grad(expected, argnums=(0, 1, 2)))(*at):
         np.testing.assert_allclose(slope, 0.0, atol=5e-3)
 
 
 @pytest.mark.parametrize("num_rates", [1, 2])
 def test_no_step_goes_down(lines, num_rates):
-    step = jax.jit(lambda m: ascent.step(lines, m, 1.0, num_rates))
     for seed in range(5):
         m, heights = member(seed, num_rates), []
         for _ in range(15):
-            m = step(m)
+            m = step(lines, m, 1.0, num_rates)
             heights.append(float(m.value))
         assert np.diff(heights).min() > -1e-3  # rounding of sums near 250
         assert heights[-1] > heights[0] + 1.0
@@ -172,7 +174,7 @@ def test_vectors_of_others_are_proposed_as_they_are():
         return found.value.max()
 
     with_it = alone._replace(vectors=jnp.asarray(target[:, None], jnp.float32))
-    at_target = ascent.step(lines, with_it, 1.0, 2).value
+    at_target = step(lines, with_it, 1.0, 2).value
     np.testing.assert_allclose(
         highest(jnp.asarray(target[None], jnp.float32)), at_target, rtol=1e-5
     )

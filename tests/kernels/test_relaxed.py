@@ -112,6 +112,16 @@ def test_blocks_say_what_they_draw(x64):
     assert (basis.fraction, usage.fraction) == (4 / 9, 3 / 7)
 
 
+def gradients(block, one, data, position):
+    """Those of a block, their variance, and those of its cases one by one."""
+    (site,) = block.sites
+    ((plate, cases),) = INDICES[site].items()
+    each = [one.gradient(position, {plate: i[None]}, data, 0.5)[site] for i in cases]
+    alone = block.gradient(position, INDICES[site], data, 0.5)[site]
+    gradient, variance = block.gradient_and_variance(position, INDICES[site], data, 0.5)
+    return gradient[site], variance[site], alone, jnp.stack(each)
+
+
 @pytest.mark.parametrize(
     ("missing", "scaled"), [(False, True), (True, False)], ids=["full-scaled", "missing-unscaled"]
 )
@@ -119,18 +129,14 @@ def test_case_variance_is_that_of_single_case_gradients(x64, missing, scaled):
     _, _, density, data, position = problem("uniform", missing)
     single = relaxed_blocks(density, (ROWS, COLUMNS), (1, 1), scale_likelihood=scaled)
     blocks = relaxed_blocks(density, (ROWS, COLUMNS), BATCH, scale_likelihood=scaled)
-    for block, one in zip(blocks, single, strict=True):
-        (site,) = block.sites
-        ((plate, cases),) = INDICES[site].items()
-        gradient, variance = block.gradient_and_variance(position, INDICES[site], data, 0.5)
-        np.testing.assert_allclose(
-            gradient[site], block.gradient(position, INDICES[site], data, 0.5)[site], rtol=1e-12
-        )
-        each = jnp.stack([one.gradient(position, {plate: i[None]}, data, 0.5)[site] for i in cases])
+    for both in zip(blocks, single, strict=True):
+        found = jax.jit(functools.partial(gradients, *both, data))(position)
+        gradient, variance, alone, each = found
+        np.testing.assert_allclose(gradient, alone, rtol=1e-12)
         # Scaled, the estimate is the mean of N times each case's gradient; else the sum of cases.
-        count = len(cases)
+        count = len(each)
         expected = each.var(0) / count if scaled else each.var(0) * count
-        np.testing.assert_allclose(variance[site], expected, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(variance, expected, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize(
