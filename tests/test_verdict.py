@@ -485,6 +485,16 @@ def test_chains_of_one_start_must_have_left_it():
         assert Verdict(dataclasses.replace(shared, entries_uncertain=0.01)).factors.holds
 
 
+def test_factors_whose_number_is_not_sure_hold_by_name():
+    """The log joint density follows the number; a run goes on for both."""
+    found = dict(factors_holding=("1", "2"), factors_differing=(), rhat_log_joint=1.23)
+    own = dataclasses.replace(GOOD_FIGURES, rank=3, rank_probability=0.6, rhat_rank=1.3, **found)
+    assert Verdict(own).factors.said == "factors 1 and 2 hold" and not Verdict(own).number.holds
+    assert not suffices(dataclasses.replace(own, rhat_rank=1.0))
+    given = dataclasses.replace(own, rank=None)
+    assert Verdict(given).factors.said == "factors do not hold yet (R-hat 1.23)"
+
+
 def test_the_parts_say_where_chains_compared_one_start_or_none():
     found = dataclasses.replace(GOOD_FIGURES, factors_holding=("1", "2"), factors_differing=())
     assert Verdict(found).factors.said == "factors 1 and 2 hold"

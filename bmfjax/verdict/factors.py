@@ -94,6 +94,8 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     name = _looked_at(figures)
     if name == "product":
         return not figures.get("rhat_product") > RHAT_USABLE
+    if figures.rank is not None and bounds == WIDE:
+        return True  # the density goes with their number, which is judged by itself
     return mixed(figures, [name], bounds)
 
 
