@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_stored, names_for, read_named_lines
+from bmfjax.data.names import check_stored, names_for, order_of, read_named_lines
 
 FORMS = "a list of column names, a mapping of column names to numbers, or one number a column"
 
@@ -108,31 +108,13 @@ def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
 
 def _of_table(table, column_names) -> list[tuple[str, np.ndarray]]:
     """Return name and values of each factor of a DataFrame."""
-    index = names_for(table.index, column_names, "anchors", "column")
-    if index is None:  # a mere count: one row a column, in their order
-        if len(table) != len(column_names):
-            raise InputError(
-                f"anchors has {len(table)} rows without names and the data {len(column_names)} "
-                "columns; give one row a column, or an index of column names"
-            )
-        places = None
-    else:
-        names = [str(name) for name in index]
-        places = {name: i for i, name in enumerate(names)}
-        if len(places) != len(names):
-            again = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InputError(f"anchors has two rows for column {again!r}; give one")
-        known = set(column_names)
-        strange = next((name for name in names if name not in known), None)
-        if strange is not None:
-            raise InputError(_no_column(f"a row of anchors names {strange!r}"))
-        absent = next((name for name in column_names if name not in places), None)
-        if absent is not None:
-            raise InputError(
-                f"anchors has no row for column {absent!r} of the data; add one (0 where the "
-                "factors do not have it)"
-            )
-    order = slice(None) if places is None else [places[name] for name in column_names]
+    order = order_of(table.index, column_names, "anchors", "column", others=False)
+    if len(table) != len(column_names):  # in their order
+        raise InputError(
+            f"anchors has {len(table)} rows without names and the data {len(column_names)} "
+            "columns; give one row a column, or an index of column names"
+        )
+    order = slice(None) if order is None else order
     return [
         (str(table.columns[k]), _numbers(str(table.columns[k]), table.iloc[:, k])[order])
         for k in range(table.shape[1])

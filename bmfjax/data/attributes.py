@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.errors import InputError
-from bmfjax.data.names import check_stored, names_for, read_named_lines
+from bmfjax.data.names import check_stored, order_of, read_named_lines
 
 #: Numbers of a table of attributes at most, and the longest of its shorter sides.
 MAX_NUMBERS, MAX_DIRECTIONS = 200_000_000, 10_000
@@ -254,22 +254,8 @@ def _table(given, what) -> np.ndarray:
 
 def _in_order(table, side, names) -> pd.DataFrame:
     """Return the lines of a DataFrame in the order of the data."""
-    index = names_for(table.index, names, f"{side}_attributes", side)
-    if index is None:
-        return table
-    places = {str(name): i for i, name in enumerate(index)}
-    if len(places) != len(table):
-        again = pd.Index([str(n) for n in index])
-        raise InputError(
-            f"{side}_attributes has two lines for {again[again.duplicated()][0]!r}; give one"
-        )
-    absent = next((n for n in names if str(n) not in places), None)
-    if absent is not None:
-        raise InputError(
-            f"{side}_attributes has no line for {side} {str(absent)!r}; add it, or leave its names "
-            "(the index) out if the lines are in the order of the data"
-        )
-    return table.iloc[[places[str(n)] for n in names]]
+    order = order_of(table.index, names, f"{side}_attributes", side)
+    return table if order is None else table.iloc[order]
 
 
 def _categories(column: pd.Series, what: str) -> tuple[str, ...] | None:

@@ -143,6 +143,34 @@ def names_for(index, names, what, side):
     return None
 
 
+def order_of(index, names, what, side, *, others=True):
+    """Return which line of an index is that of each of some names; None where they are in order.
+
+    The arguments are those of `names_for`. An index with a name twice, without one of the `names`,
+    or, unless there may be `others`, with another one, is refused.
+    """
+    found = names_for(index, names, what, side)
+    if found is None:
+        return None
+    own = pd.Index([str(name) for name in found], dtype=object)
+    if own.has_duplicates:
+        again = own[own.duplicated()][0]
+        raise InputError(f"{what} has two lines for {side} {again!r}; give one")
+    names = [str(name) for name in names]
+    if not others and len(strange := own.difference(names, sort=False)):
+        raise InputError(
+            f"a line of {what} names {strange[0]!r}, which is no {side} of the data; give names of "
+            f"its {side}s"
+        )
+    order = own.get_indexer(names)
+    if (order < 0).any():
+        raise InputError(
+            f"{what} has no line for {side} {names[int(np.argmin(order))]!r}; add it, or leave its "
+            "names (the index) out if the lines are in the order of the data"
+        )
+    return order
+
+
 def place(row, column, row_names=None, column_names=None):
     """Say where an entry is, rows and columns counted from 1 (the arguments count from 0)."""
     of_row = f" ({row_names[row]!r})" if row_names else ""

@@ -354,24 +354,19 @@ def _positions(side, ids, names, size, length):
 
 
 def _named(side, ids, names, size):
-    numbers, ids = ids.dtype.kind in "iu", ids.astype(str)
-    given = names is not None
-    if not given:
-        found, positions = pd.factorize(ids)[::-1]
-        names = check_names(map(str, found), len(found), side)
-    names = check_names(list(names), len(names), side) if given else names
+    texts = ids.astype(str).astype(object)
+    names = pd.unique(texts) if names is None else list(names)
+    names = check_names(names, len(names), side)
     if size is not None and size != len(names):
         raise InputError(
             f"shape has {size} {side}s, and {len(names)} are named; give {side}_names for all, or "
             "leave shape out"
         )
-    if not given:
-        return positions.astype(np.int64), names, len(names)
-    place_of = {n: k for k, n in enumerate(names)}
-    unknown = [i for i in dict.fromkeys(ids.tolist()) if i not in place_of]
-    if unknown:
-        hint = ", or give shape= if they are positions" if numbers else ""
+    positions = pd.Index(names, dtype=object).get_indexer(texts)
+    if (positions < 0).any():
+        hint = ", or give shape= if they are positions" if ids.dtype.kind in "iu" else ""
         raise InputError(
-            f"{side} {str(unknown[0])!r} is not among the {side} names; add it to them{hint}"
+            f"{side} {texts[int(np.argmin(positions))]!r} is not among the {side} names; add it to "
+            f"them{hint}"
         )
-    return np.array([place_of[i] for i in ids], np.int64), names, len(names)
+    return positions.astype(np.int64), names, len(names)

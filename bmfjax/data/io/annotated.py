@@ -30,11 +30,11 @@ from bmfjax.data.io.rows import (
     labels_of,
     names_in,
     needs_package,
-    real_of_rows,
     sparse_rows,
 )
 from bmfjax.data.memory import require_memory
 from bmfjax.data.reading.annotated import is_annotated, key_of, matrix_in, modality_of
+from bmfjax.data.real import RealMatrix
 
 #: What a column that is a group has for each line: texts and numbers with a mask, or categories.
 _OF_LINES = ("values", "mask", "codes")
@@ -52,7 +52,7 @@ def read_real(source, *, label_column=None, **choice):
     """Read a matrix of real numbers, sparse where it is kept so."""
     with _opened(source) as root:
         rows, names, labels = _parts(source, root, label_column, choice, REAL_ENTRY, real=True)
-        return real_of_rows(rows, names, labels, title_of(source))
+        return RealMatrix(rows.all(), **names, row_labels=labels, name=title_of(source))
 
 
 def title_of(source) -> str | None:

@@ -38,7 +38,7 @@ RATING = 120
 NAME = 150
 #: Characters of a text file from which the memory for all of it is estimated.
 _SAMPLE = 1 << 16
-_SMALLER = "choose fewer rows or columns, or use a machine with more memory"
+SMALLER = "choose fewer rows or columns, or use a machine with more memory"
 
 
 def check_sparse(shape, num_stored) -> None:
@@ -57,7 +57,7 @@ def check_dense(shape, bytes_an_entry) -> None:
     """Refuse a matrix that does not fit with every entry of it in memory."""
     check_sides(shape)
     needed = bytes_an_entry * (int(shape[0]) * int(shape[1]))
-    remedy = f"check the header, or {_SMALLER}"
+    remedy = f"check the header, or {SMALLER}"
     require_memory(needed, f"a matrix of {_dimensions(shape)}, as the file declares it,", remedy)
 
 
@@ -131,7 +131,7 @@ def check_archive(archive: zipfile.ZipFile, without: Sequence[str] = ()) -> None
                 )
         total += 0 if info.filename.removesuffix(".npy") in without else declared
     what = f"what the file holds ({total:,} bytes when unpacked)"
-    require_memory(total, what, _SMALLER)
+    require_memory(total, what, SMALLER)
 
 
 def array_header(stream):
@@ -199,32 +199,15 @@ def text_size(path) -> TextSize:
     return TextSize(num_bytes, *(share * count for count in counts))
 
 
-def check_table_text(path, bytes_a_cell) -> None:
-    """Refuse a table as text that does not fit; a cell is first a string, then a number."""
+def check_text(path, what, remedy, *, strings=True, a_line=0, a_cell=0, a_filled=0) -> None:
+    """Refuse a text that does not fit, with so many bytes a line, a cell and a filled cell.
+
+    With `strings`, all of its cells are in memory as such first.
+    """
     size = text_size(path)
-    needed = size.strings + bytes_a_cell * size.num_cells
-    remedy = f"give it as .npz, .npy or .mtx, or {_SMALLER}"
-    _check_text(size, needed, "a table as text", remedy)
-
-
-def check_rating_table(path) -> None:
-    """Refuse a table of ratings as text that does not fit; a cell without a rating is no rating."""
-    size = text_size(path)
-    needed = size.strings + RATING * size.num_filled
-    remedy = "give it as lines of row, column and rating, or fewer ratings"
-    _check_text(size, needed, "a table of ratings as text", remedy)
-
-
-def check_rating_lines(path) -> None:
-    """Refuse lines of ratings that do not fit."""
-    size = text_size(path)
-    remedy = "give fewer ratings, or use a machine with more memory"
-    _check_text(size, RATING * size.num_lines, "ratings from a text", remedy)
-
-
-def _check_text(size, needed, what, remedy):
+    needed = a_line * size.num_lines + a_cell * size.num_cells + a_filled * size.num_filled
     # At least a line as it is read, in a buffer and as a string: it may be the whole file.
-    needed = max(needed, 3 * size.num_bytes)
+    needed = max(needed + strings * size.strings, 3 * size.num_bytes)
     require_memory(needed, f"reading {what} of {size.num_bytes:,} bytes", remedy)
 
 

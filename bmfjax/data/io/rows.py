@@ -15,7 +15,6 @@ from bmfjax.data.intake import read_blocks
 from bmfjax.data.io.declared import PACKED_ENTRY, check_dense, check_sparse
 from bmfjax.data.io.files import threshold
 from bmfjax.data.names import check_labels, checked_sides, names_of_index
-from bmfjax.data.real import RealMatrix
 from bmfjax.data.stores import LARGE, read_rows
 
 
@@ -81,11 +80,6 @@ def binary_of_rows(
     )
     store = read_blocks(parts, rows.shape, *sides, is_packed=rows.is_packed, share=share)
     return BinaryMatrix._from_store(store, *sides, check_labels(labels, rows.shape[0]), name)
-
-
-def real_of_rows(rows: Rows, names: Mapping, labels, name) -> RealMatrix:
-    """Return a matrix of real numbers, sparse where the file has it so."""
-    return RealMatrix(rows.all(), **names, row_labels=labels, name=name)
 
 
 def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:

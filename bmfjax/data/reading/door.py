@@ -8,7 +8,7 @@ import pandas as pd
 
 from bmfjax.data.checks import is_real
 from bmfjax.data.errors import InputError
-from bmfjax.data.io.declared import check_rating_lines, check_rating_table, check_table_text
+from bmfjax.data.io.declared import RATING, SMALLER, check_text
 from bmfjax.data.names import names_of_index
 from bmfjax.data.reading import longs, tables
 from bmfjax.data.reading.cells import Column
@@ -28,9 +28,11 @@ def read_text(path, kind, asked: Asked) -> Found:
     else:
         # Before the first line, which may be the whole file.
         if kind == RATINGS:
-            check_rating_lines(path)
+            remedy = "give fewer ratings, or use a machine with more memory"
+            check_text(path, "ratings from a text", remedy, strings=False, a_line=RATING)
         else:
-            check_table_text(path, _BYTES[kind])
+            remedy = f"give it as .npz, .npy or .mtx, or {SMALLER}"
+            check_text(path, "a table as text", remedy, a_cell=_BYTES[kind])
         lines = lines_of(path, asked.encoding, 3 if kind == RATINGS else 2)
     head = [fields for _, fields in lines.head(HEAD)]
     layout = longs.layout_of(head, kind, asked, lines.separator)
@@ -40,7 +42,8 @@ def read_text(path, kind, asked: Asked) -> Found:
         found = longs.read_lines(lines, layout, kind, asked)
     else:
         if isinstance(lines, Lines) and kind == RATINGS:
-            check_rating_table(path)
+            remedy = "give it as lines of row, column and rating, or fewer ratings"
+            check_text(path, "a table of ratings as text", remedy, a_filled=RATING)
         found = read_table(tables.table_of_lines(list(lines), kind, asked), kind, asked)
     return found._replace(notes=(*found.notes, *lines.notes))
 
