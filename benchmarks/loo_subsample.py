@@ -77,7 +77,7 @@ def stream(fit) -> float:
     values, total = fit.data.dense(), 0.0
     for start in range(0, rows * columns, BLOCK):
         i, j = np.divmod(np.arange(start, min(start + BLOCK, rows * columns)), columns)
-        total += leave_one_out(fit.log_density(i, j, values[i, j])).log_score.sum()
+        total += leave_one_out(fit._log_density(i, j, values[i, j])).log_score.sum()
     return float(total)
 
 

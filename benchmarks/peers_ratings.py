@@ -101,7 +101,7 @@ def _of_fit(asked: Problem, seed: int, model: str):
     log_score = np.concatenate([
         logsumexp(density, axis=0) - np.log(len(density))
         for part in np.array_split(np.arange(len(stars)), 20)
-        for density in (fit.log_density(i[part], j[part], stars[part].astype(float)),)
+        for density in (fit._log_density(i[part], j[part], stars[part].astype(float)),)
     ])  # fmt: skip
     told = Told(
         fit.predict_cells(i, j, "mean"), fit.predict_cells(i, j, "interval", **noisy), log_score

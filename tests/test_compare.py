@@ -63,7 +63,7 @@ def test_the_score_is_that_of_the_exact_predictive_probability(found):
     """Of a chain, the harmonic mean of every entry's probability over the draws."""
     fit = of_rank(3)
     i, j = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
-    density = fit.log_density(i, j, DATA.dense()[i, j])
+    density = fit._log_density(i, j, DATA.dense()[i, j])
     of_chains = 1 / np.exp(-density).reshape(2, DRAWS, -1).mean(1)
     exact = np.log(of_chains.mean(0)).sum()
     assert found.table.loc["three", "log_score"] == pytest.approx(exact)

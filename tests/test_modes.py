@@ -304,7 +304,7 @@ def test_log_densities_are_those_that_the_model_predicts_with(model, monkeypatch
     """Their mean over the draws is what `predict_cells` says of an observation."""
     fit, data = fit_of(model), data_of(model)
     i, j, values = observed_sample(data, 40)
-    density = fit.log_density(i, j, values)
+    density = fit._log_density(i, j, values)
     assert density.shape == (50, 40) and np.isfinite(density).all()
     mean = np.exp(density).mean(0)
     if model == "ordered-probit":
@@ -317,10 +317,10 @@ def test_log_densities_are_those_that_the_model_predicts_with(model, monkeypatch
         some = {"atol": 0.3} if model == "logistic" else {"rtol": 1e-5}
         np.testing.assert_allclose(mean, np.where(values > 0.5, one, 1 - one), **some)
     elif fit._scored == COUNTS:  # p(n + 1) / p(n) is the rate over n + 1
-        fits = np.exp(fit.log_density(i, j, values + 1) - density) * (values + 1)
+        fits = np.exp(fit._log_density(i, j, values + 1) - density) * (values + 1)
         np.testing.assert_allclose(fits, cell_draws(fit, i, j), rtol=1e-5)
     else:
-        shifted = fit.log_density(i, j, values + 1e-3)
+        shifted = fit._log_density(i, j, values + 1e-3)
         slope = (shifted - density) / 1e-3  # minus precision times residual
         precision = np.asarray(fit.other_draws.get("precision", 4.0), float).reshape(-1, 1)
         fits = values + slope / precision

@@ -85,7 +85,7 @@ def test_counts_that_scatter_are_negative_binomial():
     size = sd.reshape(-1)[0] ** -2.0
     rate = (fit.usage_draws[0, 0, 0] * fit.basis_draws[0, 0, 1]).sum()
     known = stats.nbinom(size, size / (size + rate)).logpmf(7)
-    np.testing.assert_allclose(fit.log_density(i, j, values)[0], known, rtol=1e-4)
+    np.testing.assert_allclose(fit._log_density(i, j, values)[0], known, rtol=1e-4)
 
 
 @pytest.mark.long

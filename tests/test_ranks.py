@@ -259,7 +259,7 @@ def test_scores_streamed_over_blocks_are_those_of_arviz(monkeypatch):
         fit, usage_draws=close, basis_draws=np.repeat(fit.basis_draws[:1, :1], 120, 1)
     )
     cells = scores.observed_sample(fit.data, 60, seed=2)
-    density = fit.log_density(*cells)
+    density = fit._log_density(*cells)
     idata = bmfjax.diagnostics.to_inference_data(
         {"a": np.zeros((1, 120))}, log_likelihood={"data": density[None]}
     )
@@ -267,9 +267,9 @@ def test_scores_streamed_over_blocks_are_those_of_arviz(monkeypatch):
         warnings.simplefilter("ignore")
         theirs = arviz.loo(idata, pointwise=True, reff=1.0)
     calls = []
-    whole = type(fit).log_density
+    whole = type(fit)._log_density
     monkeypatch.setattr(
-        type(fit), "log_density", lambda self, i, *v: calls.append(len(i)) or whole(self, i, *v)
+        type(fit), "_log_density", lambda self, i, *v: calls.append(len(i)) or whole(self, i, *v)
     )
     monkeypatch.setattr(blocks, "BLOCK", 4 * 120 * 7)
     found = scores.scored_together(fit, cells)

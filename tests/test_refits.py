@@ -38,7 +38,7 @@ def test_held_out_entries_are_missing_in_the_refit(fit):
     assert seen == [fewer]
     found = wrapper.log_likelihood__i(held_out, idata)
     assert found.dims == ("chain", "draw", "entry")
-    expected = fit.log_density(i, j, listed.values[[4, 20]])
+    expected = fit._log_density(i, j, listed.values[[4, 20]])
     np.testing.assert_allclose(found.values.reshape(-1, 2), expected, rtol=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_doubtful_entries_are_fitted_again():
         found = az.reloo(wrapper, loo_orig=before, **options)
     listed = group(wrapper.idata_orig, "observed_data")["data"]
     cells = (listed[n].values for n in ("row", "column"))
-    density = fit_of("pmf", draws=21).log_density(*cells, listed.values)
+    density = fit_of("pmf", draws=21)._log_density(*cells, listed.values)
     again = logsumexp(density, 0) - np.log(len(density))
     assert doubtful.sum() == 5
     expected[doubtful] = again[doubtful]
@@ -93,7 +93,7 @@ def test_folds_are_scored_by_their_own_fits():
     for fold, other in enumerate(others, start=1):
         at = folds == fold
         cells = (listed[n].values[at] for n in ("row", "column"))
-        density = other.log_density(*cells, listed.values[at])
+        density = other._log_density(*cells, listed.values[at])
         expected[at] = logsumexp(density, 0) - np.log(len(density))
         assert other.data.num_missing == fit.data.num_missing + 8
     np.testing.assert_allclose(found.elpd_i, expected, rtol=1e-5)

@@ -131,7 +131,7 @@ def test_a_large_sparse_matrix_is_never_formed(case, any_size, tmp_path, monkeyp
     assert again.data.is_sparse and again.data.fingerprint() == fit.data.fingerprint()
     assert fit.predict(rows=range(3), columns=range(4)).shape == (3, 4)
     cells = scores.observed_sample(fit.data)
-    assert np.isfinite(fit.log_density(*cells)).all()
+    assert np.isfinite(fit._log_density(*cells)).all()
     np.testing.assert_array_equal(cells[2], np.asarray(values[cells[:2]]).ravel())
     found = fit.transform(values[:7])
     monkeypatch.undo()

@@ -33,9 +33,9 @@ def test_draws_are_those_of_each_chain_by_its_weight(model):
     own = places[chains == 0].ravel()
     assert len(set(own)) == len(own) and np.ptp(own) > 90
     cells = (*CELLS, np.ones(60))
-    every = fit.log_density(*cells).reshape(CHAINS, 100, -1)
+    every = fit._log_density(*cells).reshape(CHAINS, 100, -1)
     expected = every[chains[:, None], places].reshape(120, -1)
-    np.testing.assert_array_equal(stacked.log_density(*cells), expected)
+    np.testing.assert_array_equal(stacked._log_density(*cells), expected)
 
 
 @pytest.mark.parametrize(("weights", "kept"), [((0.52, 0.48), 4), ((1.0, 0.0), 15), ((1, 1), 1)])

@@ -76,7 +76,7 @@ def test_the_function_has_the_densities_of_the_entries_asked_for(fit, monkeypatc
     some = observed_of(idata)[[40, 3, 17]]
     found = bmfjax.log_likelihood_fn(fit)(some, idata)
     assert sum(asked) == 3 and found.dims == ("chain", "draw", "entry")
-    expected = fit.log_density(some["row"].values, some["column"].values, some.values)
+    expected = fit._log_density(some["row"].values, some["column"].values, some.values)
     np.testing.assert_allclose(found.values.reshape(-1, 3), expected, rtol=1e-5)
     np.testing.assert_array_equal(found["entry"], some["entry"])
 
@@ -86,7 +86,7 @@ def test_entries_of_a_matrix_go_by_their_names(fit):
     some = observed_of(idata)[5:8, 2:4]
     found = bmfjax.log_likelihood_fn(fit)(some, idata)
     i, j = (a.ravel() for a in np.meshgrid([5, 6, 7], [2, 3], indexing="ij"))
-    expected = fit.log_density(i, j, some.values.ravel())
+    expected = fit._log_density(i, j, some.values.ravel())
     assert found.dims[-2:] == ("rows", "columns")
     np.testing.assert_allclose(found.values.reshape(-1, 6), expected, rtol=1e-5)
 
@@ -96,7 +96,7 @@ def test_draws_that_are_left_out_are_left_out():
     idata = fit.to_arviz(entries=10)
     fewer = idata.isel(chain=[1], draw=slice(2, None, 5))
     some = observed_of(idata)
-    whole = fit.log_density(some["row"].values, some["column"].values, some.values)
+    whole = fit._log_density(some["row"].values, some["column"].values, some.values)
     found = bmfjax.log_likelihood_fn(fit)(some, fewer).values
     np.testing.assert_allclose(found, whole.reshape(CHAINS, DRAWS, 10)[1:, 2::5], rtol=1e-6)
 
@@ -333,7 +333,7 @@ def test_replicates_have_the_moments_of_their_density(fit):
         values = fit.settings.get("stars") or [0.0, 1.0]
         if fit._scored == "probabilities of counts":
             values = np.arange(150.0)
-        chance = [np.exp(fit.log_density(i, j, np.full(2, v))) for v in values]
+        chance = [np.exp(fit._log_density(i, j, np.full(2, v))) for v in values]
         np.testing.assert_allclose(np.sum(chance, 0), 1.0, rtol=1e-5)
         expected = sum(v * c for v, c in zip(values, chance, strict=True))
         spread = np.sqrt(sum((v - expected) ** 2 * c for v, c in zip(values, chance, strict=True)))
@@ -362,7 +362,7 @@ def test_a_container_says_what_made_it():
 def test_the_likelihood_is_summed_over_blocks(monkeypatch):
     fit = fit_of("ormachine")
     i, j = np.divmod(np.arange(fit.data.num_rows * fit.data.num_columns), fit.data.num_columns)
-    expected = fit.log_density(i, j, fit.data.dense()[i, j]).sum(1)
+    expected = fit._log_density(i, j, fit.data.dense()[i, j]).sum(1)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 10_000)
     np.testing.assert_allclose(total_density(fit), expected)
 

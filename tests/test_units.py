@@ -71,7 +71,7 @@ def test_a_factor_on_the_data_changes_nothing_but_units(model, unit):
         np.testing.assert_allclose(ours / unit**0.5, theirs, rtol=0.01, atol=0.01)
     assert other.verdict == one.verdict
     assert other.figures.rhat == pytest.approx(one.figures.rhat, abs=1e-3)
-    shift = other.log_density(i, j, unit * values[i, j]) - one.log_density(i, j, values[i, j])
+    shift = other._log_density(i, j, unit * values[i, j]) - one._log_density(i, j, values[i, j])
     np.testing.assert_allclose(shift, -np.log(unit), atol=0.05)
     guests, expected = other.transform(unit * values[:3]), one.transform(values[:3])
     np.testing.assert_allclose(guests / unit**0.5, expected, rtol=0.01, atol=0.01)

@@ -41,10 +41,6 @@ class Anchors(NamedTuple):
         """Return these factors for so many other columns, of which nothing is known."""
         return Anchors(self.names, np.full((columns, self.number), np.nan))
 
-    def labels(self, rank: int) -> tuple[str, ...]:
-        """Return a name for each of `rank` factors, of which these are the first."""
-        return self.names + tuple(f"factor {k + 1}" for k in range(self.number, rank))
-
 
 def read_anchors(given: Any, column_names: Sequence[str]) -> Anchors:
     """Read known factors, given in any of the forms that `bmfjax.fit` takes.

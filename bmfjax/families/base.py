@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from jax.sharding import Mesh
 
@@ -27,7 +28,7 @@ from bmfjax.data.anchors import Anchors
 from bmfjax.data.attributes import AttributeTable
 from bmfjax.data.blocks import blocks
 from bmfjax.data.io.load import is_there
-from bmfjax.data.reading.door import is_frame
+from bmfjax.data.reading.door import as_frame, is_frame
 from bmfjax.data.stores import Share
 from bmfjax.diagnostics import Alignment, Binarized
 from bmfjax.families.memory import SMALLER, Held, require_room
@@ -940,9 +941,20 @@ def data_figures(fit: Fit) -> dict:
 
 def matched_rows(fit: Fit, source: Any, read: Callable = read_binary) -> Data:
     """Return new rows, read as the fitted ones were, with the same columns."""
-    new = read(source, fit.model)
+    new = read(in_columns_of(fit.data, source), fit.model)
     check_columns(fit.data, new)
     return new
+
+
+def in_columns_of(fitted: Data, source: Any) -> Any:
+    """Return new rows in the order of the fitted columns, if a data frame has these in another."""
+    found = as_frame(source)
+    if not isinstance(found, pd.DataFrame) or not fitted.has_column_names:
+        return source
+    place = {str(name): at for at, name in enumerate(found.columns)}
+    if len(place) < found.shape[1] or place.keys() != set(fitted.column_names):
+        return source
+    return found.iloc[:, [place[name] for name in fitted.column_names]]
 
 
 def check_columns(fitted: Data, new: Data) -> None:

@@ -228,7 +228,7 @@ class BooleanFit(RowsMixin, TileFit):
         draws = map(as_packed, (self.usage_draws, self.basis_draws))
         return products.tile_means(*draws, self.usage_binary, self.basis_binary)
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
         return usage_of_new_rows(new, self.basis_draws, self.other_draws)
 

@@ -214,7 +214,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         for name, value in (("all", all), ("members", members)):
             checks.switch(name, value)
         of = features.member_table if members else features.feature_table
-        table = self._with_anchors(of(self, self.found, fdr))
+        table = self._with_names(of(self, self.found, fdr))
         if not all:
             table = table[table["kept"]]
         return trust.WholeTable(table.reset_index(drop=True) if members else table)
@@ -248,7 +248,7 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         """Return memberships, and weights of one, nearest to means of bits."""
         return 1.0 * (usage >= 0.5), 1.0 * (basis >= 0.5)
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
         return drawn["usage"].mean((0, 1), dtype=float)
 

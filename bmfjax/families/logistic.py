@@ -288,7 +288,7 @@ class ExactLogisticFit(LogOddsFit):
             for kind in kinds
         }
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
         return drawn["usage"].mean((0, 1), dtype=float)
 
@@ -375,7 +375,7 @@ class LogisticFit(LogOddsFit):
             found |= super()._block(i, j, ("interval",), level, rng)
         return found
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         mean, _ = self._usage_of_new(matched_rows(self, new_rows))
         return mean[..., : self.rank].mean(0, dtype=float)
 

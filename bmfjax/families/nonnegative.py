@@ -119,7 +119,7 @@ class NonnegativeFit(ModesMixin, NumbersFit):
     def spread(self):
         return verdict.farther_spread(self.usage_draws, self.basis_draws)
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows, read_real)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(numbers(new), draws, upper=np.inf)

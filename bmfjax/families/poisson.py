@@ -181,8 +181,11 @@ class PoissonFit(ModesMixin, NumbersFit):
         if (values < 0).any() or (values % 1 != 0).any():
             raise InputError("values has numbers that are no counts; give what was observed")
 
-    def transform(self, new_rows, offset=None) -> np.ndarray:
+    def transform(self, new_rows, offset=None, *, frame: bool = False):
         """Return the mean usage of new rows, as `Fit.transform`; `offset` is theirs, (rows,)."""
+        return self._as_usage(self._transform(new_rows, offset), new_rows, frame)
+
+    def _transform(self, new_rows, offset=None) -> np.ndarray:
         new = matched_rows(self, new_rows, _read_counts)
         return self._usage_of_new(new, 0, offset).mean((0, 1), dtype=float)
 

@@ -54,6 +54,7 @@ from bmfjax.families.base import (
     alike,
     check_columns,
     data_figures,
+    in_columns_of,
     kept_draws,
     kept_factors,
     make_fit,
@@ -415,7 +416,7 @@ class RatingsFit(NumbersFit):
             self, user, k, seen=seen, by=by, least=least, level=level, positions=positions
         )
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage
 
     def _with_rows(self, new, seed):
@@ -982,6 +983,7 @@ def _matrix(new, fit, side):
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
         return new
     kind = BinaryMatrix if fit.link == "probit" else RealMatrix
+    new = in_columns_of(fit.data, new) if side == "rows" else new
     bare, fitted = kind(new), fit.data
     if side == "rows" and fitted.has_column_names and bare.num_columns == fitted.num_columns:
         return kind(new, column_names=fitted.column_names)

@@ -82,7 +82,7 @@ class RelaxedFit(TileFit):
     _dims: ClassVar = {"rate": ["factor"]}
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
         draws = self.basis_draws.reshape(-1, *self.basis_draws.shape[2:])
         return products.best_usage(numbers(new), draws, upper=1.0)

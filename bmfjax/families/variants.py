@@ -188,7 +188,7 @@ class EffectsFit(VariantFit):
     def _log_density(self, i, j, values):
         return scores.logit_density(values, self._log_odds(i, j))
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         return self._with_rows(new_rows, 0).usage_draws.mean((0, 1))
 
     def _with_rows(self, new, seed):
@@ -287,7 +287,7 @@ class OneHotFit(VariantFit):
             *one_of_each(self.other_draws["weights"]),
         )
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         return usage_by_sets(matched_rows(self, new_rows), *self._by_sets())
 
     def _score_new(self, new, i, j, values, seed):
@@ -407,7 +407,7 @@ class DeepFit(VariantFit):
         flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in flat.items()}
         return sampled_layers(new, self.ranks, flat, look).T
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)
         return self._of_new(new, usage_by_sets, look_at_usage(new.num_rows))
 
@@ -546,7 +546,7 @@ class HammingFit(RoundedMixin, ModesMixin, ExactLogisticFit):
         found = dataclasses.replace(self, binary=Binarized(*self.rounded(*means), float("nan")))
         return super(HammingFit, found)._judged_alone(what)
 
-    def transform(self, new_rows) -> np.ndarray:
+    def _transform(self, new_rows) -> np.ndarray:
         return usage_by_codes(matched_rows(self, new_rows), self.basis_draws, self.other_draws)
 
     def _score_new(self, new, i, j, values, seed):

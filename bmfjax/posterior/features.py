@@ -26,7 +26,7 @@ ALIKE, ENDS = 0.5, (0.05, 0.95)
 OF_FEATURE = ("probability", "kept", "rows", "columns", "density", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "odds_ratio", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER))) + "(,anchor)?"
+HEADER = re.escape(",".join(("factor", *OF_FEATURE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
 
 
 class Features(NamedTuple):

@@ -82,7 +82,7 @@ def log_likelihood_fn(source) -> Callable[[xarray.DataArray, Any], xarray.DataAr
     >>> log_likelihood_fn(fit)(observed, idata).shape
     (2, 100, 3)
     """
-    if not hasattr(source, "log_density"):
+    if not hasattr(source, "_log_density"):
         return plate_log_likelihood(source, MOST_DENSITIES)
 
     def log_lik_fn(observed, data):
@@ -173,7 +173,7 @@ def densities(fit, cells, chosen=None) -> np.ndarray:
     refuse_too_many(drawn, len(i))
     found = np.empty((drawn, len(i)))
     for some in blocks(len(i), 4 * number):
-        block = fit.log_density(i[some], j[some], values[some])
+        block = fit._log_density(i[some], j[some], values[some])
         found[:, some] = block if chosen is None else block[chosen]
     return found
 
@@ -196,7 +196,7 @@ def predictive_of_few(fit, cells) -> np.ndarray:
 
 
 def some_draws(fit, chosen):
-    """Return the fit of some draws (draw,) of every chain, for `log_density` alone."""
+    """Return the fit of some draws (draw,) of every chain, for `_log_density` alone."""
     usage, basis = (
         d.some(chosen) if isinstance(d, PackedDraws) else d[:, chosen]
         for d in (fit.usage_draws, fit.basis_draws)
@@ -211,7 +211,7 @@ def total_density(fit) -> np.ndarray:
     number = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
     total = np.zeros(number)
     for some in blocks(len(i), 4 * number):
-        total += fit.log_density(i[some], j[some], values[some]).sum(1)
+        total += fit._log_density(i[some], j[some], values[some]).sum(1)
     return total
 
 

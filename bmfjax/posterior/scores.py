@@ -73,7 +73,7 @@ def count_density(values, rate, size=None) -> np.ndarray:
 
 def drawn_ones(fit, i, j, rng) -> np.ndarray:
     """Return ones and zeros (draw, cell) of some cells, drawn with their probability."""
-    one = np.exp(fit.log_density(i, j, np.ones(len(i))))
+    one = np.exp(fit._log_density(i, j, np.ones(len(i))))
     return (rng.random(one.shape) < one).astype(float)
 
 
@@ -119,7 +119,7 @@ def predictive(fit, cells) -> np.ndarray:
     i, j, values = cells
     chains, draws = fit.usage_draws.shape[:2]
     parts = [
-        logsumexp(fit.log_density(i[some], j[some], values[some]), 0) - np.log(chains * draws)
+        logsumexp(fit._log_density(i[some], j[some], values[some]), 0) - np.log(chains * draws)
         for some in blocks(len(i), 4 * chains * draws)
     ]
     return np.concatenate(parts)
@@ -135,7 +135,7 @@ def scored(fit, cells) -> list[LeaveOneOut]:
     parts = []
     # A few numbers a cell for every draw.
     for some in blocks(len(i), 4 * chains * draws):
-        density = fit.log_density(i[some], j[some], values[some])
+        density = fit._log_density(i[some], j[some], values[some])
         own = density.reshape(chains, draws, -1)
         parts.append([leave_one_out(chain, bounded=fit._has_bounded_scores) for chain in own])
     return [

@@ -39,7 +39,7 @@ ROBUST = "robust"
 OF_TILE = ("probability", "kept", "rows", "columns", "density", "bound", "chains", "remarks")
 OF_MEMBER = ("side", "name", "member", "membership", "lower", "upper")
 #: The first line of a file of members.
-HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?"
+HEADER = re.escape(",".join(("factor", *OF_TILE, *OF_MEMBER))) + "(,anchor)?(,factor_name)?"
 
 
 class WholeTable(pd.DataFrame):
@@ -209,7 +209,7 @@ def _real(fit, lines: pd.DataFrame, why: str) -> list[str]:
     """Say how probably some factors are real, and `why` they may not be; count those past a few."""
     said = []
     for k, line in lines.head(NAMED).iterrows():
-        name = f" ({fit.factor_names[k - 1]})" if k <= fit._num_anchors else ""
+        name = f" ({fit._given_names[k]})" if k in fit._given_names else ""
         against = in_words(line, fit._num_chains)
         said.append(f"factor {k}{name} is real with probability {line['probability']:.2f}")
         said[-1] += why.format(against) if against else ""

@@ -23,6 +23,7 @@ from bmfjax.report.style import (
     axis_label,
     heading,
     new_figure,
+    plain,
     tidy,
 )
 
@@ -288,7 +289,7 @@ def agreement_figure(fit, runs: str = "chains") -> Figure | None:
     axes.axvline(AGREEING, color=EDGE, **DASHED)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(fit.rank + 0.6, 0.4)
-    axes.set_yticks(factors, [str(k) for k in factors])
+    axes.set_yticks(factors, map(plain, fit._factor_titles))
     axis_label(axes, f"smallest likeness of the factor's tile between two {runs}", "factor")
     tidy(axes, "x")
     return figure

@@ -108,7 +108,7 @@ def factors(fit, *, note: str, card: Callable, shades: Shades | None = None) -> 
 
 def _cards(fit, card) -> Markup:
     table = summary_with_trust(fit) if hasattr(fit, "tiles") else fit.summary()
-    names = [*fit.factor_names[: fit._num_anchors], *[""] * (fit.rank - fit._num_anchors)]
+    names = [fit._given_names.get(k, "") for k in range(1, fit.rank + 1)]
     cards = [card(fit, table.loc[k + 1], k)._replace(name=name) for k, name in enumerate(names)]
     return Markup(template("cards.html").render(cards=cards))
 

@@ -50,12 +50,15 @@ def _one_side(fit, side, factor, names) -> pd.DataFrame:
 # ---- AnnData --------------------------------------------------------------------------------
 
 
-def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) -> anndata.AnnData:
+def to_anndata(
+    fit, adata: anndata.AnnData | None, key: str, obs: bool, overwrite: bool
+) -> anndata.AnnData:
     """Do what `bmfjax.Fit.to_anndata` does."""
     if not isinstance(key, str) or not key:
         raise InputError(f"key is {key!r}; give a text that is not empty, such as 'bmf'")
     adata = _new_anndata(fit.data) if adata is None else adata
-    taken = _taken(adata, key)
+    columns_of_obs = [f"{key} {name}" for name in fit.factor_names] if obs else []
+    taken = [*_taken(adata, key), *(f"obs[{n!r}]" for n in columns_of_obs if n in adata.obs)]
     if taken and not overwrite:
         raise InputError(
             f"the AnnData object has {', '.join(taken)} already; give another key, or "
@@ -79,6 +82,8 @@ def to_anndata(fit, adata: anndata.AnnData | None, key: str, overwrite: bool) ->
             whole = np.full((number, fit.rank), nothing, values.dtype)
             whole[at] = values
             group[name.format(key)] = whole
+    for name, values in zip(columns_of_obs, fit.usage.T, strict=bool(obs)):
+        adata.obs[name] = pd.Series(values, adata.obs_names[rows])
     adata.uns[key] = _about(fit)
     return adata
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import InputError
+from bmfjax.data import InputError, checks
 from bmfjax.diagnostics.arviz import container, standard_attributes
 from bmfjax.posterior.containers import groups_of
 from bmfjax.posterior.pointwise import total_density
 from bmfjax.report import interop, write_report
 from bmfjax.report.drawings import Plots
+from bmfjax.result import tables
 
 
 class ExportsMixin:
@@ -47,15 +48,36 @@ class ExportsMixin:
         """
         return write_report(self, path, overwrite=overwrite)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return both factor matrices as one table, a line for each name and factor.
+    def to_frame(self, of: str = "factors") -> pd.DataFrame:
+        """Return a table of the factors, with the names that the data and the factors have.
+
+        `usage` and `basis` are attributes, which take no argument; so their tables are asked for
+        here. Methods take ``frame=True``: `probability`, `predict`, `transform` and `complete`.
+
+        Parameters
+        ----------
+        of : {"factors", "usage", "basis", "usage_sd", "basis_sd", "specific"}
+            Both factor matrices as one long table, an array by its name, or the columns of each
+            factor, the most specific first.
 
         Returns
         -------
         pandas.DataFrame
-            `side`, "row" or "column"; `name`; `factor` (`factor_names`); `mean` and `sd` of the
-            posterior; and where factors are Boolean, or are rounded to such, `member`, whether the
-            row or column is in the factor. ``bmfjax fit --export csv`` writes it.
+            "factors": `side`, "row" or "column"; `name`; `factor` (`factor_names`); `mean` and `sd`
+            of the posterior; and where factors are Boolean, or are rounded to such, `member`,
+            whether the row or column is in the factor. ``bmfjax fit --export csv`` writes it.
+
+            "usage", "basis" and their standard deviations: rows or columns of the data by factors.
+
+            "specific": `factor`; `name` of a column; `inside` and `outside`, the share of ones
+            among the observed entries of the rows that have the factor, and of those that have not;
+            `log2_ratio` of these, with half a one and half a zero added to both; `mean` of the
+            basis. Columns of a factor with a larger ratio come first.
+
+        Raises
+        ------
+        InputError
+            For "specific" where the model has no rows that are in a factor.
 
         Examples
         --------
@@ -69,9 +91,11 @@ class ExportsMixin:
         >>> table.columns.tolist(), wide.shape
         (['side', 'name', 'factor', 'mean', 'sd', 'member'], (18, 2))
         """
-        return interop.factors_frame(self)
+        return tables.of_factors(self, of)
 
-    def to_anndata(self, adata=None, *, key: str = "bmf", overwrite: bool = False):
+    def to_anndata(
+        self, adata=None, *, key: str = "bmf", obs: bool = False, overwrite: bool = False
+    ):
         """Put the factors into an AnnData object, rows as observations and columns as variables.
 
         Rows and columns are found by name, and by their order where the fit has no names. The
@@ -84,6 +108,9 @@ class ExportsMixin:
             ``bmfjax[h5ad]``.
         key : str
             Its part of the names below.
+        obs : bool
+            Also put the usage of each factor into a column of ``obs``, such as "bmf factor 1", by
+            which scanpy colours its plots.
         overwrite : bool
             Replace what the object has under these names.
 
@@ -94,7 +121,7 @@ class ExportsMixin:
             (observations, rank) and (variables, rank); ``obsm["bmf_usage_sd"]`` and
             ``varm["bmf_basis_sd"]``; of Boolean factors ``obsm["bmf_usage_binary"]`` and
             ``varm["bmf_basis_binary"]``, bool; and ``uns["bmf"]`` with the model, the sampler, the
-            verdict, the factors' names, figures and settings.
+            verdict, the factors' names, figures and settings. With `obs` also its columns.
 
         Raises
         ------
@@ -113,7 +140,8 @@ class ExportsMixin:
         >>> adata.obsm["X_bmf"].shape, adata.varm["bmf_basis"].shape, adata.uns["bmf"]["model"]
         ((18, 2), (14, 2), 'ormachine')
         """
-        return interop.to_anndata(self, adata, key, overwrite)
+        checks.switch("obs", obs)
+        return interop.to_anndata(self, adata, key, obs, overwrite)
 
     @functools.cached_property
     def idata(self) -> Any:
@@ -228,7 +256,7 @@ class ExportsMixin:
         # The trace of a variational fit is of its optimisation, and not of draws.
         trace = {} if self._is_variational else self.trace
         # Numbers, as in `summary`; names where some are known.
-        factors = list(range(1, self.rank + 1) if self.anchors is None else self.factor_names)
+        factors = list(self.factor_names if self._given_names else range(1, self.rank + 1))
         return dict(
             # Draws that are packed stay so until they are read.
             posterior={"usage": self.usage_draws, "basis": self.basis_draws, **self.other_draws},

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,16 @@ from bmfjax.result.stored import StoredMixin
 from bmfjax.verdict import Figures, Mixing, Verdict, mixing, spread
 
 
+def _renamed(figures: Figures, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the factors that hold, and those that do not, by other names."""
+    if figures.factors_holding is None or not names:
+        return {}
+    return {
+        what: tuple(names.get(k, k) for k in getattr(figures, what))
+        for what in ("factors_holding", "factors_differing")
+    }
+
+
 class NotOfModelError(InputError, AttributeError):
     """A name that fits of a model lack; `hasattr` is False for it."""
 
@@ -37,6 +47,7 @@ class NotOfModelError(InputError, AttributeError):
 #: What replaced names of earlier versions.
 _REPLACED = {
     "scalars": "figures",
+    "log_density": "to_arviz(log_likelihood=True), or fit.score_new()",
     "rank_draws": "plot.rank() or rank_probabilities",
     "precision_draws": "other_draws['precision']",
     "rate_draws": "other_draws['rate']",
@@ -257,34 +268,81 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
 
     @property
     def factor_names(self) -> tuple[str, ...]:
-        """A name for each factor: that of a known one, and "factor 3" for others."""
-        known = Anchors((), np.empty((0, 0))) if self.anchors is None else self.anchors
-        return known.labels(self.rank)
+        """A name for each factor: as `rename` or a known factor has it, else such as "factor 3"."""
+        return tuple(self._given_names.get(k, f"factor {k}") for k in range(1, self.rank + 1))
+
+    @property
+    def _given_names(self) -> dict[int, str]:
+        """Names of factors by their number, of those that have one."""
+        known = () if self.anchors is None else self.anchors.names
+        given = {int(k): name for k, name in self.settings.get("factor_names", {}).items()}
+        return dict(enumerate(known, 1)) | given
+
+    def rename(self, names: Mapping[int, str]) -> Self:
+        """Return the fit with names for some of its factors.
+
+        The report, tables, the verdict, drawings, ArviZ, AnnData and a saved fit have them. Factors
+        without a name keep their number.
+
+        Parameters
+        ----------
+        names : mapping of int to str
+            Names by the number of the factor, counted from 1, as in `summary`.
+
+        Returns
+        -------
+        Fit
+
+        Raises
+        ------
+        InputError
+            For a number that no factor has, or a name that is empty or that another factor has.
+
+        Examples
+        --------
+        >>> import bmfjax
+        >>> fit = bmfjax.fit(
+        ...     "davis", bmfjax.OrMachine(2), num_chains=2, num_warmup=200, num_samples=100,
+        ...     progress=False,
+        ... )
+        >>> fit.rename({1: "the elder"}).factor_names
+        ('the elder', 'factor 2')
+        """
+        given = {}
+        for k, name in dict(names).items():
+            if isinstance(k, bool) or k not in range(1, self.rank + 1):
+                raise InputError(f"names has {k!r}; give numbers of factors, 1 to {self.rank}")
+            if not isinstance(name, str) or not name.strip():
+                raise InputError(f"the name of factor {k} is {name!r}; give a text")
+            given[str(int(k))] = name
+        given = self.settings.get("factor_names", {}) | given
+        found = dataclasses.replace(self, settings={**self.settings, "factor_names": given})
+        if len(set(found.factor_names)) < self.rank:
+            raise InputError(f"names gives two factors one name: {', '.join(found.factor_names)}")
+        before = dict(zip(self._factor_titles, found._factor_titles, strict=True))
+        return found._judged(self.verdict.changed(**_renamed(self.figures, before)))
 
     @property
     def _factor_titles(self) -> tuple[str, ...]:
         """What stands beside a factor in a drawing: its name, or its number where it has none."""
-        known = self._num_anchors
-        names = self.factor_names
-        return tuple(names[k] if k < known else str(k + 1) for k in range(self.rank))
+        return tuple(self._given_names.get(k, str(k)) for k in range(1, self.rank + 1))
 
     def _named(self, figures: Figures) -> dict[str, tuple[str, ...]]:
-        """Return the factors that hold, and those that do not, known ones by their names."""
-        if self.anchors is None or figures.factors_holding is None:
-            return {}
-        names = {str(k + 1): name for k, name in enumerate(self.anchors.names)}
-        return {
-            what: tuple(names.get(k, k) for k in getattr(figures, what))
-            for what in ("factors_holding", "factors_differing")
-        }
+        """Return the factors that hold, and those that do not, by their names if they have one."""
+        return _renamed(figures, {str(k): name for k, name in self._given_names.items()})
 
-    def _with_anchors(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Add the names of known factors to a table by factor, "" for others; none without."""
-        if self.anchors is None:
-            return table
+    def _with_names(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Add the names of factors to a table by factor, "" without one.
+
+        The column is `anchor` for known factors, and `factor_name` if any have been renamed.
+        """
         numbers = table.get("factor", table.index)
-        names = [self.anchors.names[k - 1] if k <= self._num_anchors else "" for k in numbers]
-        return table.assign(anchor=names)
+        if self.anchors is not None:
+            known = dict(enumerate(self.anchors.names, 1))
+            table = table.assign(anchor=[known.get(k, "") for k in numbers])
+        if "factor_names" in self.settings:
+            table = table.assign(factor_name=[self._given_names.get(k, "") for k in numbers])
+        return table
 
     @property
     def _num_chains(self) -> int:
@@ -402,14 +460,15 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             chains (NaN for one chain); `sd`: mean posterior standard deviation. For
             real factors `size`, what one adds to the log odds, as a root mean square over the
             entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
-            some factors are known, `anchor` is their name, "" for others.
+            some factors are known, `anchor` is their name, "" for others; and `factor_name` after
+            `rename`.
         """
         return self._summary.copy()
 
     @functools.cached_property
     def _summary(self) -> pd.DataFrame:
         """The table of `summary`; computed once."""
-        frame = self._with_anchors(pd.DataFrame(self._table()).set_index("factor"))
+        frame = self._with_names(pd.DataFrame(self._table()).set_index("factor"))
         frame.attrs = {k: v for k, v in self._scalars().items() if np.ndim(v) == 0}
         return frame
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from bmfjax.data import InputError, checks
 from bmfjax.infer import whole_rows
 from bmfjax.posterior import products
 from bmfjax.posterior.selection import selected
+from bmfjax.result import tables
 
 
 class OnesMixin:
@@ -24,6 +26,7 @@ class OnesMixin:
         *,
         noisy: bool = False,
         positions: bool = False,
+        frame: bool = False,
     ):
         r"""Probability that an entry is truly a one, given the data.
 
@@ -44,10 +47,12 @@ class OnesMixin:
             a one, flips or effects included.
         positions : bool
             Whether integers are positions also where names are whole numbers.
+        frame : bool
+            Return a data frame with the names of rows and columns.
 
         Returns
         -------
-        (rows, columns) float64
+        (rows, columns) float64, or pandas.DataFrame
             The fit keeps those of a whole matrix of up to 10^7 entries (8 bytes an entry) and
             returns a copy.
 
@@ -57,10 +62,14 @@ class OnesMixin:
             For a name or position that the matrix does not have, or where the whole
             matrix would have more than 10^7 entries and no rows or columns are chosen.
         """
-        if not noisy and rows is None and columns is None and self._is_small:
-            return self._whole_probability.copy()
         i, j = selected(self.data, rows, columns, positions)
-        return self._noisy_probability(i, j) if noisy else self._probability(i, j)
+        if noisy:
+            found = self._noisy_probability(i, j)
+        elif rows is None and columns is None and self._is_small:
+            found = self._whole_probability.copy()
+        else:
+            found = self._probability(i, j)
+        return tables.of_entries(self.data, found, i, j) if checks.switch("frame", frame) else found
 
     # ---- what differs between families --------------------------------------------------
 
@@ -152,7 +161,7 @@ class RowsMixin:
         whole_rows.check_given(new, given)
         return found - whole_rows.log_mean(self._row_terms(given, num_draws, False, seed))
 
-    def complete(self, new, *, num_draws: int = 100, seed: int = 0) -> np.ndarray:
+    def complete(self, new, *, num_draws: int = 100, seed: int = 0, frame: bool = False):
         r"""Return new rows with the probability of a one in each missing cell.
 
         It is the probability that an observation of the cell would be a one, flips included, given
@@ -165,10 +174,12 @@ class RowsMixin:
             As for `transform`; missing cells are completed.
         num_draws, seed : int
             As for `score_rows`.
+        frame : bool
+            Return a data frame with the names of rows and columns.
 
         Returns
         -------
-        (rows, columns) float64
+        (rows, columns) float64, or pandas.DataFrame
             Observed cells as they are.
 
         Raises
@@ -191,10 +202,13 @@ class RowsMixin:
         """
         checks.whole("num_draws", num_draws)
         checks.seed_number(seed)
-        new = self._new_rows(new)
+        names, new = tables.names_of_rows(new), self._new_rows(new)
         values = new.dense(np.float64)
         chance = whole_rows.mean_chance(self._row_terms(new, num_draws, True, seed))
-        return np.where(np.isnan(values), chance, values)
+        found = np.where(np.isnan(values), chance, values)
+        if not checks.switch("frame", frame):
+            return found
+        return pd.DataFrame(found, names, list(self.data.column_names))
 
     def _row_terms(self, new, num_draws, chances, seed) -> Iterator[whole_rows.RowTerms]:
         """Yield what up to `num_draws` draws say of new rows, with chances of cells if wanted."""

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import spaced
 from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.posterior import cells, products, scores, selection
 from bmfjax.posterior.selection import is_all, selected
+from bmfjax.result import tables
 
 #: What `Fit.predict` tells of an entry.
 PREDICTED = ("mean", "sd", "interval")
@@ -29,6 +31,7 @@ class PredictionsMixin:
         level: float = 0.9,
         *,
         positions: bool = False,
+        frame: bool = False,
     ):
         r"""Return the reconstruction :math:`y_i^\top x_j`: its mean, spread or interval.
 
@@ -47,15 +50,20 @@ class PredictionsMixin:
             Probability of the central interval.
         positions : bool
             As for `probability`.
+        frame : bool
+            Return a data frame with the names of rows and columns; of "interval" `lower` and
+            `upper` stand above the columns.
 
         Returns
         -------
-        (rows, columns) float64, or (2, rows, columns) for "interval"
+        (rows, columns) float64, or (2, rows, columns) for "interval", or pandas.DataFrame
             For the noise-free reconstruction, not a noisy observation.
         """
         if kind not in PREDICTED:
             raise InputError(f"kind is {kind!r}; choose 'mean', 'sd' or 'interval'")
-        return self._predict(*selected(self.data, rows, columns, positions), kind, level)
+        i, j = selected(self.data, rows, columns, positions)
+        found = self._predict(i, j, kind, level)
+        return tables.of_entries(self.data, found, i, j) if checks.switch("frame", frame) else found
 
     def predict_cells(
         self,
@@ -131,27 +139,6 @@ class PredictionsMixin:
             self._check_kind(kind, noisy)
         return self._cells(i, j, kinds, level, noisy)
 
-    def log_density(self, i, j, values) -> np.ndarray:
-        """Return the log density of observed cells under every draw.
-
-        It is what `bmfjax.compare` and `modes` score by. One number for every draw and cell
-        outgrows everything else: ask for some cells at a time.
-
-        Parameters
-        ----------
-        i, j : (cell,) int
-            Positions of rows and columns.
-        values : (cell,) float
-            What was observed: 0 and 1 for models of these, else numbers or stars.
-
-        Returns
-        -------
-        (draw, cell) float64
-            Draws of all chains, the first chain's first.
-        """
-        i, j, values = (np.asarray(part) for part in (i, j, values))
-        return self._log_density(i, j, values)
-
     def score_new(self, new, i, j, values, *, seed: int = 0) -> np.ndarray:
         """Return the log predictive density of further cells of new rows.
 
@@ -204,7 +191,7 @@ class PredictionsMixin:
         self._check_observed(values)
         return self._score_new(new, i, j, values, checks.seed_number(seed))
 
-    def transform(self, new_rows) -> np.ndarray:
+    def transform(self, new_rows, *, frame: bool = False):
         r"""Usage of new rows, given the fitted basis.
 
         For the Boolean model the posterior mean given draws of everything else, which the new rows
@@ -221,15 +208,27 @@ class PredictionsMixin:
         Parameters
         ----------
         new_rows : BinaryMatrix, array, or what the model was fitted to
-            As for `BinaryMatrix`; the same columns in the same order, which names are
-            compared for (of a data frame ``new[list(fit.data.column_names)]``, of `Ratings` by
+            As for `BinaryMatrix`. Columns of a data frame are found by name, in any order; others
+            are the same in the same order, which names are compared for (of `Ratings` by
             ``column_names=fit.data.column_names``). Missing entries are left out.
+        frame : bool
+            Return a data frame with the names of rows and factors.
 
         Returns
         -------
-        (rows, rank) float64
+        (rows, rank) float64, or pandas.DataFrame
         """
+        return self._as_usage(self._transform(new_rows), new_rows, frame)
+
+    def _transform(self, new_rows) -> np.ndarray:
+        """Return what `transform` does, as an array."""
         raise NotImplementedError
+
+    def _as_usage(self, usage, new_rows, frame: bool):
+        """Return usage of new rows, as a frame with the names of these and of the factors."""
+        if not checks.switch("frame", frame):
+            return usage
+        return pd.DataFrame(usage, tables.names_of_rows(new_rows), list(self.factor_names))
 
     def _product_draws(self, rows, columns) -> tuple[Any, Any]:
         """Return draws of two matrices whose product is the reconstruction, at some positions."""
@@ -244,7 +243,10 @@ class PredictionsMixin:
         return self._product_draws(i, j)
 
     def _log_density(self, i, j, values) -> np.ndarray:
-        """Return what `log_density` does, of arrays."""
+        """Return the log density of observed cells (cell,) under every draw, (draw, cell).
+
+        One number for every draw and cell outgrows everything else: ask for some cells at a time.
+        """
         fits = cells.cell_draws(self, i, j)
         return scores.normal_density(values, fits, cells.noise_sd(self))
 
@@ -267,7 +269,7 @@ class PredictionsMixin:
         return spaced(chains * kept, number, down=True)
 
     def _with_rows(self, new, seed) -> Self:
-        """Return a fit whose rows are new ones, for `log_density` alone."""
+        """Return a fit whose rows are new ones, for `_log_density` alone."""
         raise NotImplementedError
 
     def _with_best_usage(self, new, upper: float) -> Self:
@@ -283,7 +285,7 @@ class PredictionsMixin:
             self, data=new, usage_draws=usage[None], basis_draws=basis["basis"], other_draws=others
         )
 
-    #: What `log_density` is of: fits are compared where it is the same.
+    #: What `_log_density` is of: fits are compared where it is the same.
     _scored: ClassVar[str] = "densities of numbers"
 
     def _predict(self, i, j, kind, level) -> np.ndarray:

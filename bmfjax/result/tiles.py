@@ -128,7 +128,8 @@ class TilesMixin(RoundedMixin):
             given that the tile is real; `lower` and `upper`, a 90 % interval that says how well
             the draws know `membership`. Lines that are no members are listed from a membership of
             0.05 on, and with `all` an empty factor has a line without a name. Where some factors
-            are known, the last column, `anchor`, is their name, "" for others.
+            are known, a last column, `anchor`, is their name, "" for others. After `rename` so is
+            `factor_name`.
 
         Raises
         ------
@@ -159,7 +160,7 @@ class TilesMixin(RoundedMixin):
         for name, value in (("all", all), ("members", members)):
             checks.switch(name, value)
         of = trust.member_table if members else trust.tile_table
-        table = self._with_anchors(of(self, self._trust, fdr))
+        table = self._with_names(of(self, self._trust, fdr))
         if not all:
             table = table[table["kept"]]
         # Lines of members are counted; those of tiles have the number of their factor.

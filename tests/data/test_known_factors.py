@@ -39,7 +39,6 @@ def test_all_forms_say_the_same(form):
 def test_names_and_what_is_whole():
     found = read_anchors(TABLE, COLUMNS)
     assert found.whole.tolist() == [True, False]
-    assert found.labels(3) == ("oils", "two", "factor 3")
     assert np.isnan(found.unknown(7).values).all() and found.unknown(7).values.shape == (7, 2)
 
 

@@ -1,0 +1,112 @@
+"""Names that users gave come back: of rows, columns and factors, in tables and on disk."""
+
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bmfjax
+from bmfjax.families.base import in_columns_of
+from bmfjax.families.ratings import _matrix
+from tests.shared_fits import davis
+from tests.test_cells import fit_of
+
+
+@pytest.fixture(scope="module")
+def named():
+    return davis().rename({1: "the elder"})
+
+
+def test_tables_have_the_names_of_the_data_and_of_the_factors(named):
+    data, factors = named.data, ["the elder", "factor 2"]
+    for of, names in (("usage", data.row_names), ("basis_sd", data.column_names)):
+        table = named.to_frame(of)
+        assert (table.index.tolist(), table.columns.tolist()) == (list(names), factors)
+        np.testing.assert_array_equal(table, getattr(named, of))
+    assert set(named.to_frame()["factor"]) == set(factors)
+    some = named.probability([2, 0], [1], frame=True)
+    assert some.index.tolist() == [data.row_names[2], data.row_names[0]]
+    np.testing.assert_array_equal(some, named.probability([2, 0], [1]))
+    assert named.probability(frame=True).shape == data.shape
+    ends = named.predict([0], [1], "interval", frame=True)
+    assert ends.columns.tolist() == [(end, data.column_names[1]) for end in ("lower", "upper")]
+    with pytest.raises(bmfjax.InputError, match="of is 'wrong'"):
+        named.to_frame("wrong")
+
+
+def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
+    dense = named.data.dense()[:3]
+    frame = pd.DataFrame(dense, ["x", "y", "z"], list(named.data.column_names))
+    mixed = frame.iloc[:, ::-1]
+    usage = named.transform(mixed, frame=True)
+    np.testing.assert_array_equal(usage, named.transform(dense))
+    assert usage.index.tolist() == ["x", "y", "z"]
+    assert usage.columns.tolist() == ["the elder", "factor 2"]
+    mixed = mixed.astype(float)
+    mixed.iloc[0, 0] = np.nan
+    whole = named.complete(mixed, frame=True)
+    assert whole.columns.tolist() == list(named.data.column_names)
+    np.testing.assert_array_equal(whole, named.complete(mixed[whole.columns].to_numpy()))
+    with pytest.raises(bmfjax.InputError, match="of the fitted matrix"):
+        named.transform(frame.rename(columns={named.data.column_names[0]: "other"}))
+
+
+@pytest.mark.parametrize("names", [list("ab"), [3, 7]])
+def test_the_order_of_columns_is_that_of_the_fit(names):
+    frame = pd.DataFrame([[1.0, 2.0]], columns=names)
+    fitted = bmfjax.RealMatrix(frame)
+    pd.testing.assert_frame_equal(in_columns_of(fitted, frame.iloc[:, ::-1]), frame)
+    given = types.SimpleNamespace(link="identity", data=fitted)
+    np.testing.assert_array_equal(_matrix(frame.iloc[:, ::-1], given, "rows").dense(), frame)
+    # What is no other order of the columns is left to what refuses it.
+    for other in (frame[names[:1]], frame.set_axis(["a", "c"], axis=1), [[2.0, 1.0]]):
+        assert in_columns_of(fitted, other) is other
+
+
+def test_a_name_is_in_the_verdict_and_the_report(named):
+    held = davis().figures.factors_holding, named.figures.factors_holding
+    assert tuple("the elder" if k == "1" else k for k in held[0]) == held[1]
+    assert named.summary()["factor_name"].tolist() == ["the elder", ""]
+    assert named.tiles(all=True)["factor_name"].tolist() == ["the elder", ""]
+    assert "factor_name" not in davis().summary()
+    again = named.rename({1: "ladies", 2: "others"})
+    assert again.factor_names == ("ladies", "others")
+    assert "the elder" not in str(again.figures.factors_holding)
+
+
+def test_a_name_is_stored_and_goes_to_other_programs(named, tmp_path):
+    again = bmfjax.Fit.load(named.save(tmp_path / "fit"))
+    assert again.factor_names == named.factor_names and again.verdict == named.verdict
+    assert named.to_arviz()["posterior"]["factor"].values.tolist() == ["the elder", "factor 2"]
+    adata = named.to_anndata(obs=True)
+    np.testing.assert_array_equal(adata.obs["bmf the elder"], named.usage[:, 0])
+    assert adata.uns["bmf"]["factor_names"].tolist() == ["the elder", "factor 2"]
+    with pytest.raises(bmfjax.InputError, match=r"has .*obs\['bmf the elder'\].* already"):
+        named.to_anndata(adata, obs=True)
+
+
+@pytest.mark.parametrize(
+    "names, said",
+    [
+        ({0: "a"}, "names has 0; give numbers of factors, 1 to 2"),
+        ({1: " "}, "the name of factor 1 is ' '; give a text"),
+        ({1: "factor 2"}, "names gives two factors one name"),
+    ],
+)
+def test_wrong_names_are_refused(names, said):
+    with pytest.raises(bmfjax.InputError, match=said):
+        davis().rename(names)
+
+
+def test_specific_columns_come_first(named):
+    """Shares are those of a loop over the entries."""
+    table = named.to_frame("specific")
+    dense, inside = named.data.dense(), named.usage_binary[:, 0]
+    of_first = table[table["factor"] == "the elder"]
+    assert of_first["log2_ratio"].is_monotonic_decreasing and len(of_first) == 14
+    for line in of_first.itertuples():
+        column = dense[:, named.data.column_names.index(line.name)]
+        assert line.inside == column[inside].mean() and line.outside == column[~inside].mean()
+    with pytest.raises(bmfjax.InputError, match="use to_frame\\('basis'\\)"):
+        fit_of("nmf").to_frame("specific")
