@@ -48,7 +48,7 @@ from bmfjax.infer.new_rows import independent_bits, learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships
-from bmfjax.kernels.features.weights import draw_effects, row_systems
+from bmfjax.kernels.features.weights import effects_of, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
@@ -525,7 +525,8 @@ def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
             if "row_effect" in drawn:
                 omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, psi), 0.0)
                 system = row_systems(drawn["row_effect"], psi, omega, 0.5 * data.signs)
-                effect = draw_effects(key_effect, known["row_scale"], *system)
+                noise = random.normal(key_effect, psi.shape[1:], psi.dtype)
+                effect = effects_of(noise, known["row_scale"], *system)
                 psi += effect - drawn["row_effect"]
                 drawn = drawn | {"row_effect": effect}
             usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)

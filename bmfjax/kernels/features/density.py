@@ -110,7 +110,9 @@ def log_odds(position) -> jax.Array:
 
 def log_likelihood(signs, psi) -> jax.Array:
     """Return the log likelihood of cells with these signs and log odds: () float."""
-    return jnp.sum(jnp.where(signs != 0, jax.nn.log_sigmoid(signs * psi), 0.0))
+    terms = jnp.where(signs != 0, jax.nn.log_sigmoid(signs * psi), 0.0)
+    # Column after column: a sum of all would round. By a product, in vector instructions.
+    return jnp.sum(terms @ jnp.ones(terms.shape[1], terms.dtype))
 
 
 def present(density: FeatureDensity, position) -> jax.Array:

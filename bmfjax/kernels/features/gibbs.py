@@ -54,11 +54,10 @@ from bmfjax.kernels.features.weights import (
     column_systems,
     draw_columns,
     draw_rows,
-    draw_scales,
     turn,
 )
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
-from bmfjax.kernels.numerics.beta import draw_beta
+from bmfjax.kernels.numerics.beta import draw_beta_and_gamma
 from bmfjax.kernels.numerics.precision import full_precision
 
 #: Chance of a membership at the start, and scale of the weights.
@@ -108,7 +107,7 @@ def features_gibbs(
     # Some accelerators round the factors of a float32 product to 10 bits.
     @full_precision
     def step(key, state, data, inverse_temperature=1.0):
-        keys, power = random.split(key, 8), inverse_temperature
+        keys, power = random.split(key, 7), inverse_temperature
         position, seen = state.position, data.signs != 0
         psi = log_odds(position)
         omega = jnp.where(seen, draw_polya_gamma(keys[0], psi), 0.0) * power
@@ -121,11 +120,10 @@ def features_gibbs(
             drawn, of_rows = draw_rows(keys[2], position, psi, omega, half, density)
             position |= drawn
             entropy += of_rows
-        position |= draw_scales(keys[3], position, density)
         if density.is_signed:
-            position |= turn(keys[4], position, data, density)
+            position |= turn(keys[3], position, data, density)
         psi = log_odds(position)
-        drawn, psi, chance = draw_memberships(keys[5], psi, position, data, density, power, size)
+        drawn, psi, chance = draw_memberships(keys[4], psi, position, data, density, power, size)
         position |= drawn
         entropy -= chance
 
@@ -133,10 +131,10 @@ def features_gibbs(
             *carry, changed = reborn(key, *carry, data, density, power, known)
             return tuple(carry), changed
 
-        born = random.split(keys[6], rebirths)
+        born = random.split(keys[5], rebirths)
         (position, psi), changed = lax.scan(rebirth, (position, psi), born)
         count = changed.sum(dtype=psi.dtype)
-        position |= _draw_densities(keys[7], position, density)
+        position |= draw_priors(keys[6], position, density)
         likelihood = log_likelihood(data.signs, psi)
         joint = likelihood + log_prior(density, position)
         return State(position), FeatureInfo(joint, likelihood, count, joint + entropy)
@@ -148,21 +146,36 @@ def features_gibbs(
     return Algorithm(init_from(initial), step, observe)
 
 
-def _draw_densities(key, position, density: FeatureDensity) -> dict:
-    """Draw the densities of rows and columns, and the share of features that are there."""
-    there = present(density, position)
-    bits = position["usage"], position["basis"] != 0
-    ones = jnp.stack([x.sum(0, dtype=position["usage"].dtype) for x in bits])
-    sizes = jnp.asarray([[len(x)] for x in bits], ones.dtype)
+def draw_priors(key, position, density: FeatureDensity) -> dict:
+    """Draw what is above bits, weights and intercepts; of absent features from the priors."""
+    key_mean, key = random.split(key)
+    there, basis = present(density, position), position["basis"]
+    bits, kind = (position["usage"], basis != 0), basis.dtype
+    ones = jnp.stack([x.sum(0, dtype=kind) for x in bits])
+    sizes = jnp.asarray([[len(x)] for x in bits], kind)
     # Nothing is known about a feature that is not there.
-    ones, rest = (jnp.where(there, x, 0.0).ravel() for x in (ones, sizes - ones))
-    (a, b), number = density.presence or (1.0, 1.0), there.sum(dtype=ones.dtype)
+    ones, rest = (jnp.where(there, x, 0.0) for x in (ones, sizes - ones))
+    (a, b), number = density.presence or (1.0, 1.0), there.sum(dtype=kind)
     first = jnp.append(1.0 + ones, a + number)
     second = jnp.append(1.0 + rest, b + density.rank - number)
-    drawn = jnp.clip(draw_beta(key, first, second), LEAST, 1.0 - LEAST)
-    usage, basis = drawn[:-1].reshape(2, -1)
-    found = {"usage_density": usage, "basis_density": basis}
-    return found if density.presence is None else found | {"presence_share": drawn[-1]}
+
+    effect, alpha = position["column_effect"], position["column_precision"]
+    precision = len(effect) * alpha + density.mean_scale**-2.0
+    noise = random.normal(key_mean, (), kind)
+    mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
+    (slab, slab_rate), (shape, rate) = density.slab, density.intercepts
+    shapes = jnp.append(slab + 0.5 * ones[1], shape + 0.5 * len(effect))
+    rates = slab_rate + 0.5 * there * jnp.sum(basis**2, 0)
+    rates = jnp.append(rates, rate + 0.5 * jnp.sum((effect - mean) ** 2))
+
+    shares, scales = draw_beta_and_gamma(key, first, second, shapes.astype(kind))
+    shares, scales = jnp.clip(shares, LEAST, 1.0 - LEAST), scales / rates
+    usage, columns = shares[:-1].reshape(2, -1)
+    found = {
+        "usage_density": usage, "basis_density": columns, "factor_precision": scales[:-1],
+        "column_mean": mean, "column_precision": scales[-1],
+    }  # fmt: skip
+    return found if density.presence is None else found | {"presence_share": shares[-1]}
 
 
 def _random_position(key, shape, data: FeatureData, density: FeatureDensity) -> dict:

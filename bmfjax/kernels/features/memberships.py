@@ -16,11 +16,11 @@ prior as it is (Neal 1998), and accepted by the ratio of the sums over states; t
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import lax
 
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, present
+from bmfjax.kernels.numerics.uniforms import draw_uniforms, normals
 
 #: Bits of a block, and entries times states of a row up to which all bits are drawn at once.
 BLOCK, FEW_STATES, MOST_BITS = 4, 2**21, 8
@@ -52,8 +52,11 @@ def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDens
     odds = jnp.pad(odds, ((0, beyond), (0, 0)), constant_values=-SURE)
     basis = jnp.pad(position["basis"], ((0, 0), (0, beyond)))
     usage = jnp.pad(position["usage"], ((0, 0), (0, beyond))).T
-    key_order, key_blocks = random.split(key)
-    order = random.permutation(key_order, rank + beyond).reshape(-1, size)
+    rows, number = usage.shape[1], (rank + beyond) // size
+    order, uniforms, moves = draw_uniforms(
+        key, psi.dtype, (rank + beyond,), (number, rows), (3, rows)
+    )
+    order = jnp.argsort(order).reshape(number, size)
 
     def parts(psi, usage, chosen):
         weights = basis[:, chosen]
@@ -61,70 +64,69 @@ def draw_memberships(key, psi, position, data: FeatureData, density: FeatureDens
 
     def block(carry, at):
         psi, usage = carry
-        key, chosen = at
+        uniform, chosen = at
         rest, weights, own = parts(psi, usage, chosen)
-        drawn, chance, _ = _draw_states(key, rest, weights, own, data.signs, power)
+        drawn, chance, _ = _draw_states(uniform, rest, weights, own, data.signs, power)
         return (rest + weights @ drawn, usage.at[chosen].set(drawn)), chance.sum()
 
-    keys, found, total = random.split(key_blocks, len(order)), {}, 0.0
+    found, total = {}, 0.0
     if "row_effect" in position:
         rest, weights, own = parts(psi, usage, order[0])
         effect, rest, drawn, chance = _draw_with_effects(
-            keys[0], rest, weights, own, data.signs, power, position
+            moves, uniforms[0], rest, weights, own, data.signs, power, position
         )
         psi, usage = rest + weights @ drawn, usage.at[order[0]].set(drawn)
         found, total = {"row_effect": effect}, chance.sum()
-        keys, order = keys[1:], order[1:]
+        uniforms, order = uniforms[1:], order[1:]
     if len(order):
-        (psi, usage), chances = lax.scan(block, (psi, usage), (keys, order))
+        (psi, usage), chances = lax.scan(block, (psi, usage), (uniforms, order))
         total += chances.sum()
     return found | {"usage": usage[:rank].T}, psi, total
 
 
-def _draw_with_effects(key, rest, weights, odds, signs, power, position):
+def _draw_with_effects(moves, uniform, rest, weights, odds, signs, power, position):
     """Move row effects with the bits of a block summed out, and draw these bits.
 
     Returned are the effects, the log odds with them and without the block, the bits, and the log
     probability of these.
     """
-    keys = random.split(key, 5)
-    effect, kind = position["row_effect"], rest.dtype
-    share, noise = random.uniform(keys[0], effect.shape, kind), random.normal(keys[1], effect.shape)
-    other = share * effect + jnp.sqrt(1.0 - share**2) * position["row_scale"] * noise
-    rests = jnp.stack([rest, rest + (other - effect)])
-    ways = jax.vmap(_draw_states, (0, 0, None, None, None, None))(
-        keys[2:4], rests, weights, odds, signs, power
-    )
-    totals = ways[2]
-    moved = jnp.log(random.uniform(keys[4], effect.shape, kind)) < totals[1] - totals[0]
-    both = jnp.stack([effect, other]), rests, *ways[:2]
-    return tuple(jnp.where(moved, new, old) for old, new in both)
+    effect, (share, noise, level) = position["row_effect"], moves
+    noise = jnp.sqrt(1.0 - share**2) * position["row_scale"] * normals(noise)
+    further = share * effect + noise - effect
+
+    def way(shift):
+        return _draw_states(uniform, rest + shift, weights, odds, signs, power)
+
+    *drawn, totals = lax.map(way, jnp.stack([jnp.zeros_like(further), further]))
+    moved = jnp.log(level) < totals[1] - totals[0]
+    shift = jnp.where(moved, further, 0.0)
+    drawn, chance = (jnp.where(moved, new, old) for old, new in drawn)
+    return effect + shift, rest + shift, drawn, chance
 
 
-def _draw_states(key, rest, weights, odds, signs, power):
+def _draw_states(uniform, rest, weights, odds, signs, power):
     """Draw the bits (bits, rows) of a block, with `rest` the log odds without it.
 
     Then follow for each row the log probability of what was drawn, and the log of the sum over all
-    states.
+    states. One uniform number a row makes the draw.
     """
     size, kind = weights.shape[1], rest.dtype
     likelihood = state_likelihood(rest, signs)
     # A bit that is known adds nothing: beside such odds the likelihood would be rounded away.
     sure = (odds > 0.5 * SURE).astype(kind)
 
-    def state(carry, number):
-        best, chosen, own, total = carry
+    def state(number):
         bits = ((number >> jnp.arange(size)) & 1).astype(kind)
-        value = power * likelihood(weights @ bits) + jnp.sum((bits[:, None] - sure) * odds, 0)
-        noisy = value + random.gumbel(random.fold_in(key, number), best.shape, kind)
-        better = noisy > best
-        found = jnp.where(better, noisy, best), jnp.where(better, number, chosen)
-        return (*found, jnp.where(better, value, own), jnp.logaddexp(total, value)), None
+        return power * likelihood(weights @ bits) + jnp.sum((bits[:, None] - sure) * odds, 0)
 
-    rows = rest.shape[1]
-    never = jnp.full(rows, -jnp.inf, kind)
-    start = never, jnp.zeros(rows, jnp.int32), never, never
-    (_, chosen, own, total), _ = lax.scan(state, start, jnp.arange(2**size))
+    numbers = jnp.arange(2**size)
+    value = lax.map(state, numbers)
+    best = value.max(0)
+    # Added in order: what an impossible state adds, nothing, must leave the sum as it is.
+    sums = lax.scan(lambda s, x: (s + x, s + x), jnp.zeros_like(best), jnp.exp(value - best))[1]
+    chosen = jnp.sum(sums <= uniform * sums[-1], 0)
+    total = best + jnp.log(sums[-1])
+    own = jnp.sum(jnp.where(numbers[:, None] == chosen, value, 0.0), 0)
     return ((chosen >> jnp.arange(size)[:, None]) & 1).astype(kind), own - total, total
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax, random
+from jax import lax
 from jax.scipy.special import betaln, log_ndtr, logsumexp
 
 from bmfjax.kernels.features.density import (
@@ -33,9 +33,11 @@ from bmfjax.kernels.features.density import (
     FeatureData,
     FeatureDensity,
     log_bits,
+    log_likelihood,
     log_slab,
 )
-from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
+from bmfjax.kernels.numerics.uniforms import draw_uniforms, gumbels, integers, logistics, normals
 
 #: Columns that propose rows, the steepness of their chances, where these are one half (in standard
 #: deviations of the scores), and the least and most of them.
@@ -57,47 +59,52 @@ def reborn(key, position, psi, data: FeatureData, density: FeatureDensity, power
 
     Returns the position, the log odds, and whether the feature has changed, () bool.
     """
-    finds = density.presence is not None
-    keys = random.split(key, 5)
-    present = position["presence"] > 0 if finds else jnp.ones(density.rank, bool)
-    may = jnp.arange(density.rank) >= first
-    k = random.categorical(keys[0], jnp.where(may, _log_chosen(present, may), -jnp.inf))
+    finds, (columns, rows), rank = density.presence is not None, psi.shape, density.rank
+    which, seeds, one, own_rows, weights = draw_uniforms(
+        key, psi.dtype, (rank,), (SEEDS,), (5,), (rows,), (2, columns)
+    )
+    present = position["presence"] > 0 if finds else jnp.ones(rank, bool)
+    may = jnp.arange(rank) >= first
+    k = jnp.argmax(jnp.where(may, _log_chosen(present, may), -jnp.inf) + gumbels(which))
     usage, basis, there = position["usage"][:, k], position["basis"][:, k], present[k]
     rest = psi - basis[:, None] * usage
-    seeds = _row_chances(keys[1], rest, data.signs)
+    seeds = _row_chances(seeds, rest, data.signs)
     of = position["factor_precision"][k], position["basis_density"][k]
 
-    def evaluate(usage, laplace, basis):
+    def over(usage, laplace, basis, likelihood):
         """Return the log of target over proposal of a feature that is there."""
-        added = basis[:, None] * usage
-        target = power * _log_likelihood(rest + added, data.signs) + _log_usage(usage)
         active = basis != 0
+        target = power * likelihood + _log_usage(usage)
         target += log_bits(active.sum(), len(basis), of[1])
         target += jnp.sum(jnp.where(active, log_slab(density, basis, of[0]), 0.0))
         proposal = _log_proposed_rows(usage, seeds)
         proposal += _log_proposed_weights(basis, laplace, density)
         return target - proposal
 
-    new_usage = _propose_rows(keys[2], seeds, usage.shape[0])
-    both = jnp.stack([usage, new_usage])
-    ways = jax.vmap(lambda z: _laplace(rest, z, data.signs, of, density, power))(both)
-    own, other = Laplace(*(x[0] for x in ways)), Laplace(*(x[1] for x in ways))
-    new_basis = _propose_weights(keys[3], other, density)
-    old = evaluate(usage, own, basis)
-    new = evaluate(new_usage, other, new_basis)
+    # The old way and the new one beside each other: what they share is compiled once.
+    new_usage = _propose_rows(one[:3], own_rows, seeds)
+    usages = jnp.stack([usage, new_usage])
+    ways = jax.vmap(lambda z: _laplace(rest, z, data.signs, of, density, power))(usages)
+    new_basis = _propose_weights(weights, Laplace(*(x[1] for x in ways)), density)
+    bases = jnp.stack([basis, new_basis])
+    added = (jnp.pad(x, ((0, 1), (0, 0))) for x in (bases, usages))
+    # One after the other: XLA would find out for each number whose it is.
+    likelihoods = lax.map(
+        lambda own: log_likelihood(data.signs, rest + own[0][:, None] * own[1]), tuple(added)
+    )
+    old, new = jax.vmap(over)(usages, ways, bases, likelihoods[:2])
     born = jnp.asarray(True)
-    key_kind, key_accept = random.split(keys[4])
     if finds:
         share = position["presence_share"]
-        absent = power * _log_likelihood(rest, data.signs) + jnp.log1p(-share)
+        absent = power * likelihoods[2] + jnp.log1p(-share)
         # While the likelihood counts less than in full, features would die that are there.
-        born = random.bernoulli(key_kind) | ~there | (jnp.asarray(power) < 1.0)
+        born = (one[3] < 0.5) | ~there | (jnp.asarray(power) < 1.0)
         # The other way is proposed for another number of features, and a birth is never another.
         ways = [_log_chosen(present.at[k].set(now), may)[k] for now in (True, False)]
         own = jnp.log(share) + ways[0] - math.log(2.0)
         old = jnp.where(there, old + own, absent + ways[1])
         new = jnp.where(born, new + own, absent + ways[1])
-    accepted = jnp.log(random.uniform(key_accept)) < new - old
+    accepted = jnp.log(one[4]) < new - old
     new_usage, new_basis = (jnp.where(born, x, 0.0) for x in (new_usage, new_basis))
     usage = jnp.where(accepted, new_usage, usage)
     basis = jnp.where(accepted, new_basis, basis)
@@ -119,22 +126,16 @@ def _log_chosen(present, may):
     return -jnp.log(jnp.maximum(numbers, 1)) - halves
 
 
-def _log_likelihood(psi, signs):
-    """Return the log likelihood, column after column: sums of more terms would round."""
-    terms = jnp.where(signs != 0, jax.nn.log_sigmoid(signs * psi), 0.0)
-    return jnp.sum(jnp.sum(terms, 1))
-
-
 def _log_usage(usage):
     """Return the log prior of the rows of a feature, its density summed out."""
     ones = usage.sum()
     return betaln(1.0 + ones, 1.0 + len(usage) - ones)
 
 
-def _row_chances(key, rest, signs):
+def _row_chances(uniform, rest, signs):
     """Return the chances of all rows, (component, rows)."""
     residuals = jnp.where(signs != 0, 0.5 * signs - 0.5 * jnp.tanh(0.5 * rest), 0.0)
-    chosen = residuals[random.randint(key, (SEEDS,), 0, len(signs))]
+    chosen = residuals[integers(uniform, len(signs))]
     score = (chosen @ residuals.T) @ residuals
     score -= score.mean(1, keepdims=True)
     score /= jnp.sqrt((score**2).mean(1, keepdims=True)) + jnp.finfo(score.dtype).tiny
@@ -142,13 +143,11 @@ def _row_chances(key, rest, signs):
     return jnp.clip(jnp.concatenate(found), LEAST, 1.0 - LEAST)
 
 
-def _propose_rows(key, seeds, rows):
-    keys = random.split(key, 4)
-    uniform = random.uniform(keys[0], (rows,), seeds.dtype)
-    chosen = seeds[random.randint(keys[1], (), 0, len(seeds))]
-    common = random.uniform(keys[2], (), seeds.dtype)
-    chance = jnp.where(random.bernoulli(keys[3]), common, chosen)
-    return (uniform < chance).astype(seeds.dtype)
+def _propose_rows(uniforms, uniform, seeds):
+    """Propose the rows of a feature, by three uniform numbers and one for each row."""
+    way, chosen, common = uniforms
+    informed = seeds[integers(chosen, len(seeds))]
+    return (uniform < jnp.where(way < 0.5, common, informed)).astype(seeds.dtype)
 
 
 def _log_proposed_rows(usage, seeds):
@@ -160,25 +159,26 @@ def _log_proposed_rows(usage, seeds):
 
 def _laplace(rest, usage, signs, of, density: FeatureDensity, power) -> Laplace:
     """Approximate the posterior of the weights of a feature with these rows."""
-    precision, chance = of
-    counts = jnp.where(signs != 0, usage, 0.0) * power
+    (precision, chance), counts = of, usage * power
 
-    def slopes(v):
-        p = jax.nn.sigmoid(rest + v[:, None])
-        slope = jnp.sum(counts * ((signs > 0) - p), 1) - precision * v
-        return slope, jnp.sum(counts * p * (1.0 - p), 1) + precision
+    def over_rows(terms):
+        # A product of matrices, which runs in vector instructions where a sum of rows does not.
+        return jnp.where(signs != 0, terms, 0.0) @ counts
 
-    def newton(_, v):
-        slope, bend = slopes(v)
+    def newton(_, at):
+        v, slope, bend = at
         v = v + jnp.clip(slope / bend, -LONGEST, LONGEST)
-        return v if density.is_signed else jnp.maximum(v, 0.0)
+        v = v if density.is_signed else jnp.maximum(v, 0.0)
+        p = jax.nn.sigmoid(rest + v[:, None])
+        slope = over_rows((signs > 0) - p) - precision * v
+        return v, slope, over_rows(p * (1.0 - p)) + precision
 
-    def height(v):
-        return jnp.sum(counts * jax.nn.log_sigmoid(signs * (rest + v[:, None])), 1)
-
-    v = lax.fori_loop(0, NEWTON, newton, jnp.zeros_like(rest[:, 0]))
-    slope, bend = slopes(v)
-    gained = height(v) - height(jnp.zeros_like(v)) - 0.5 * precision * v * v
+    nothing = jnp.zeros_like(rest[:, 0])
+    # The first step is none, and finds slopes at zero.
+    start = nothing, nothing, jnp.ones_like(nothing)
+    v, slope, bend = lax.fori_loop(0, NEWTON + 1, newton, start)
+    here, there = (jax.nn.log_sigmoid(signs * x) for x in (rest, rest + v[:, None]))
+    gained = over_rows(there - here) - 0.5 * precision * v * v
     gained += 0.5 * (slope * slope / bend + jnp.log(precision / bend))
     mean = v + slope / bend
     if not density.is_signed:
@@ -186,15 +186,14 @@ def _laplace(rest, usage, signs, of, density: FeatureDensity, power) -> Laplace:
     return Laplace(mean, bend, jnp.log(chance) - jnp.log1p(-chance) + gained)
 
 
-def _propose_weights(key, laplace: Laplace, density: FeatureDensity):
-    key_spike, key_slab = random.split(key)
-    mean, precision, odds = laplace
-    active = odds > random.logistic(key_spike, odds.shape, odds.dtype)
+def _propose_weights(uniforms, laplace: Laplace, density: FeatureDensity):
+    """Propose the weights of all columns, by two uniform numbers for each."""
+    (spike, slab), (mean, precision, odds) = uniforms, laplace
     if density.is_signed:
-        slab = mean + random.normal(key_slab, mean.shape, mean.dtype) * lax.rsqrt(precision)
+        slab = mean + normals(slab) * lax.rsqrt(precision)
     else:
-        slab = truncated_normal(key_slab, mean * precision, precision, 0.0, jnp.inf)
-    return jnp.where(active, slab, 0.0)
+        slab = truncated_normal_quantile(slab, mean * precision, precision, 0.0, jnp.inf)
+    return jnp.where(odds > logistics(spike), slab, 0.0)
 
 
 def _log_proposed_weights(basis, laplace: Laplace, density: FeatureDensity):

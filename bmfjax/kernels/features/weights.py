@@ -31,10 +31,10 @@ from bmfjax.kernels.features.density import (
     log_half_normal,
     present,
 )
-from bmfjax.kernels.numerics.beta import draw_gamma
 from bmfjax.kernels.numerics.linalg import back_substitute, cholesky
 from bmfjax.kernels.numerics.slice import slice_sample
-from bmfjax.kernels.numerics.truncated_normal import truncated_normal
+from bmfjax.kernels.numerics.truncated_normal import truncated_normal_quantile
+from bmfjax.kernels.numerics.uniforms import draw_uniforms, logistics, normals
 
 LOG_2PI_E = math.log(2.0 * math.pi) + 1.0
 #: Width of the bracket of the slice of the log of the row effects' scale.
@@ -60,7 +60,10 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     that of positive weights as if the normals were not cut, each given the others.
     """
     gram, shift = systems
-    key_weights, key_last = random.split(key)
+    (columns, rank), kind = position["basis"].shape, shift.dtype
+    last = (rank + 1, columns) if density.is_signed else (columns,)
+    *uniforms, noise = draw_uniforms(key, kind, (rank, columns), (rank, columns), last)
+    noise = normals(noise)
     alpha, mean = position["column_precision"], position["column_mean"]
     gram = gram.at[-1, -1].add(alpha)
     shift = shift.at[-1].add(alpha * mean)
@@ -68,51 +71,50 @@ def draw_columns(key, position, systems, data: FeatureData, density: FeatureDens
     slope = gram[-1, :-1] / gram[-1, -1]
     reduced = gram[:-1, :-1] - slope[:, None] * gram[-1, :-1]
     weights, precisions = _draw_weights(
-        key_weights, position, reduced, shift[:-1] - slope * shift[-1], data, density
+        uniforms, position, reduced, shift[:-1] - slope * shift[-1], data, density
     )
     if density.is_signed:
-        return _draw_together(key_last, weights, gram, shift, position, data)
+        return _draw_together(noise, weights, gram, shift, position, data)
     rest = shift[-1] - jnp.sum(gram[-1, :-1] * weights, 0)
-    noise = random.normal(key_last, rest.shape, rest.dtype)
     intercept = rest / gram[-1, -1] + noise * lax.rsqrt(gram[-1, -1])
     entropy = 0.5 * jnp.sum(LOG_2PI_E - jnp.log(gram[-1, -1]))
     entropy += 0.5 * jnp.sum(jnp.where(weights != 0, LOG_2PI_E - jnp.log(precisions), 0.0))
     return {"basis": weights.T, "column_effect": intercept}, entropy
 
 
-def _draw_weights(key, position, gram, shift, data, density: FeatureDensity):
-    """Draw weights one feature after the other; return them and precisions, (rank, columns)."""
-    weights = position["basis"].T
-    rank, columns = weights.shape
-    key_spike, key_slab = random.split(key)
+def _draw_weights(uniforms, position, gram, shift, data, density: FeatureDensity):
+    """Draw weights one feature after the other; return them and precisions, (rank, columns).
+
+    They are made of uniform numbers (rank, columns), of the spikes and of the slabs.
+    """
+    weights, (uniform, slabs) = position["basis"].T, uniforms
     chance = position["basis_density"]
     odds = jnp.where(present(density, position), jnp.log(chance) - jnp.log1p(-chance), -jnp.inf)
-    uniform = random.logistic(key_spike, (rank, columns), weights.dtype)
-    nothing = jnp.full((rank, columns), jnp.nan, weights.dtype)
+    uniform, nothing = logistics(uniform), jnp.full_like(weights, jnp.nan)
+    slabs = normals(slabs) if density.is_signed else slabs
     known = nothing if data.known_basis is None else data.known_basis.T
     spikes = nothing if data.known_columns is None else data.known_columns.T
     uniform = jnp.where(spikes > 0.5, -jnp.inf, jnp.where(spikes < 0.5, jnp.inf, uniform))
 
     def feature(weights, at):
-        k, key, odds, precision, uniform, known = at
+        k, own_slab, odds, precision, uniform, known = at
         own = gram[k, k]
         r = shift[k] - jnp.sum(gram[k] * weights, 0) + own * weights[k]
         total = own + precision
         logit = odds + 0.5 * jnp.log(precision / total) + 0.5 * r * r / total
         if density.is_signed:
-            slab = r / total + random.normal(key, r.shape, r.dtype) * lax.rsqrt(total)
+            slab = r / total + own_slab * lax.rsqrt(total)
         else:
             logit += math.log(2.0) + log_ndtr(r * lax.rsqrt(total))
-            slab = truncated_normal(key, r, total, 0.0, jnp.inf)
+            slab = truncated_normal_quantile(own_slab, r, total, 0.0, jnp.inf)
         drawn = jnp.where(logit > uniform, slab, 0.0)
         return weights.at[k].set(jnp.where(jnp.isnan(known), drawn, known)), total
 
-    keys = random.split(key_slab, rank)
-    at = (jnp.arange(rank), keys, odds, position["factor_precision"], uniform, known)
+    at = (jnp.arange(len(gram)), slabs, odds, position["factor_precision"], uniform, known)
     return lax.scan(feature, weights, at)
 
 
-def _draw_together(key, weights, gram, shift, position, data):
+def _draw_together(noise, weights, gram, shift, position, data):
     """Draw the weights that are not zero, and the intercept, at once; and tell their entropy."""
     free = weights != 0
     fixed = jnp.zeros_like(weights)
@@ -127,7 +129,6 @@ def _draw_together(key, weights, gram, shift, position, data):
     system = jnp.where(free & free[:, None], gram, 0.0)
     system += jnp.eye(len(own))[..., None] * own
     upper = cholesky(jnp.concatenate([system, shift[:, None]], 1))
-    noise = random.normal(key, shift.shape, shift.dtype)
     drawn = back_substitute(upper[:, :-1], upper[:, -1] + noise)
     drawn = jnp.where(free, drawn, fixed)
     scale = jnp.diagonal(upper[:, :-1]).T
@@ -141,10 +142,10 @@ def row_systems(effect, psi, omega, half):
     return precision, jnp.sum(half - omega * psi, 0) + precision * effect
 
 
-def draw_effects(key, scale, precision, shift):
-    """Draw row effects (rows,), whose prior has this scale."""
+def effects_of(noise, scale, precision, shift):
+    """Return draws of row effects (rows,), whose prior has this scale, made of normal ones."""
     total = precision + scale**-2
-    return shift / total + random.normal(key, shift.shape, shift.dtype) * lax.rsqrt(total)
+    return shift / total + noise * lax.rsqrt(total)
 
 
 def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
@@ -159,7 +160,9 @@ def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
        p(\tau) \prod_n (1 + P_n \tau^2)^{-1/2}
        \exp\Big(\frac{S_n^2 \tau^2}{2 (1 + P_n \tau^2)}\Big).
     """
-    key_effect, key_slice, key_bracket, key_shift = random.split(key, 4)
+    key_slice, key = random.split(key)
+    noise, bracket = draw_uniforms(key, psi.dtype, (psi.shape[1] + 1,), ())
+    noise = normals(noise)
     precision, shift = row_systems(position["row_effect"], psi, omega, half)
 
     def log_density(x):
@@ -169,40 +172,21 @@ def draw_rows(key, position, psi, omega, half, density: FeatureDensity):
         return found + log_half_normal(jnp.exp(x), density.row_scale) + x
 
     at = jnp.log(position["row_scale"])
-    low = at - BRACKET * random.uniform(key_bracket, (), at.dtype)
+    low = at - BRACKET * bracket
     scale = jnp.exp(slice_sample(key_slice, at, log_density, low, low + BRACKET))
-    effect = draw_effects(key_effect, scale, precision, shift)
-    moved = _shift_effects(key_shift, position["column_effect"], effect, scale, position)
+    effect = effects_of(noise[1:], scale, precision, shift)
+    moved = _shift_effects(noise[0], position["column_effect"], effect, scale, position)
     entropy = 0.5 * jnp.sum(LOG_2PI_E - jnp.log(precision + scale**-2))
     return {"row_scale": scale, **moved}, entropy
 
 
-def _shift_effects(key, columns, rows, scale, position) -> dict:
+def _shift_effects(noise, columns, rows, scale, position) -> dict:
     """Add a number to all intercepts and take it from all row effects: the log odds stay."""
     alpha, mean = position["column_precision"], position["column_mean"]
     precision = len(columns) * alpha + len(rows) / scale**2
     linear = alpha * jnp.sum(mean - columns) + jnp.sum(rows) / scale**2
-    drawn = linear / precision + random.normal(key, (), rows.dtype) * lax.rsqrt(precision)
+    drawn = linear / precision + noise * lax.rsqrt(precision)
     return {"column_effect": columns + drawn, "row_effect": rows - drawn}
-
-
-def draw_scales(key, position, density: FeatureDensity) -> dict:
-    """Draw what is above weights and intercepts; of features that are not there, the priors."""
-    key_mean, key_gamma = random.split(key)
-    there, basis = present(density, position), position["basis"]
-    effect, alpha = position["column_effect"], position["column_precision"]
-    precision = len(effect) * alpha + density.mean_scale**-2.0
-    noise = random.normal(key_mean, (), effect.dtype)
-    mean = alpha * jnp.sum(effect) / precision + noise * lax.rsqrt(precision)
-    (slab, slab_rate), (shape, rate) = density.slab, density.intercepts
-    shapes = slab + 0.5 * there * jnp.sum(basis != 0, 0)
-    shapes = jnp.append(shapes, shape + 0.5 * len(effect)).astype(basis.dtype)
-    rates = slab_rate + 0.5 * there * jnp.sum(basis**2, 0)
-    rates = jnp.append(rates, rate + 0.5 * jnp.sum((effect - mean) ** 2))
-    drawn = draw_gamma(key_gamma, shapes) / rates
-    return {
-        "factor_precision": drawn[:-1], "column_mean": mean, "column_precision": drawn[-1],
-    }  # fmt: skip
 
 
 def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
@@ -212,20 +196,20 @@ def turn(key, position, data: FeatureData, density: FeatureDensity) -> dict:
     prior, but for that of the intercepts, which accepts or refuses.
     """
     alpha, mean = position["column_precision"], position["column_mean"]
-    there = present(density, position)
+    effect, there = position["column_effect"], present(density, position)
     for known in data[1:]:
         if known is not None:
             there = there & jnp.all(jnp.isnan(known), 0)
 
     def feature(effect, at):
-        key, weight, there = at
+        uniform, weight, there = at
         other = effect + weight
         gain = 0.5 * alpha * jnp.sum((effect - mean) ** 2 - (other - mean) ** 2)
-        turned = there & (jnp.log(random.uniform(key)) < gain)
+        turned = there & (jnp.log(uniform) < gain)
         return jnp.where(turned, other, effect), turned
 
-    at = random.split(key, density.rank), position["basis"].T, there
-    effect, turned = lax.scan(feature, position["column_effect"], at)
+    at = random.uniform(key, there.shape, effect.dtype), position["basis"].T, there
+    effect, turned = lax.scan(feature, effect, at)
     chance = position["usage_density"]
     return {
         "column_effect": effect,

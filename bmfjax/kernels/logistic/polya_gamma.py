@@ -19,7 +19,7 @@ q^{n(n+1)/2}`,
 Polson, Scott, Windle (2013), "Bayesian inference for logistic models using Polya-Gamma latent
 variables", JASA 108, section 4, propose from the two leading terms, r(x) above t = 0.64 and l(x)
 below it, and accept by the series. Here the same series accept one proposal in every pass, so that
-all draws of an array go on together and those that were rejected propose again:
+all columns of an array go on together and draws that were rejected propose again:
 
 * :math:`z < 1`: above t an exponential, and below t the inverse of a squared normal, which leaves
   :math:`e^{-z^2 x / 2}` to the acceptance;
@@ -47,7 +47,7 @@ CUT, LARGE = 0.64, 1.0
 #: The mass of twice a Levy density below the cut, and the normal tail that it comes from.
 TAIL = float(scipy.special.ndtr(-(CUT**-0.5)))
 MASS_BELOW = 4.0 * TAIL
-#: Draws of which one proposes again in every pass, after all have proposed once.
+#: Draws of which one proposes in every pass.
 TOGETHER = 8
 
 
@@ -73,20 +73,21 @@ def draw_polya_gamma(key, c) -> jax.Array:
     True
     """
     c = jnp.asarray(c)
-    # In columns of a few draws, of which one at a time proposes again: no draw has to be looked up.
+    # In columns of a few draws, made one after the other: no draw has to be looked up, and the
+    # proposals are compiled once.
     width = -(-c.size // TOGETHER)
     z = jnp.pad(0.5 * jnp.abs(c).ravel(), (0, TOGETHER * width - c.size)).reshape(TOGETHER, width)
-    key, first = random.split(key)
 
-    def propose_again(carry):
-        key, drawn, rejected = carry
-        key, own = random.split(key)
-        chosen = rejected & (jnp.arange(TOGETHER)[:, None] == jnp.argmax(rejected, axis=0))
-        proposed, wrong = _proposals(own, jnp.sum(jnp.where(chosen, z, 0.0), axis=0))
-        return key, jnp.where(chosen, proposed, drawn), jnp.where(chosen, wrong, rejected)
+    def propose(carry):
+        tries, drawn, made = carry
+        here = jnp.arange(TOGETHER)[:, None] == made
+        own = jnp.sum(jnp.where(here, z, 0.0), axis=0)
+        proposed, rejected = _proposals(random.fold_in(key, tries), own)
+        # Of what is rejected the next proposal takes the place.
+        return tries + 1, jnp.where(here, proposed, drawn), made + ~rejected
 
-    start = key, *_proposals(first, z)
-    drawn = lax.while_loop(lambda carry: jnp.any(carry[2]), propose_again, start)[1]
+    start = jnp.int32(0), jnp.zeros_like(z), jnp.zeros(width, jnp.int32)
+    drawn = lax.while_loop(lambda carry: jnp.any(carry[2] < TOGETHER), propose, start)[1]
     return 0.25 * drawn.ravel()[: c.size].reshape(c.shape)
 
 

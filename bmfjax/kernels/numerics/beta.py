@@ -19,8 +19,7 @@ def draw_beta(key: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     It works in logarithms, so that small parameters do not round both Gamma variables to zero,
     and takes their scales apart, which at large parameters would round the rest away.
     """
-    scale, log_cube = _draw_cubes(key, jnp.stack([a, b]))
-    return jax.nn.sigmoid(jnp.log(scale[0] / scale[1]) + (log_cube[0] - log_cube[1]))
+    return _of_cubes(*_draw_cubes(key, jnp.stack([a, b])))
 
 
 def draw_gamma(key: jax.Array, a: jax.Array) -> jax.Array:
@@ -29,11 +28,24 @@ def draw_gamma(key: jax.Array, a: jax.Array) -> jax.Array:
     return scale * jnp.exp(log_cube)
 
 
+def draw_beta_and_gamma(key: jax.Array, a, b, shape) -> tuple[jax.Array, jax.Array]:
+    """Draw from Beta(a, b), and from Gamma(shape, 1), by one loop: (n,) and (m,)."""
+    n = len(a)
+    scale, log_cube = _draw_cubes(key, jnp.concatenate([a, b, shape]))
+    pairs = (x[: 2 * n].reshape(2, n) for x in (scale, log_cube))
+    return _of_cubes(*pairs), scale[2 * n :] * jnp.exp(log_cube[2 * n :])
+
+
 def draw_same_beta(key: jax.Array, a: float, b: float, shape: tuple, dtype) -> jax.Array:
     """Draw an array from one Beta(a, b), without a loop where that is uniform."""
     if a == b == 1.0:
         return random.uniform(key, shape, dtype)
     return draw_beta(key, jnp.full(shape, a, dtype), jnp.full(shape, b, dtype))
+
+
+def _of_cubes(scale, log_cube):
+    """Return Beta draws, of pairs of Gamma variables as `_draw_cubes` returns them."""
+    return jax.nn.sigmoid(jnp.log(scale[0] / scale[1]) + (log_cube[0] - log_cube[1]))
 
 
 def _draw_cubes(key, a):
