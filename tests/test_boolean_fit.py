@@ -269,7 +269,7 @@ def test_no_program_holds_the_data_as_a_constant():
     try:
         request = ask(
             values, 2, init=first, num_chains=1, num_warmup=1, num_samples=4,
-            sampler=bmfjax.Gibbs(moves=[]),
+            sampler=bmfjax.Gibbs(update="gibbs", moves=[]),
         )  # fmt: skip
         request.chains().run(request).advance()
     finally:
