@@ -95,6 +95,7 @@ def test_chains_jump_under_numpyro():
         assert abs(share[k] - share.mean()) < 4 * np.sqrt(share.mean() / ess)
 
 
+@pytest.mark.long
 def test_a_fit_jumps_to_solutions_that_are_given():
     truth, draws = drawn()
     r = np.random.default_rng(1)
