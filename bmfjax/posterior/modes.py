@@ -1,7 +1,7 @@
 """The modes that draws are in: groups of draws with the same factors, and their weights.
 
 Two groups have the same factors if every factor's tile has, after matching, a cosine similarity of
-at least 0.8: the rule by which `bmfjax.diagnostics.agreement` counts a factor as found.
+at least 0.8, as a factor that is found has in each chain and all others (`diagnostics.agreement`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.spatial.distance import squareform
 from scipy.special import softmax
 
 from bmfjax.data.blocks import spaced
-from bmfjax.diagnostics import agreement, split_rhat, stacking_weights
+from bmfjax.diagnostics import split_rhat, stacking_weights
 from bmfjax.posterior.packed import PackedDraws, subset
 from bmfjax.posterior.scores import observed_sample, scored
 from bmfjax.posterior.trust import WholeTable
@@ -468,7 +468,7 @@ def modes_of(fit, good_rhat: float, remedy: str = "") -> Modes:
         )
         for m in range(len(weights))
     )
-    common = agreement(*clean) >= SAME if len(weights) > 1 else np.ones(fit.rank, bool)
+    common = (alike >= SAME).all(0)
     disagree = len(labels) > 1 and fit.figures.get("rhat") > good_rhat
     where = differences_of(fit, good_rhat) if disagree and len(weights) == 1 else None
     return Modes(modes, rule, common, labels, permutation, doubtful, remedy, where)
