@@ -331,7 +331,7 @@ def test_the_verdict_says_what_is_wrong():
     assert two.startswith(
         "Usable in part: predictions hold (to within 0.01); factor 1 holds, factors 2"
     )
-    assert said(apart=0.2).startswith(
-        "Usable in part: predictions do not hold (chains differ by 0.20"
+    assert said(apart=0.3).startswith(
+        "Usable in part: predictions do not hold (chains differ by 0.30"
     )
     assert said(sampled=True).startswith("Usable in part: predictions hold")

@@ -24,7 +24,7 @@ class Predictions(Part):
     Attributes
     ----------
     within : float
-        How exact a prediction is: its Monte Carlo error, and how far chains are apart beyond that.
+        How exact a prediction is: its Monte Carlo error, and by how much one chain moves it.
         NaN where it is not known.
     explained : float
         Share of the deviance that the model explains, NaN where it is not known.
@@ -47,7 +47,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     >>> of_predictions(good).said
     'predictions hold (to within 0.02; 60 % explained)'
     """
-    within = figures.get("chains_apart") + figures.get("mc_error")
+    moved = figures.get("chains_apart") / (figures.num_chains or 1)
+    within = moved + figures.get("mc_error")
     share = figures.get("explained")
     told = [] if math.isnan(share) else [f"{_percent(figures)} explained"]
     status, wrong = Holds.NOT_YET, misfit(figures)
@@ -78,14 +79,14 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
 def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether chains predict alike, so that more draws would not change predictions.
 
-    A chain may differ from the others by 0.1 in the probability of an entry, beyond its Monte Carlo
-    error, which may be as large; by 0.05 where a run ends by itself. Where chains were not compared
-    so, the R-hat of entries is asked for.
+    A chain may differ from the others by 0.2 in the probability of an entry, beyond Monte Carlo
+    error, which of the mean of all may be 0.1; both by 0.05 where a run ends by itself. Where
+    chains were not compared so, the R-hat of entries is asked for.
 
     Examples
     --------
     >>> near = Figures(num_chains=4, chains_apart=0.01, mc_error=0.06, rhat_product=1.3)
-    >>> predictions_agree(near), predictions_agree(near, Bounds(1.01, 50, 0.05))
+    >>> predictions_agree(near), predictions_agree(near, Bounds(1.01, 50, 0.05, 0.05))
     (True, False)
     >>> predictions_agree(Figures(num_chains=4, rhat_product=1.3))
     False
@@ -93,7 +94,8 @@ def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     if figures.chains_apart is None:
         agree = mixed(figures, ["product"], bounds)
     else:
-        agree = not max(figures.chains_apart, figures.get("mc_error")) > bounds.apart
+        near = not figures.chains_apart > bounds.apart
+        agree = near and not figures.get("mc_error") > bounds.error
     agree = agree and not unfinished(figures)
     return bool(agree and mixed(figures, _scalars(figures), bounds))
 
@@ -161,7 +163,7 @@ def _apart(figures: Figures) -> str:
         return why
     if _are_apart(figures):
         return f"chains differ by {figures.chains_apart:.2f}"
-    if figures.get("mc_error") > WIDE.apart:
+    if figures.get("mc_error") > WIDE.error:
         # Upwards: what is just too much should not read like what is asked for.
         return f"to within {math.ceil(100 * figures.mc_error) / 100:.2f} only"
     if figures.chains_apart is None and not mixed(figures, ["product"]):

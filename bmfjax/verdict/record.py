@@ -239,8 +239,8 @@ def agrees(figures: Figures, bounds: Bounds = WIDE) -> bool:
     ...     num_chains=4, chains_apart=0.01, mc_error=0.02, factors_agreeing=1.0,
     ...     rhat_log_joint=1.009, ess_log_joint=900.0,
     ... )  # fmt: skip
-    >>> agrees(good), agrees(good, Bounds(1.005, 50, 0.05)), agrees(good, Bounds(1.01, 50, 0.015))
-    (True, False, False)
+    >>> agrees(good), agrees(good, TIGHT), agrees(good, TIGHT._replace(error=0.015))
+    (True, True, False)
     """
     parts = (predictions_agree, factors_agree, number_agrees)
     return all(agree(figures, bounds) for agree in parts)
