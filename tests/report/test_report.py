@@ -235,8 +235,8 @@ def test_nothing_half_written_is_left(fit, tmp_path, monkeypatch):
         ({"rhat_log_joint": 1.03}, "amber"),
         ({"noise_free": True}, "amber"),
         ({"exact": False}, "amber"),
-        ({"chains_apart": 0.2}, "amber"),
-        ({"chains_apart": 0.2, "factors_agreeing": 0.5}, "red"),
+        ({"chains_apart": 0.3}, "amber"),
+        ({"chains_apart": 0.3, "factors_agreeing": 0.5}, "red"),
         ({"factors_agreeing": np.nan}, "grey"),
     ],
 )
