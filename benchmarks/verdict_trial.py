@@ -10,11 +10,11 @@ verdict of each fit is held to what it could not see:
 * the number of factors does hold if it is the most probable one of the other fit, too.
 
 Of the parts that are said to hold the share that do not is counted, and of those that are refused
-the share that would have passed. Real matrices are those of `panel.py`, of which up to 200 rows
-and 20 columns are taken, with four factors. Planted ones are three tiles whose noise no model has.
-Of every four seeds one has effects of rows and columns, one a rate of flips for each column, one
-rows that have a tile in part, and one noise that rows share. The number of factors is unknown in
-the first four, which take the longest, and given in the others.
+the share that would have passed, in all and by the rule that refused them. Real matrices are those
+of `panel.py`, of which up to 200 rows and 20 columns are taken, with four factors. Planted ones are
+three tiles whose noise no model has. Of every four seeds one has effects of rows and columns, one a
+rate of flips for each column, one rows that have a tile in part, and one noise that rows share. The
+number of factors is unknown in the first four, which take the longest, and given in the others.
 
 A fit ends by itself, and has at most so many draws, so that it is the same on any machine. Each
 case is stored in the folder of `--work`, and is not fitted again; what the verdict says follows
@@ -211,6 +211,32 @@ def table(cases: dict[str, dict]) -> list[dict]:
     return rows
 
 
+#: Rules that refuse a part, by what the verdict says of it; the last is of a factor by its name.
+RULES = {
+    "off by": "calibration", "chains differ by": "chains apart", "to within": "Monte Carlo error",
+    "R-hat": "R-hat", "effective draws": "effective draws", "allowed": "bound of the number",
+}  # fmt: skip
+
+
+def refusals(cases: dict[str, dict]) -> list[dict]:
+    """Count, for each part and rule, what is refused, and how much of that would have passed."""
+    count, wrongly = Counter(), Counter()
+    for fit in (fit for case in cases.values() for fit in case["fits"]):
+        judged = Verdict.of_stored(fit["judged"])
+        for name, status, truth in parts_of(fit):
+            if status == "holds":
+                continue
+            said = getattr(judged, "factors" if name == "factor" else name).said
+            other = "explains nothing" if name == "predictions" else "not alike in all chains"
+            rule = next((rule for words, rule in RULES.items() if words in said), other)
+            count[name, rule] += 1
+            wrongly[name, rule] += truth
+    return [
+        {"part": part, "rule": rule, "refused": number, "wrongly": wrongly[part, rule]}
+        for (part, rule), number in sorted(count.items())
+    ]
+
+
 def record(work: Path, names: list[str]) -> dict:
     """Return the record of the cases that are there, of those with these names."""
     cases = {}
@@ -233,7 +259,7 @@ def record(work: Path, names: list[str]) -> dict:
     return {
         "cases": len(cases), "asked": len(names),
         "cpu_seconds": round(sum(case["cpu_seconds"] for case in cases.values())),
-        "table": table(cases), "runs": runs,
+        "table": table(cases), "refusals": refusals(cases), "runs": runs,
     }  # fmt: skip
 
 
