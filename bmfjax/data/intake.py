@@ -61,11 +61,7 @@ def read_store(table, observed=None, row_names=None, column_names=None, repeats=
     `observed` does not mark are not looked at. Names and `repeats` are for the messages alone.
     """
     observed = checked_observed(observed, table.shape)
-    if sp.issparse(table):
-        store = _read_sparse(table, observed, row_names, column_names, repeats)
-    else:
-        store = _read_dense(table, observed, row_names, column_names)
-    return _with_entries(store)
+    return _with_entries(_read(table, observed, row_names, column_names, repeats))
 
 
 def _with_entries(store):
@@ -74,38 +70,25 @@ def _with_entries(store):
     return store
 
 
-def read_blocks(tables, shape, row_names=None, column_names=None, *, is_packed, share=None):
-    """Check blocks of rows, one below the other, and return them as one store.
+def read_blocks(tables, shape, row_names=None, column_names=None, *, share=None):
+    """Check blocks of rows, one below the other, and return them as one `PackedStore`.
 
-    One block at a time is formed. What is kept is a bit an entry (`PackedStore`) or positions
-    (`SparseStore`). With a `share` they are its rows alone, which are packed (`SharedStore`).
+    One block at a time is formed. With a `share` they are its rows alone (`SharedStore`).
     """
-    parts, first = [], 0
-    begin, number = (0, shape[0]) if share is None else (share.first, share.last - share.first)
-    words = zero_words(number, shape[1]) if is_packed else None
-    seen = None
+    first, number = (0, shape[0]) if share is None else (share.first, share.last - share.first)
+    words, seen, start = zero_words(number, shape[1]), None, 0
     for values in tables:
         table, *_, repeats = as_table(values)
-        some = slice(first, first + table.shape[0])
-        if sp.issparse(table):
-            part = _read_sparse(table, None, row_names, column_names, repeats, begin + first)
-        else:
-            part = _read_dense(table, None, row_names, column_names, begin + first)
-        first = some.stop
-        if not is_packed:
-            parts.append((part.ones_csr(), part.missing_csr()))
-            continue
+        part = _read(table, None, row_names, column_names, repeats, first + start)
+        some = slice(start, start + table.shape[0])
+        start = some.stop
         words[some], observed = part.packed()
         if observed is not None and seen is None:
             seen = np.tile(full_line(shape[1]), (number, 1))
         if observed is not None:
             seen[some] = observed
-    if share is not None:
-        return SharedStore(PackedStore(words, seen, shape[1]), share, shape[0])
-    if is_packed:
-        return _with_entries(PackedStore(words, seen, shape[1]))
-    ones, missing = (sp.vstack(side, format="csr") for side in zip(*parts, strict=True))
-    return _with_entries(sparse_store(ones, missing=missing))
+    store = PackedStore(words, seen, shape[1])
+    return _with_entries(store) if share is None else SharedStore(store, share, shape[0])
 
 
 def read_packed(ones, observed, num_columns):
@@ -214,10 +197,17 @@ def checked_observed(observed, shape):
     return canonical(observed) if sp.issparse(observed) else observed
 
 
-def _read_dense(table, observed, row_names, column_names, first=0):
+def _read(table, observed, row_names, column_names, repeats, first=0):
     """Return the store; the first row is number `first`, from 0, for the messages."""
-    table = decoded(table)
-    _check_dtype(table)
+    table = table if sp.issparse(table) else decoded(table)
+    if table.dtype.kind not in "biufO":
+        raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
+    if sp.issparse(table):
+        return _read_sparse(table, observed, row_names, column_names, repeats, first)
+    return _read_dense(table, observed, row_names, column_names, first)
+
+
+def _read_dense(table, observed, row_names, column_names, first):
     missing = _missing_values(table)
     if observed is not None:
         hidden = ~(observed.toarray() if sp.issparse(observed) else observed)
@@ -233,11 +223,6 @@ def _read_dense(table, observed, row_names, column_names, first=0):
             wrong &= ~missing
         _refuse_first(wrong, table, row_names, column_names, first)
     return dense_store(ones, missing)
-
-
-def _check_dtype(table):
-    if table.dtype.kind not in "biufO":
-        raise InputError(f"values has dtype {table.dtype}; give zeros, ones and missing entries")
 
 
 def _refuse_first(wrong, table, row_names, column_names, first):
@@ -262,10 +247,9 @@ def _repeats(values, table):
     return sp.csr_array((np.ones(listed.nnz), (listed.row, listed.col)), shape=listed.shape)
 
 
-def _read_sparse(table, observed, row_names, column_names, repeats, first=0):
+def _read_sparse(table, observed, row_names, column_names, repeats, first):
     if table.dtype.kind == "O":
         raise InputError("values is a sparse matrix of objects; give one of numbers or bool")
-    _check_dtype(table)
     unknown = np.isnan(table.data) if table.dtype.kind == "f" else np.zeros(table.nnz, dtype=bool)
     wrong = _where(table, (table.data != 0) & (table.data != 1) & ~unknown)
     if observed is not None:

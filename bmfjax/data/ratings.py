@@ -334,14 +334,15 @@ def _positions(side, ids, names, size, length):
     if ids.dtype.kind not in "iu":
         raise InputError(f"{side} ids are {ids.dtype}; give whole numbers from 0, or names")
     found = np.unique(ids)
-    if names is None and size is None and found[0] >= 0 and found[-1] != len(found) - 1:
-        return _named(side, ids, list(map(str, found)), None)  # ids, of which none is empty
-    if names is not None and size is None and are_ids(names := list(names)):
+    names = None if names is None else list(names)
+    counts = found[0] < 0 or found[-1] == len(found) - 1
+    if size is None and not counts and names is None:
+        names = list(map(str, found))  # ids, of which none is empty
+    if size is None and names is not None and are_ids(names):
         return _named(side, ids, names, None)
     if names is not None:
-        names = list(names)
         size = len(names) if size is None else size
-    names = check_names(names, size, side) if names is not None else None
+        names = check_names(names, size, side)
     number = int(ids.max()) + 1 if size is None else int(size)
     outside = (ids < 0) | (ids >= number)
     if outside.any():

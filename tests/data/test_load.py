@@ -141,12 +141,15 @@ def test_a_large_anndata_is_read_in_blocks_of_rows(tmp_path, monkeypatch, form, 
     if form is np.asarray:
         values[::7, 3] = np.nan
     names = pd.DataFrame(index=[f"cell {i}" for i in range(60)])
-    anndata.AnnData(form(values), names).write_h5ad(tmp_path / "m.h5ad")
+    cells = anndata.AnnData(form(values), names)
+    cells.write_h5ad(tmp_path / "m.h5ad")
     expected = BinaryMatrix(np.where(np.isnan(values), np.nan, values > 0.5))
     monkeypatch.setattr("bmfjax.data.io.rows.LARGE", 100)
     monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 400)
-    found = load(tmp_path / "m.h5ad", binarize=0.5)
-    assert found.fingerprint() == expected.fingerprint() and found.row_names == tuple(names.index)
+    for source in (tmp_path / "m.h5ad", cells):
+        found = load(source, binarize=0.5)
+        assert found.fingerprint() == expected.fingerprint()
+        assert found.row_names == tuple(names.index)
     assert found.is_packed == (form is np.asarray or (form is sp.csr_matrix and density > 1 / 32))
     with h5py.File(tmp_path / "m.h5ad", "r+") as file:
         del file["X"]

@@ -33,6 +33,7 @@ from bmfjax.data.io.rows import (
     sparse_rows,
 )
 from bmfjax.data.memory import require_memory
+from bmfjax.data.names import names_of_index
 from bmfjax.data.reading.annotated import is_annotated, key_of, matrix_in, modality_of
 from bmfjax.data.real import RealMatrix
 
@@ -52,7 +53,7 @@ def read_real(source, *, label_column=None, **choice):
     """Read a matrix of real numbers, sparse where it is kept so."""
     with _opened(source) as root:
         rows, names, labels = _parts(source, root, label_column, choice, REAL_ENTRY, real=True)
-        return RealMatrix(rows.all(), **names, row_labels=labels, name=title_of(source))
+        return RealMatrix(rows.all(), None, *names, row_labels=labels, name=title_of(source))
 
 
 def title_of(source) -> str | None:
@@ -85,18 +86,18 @@ def _opened(source):
 
 
 def _parts(source, root, label_column, choice, entry, real=False, share_of=None):
-    """Return the rows of a matrix that fits, names as arguments of a matrix, and labels."""
+    """Return the rows of a matrix that fits, the names of both sides, and labels."""
     if is_annotated(root):
         values, row_names, column_names, obs = matrix_in(root, **choice)
-        names = {"row_names": row_names, "column_names": column_names}
-        return _rows_of_object(values), names, labels_of(obs.copy(), label_column, "obs")
+        labels = labels_of(obs.copy(), label_column, "obs")
+        return _rows_of_object(values), (row_names, column_names), labels
     if _is_array(root):
         if label_column is not None or any(choice.values()):
             raise InputError(
                 "it is an array, which has no labels, layers, raw values and modalities; leave "
                 "these options out"
             )
-        return _rows(source, root, entry, real, share_of), {}, None
+        return _rows(source, root, entry, real, share_of), (None, None), None
     modality = modality_of(root.get("mod", ()), choice.get("modality"))
     group = root if modality is None else root[f"mod/{modality}"]
     layers = list(group["layers"]) if "layers" in group else []
@@ -108,8 +109,7 @@ def _parts(source, root, label_column, choice, entry, real=False, share_of=None)
     for label in set(names_in(label_column)) & set(() if obs is None else obs):
         for array in _values(group["obs"][label]):
             _warn_of_absent(source, array)
-    frames = {"row_names": obs, "column_names": var}
-    names = {side: frame.index for side, frame in frames.items() if frame is not None}
+    names = [None if frame is None else names_of_index(frame.index) for frame in (obs, var)]
     where = "the group" if obs is None else "obs"
     return rows, names, labels_of(pd.DataFrame() if obs is None else obs, label_column, where)
 

@@ -21,7 +21,6 @@ from bmfjax.data.binary import BinaryMatrix
 from bmfjax.data.blocks import blocks
 from bmfjax.data.checks import check_axes
 from bmfjax.data.errors import InputError
-from bmfjax.data.intake import read_blocks
 from bmfjax.data.io import annotated
 from bmfjax.data.io.declared import (
     BINARIZED_ENTRY,
@@ -36,6 +35,7 @@ from bmfjax.data.io.files import opened_npz, threshold
 from bmfjax.data.io.market import market_matrix
 from bmfjax.data.io.npz import BITS, read_saved
 from bmfjax.data.io.rows import (
+    binary_of_blocks,
     check_positions,
     check_words,
     checked,
@@ -44,7 +44,7 @@ from bmfjax.data.io.rows import (
     needs_package,
 )
 from bmfjax.data.memory import require_memory
-from bmfjax.data.names import check_labels, checked_sides, names_of_index
+from bmfjax.data.names import checked_sides, names_of_index
 from bmfjax.data.ratings import Ratings
 from bmfjax.data.reading.door import found_in, read_text
 from bmfjax.data.reading.record import BINARY, RATINGS, REAL, Asked
@@ -245,12 +245,11 @@ def _read_batches(
     aside = [c for c in aside if c not in frame.columns]
     values = [c for c in columns if c not in aside]
     shape = (file.metadata.num_rows, len(values))
-    sides = checked_sides(shape, (names_of_index(frame.index), values), (None, None))
     share, rows = read_rows(share_of, shape)
     batches = _batches_of(file, rows, values)
     parts = (threshold(b.to_pandas(ignore_metadata=True), binarize) for b in batches)
-    store = read_blocks(parts, shape, *sides, is_packed=True, share=share)
-    return BinaryMatrix._from_store(store, *sides, check_labels(labels, shape[0]), name)
+    names = names_of_index(frame.index), values
+    return binary_of_blocks(parts, shape, names, labels, name, share)
 
 
 def _batches_of(file, rows, columns):

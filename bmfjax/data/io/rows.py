@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from bmfjax.data.errors import InputError
 from bmfjax.data.intake import read_blocks
 from bmfjax.data.io.declared import PACKED_ENTRY, check_dense, check_sparse
 from bmfjax.data.io.files import threshold
-from bmfjax.data.names import check_labels, checked_sides, names_of_index
+from bmfjax.data.names import check_labels, checked_sides
 from bmfjax.data.stores import LARGE, read_rows
 
 
@@ -58,28 +58,29 @@ def check_words(shape, share_of) -> None:
     check_dense((rows.stop - rows.start, shape[1]), PACKED_ENTRY)
 
 
-def binary_of_rows(
-    rows: Rows, binarize, names: Mapping, labels, name, share_of=None
-) -> BinaryMatrix:
+def binary_of_rows(rows: Rows, binarize, names, labels, name, share_of=None) -> BinaryMatrix:
     """Return a binary matrix; of a large one a block of rows at a time is formed.
 
     If it is large and kept as words, only the rows of ``share_of(shape)`` are read.
     """
-    if rows.shape[0] * rows.shape[1] <= LARGE or not rows.in_blocks:
-        return BinaryMatrix(threshold(rows.all(), binarize), **names, row_labels=labels, name=name)
-    share, own = read_rows(share_of if rows.is_packed else None, rows.shape)
+    if not rows.is_packed:
+        values = threshold(rows.all(), binarize)
+        return BinaryMatrix(values, None, *names, row_labels=labels, name=name)
+    share, own = read_rows(share_of, rows.shape)
     height = own.stop - own.start
     parts = (
         threshold(rows.read(slice(own.start + some.start, own.start + some.stop)), binarize)
         for some in blocks(height, rows.shape[1], multiple=rows.chunk)
         if some.stop > some.start
     )
-    given = (names.get(side) for side in ("row_names", "column_names"))
-    sides = checked_sides(
-        rows.shape, (None if g is None else names_of_index(g) for g in given), (None, None)
-    )
-    store = read_blocks(parts, rows.shape, *sides, is_packed=rows.is_packed, share=share)
-    return BinaryMatrix._from_store(store, *sides, check_labels(labels, rows.shape[0]), name)
+    return binary_of_blocks(parts, rows.shape, names, labels, name, share)
+
+
+def binary_of_blocks(parts, shape, names, labels, name, share) -> BinaryMatrix:
+    """Return a binary matrix of blocks of its rows, or of the rows of a share."""
+    sides = checked_sides(shape, names, (None, None))
+    store = read_blocks(parts, shape, *sides, share=share)
+    return BinaryMatrix._from_store(store, *sides, check_labels(labels, shape[0]), name)
 
 
 def sparse_rows(shape, data, indices, indptr, *, by_column: bool) -> Rows:

@@ -659,12 +659,10 @@ def _ask_of_one(odd, pair, counts) -> str:
 def _first_odd(column, fine, asked) -> int:
     """Return the first cell of a column that is no one and no zero."""
     bad = (codes_of(column, asked, pair_of(column)) == ODD)[column.codes]
-    if fine and not column.is_text:  # the first cell that the other columns would not have
-        first = np.array([t not in ("0", "1") for t in column.texts]) & ~column.gone
-        bad = first[column.codes] if first.any() else bad
-    elif not column.is_text:
-        first = ~np.isin(column.numbers, (0, 1)) & ~column.gone
-        bad = first[column.codes] if first.any() else bad
+    if not column.is_text:  # the first cell that the other columns would not have, if there are any
+        is_bit = np.isin(column.texts, ("0", "1")) if fine else np.isin(column.numbers, (0, 1))
+        odd = ~is_bit & ~column.gone
+        bad = odd[column.codes] if odd.any() else bad
     return int(np.argmax(bad))
 
 
