@@ -272,8 +272,7 @@ class BinaryMatrix(NamedTable):
         >>> BinaryMatrix([[1, 0], [None, 1]]).part([1], [0, 1])
         (array([[False,  True]]), array([[ True, False]]))
         """
-        rows, columns = self._positions(rows, columns)
-        return self._store.at(rows[:, None], columns[None])
+        return self._store.part(*self._positions(rows, columns))
 
     # -- representations ----------------------------------------------------------------------
 

@@ -74,11 +74,19 @@ class SparseStore(NamedTuple):
         return complement(self.mask) if self.marks == "observed" else self.mask
 
     def at(self, i, j):
-        """Return whether cells are ones, and whether they are missing: two bool arrays."""
-        ones = _at(self.ones, i, j)
+        """Return whether cells (cell,) are ones, and whether they are missing: two bool arrays."""
+        return self._told(lambda csr: _at(csr, i, j))
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        return self._told(lambda csr: csr[rows][:, columns].toarray())
+
+    def _told(self, entries):
+        """Return ones and missing entries, of which ``entries(csr)`` returns some as bools."""
+        ones = entries(self.ones)
         if self.mask is None:
             return ones, np.zeros(ones.shape, bool)
-        marked = _at(self.mask, i, j)
+        marked = entries(self.mask)
         return ones, ~marked if self.marks == "observed" else marked
 
     def rows(self, some):
@@ -187,6 +195,10 @@ class PackedStore(NamedTuple):
         if self.observed is None:
             return ones, np.zeros(ones.shape, bool)
         return ones, ~bits_at(self.observed, i, j)
+
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        return self.at(rows[:, None], columns[None])
 
     def rows(self, some):
         """Return the store of some rows, a slice."""
@@ -307,6 +319,10 @@ class SharedStore(NamedTuple):
         every = np.bitwise_or.reduce(octets, axis=0)
         return tuple(np.unpackbits(every, count=found.size).astype(bool).reshape(found.shape))
 
+    def part(self, rows, columns):
+        """Return ones and missing entries of some rows and columns, positions: two bool arrays."""
+        return self.at(rows[:, None], columns[None])
+
     def rows(self, some):
         """Return the store of some rows of this process, a slice."""
         return self.own.rows(slice(some.start - self.share.first, some.stop - self.share.first))
@@ -334,12 +350,10 @@ def _tile_bits(words, usage, basis):
 
 
 def _at(matrix, i, j):
-    """Return entries bool of a sparse matrix, in the shape of the positions."""
-    shape = np.broadcast_shapes(np.shape(i), np.shape(j))
-    found = matrix[tuple(np.array(np.broadcast_to(k, shape)).ravel() for k in (i, j))]
+    """Return entries (cell,) bool of a sparse matrix."""
+    found = matrix[i, j]
     # SciPy returns an array or a sparse one, depending on its version.
-    found = np.asarray(found.toarray() if sp.issparse(found) else found)
-    return found.reshape(shape).astype(bool)
+    return np.asarray(found.toarray() if sp.issparse(found) else found).ravel().astype(bool)
 
 
 def _tile_sums(marked, usage, basis):
