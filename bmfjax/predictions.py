@@ -40,11 +40,7 @@ def predictions_table(fit, rows, columns, level: float = 0.9, noisy: bool = Fals
     """
     i = positions(rows, fit.data.row_names, "row", by_position=True)
     j = positions(columns, fit.data.column_names, "column", by_position=True)
-    has = set(fit._kinds)
-    if noisy and fit._observed_kinds is not None:
-        has, noisy = fit._observed_kinds, False
-    elif noisy:
-        has &= set(fit._noisy_kinds)
+    has = set(fit._kinds) & set(fit._noisy_kinds if noisy else fit._kinds)
     found = fit._tell_cells(i, j, [kind for kind in cells.KINDS if kind in has], level, noisy)
     table = {
         side: _taken(names, at) for (side, names), at in zip(_sides(fit.data), (i, j), strict=True)

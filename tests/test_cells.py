@@ -11,7 +11,7 @@ import bmfjax
 from bmfjax.data import InputError
 from bmfjax.diagnostics import Binarized
 from bmfjax.families import FAMILIES
-from bmfjax.posterior.cells import covered, quantiles_of_bits
+from bmfjax.posterior.cells import cell_draws, covered, noise_sd, quantiles_of_bits
 from bmfjax.posterior.packed import PackedDraws
 from bmfjax.posterior.selection import positions
 from bmfjax.verdict import Figures, Verdict
@@ -137,7 +137,26 @@ def test_flips_are_included_on_request(block):
         for kind in ("mean", "probability"):
             found = fit.predict_cells(ROW, COLUMN, kind, noisy=True)
             np.testing.assert_allclose(found, entries, rtol=1e-6)
+        sd = fit.predict_cells(ROW, COLUMN, "sd", noisy=True)
+        np.testing.assert_allclose(sd**2, entries * (1 - entries), atol=1e-6)
         assert np.abs(entries - fit.predict_cells(ROW, COLUMN)).max() > 0.05
+
+
+@pytest.mark.parametrize("model", OF_ONES)
+def test_one_call_is_of_an_observation_for_every_model_of_ones(model):
+    """Whole matrices, single cells and made observations have the same probability."""
+    fit = fit_of(model)
+    one = fit.predict_cells(ROW, COLUMN, noisy=model != "relaxed")
+    if model == "relaxed":
+        above = (cell_draws(fit, ROW, COLUMN) - 0.5) / noise_sd(fit)[:, None]
+        one = ndtr(above).mean(0)
+    np.testing.assert_allclose(
+        fit.predict_cells(ROW, COLUMN, "probability", noisy=True), one, rtol=1e-6
+    )
+    np.testing.assert_allclose(fit.probability(noisy=True)[ROW, COLUMN], one, rtol=1e-5)
+    if model not in ("relaxed", "logistic"):  # a density, and one that is no mean of draws
+        density = fit._log_density(ROW, COLUMN, np.ones(len(ROW)))
+        np.testing.assert_allclose(np.exp(density).mean(0), one, rtol=1e-4)
 
 
 @pytest.mark.parametrize("model", ["relaxed", "nmf", "pmf"])
@@ -202,11 +221,9 @@ def test_spreads_divide_by_one_less_than_the_draws(model):
 @pytest.mark.parametrize(
     ("model", "kind", "noisy", "message"),
     [
-        ("ormachine", "interval", True, "a binary observation has no interval; choose kind 'prob"),
-        ("ormachine", "sd", True, "a binary observation has no sd; choose kind 'probability'"),
-        ("relaxed", "probability", True, "'relaxed' has no flip rates; leave noisy out"),
-        ("logistic", "mean", True, "log odds have no noise; leave noisy out: kind 'probability'"),
-        ("probit", "mean", True, "a binary observation has no interval; leave noisy out"),
+        ("ormachine", "interval", True, "of model 'ormachine' is 0 or 1 and has no interval; cho"),
+        ("logistic", "interval", True, "of model 'logistic' is 0 or 1 and has no interval; choose"),
+        ("probit", "interval", True, "of model 'probit' is 0 or 1 and has no interval; choose"),
         ("nmf", "probability", False, "of numbers, which have no probability of a one"),
         ("pmf", "probability", True, "of ratings, which have no probability of a one"),
         ("relaxed", "median", False, "kind is 'median'; choose 'mean', 'sd', 'interval' or"),

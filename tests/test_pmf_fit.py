@@ -141,8 +141,8 @@ def test_ones_and_stars_are_predicted(model):
     if model == "probit":
         assert np.mean((mean > 0.5) == values) > 0.75
         np.testing.assert_allclose(fit.probability([2], [3]), fit.predict([2], [3]))
-        with pytest.raises(InputError, match="no interval; leave noisy out"):
-            fit.predict_cells(i, j, noisy=True)
+        with pytest.raises(InputError, match="0 or 1 and has no interval"):
+            fit.predict_cells(i, j, "interval", noisy=True)
         return
     assert np.sqrt(np.mean((mean - values) ** 2)) < 0.65
     assert mean.min() >= 1 and mean.max() <= 5

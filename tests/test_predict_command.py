@@ -79,8 +79,10 @@ def test_cells_of_a_file_are_predicted(stored, cells, capsys):
 @pytest.mark.parametrize(
     ("model", "columns"),
     [
-        ("ormachine", ["mean", "probability"]),
-        ("relaxed", ["mean", "sd", "lower", "upper"]),
+        ("ormachine", ["mean", "sd", "probability"]),
+        ("logistic", ["mean", "sd", "probability"]),
+        ("probit", ["mean", "sd", "probability"]),
+        ("relaxed", ["mean", "sd", "lower", "upper", "probability"]),
         ("ordered-probit", ["mean", "sd", "lower", "upper", *STARS]),
     ],
 )
@@ -89,15 +91,6 @@ def test_observations_have_the_columns_that_they_can(model, columns):
     table = predictions_table(fit, *AT, noisy=True)
     assert table.columns.tolist() == ["row", "column", *columns]
     np.testing.assert_array_equal(table["mean"], fit.predict_cells(*AT, noisy=True))
-
-
-@pytest.mark.parametrize(("model", "mean"), [("logistic", []), ("probit", ["mean"])])
-def test_probabilities_that_are_of_observations_already_are_told(model, mean):
-    fit = put_together(model)
-    table = predictions_table(fit, *AT, noisy=True)
-    assert table.columns.tolist() == ["row", "column", *mean, "probability"]
-    for name in (*mean, "probability"):
-        np.testing.assert_array_equal(table[name], fit.predict_cells(*AT, "probability"))
 
 
 def test_a_parquet_file_is_written(stored, cells, tmp_path, capsys):

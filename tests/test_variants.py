@@ -264,7 +264,6 @@ def test_what_a_fit_does_not_have_is_refused():
     for refused, words in (
         (lambda fit: fit.tiles(), "has no tiles, which 'ormachine', "),
         (lambda fit: fit.binarize("pairs"), "which is of Boolean products"),
-        (lambda fit: fit.probability(noisy=True), "is that of an observation already"),
     ):
         with pytest.raises(InputError, match=words):
             refused(fit_of("hamming"))

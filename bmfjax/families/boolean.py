@@ -139,11 +139,9 @@ class BooleanFit(RowsMixin, TileFit):
     _models = ("ormachine",)
     _page = PAGE
     _dims: ClassVar = {"usage_density": ["factor"], "basis_density": ["factor"]}
-    _is_boolean = _has_bounded_scores = True
+    _is_boolean = _has_bounded_scores = _adds_flips = True
     _counts_as_factor = "A factor counts in a draw where it has ones in both matrices there."
     _ranks_beforehand = "all numbers of factors that are there, up to {most}, are equally probable"
-    _noisy_kinds = ("mean", "probability")
-    _no_noise = "a binary observation has no {kind}; choose kind 'probability', or leave noisy out"
 
     @staticmethod
     def _as_kept(draws):

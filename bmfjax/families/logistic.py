@@ -188,10 +188,6 @@ class LogOddsFit(OnesMixin, RowsMixin, Fit):
     """What fits of log odds have in common, effects and bias included."""
 
     _dims: ClassVar = {"row_effect": ["rows"], "column_effect": ["columns"]}
-    _noisy_kinds = ()
-    _observed_kinds = ("probability",)
-    _no_flips = "probability() is that of an observation already"
-    _no_noise = "log odds have no noise; leave noisy out: kind 'probability' is of an observation"
     _scored = "probabilities of ones and zeros"
 
     @classmethod

@@ -500,10 +500,6 @@ class ProbitFit(OnesMixin, RatingsFit):
     _models = ("probit",)
     _page = PAGES["probit"]
     _kinds = cells.KINDS
-    _noisy_kinds = ()
-    _observed_kinds = ("mean", "probability")
-    _no_flips = "probability() is that of an observation already"
-    _no_noise = "a binary observation has no interval; leave noisy out"
 
     @classmethod
     def _predicted(cls, entries, others, priors):

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import jax
 import numpy as np
+from scipy.special import ndtr
 
 from bmfjax import models
 from bmfjax.data import InputError
@@ -42,7 +43,7 @@ from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.infer.relaxed_start import annealed_means
 from bmfjax.kernels.numerics.truncated_normal import truncated_normal
 from bmfjax.kernels.tempering import OBSERVED
-from bmfjax.posterior import products
+from bmfjax.posterior import cells, products
 from bmfjax.posterior.selection import MAX_ENTRIES
 from bmfjax.report import facts, words
 from bmfjax.report.number import number_of_factors, number_section
@@ -81,6 +82,16 @@ class RelaxedFit(TileFit):
     _page = PAGE
     _dims: ClassVar = {"rate": ["factor"]}
     _counts_as_factor, _ranks_beforehand = relevance.COUNTED, relevance.BEFOREHAND
+
+    _noisy_kinds = cells.KINDS
+
+    def _noisy_probability(self, i, j):
+        # As one more factor: the product is how far the entry is above one half, in noise units.
+        size = (1.0 / cells.noise_sd(self)).reshape(*self.usage_draws.shape[:2], 1, 1)
+        usage, basis = self.usage_draws[:, :, i], self.basis_draws[:, :, j]
+        usage = np.concatenate([size * usage, np.repeat(-0.5 * size, len(i), 2)], -1)
+        basis = np.concatenate([basis, np.ones((*basis.shape[:3], 1))], -1)
+        return products.moments(usage, basis, link=ndtr)[0]
 
     def _transform(self, new_rows) -> np.ndarray:
         new = matched_rows(self, new_rows)

@@ -170,7 +170,6 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
     #: noise is in the probability already (None where it is not).
     _kinds: ClassVar[tuple[str, ...]] = cells.KINDS
     _noisy_kinds: ClassVar[tuple[str, ...]] = PREDICTED
-    _observed_kinds: ClassVar[tuple[str, ...] | None] = None
     #: Whether entries have a probability of a one, and draws are those of an approximation.
     _is_of_ones: ClassVar[bool] = False
     _is_variational: ClassVar[bool] = False

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
-from bmfjax.data import InputError, checks
+from bmfjax.data import checks
 from bmfjax.infer import whole_rows
 from bmfjax.posterior import products
 from bmfjax.posterior.selection import selected
 from bmfjax.result import tables
+
+#: What is predicted of an observation that is a zero or a one: its interval says nothing.
+OBSERVED_ONES = ("mean", "sd", "probability")
 
 
 class OnesMixin:
@@ -43,8 +45,9 @@ class OnesMixin:
             Positions, names or a mask; default all. Integers are positions, unless the names of
             the data are whole numbers.
         noisy : bool
-            Boolean model and variants only: the probability that an observation of the entry is
-            a one, flips or effects included.
+            Return the probability that an observation of the entry is a one, with all noise of
+            the model: flips, effects, or for "relaxed" the normal noise, which an observation
+            of at least one half counts as a one. It is `p_observed`; without, it is `p_one`.
         positions : bool
             Whether integers are positions also where names are whole numbers.
         frame : bool
@@ -80,10 +83,13 @@ class OnesMixin:
         return products.exceedance(*self._factors(i, j), level=0.5)
 
     def _noisy_probability(self, i, j) -> np.ndarray:
-        """Return the probability that an observation is a one, (rows, columns) float64."""
-        raise InputError(f"model {self.model!r} has no flip rates; {self._no_flips}")
+        """Return the probability that an observation is a one, (rows, columns) float64.
 
-    _no_flips: ClassVar[str] = "use predict() for its reconstruction"
+        Here of models whose probability is that of an observation already.
+        """
+        return self._probability(i, j)
+
+    _noisy_kinds = OBSERVED_ONES
 
     @functools.cached_property
     def _whole_probability(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import spaced
@@ -91,12 +92,12 @@ class PredictionsMixin:
         level : float
             Probability of the central interval.
         noisy : bool
-            Predict an observation of the cell, for judging hidden ones; else of what is expected of
-            it. For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or fixed)
-            precision; only intervals need random numbers. For "ordered-probit" it is of stars.
-            For "ormachine" and its variants flips or effects are included, and there are "mean" and
-            "probability", which are the same. Not for "features", "logistic", "probit" and
-            "hamming", whose "probability" is that of an observation already.
+            Predict an observation of the cell, for judging hidden ones; else what is expected of
+            it. It is the same call for every model. Where data are zeros and ones, "mean" and
+            "probability" are the predictive probability of a one, with flips and effects, and
+            there is no "interval". For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or
+            fixed) precision; only intervals need random numbers. For "ordered-probit" it is of
+            stars.
         positions : bool
             Whether integers are positions also where names are whole numbers.
 
@@ -137,7 +138,12 @@ class PredictionsMixin:
         cells.check_level(level)
         for kind in kinds:
             self._check_kind(kind, noisy)
-        return self._cells(i, j, kinds, level, noisy)
+        if not noisy or "interval" in self._noisy_kinds:
+            return self._cells(i, j, kinds, level, noisy)
+        # An observation is a zero or a one, so that the probability of a one says all.
+        chance = self._cells(i, j, ("probability",), level, self._adds_flips)
+        sd = np.sqrt(chance["probability"] * (1.0 - chance["probability"]))
+        return {kind: sd if kind == "sd" else chance["probability"] for kind in kinds}
 
     def score_new(self, new, i, j, values, *, seed: int = 0) -> np.ndarray:
         """Return the log predictive density of further cells of new rows.
@@ -302,7 +308,11 @@ class PredictionsMixin:
         if noisy and kind not in self._noisy_kinds:
             raise InputError(self._no_noise.format(model=self.model, kind=kind))
 
-    _no_noise: ClassVar[str] = "model {model!r} has no flip rates; leave noisy out"
+    #: Whether the probability of an observed one is another than that of the entry.
+    _adds_flips: ClassVar[bool] = False
+    _no_noise: ClassVar[str] = (
+        "an observation of model {model!r} is 0 or 1 and has no {kind}; choose kind 'probability'"
+    )
 
     def _cells(self, i, j, kinds, level, noisy) -> dict[str, np.ndarray]:
         """Return predictions of cells, checked, each (..., cell) float64."""
@@ -321,7 +331,10 @@ class PredictionsMixin:
         """Return predictions of cells whose draws are formed at once; with noise from `rng`."""
         values, found = cells.cell_draws(self, i, j), {}
         for kind in kinds:
-            if kind == "probability":
+            if kind == "probability" and rng is not None:
+                above = (values - 0.5) / cells.noise_sd(self)[:, None]
+                found[kind] = ndtr(above).mean(0, dtype=float)
+            elif kind == "probability":
                 found[kind] = (values >= 0.5).mean(0)
             elif rng is not None:
                 found[kind] = cells.with_normal_noise(self, values, kind, level, rng)
