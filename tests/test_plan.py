@@ -183,7 +183,7 @@ OTHERS = [
     ("features", "gibbs", 2, {"num_anneal": 60, "lowest": 0.3}, 1050, 1, "60 sweeps are annealed"),
     ("nmf", "gibbs", 2, {"num_anneal": 500}, 500, 1, "annealed"),
     ("nmf", "gibbs", "auto", {"num_anneal": 0}, 500, 1, "nothing is annealed"),
-    ("poisson", "gibbs", 2, {}, 200, 1, "the best of its ascents"),
+    ("poisson", "gibbs", 2, {}, 100, 1, "the best of its ascents"),
     ("pmf", "gibbs", 2, {}, 100, 1, "observed entries"),
     ("probit", "gibbs", 2, {}, 100, 1, "observed entries"),
     ("ordered-probit", "gibbs", 2, {}, 100, 1, "observed entries"),

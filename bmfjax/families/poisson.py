@@ -62,10 +62,14 @@ from bmfjax.specs import poisson as spec
 from bmfjax.specs.base import digest, settings_text
 
 #: Steps before draws are kept of a run that finds its own warm-up.
-WARMUP = 200
+WARMUP = 100
 #: Counts of all entries together, at most, which 32 bits hold; of one, which float32 does; and of
 #: all where the number of factors is found, so that ratios of the moves keep their digits.
 MOST_COUNTS, MOST_OF_ENTRY, MOST_FOR_AUTO = 2**31 - 1, 2**24, 10**7
+#: Trajectories of a sweep; numbers of a step of them, at most, and counts an entry, at least, for
+#: which they are worth their time; and the most that squares of counts sum to, so that ratios of
+#: densities keep their digits.
+TRAJECTORIES, MOST_NUMBERS, LEAST_COUNTS, MOST_SQUARES = 4, 6e6, 0.5, 1e11
 #: Sweeps over new rows between two draws, and before the first.
 SWEEPS, SETTLE_ROWS = 2, 20
 #: Stream of the random numbers of starts, beside those of the chains.
@@ -278,12 +282,14 @@ class Poisson(Family):
         if offset is not None and len(offset) != rows:
             raise InputError(f"offset has {len(offset)} numbers; give one for each of {rows} rows")
         _check_spectra(problem)
-        if problem.finds_rank and _total(problem.data) > MOST_FOR_AUTO:
+        total = _counts(problem.data).sum()
+        if problem.finds_rank and total > MOST_FOR_AUTO:
             raise InputError(
-                f"the counts sum to {_total(problem.data):.3g}, and rank is 'auto', which takes up "
+                f"the counts sum to {total:.3g}, and rank is 'auto', which takes up "
                 f"to {MOST_FOR_AUTO:.0e} of them; give a rank, or compare ranks"
             )
         dense = problem.data.num_missing or problem.priors["dispersion_scale"] is not None
+        dense = dense or _trajectories(problem)
         each = 8 + 16 * problem.num_chains if dense else 0
         return Plan(
             _arguments(problem),
@@ -299,7 +305,7 @@ class Poisson(Family):
         counts = poisson_data(
             _numbers(data),
             np.ones(data.num_rows) if offset is None else offset,
-            dense=density.dispersion_scale is not None,
+            dense=density.dispersion_scale is not None or density.trajectories > 0,
         )
         every, most_kept = thinning(
             4 * problem.num_chains * density.rank * sum(data.shape), problem.most_samples
@@ -415,18 +421,16 @@ def _numbers(data: BinaryMatrix | RealMatrix):
 
 def _held(data: BinaryMatrix | RealMatrix) -> tuple[memory.Held, ...]:
     """Return the entries that are not zero, and the counts that are drawn one by one."""
-    if isinstance(data, BinaryMatrix):
-        return memory.nonzero(data.num_ones)
-    values = np.nan_to_num(data.nonzero().data)
+    values = _counts(data)
     single = int(values[values <= MOST_SINGLE].sum())
     return (*memory.nonzero(len(values)), memory.Held("single counts", (single,), 8.0))
 
 
-def _total(data: BinaryMatrix | RealMatrix) -> float:
-    """Return the sum of all counts."""
+def _counts(data: BinaryMatrix | RealMatrix) -> np.ndarray:
+    """Return the counts that are seen and not zero, (entry,)."""
     if isinstance(data, BinaryMatrix):
-        return float(data.num_ones)
-    return float(np.nansum(data.nonzero().data))
+        return np.ones(data.num_ones)
+    return np.nan_to_num(data.nonzero().data)
 
 
 def _arguments(problem: Problem) -> dict:
@@ -435,7 +439,7 @@ def _arguments(problem: Problem) -> dict:
     if found["rate"] is None:
         data, offset = problem.data, found["offset"]
         size = data.num_rows * data.num_columns - data.num_missing
-        total = _total(data) * (data.num_columns / size)
+        total = _counts(data).sum() * (data.num_columns / size)
         total /= 1.0 if offset is None else offset.mean()
         found["rate"] = models.poisson_rate_by_scale(
             int(problem.rank), found["usage_shape"], float(total)
@@ -454,7 +458,16 @@ def _density(problem: Problem, arguments) -> PoissonDensity:
         None if scale is None else float(scale),
         anchored=problem.num_anchors,
         presence=problem.finds_rank,
+        trajectories=_trajectories(problem),
     )
+
+
+def _trajectories(problem: Problem) -> int:
+    """Return how many trajectories a sweep follows: none where they cost more than they move."""
+    data = problem.data
+    entries, counts = data.num_rows * data.num_columns, _counts(data)
+    few = entries * int(problem.rank) > MOST_NUMBERS or counts.sum() < LEAST_COUNTS * entries
+    return 0 if few or (counts**2).sum() > MOST_SQUARES else TRAJECTORIES
 
 
 def _check_spectra(problem: Problem) -> None:

@@ -24,6 +24,7 @@ from bmfjax.kernels.poisson.density import (
 from bmfjax.kernels.poisson.gibbs import random_position, sweep
 from bmfjax.kernels.poisson.split_merge import log_split_ratio
 from bmfjax.kernels.poisson.starts import ascended
+from bmfjax.kernels.poisson.trajectories import follow, roots_of
 from bmfjax.models import poisson
 from tests.kernels.exactness import fast_jit, model_log_joint
 
@@ -35,8 +36,8 @@ MILD = {"usage_shape": 1.5, "basis_concentration": 0.7, "rate": (4.0, 4.0)}
 LEARNED = {"basis_concentration": None}
 KINDS = {
     "complete": {},
-    "scattered": {"dispersion_scale": 0.7, **LEARNED},
-    "absent": {"presence": True, **LEARNED},
+    "scattered": {"dispersion_scale": 0.7, "trajectories": 2, **LEARNED},
+    "absent": {"presence": True, "trajectories": 2, **LEARNED},
 }
 
 
@@ -176,6 +177,65 @@ def test_two_factors_and_one_have_the_ratio_of_their_marginal_densities():
     sums = [jnp.stack([n.sum(axis) for n in counts]).astype(jnp.float32) for axis in (1, 0)]
     found = log_split_ratio(sums, jnp.asarray(rates), jnp.asarray(exposure), c, density)
     np.testing.assert_allclose(found, known, rtol=2e-5)
+
+
+def rooted(density):
+    """Counts of some size with gaps, a position, and what a trajectory from it is in."""
+    rng = np.random.default_rng(1)
+    values = np.where(HIDDEN, np.nan, rng.poisson(30.0, SHAPE))
+    data = poisson_data(values, OFFSET, dense=True)
+    position = {
+        "usage": rng.uniform(40.0, 45.0, (SHAPE[0], density.rank)) / OFFSET[:, None],
+        "basis": rng.dirichlet([9.0] * SHAPE[1], density.rank).T,
+        "rate": rng.uniform(0.01, 0.03, density.rank),
+        "concentration": np.array(0.7),
+        "presence": np.arange(density.rank) < 2,
+    }
+    position = {n: v.astype(np.float32) for n, v in position.items()}
+    if density.presence:
+        position |= {n: position[n] * position["presence"] for n in ("usage", "basis")}
+    weights = OFFSET[:, None] * ~HIDDEN
+    return data, {n: jnp.asarray(v) for n, v in position.items()}, jnp.asarray(weights)
+
+
+@pytest.mark.parametrize("anchored", [0, 1])
+def test_trajectories_follow_the_gradient_of_the_log_joint(anchored):
+    """The log density of roots is the log joint, with the sums of spectra and all Jacobians."""
+    density = density_of("complete")._replace(anchored=anchored)
+    data, position, weights = rooted(density)
+    begin = fast_jit(lambda key: roots_of(key, position, weights, density, data))
+    start, roots = begin(random.key(4))
+    assert roots.moves[:, anchored:].sum() > 5 and not roots.moves[4:, :anchored].any()
+    step = roots.moves * np.random.default_rng(0).normal(0.0, 0.3, start.shape)
+
+    @jax.value_and_grad
+    def log_density(q):
+        usage, basis, sums = roots.factors(q)
+        at = position | {"usage": usage, "basis": basis}
+        total = log_likelihood(density, at, data) + log_prior(density, at)
+        total += jnp.where(roots.moves, jnp.log(q) + jnp.log(q**4 / (q**4 + 16.0)), 0.0).sum()
+        expected = density.usage_shape * OFFSET.sum() / position["rate"]
+        of_sums = (expected - 1.0) * jnp.log(sums) - sums - (SHAPE[1] - 1) * jnp.log(sums)
+        return total + of_sums[anchored:].sum()
+
+    logs, end = fast_jit(log_density), (start + step).astype(np.float32)
+    both = fast_jit(lambda first, last: (roots.rise(first, last), roots.gradient(last)))
+    rise, gradient = both(start, end)
+    (low, _), (high, known) = (logs(q) for q in (start, end))
+    np.testing.assert_allclose(rise, high - low, rtol=1e-3, atol=0.01)
+    known = np.where(roots.moves, known, 0.0)
+    np.testing.assert_allclose(gradient, known, rtol=1e-3, atol=0.01)
+
+
+def test_trajectories_are_mostly_accepted_and_leave_what_is_known():
+    density = density_of("absent")._replace(anchored=1)
+    data, position, weights = rooted(density)
+    go = fast_jit(jax.vmap(lambda key: follow(key, position, weights, density, data)))
+    found = go(random.split(random.key(0), 100))
+    assert (found["usage"][:, 0, 1] != position["usage"][0, 1]).mean() > 0.5
+    np.testing.assert_array_equal(found["basis"][:, :, 0] - position["basis"][:, 0], 0.0)
+    np.testing.assert_array_equal(found["usage"][..., 2], 0.0)
+    np.testing.assert_allclose(found["basis"][..., 1].sum(1), 1.0, rtol=1e-5)
 
 
 def test_ascents_go_up_and_keep_what_is_known():

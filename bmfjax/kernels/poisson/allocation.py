@@ -52,9 +52,10 @@ def allocate(key, usage, basis, data: PoissonData) -> tuple[jax.Array, jax.Array
 
 def _one_of(key, weights) -> jax.Array:
     """Draw a factor (entry,) with probabilities in proportion to `weights` (entry, rank)."""
-    below = jnp.cumsum(weights, axis=1)
+    rank = weights.shape[1]
+    below = weights @ jnp.triu(jnp.ones((rank, rank), weights.dtype))  # faster than a cumsum
     level = random.uniform(key, weights.shape[:1], weights.dtype) * below[:, -1]
-    return jnp.minimum(jnp.sum(below <= level[:, None], axis=1), weights.shape[1] - 1)
+    return jnp.minimum(jnp.sum(below <= level[:, None], axis=1), rank - 1)
 
 
 def split_counts(key, count, weights) -> jax.Array:

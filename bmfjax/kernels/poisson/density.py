@@ -48,6 +48,7 @@ class PoissonDensity(NamedTuple):
     dispersion_scale: float | None = None  # None: Poisson
     anchored: int = 0  # first columns of the basis that are known
     presence: bool = False  # whether factors may be absent
+    trajectories: int = 0  # in a sweep; they need the counts as a matrix
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ class PoissonData(NamedTuple):
     offset: jax.Array  # (rows,) float
     #: (rows, columns) float, 1 where an entry is observed; None: all are.
     observed: jax.Array | None
-    #: (rows, columns) float, 0 where missing; None where counts are not overdispersed.
+    #: (rows, columns) float, 0 where missing; None where nothing needs them all.
     dense: jax.Array | None
     constant: jax.Array  # () float: sum of log n! of the counts
 
@@ -85,7 +86,7 @@ class PoissonData(NamedTuple):
 def poisson_data(counts, offset, *, dense: bool = False) -> PoissonData:
     """Return counts (rows, columns), an array with NaN where missing or a CSR, as they are taken.
 
-    With `dense` they are there as a matrix, too, which overdispersed ones need.
+    With `dense` they are there as a matrix, too, which overdispersed ones and trajectories need.
     """
     kind = jnp.result_type(float)
     observed = None

@@ -15,6 +15,8 @@ The posterior of `bmfjax.kernels.poisson.density`. A sweep draws in turn, each g
   :math:`x_{jk} (\max_l W_{lk} - W_{jk})`, make it so: added to :math:`m_{jk}` they leave a
   Dirichlet again. Where their concentration c is learned, it is drawn before, by a slice, with the
   spectra summed out;
+* usage and basis again, where the density has trajectories, along these
+  (`bmfjax.kernels.poisson.trajectories`), by the rates of entries, without allocations;
 * the rates :math:`\beta_k`, Gamma.
 
 Overdispersed counts have a factor of their own in every entry, Gamma with mean 1 and variance
@@ -24,7 +26,8 @@ with these factors summed out.
 Cost
 ----
 A sweep takes, for each entry that is not zero, as many numbers as there are factors; zeros cost
-nothing. Missing entries take two dense products, and overdispersion a Gamma draw an entry.
+nothing. Missing entries take two dense products, overdispersion a Gamma draw an entry, and a
+trajectory three dense products a step.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from bmfjax.kernels.poisson.density import (
     negative_binomial,
 )
 from bmfjax.kernels.poisson.split_merge import draw_presence, split_or_merge
+from bmfjax.kernels.poisson.trajectories import follow
 
 #: Proposals to divide or join factors in every sweep, where these may be absent.
 PROPOSALS = 2
@@ -149,6 +153,13 @@ def sweep(key, position: dict, density: PoissonDensity, data: PoissonData) -> di
     else:
         position["usage"] = draw_usage(keys[1], position, of_rows, weights, density)
         position |= draw_basis(keys[2], position, of_columns, weights, density)
+
+    def along(position, key):
+        return position | follow(key, position, weights, density, data), None
+
+    if density.trajectories:
+        moves = random.split(random.fold_in(key, 2), density.trajectories)
+        position, _ = lax.scan(along, position, moves)
     position["rate"] = draw_rates(keys[3], position, density)
     return position
 
