@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 5, 10, 15, 20])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
-    parser.add_argument("--max-cpu", type=float, default=180.0, help="processor seconds of a fit")
+    parser.add_argument("--max-cpu", type=float, default=120.0, help="processor seconds of a fit")
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path)
     options = parse(parser)

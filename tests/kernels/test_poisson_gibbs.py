@@ -213,7 +213,7 @@ def test_trajectories_follow_the_gradient_of_the_log_joint(anchored):
         usage, basis, sums = roots.factors(q)
         at = position | {"usage": usage, "basis": basis}
         total = log_likelihood(density, at, data) + log_prior(density, at)
-        total += jnp.where(roots.moves, jnp.log(q) + jnp.log(q**4 / (q**4 + 16.0)), 0.0).sum()
+        total += jnp.where(roots.moves, jnp.log(q) + jnp.log(q**4 / (q**4 + 1.0)), 0.0).sum()
         expected = density.usage_shape * OFFSET.sum() / position["rate"]
         of_sums = (expected - 1.0) * jnp.log(sums) - sums - (SHAPE[1] - 1) * jnp.log(sums)
         return total + of_sums[anchored:].sum()

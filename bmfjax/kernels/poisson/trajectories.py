@@ -29,7 +29,7 @@ from bmfjax.kernels.poisson.density import LEAST, PoissonData, PoissonDensity
 
 #: Steps of a trajectory; their size, times the fourth root of how many numbers there are, and at
 #: most; the root that moves as often as not.
-STEPS, SIZE, MOST_SIZE, MIDDLE = 24, 1.6, 0.4, 2.0
+STEPS, SIZE, MOST_SIZE, MIDDLE = 24, 1.4, 0.4, 1.0
 
 
 class Roots(NamedTuple):
