@@ -1,8 +1,10 @@
 """The line that says what runs: on a terminal in place, elsewhere as lines."""
 
 import io
+import math
 import re
-import time
+import threading
+import types
 
 import pytest
 from rich.console import Console
@@ -12,19 +14,41 @@ from bmfjax.clock import clock_running
 from bmfjax.progress import counted, say, status_line
 
 
+class Ticks:
+    """An event for which a thread waits until the test says that the time has passed."""
+
+    def __init__(self):
+        self.waits, self.passed, self.over = threading.Semaphore(0), threading.Semaphore(0), False
+
+    def wait(self, seconds):
+        self.waits.release()
+        self.passed.acquire()
+        return self.over
+
+    def set(self):
+        self.over = True
+        self.passed.release()
+
+    def tick(self):
+        """Let one waiting pass, and return at the next."""
+        self.waits.acquire()
+        self.passed.release()
+        self.waits.acquire()
+        self.waits.release()
+
+
 @pytest.fixture
 def lines(monkeypatch, capsys):
-    """Return the lines of a standard error that is no terminal, once there are so many."""
-    monkeypatch.setattr(progress, "NEW_SECONDS", 0.01)
-    told = io.StringIO()
+    """Return, at the next tick, all lines of a standard error that is no terminal, at 0:00."""
+    ticks, told = Ticks(), io.StringIO()
+    threads = types.SimpleNamespace(Event=lambda: ticks, Thread=threading.Thread)
+    monkeypatch.setattr(progress, "threading", threads)
+    monkeypatch.setattr(progress, "SAME_SECONDS", math.inf)
 
-    def written(number):
-        for _ in range(500):
-            told.write(capsys.readouterr().err)
-            if told.getvalue().count("\n") >= number:
-                break
-            time.sleep(0.01)
-        return told.getvalue().splitlines()
+    def written():
+        ticks.tick()
+        told.write(capsys.readouterr().err)
+        return re.sub(r"^\d+:\d\d", "0:00", told.getvalue(), flags=re.MULTILINE).splitlines()
 
     return written
 
@@ -32,23 +56,24 @@ def lines(monkeypatch, capsys):
 def test_a_log_has_a_line_for_each_thing_that_runs(lines):
     with clock_running() as clock, status_line():
         clock.limit = 300.0
+        assert not lines()
         say("reading the data")
-        assert len(lines(1)) == 1
+        assert len(lines()) == len(lines()) == 1
         say("warm-up", "3 of 750 steps")
-        lines(2)
+        lines()
         say("warm-up", "4 of 750 steps")
-    found = lines(2)
-    assert [re.sub(r"^\d+:\d\d", "0:00", line) for line in found] == [
-        "0:00 of 5:00  reading the data",
-        "0:00 of 5:00  warm-up: 3 of 750 steps",
-    ]
+        assert lines() == [
+            "0:00 of 5:00  reading the data",
+            "0:00 of 5:00  warm-up: 3 of 750 steps",
+        ]
 
 
 def test_what_lasts_is_told_again(lines, monkeypatch):
-    monkeypatch.setattr(progress, "SAME_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "SAME_SECONDS", 0.0)
     with status_line():
         say("compiling")
-        assert set(lines(3)) == {"0:00  compiling"}
+        lines()
+        assert lines() == 2 * ["0:00  compiling"]
 
 
 def test_an_inner_line_is_shown_by_the_outer_one_with_its_work(lines):
@@ -56,7 +81,7 @@ def test_an_inner_line_is_shown_by_the_outer_one_with_its_work(lines):
         following("rank 3")
         with status_line():
             say("sampling")
-        assert lines(1) == ["0:00  fit 1 of 2, rank 3: sampling"]
+        assert lines() == ["0:00  fit 1 of 2, rank 3: sampling"]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -81,4 +106,4 @@ def test_a_notebook_without_ipywidgets_has_lines_and_no_warning(lines, monkeypat
     monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
     with status_line():
         say("reading the data")
-        assert lines(1) == ["0:00  reading the data"]
+        assert lines() == ["0:00  reading the data"]
