@@ -36,7 +36,7 @@ class Together:
     """Stands for the processes: threads of which each waits for the others at every question."""
 
     def __init__(self, number):
-        self.barrier, self.given = threading.Barrier(number, timeout=60), [None] * number
+        self.barrier, self.given = threading.Barrier(number, timeout=600), [None] * number
 
     def gather(self, part):
         def gathered(array):

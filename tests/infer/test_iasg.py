@@ -203,7 +203,7 @@ def test_chains_on_several_devices(tmp_path):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     command = [sys.executable, "-W", "error", "-c", PARALLEL, __file__, tmp_path / "mu.npy"]
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     both, adam, sgld = np.load(tmp_path / "mu.npy")
     alone = small(kernel=by_adam()).get_samples()["mu"]
