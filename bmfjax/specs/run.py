@@ -17,4 +17,4 @@ UNTIL = ("all", "predictions")
 #: The most that chains may be apart in a prediction, and that its Monte Carlo error may be.
 ACCURATE = 0.05
 #: A mean error of probabilities that is no reason against a model, however surely it is there.
-SLIGHT = 0.03
+SLIGHT = 0.025

@@ -40,7 +40,7 @@ class Bernoulli:
     def number(self):
         return self.usage_draws.shape[0] * self.usage_draws.shape[1]
 
-    def log_density(self, i, j, values):
+    def _log_density(self, i, j, values):
         one = np.broadcast_to(self.chance[..., i, j], (self.number, len(i)))
         return np.log(np.where(values > 0.5, one, 1 - one))
 
@@ -60,7 +60,7 @@ class Normal:
     _scored: ClassVar[str] = "densities of numbers"
     _has_bounded_scores: ClassVar[bool] = False
 
-    def log_density(self, i, j, values):
+    def _log_density(self, i, j, values):
         return np.tile(scipy.stats.norm.logpdf(values, self.product[i, j], 0.5), (60, 1))
 
     def _replicates(self, i, j, rng):
