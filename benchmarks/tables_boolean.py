@@ -1372,6 +1372,9 @@ def verdict_trial(records: Records):
             for row in found["table"]
         ],
     )  # fmt: skip
+    yield "What was refused, by the rule that did, and how much of it would have passed:"
+    columns = ["part", "rule", "refused", "wrongly"]
+    yield table(columns, [[row[name] for name in columns] for row in found["refusals"]])
     yield (
         "Each fit: calibration error on hidden entries, what it stays below in 95 % of cases "
         "if the probabilities are true, how far 99 % of these are at most from the other fit's, "
