@@ -1,6 +1,7 @@
 """Draw the pictures of "Reading the report": each figure of a good fit beside those of bad ones.
 
 ``python docs/pictures.py [NAME ...]`` fits small matrices and writes ``docs/pictures/NAME.png``.
+For ``house-votes`` it writes ``docs/house-votes.svg``.
 """
 
 import functools
@@ -106,6 +107,12 @@ def matrices():
     return figures
 
 
+def first_page():
+    """Draw the matrix of the first page: what `bmfjax fit` makes without arguments."""
+    fit = bmfjax.fit("house-votes", rank=4, progress=False)
+    return fit.plot.matrix()[0].figure
+
+
 def numbers():
     """Draw the number of factors from chains that agree, and from chains that are too short."""
     short, model = {"num_warmup": 10, "num_samples": 25}, bmfjax.OrMachine("auto", max_rank=7)
@@ -136,6 +143,8 @@ def _of_votes(draw):
     return lambda: [draw(fit) for fit in votes()]
 
 
+#: The picture of the first page, in SVG.
+FIRST = "house-votes"
 #: Figures of a good and of a bad fit, and whether they stand beside each other.
 PICTURES = {
     "matrix": (matrices, False),
@@ -160,7 +169,9 @@ PICTURES = {
 @style.default_parameters()
 def main(names) -> None:
     """Draw the pictures that are named, or all."""
-    for name in names or PICTURES:
+    if not names or FIRST in names:
+        (Path(__file__).parent / f"{FIRST}.svg").write_text(style.svg(first_page()))
+    for name in [name for name in names if name != FIRST] if names else PICTURES:
         draw, beside = PICTURES[name]
         write(name, *draw(), beside=beside)
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.text import Text
 
+import bmfjax
+from bmfjax.cli import build_parser
 from bmfjax.families import FAMILIES
-from tests.shared_fits import LONG_EXAMPLES
+from bmfjax.report import overview
+from tests.shared_fits import LONG_EXAMPLES, davis
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -78,6 +82,24 @@ def test_a_long_example_is_there(name):
 def test_the_readme_is_short():
     words = [w for w in README.split() if any(map(str.isalnum, w))]  # but for lines of tables
     assert len(words) < 700
+
+
+def test_the_picture_of_the_readme_is_what_the_command_makes(monkeypatch):
+    """It is drawn of the same fit, and the stored one has what is drawn now."""
+    pictures = runpy.run_path(str(ROOT / "docs" / "pictures.py"))
+    asked, calls = build_parser().parse_args(["fit"]), []
+    monkeypatch.setattr(bmfjax, "fit", lambda *data, **rest: calls.append((data, rest)) or davis())
+    with plt.rc_context({"backend": "agg"}):
+        figure = pictures["first_page"]()
+    plt.close(figure)
+    assert calls == [((asked.data,), {"rank": asked.rank, "progress": False})]
+    assert f"(docs/{pictures['FIRST']}.svg)" in README
+    stored = (ROOT / "docs" / f"{pictures['FIRST']}.svg").read_text()
+    words = [text.get_text() for text in figure.findobj(Text)]
+    titles = set(words) & set(overview.PANELS.values())
+    assert len(titles) == 3 and all(f">{title}</text>" in stored for title in titles)
+    for name in bmfjax.load(asked.data).column_names:
+        assert f">{overview.plain(name, 30)}</text>" in stored
 
 
 def test_the_readme_has_the_command_that_runs_the_tests():

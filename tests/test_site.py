@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import numpyro.infer
+import pandas as pd
 import pytest
 
 import bmfjax
@@ -94,6 +95,9 @@ def small_mcmc(kernel, **options):
 @pytest.fixture
 def small(monkeypatch, tmp_path, quick_page):
     monkeypatch.chdir(tmp_path)
+    votes = bmfjax.load("house-votes")
+    table = pd.DataFrame(votes.dense(), columns=list(votes.column_names))
+    table.to_csv("votes.csv", index=False)  # what a reader of the README has
     monkeypatch.setattr(bmfjax, "fit", small_fit)
     monkeypatch.setattr(bmfjax, "compare_ranks", small_ranks)
     monkeypatch.setattr(importlib.import_module("bmfjax.sklearn"), "fit", small_fit)

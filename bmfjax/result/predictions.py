@@ -95,9 +95,9 @@ class PredictionsMixin:
             Predict an observation of the cell, for judging hidden ones; else what is expected of
             it. It is the same call for every model. Where data are zeros and ones, "mean" and
             "probability" are the predictive probability of a one, with flips and effects, and
-            there is no "interval". For "pmf", "relaxed" and "nmf" normal noise is added with its drawn (or
-            fixed) precision; only intervals need random numbers. For "ordered-probit" it is of
-            stars.
+            there is no "interval". For "pmf", "relaxed" and "nmf" normal noise is added with its
+            drawn (or fixed) precision; only intervals need random numbers. For "ordered-probit" it
+            is of stars.
         positions : bool
             Whether integers are positions also where names are whole numbers.
 
