@@ -214,14 +214,14 @@ def errors(fit) -> Iterator[Fact]:
     """Say what the Boolean product of the factors gets wrong."""
     figures, observed = fit.figures, fit.data.num_ones + fit.data.num_zeros
     yield Fact(
-        "Wrong entries",
+        "Entries unlike the data",
         f"{int(figures.errors):,} ({figures.errors / observed:.1%})",
-        "observed entries that the Boolean product of the factors gets wrong",
+        "observed entries that differ from the Boolean product of the factors, as noise makes them",
     )
     yield Fact(
-        "Expected wrong entries",
+        "Expected errors",
         f"{figures.expected_errors:,.0f}",
-        "of the Boolean product against the noise-free matrix, by the posterior",
+        "entries in which this product differs from the matrix without noise, by the posterior",
     )
 
 

@@ -66,11 +66,16 @@ def specificity(factors, other) -> np.ndarray:
 
 
 def most_specific(scores, most: int) -> np.ndarray:
-    """Return up to `most` lines, each factor's most specific in turn, in the order of the lines."""
+    """Return up to `most` lines, each factor's most specific in turn, in the order of the lines.
+
+    Where there is no room for all, lines that no factor has for itself are left out.
+    """
     if len(scores) <= most:
         return np.arange(len(scores))
     places = np.argsort(np.argsort(-scores, axis=0, kind="stable"), axis=0).min(1)
-    return np.sort(np.lexsort((-scores.max(1), places))[:most])
+    first = np.lexsort((-scores.max(1), places))[:most]
+    own = first[scores[first].max(1) > 0]
+    return np.sort(own if len(own) else first)
 
 
 def _by_largest_part(factors, other, empty) -> np.ndarray:

@@ -86,7 +86,7 @@ def _mean_sd(figure, axes, mean, sd):
 TRACES = {
     "log_joint": "Log joint density",
     "dispersion": "Dispersion (log odds that an entry is not flipped)",
-    "errors": "Observed entries that the product gets wrong",
+    "errors": "Entries unlike the data (the product differs)",
     "rank": "Number of factors",
     "elbo": "Lower bound",
     "precision": "Noise precision",

@@ -109,6 +109,8 @@ def test_a_line_is_specific_of_a_factor_that_has_it_alone():
     scores = overview.ordering.specificity(basis, usage)
     np.testing.assert_allclose(scores[1], [0.8, -0.8])
     assert overview.ordering.most_specific(scores, 2).tolist() == [1, 2]
+    assert overview.ordering.most_specific(scores, 3).tolist() == [1, 2]  # no factor has the others
+    assert overview.ordering.most_specific(np.zeros((4, 2)), 3).tolist() == [0, 1, 2]
     # The scale of a factor is that of its usage and basis together.
     np.testing.assert_allclose(
         overview.ordering.specificity(basis / 4.0, 4.0 * usage), scores, atol=1e-12

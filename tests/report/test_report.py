@@ -184,7 +184,7 @@ def test_facts_are_those_of_the_fit(fit):
     assert told["Size"] == "12 x 8"
     assert told["Without information"] == "1 row, 0 columns"
     assert told["Missing"].startswith("9 ")
-    assert told["Wrong entries"].startswith(f"{fit.figures.errors} ")
+    assert told["Entries unlike the data"].startswith(f"{fit.figures.errors} ")
 
 
 def test_writing(fit, tmp_path, undrawn_figures):
