@@ -1423,15 +1423,15 @@ def _add_predict(commands) -> None:
 def _add_recommend(commands) -> None:
     recommend = commands.add_parser(
         "recommend",
-        help="recommend items to a user with a fit of ratings",
+        help="recommend items to users with a fit of ratings",
         formatter_class=_Help,
         description="Recommend items that a user has not rated, the best first, with the expected "
         "rating, its standard deviation and central interval, and the probability of a high one.",
     )
     recommend.add_argument("directory", type=Path, metavar="DIR", help="a directory of bmfjax fit")
     recommend.add_argument(
-        "--user", action="append", required=True, metavar="NAME",
-        help="name of a row; may be given again",
+        "--user", action="append", metavar="NAME",
+        help="name of a row; may be given again (all rows where not given)",
     )  # fmt: skip
     recommend.add_argument("-k", type=int, default=10, metavar="N", help="items a user, at most")
     recommend.add_argument(
@@ -1461,7 +1461,7 @@ def _recommend(options) -> int:
         level=options.level,
     )  # fmt: skip
     if options.output is None:
-        _print_table(table, f"For {', '.join(options.user)}, by {options.by}")
+        _print_table(table, f"For {', '.join(options.user or ['all'])}, by {options.by}")
         return 0
     write_table(table, options.output, options.overwrite)
     _say(f"{options.output}: {len(table):,} lines")

@@ -10,6 +10,7 @@ from scipy.special import ndtr
 import bmfjax
 from bmfjax.cli import main
 from bmfjax.data import InputError
+from bmfjax.families.ratings import _matrix
 from bmfjax.posterior.cells import cell_draws
 from tests.test_cells import ROWS, data_of, fit_of
 
@@ -75,6 +76,75 @@ def test_several_users_numbers_and_what_was_seen():
     assert set(fit.recommend([3, 4])["user"]) == {"user 3"}
 
 
+def many(model, items=60):
+    """A fit of many items, about which it is nearly sure, without chains."""
+    names = tuple(f"item {j}" for j in range(items))
+    fit = fit_of(model, data_of(model, items, names), columns=items)
+    rng = np.random.default_rng(5)
+
+    def sure(drawn):
+        return (0.6 * drawn[:1, :1] + 0.05 * rng.normal(size=drawn.shape)).astype("f4")
+
+    effects = {name: sure(fit.other_draws[name]) for name in ("row_effect", "column_effect")}
+    return dataclasses.replace(
+        fit,
+        usage_draws=sure(fit.usage_draws),
+        basis_draws=sure(fit.basis_draws),
+        other_draws=dict(fit.other_draws) | effects | {"intercept": np.full((2, 25), 3.2, "f4")},
+    )
+
+
+@pytest.mark.parametrize("model", ["pmf", "ordered-probit", "probit"])
+@pytest.mark.parametrize("by", ["mean", "quantile", "probability"])
+def test_of_many_items_the_best_are_found(model, by, monkeypatch):
+    fit, column = many(model), {"quantile": "lower"}.get(by, by)
+    every = fit.recommend(k=60, seen=True, by=by)  # no more than there are: all are looked at
+    assert len(every) == ROWS * 60
+    monkeypatch.setattr("bmfjax.posterior.recommending.BLOCK", 10_000)
+    monkeypatch.setattr("bmfjax.data.blocks.BLOCK", 10_000)
+    found = fit.recommend(k=5, seen=True, by=by)
+    best = every.groupby("user", sort=False).head(5).reset_index(drop=True)
+    np.testing.assert_allclose(found[column], best[column], rtol=1e-5)
+    assert (found["item"] == best["item"]).mean() > 0.98 and len(found) == ROWS * 5
+
+
+def test_similar_items_are_rated_alike_by_users():
+    fit = put_together("pmf")
+    found = fit.similar_items("Heat", k=3, level=0.8)
+    products = np.einsum("sik,sjk->sij", *(
+        draws.reshape(-1, *draws.shape[2:]) for draws in (fit.usage_draws, fit.basis_draws)
+    ))  # fmt: skip
+    alike = np.array([np.corrcoef(one.T)[0] for one in products])
+    order = [j for j in np.argsort(-alike.mean(0)) if j][:3]
+    assert found["similar"].tolist() == [FILMS[j] for j in order]
+    np.testing.assert_allclose(found["correlation"], alike.mean(0)[order], atol=1e-4)
+    np.testing.assert_allclose(found["lower"], np.quantile(alike, 0.1, axis=0)[order], atol=1e-4)
+    assert len(fit.similar_items()) == 6 * 5 and set(found["item"]) == {"Heat"}
+    with pytest.raises(InputError, match=r"item 'Het' is not .*; the closest are 'Heat'"):
+        fit.similar_items("Het")
+
+
+@pytest.mark.parametrize("model", ["pmf", "probit"])
+def test_new_lines_are_rated_by_names(model):
+    """As the array that has the same ratings, on both sides."""
+    fit, value = put_together(model), {"pmf": 4.0, "probit": 1.0}[model]
+    one = _matrix({"Alien": value, "Heat": 1.0}, fit, "rows")
+    np.testing.assert_array_equal(one.dense(), [[1, np.nan, value] + [np.nan] * 3])
+    assert one.column_names == FILMS and one.row_names == ("new row",)
+    two = _matrix({"ann": {"Fargo": 1.0}, "bob": {"Heat": value}}, fit, "rows")
+    assert two.row_names == ("ann", "bob") and two.dense()[1, 0] == value
+    film = _matrix({"user 3": value, 5: 1.0}, fit, "columns")
+    assert np.flatnonzero(film.dense()[:, 0] > 0).tolist() == [3, 5]
+    assert film.shape == (ROWS, 1) and film.column_names == ("new column",)
+    for wrong, message in (
+        ({"Aliens": 1.0}, "item 'Aliens' is not among the columns of the fit; the closest are"),
+        ({"ann": {"Heat": 1.0}, "Heat": 1.0}, "new mixes ratings and lines of ratings"),
+        ({}, "or has none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            _matrix(wrong, fit, "rows")
+
+
 def test_what_counts_as_high_may_be_chosen():
     stars, numbers = put_together("ordered-probit"), put_together("pmf")
     for fit, least in ((stars, 3), (stars, 2.5), (numbers, 2.5)):
@@ -136,7 +206,7 @@ def test_the_command_writes_what_the_fit_recommends(tmp_path, capsys):
     assert main([*words, *more]) == 2  # it is there
     assert main([*words, *more, "--overwrite"]) == 0
     capsys.readouterr()
-    assert main(words) == 0
+    assert main(words) == main([*words[:2], "-k", "1"]) == 0
     assert "Alien" in capsys.readouterr().out
     assert main([*words[:2], "--user", "usr 3"]) == 2
     said = capsys.readouterr().err

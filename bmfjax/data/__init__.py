@@ -6,7 +6,7 @@ from bmfjax.data.datasets import Dataset, datasets
 from bmfjax.data.errors import InputError
 from bmfjax.data.io.load import load, load_ratings, load_real, load_truth
 from bmfjax.data.io.npz import Truth, save
-from bmfjax.data.ratings import Ratings
+from bmfjax.data.ratings import Ratings, latest
 from bmfjax.data.real import RealMatrix
 from bmfjax.data.synthetic import Synthetic, generate_product, generate_tiles, thesis_matrix
 
@@ -23,6 +23,7 @@ __all__ = [
     "datasets",
     "generate_product",
     "generate_tiles",
+    "latest",
     "load",
     "load_ratings",
     "load_real",

@@ -8,6 +8,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bmfjax.data.checks import check_sides, one_of
+from bmfjax.data.checks import share as checked_share
 from bmfjax.data.errors import InputError
 from bmfjax.data.names import are_ids, check_labels, check_names, checked_sides, place
 from bmfjax.data.reading.door import found_in
@@ -288,6 +289,48 @@ class Ratings(NamedTable):
             f"{self._title()}: {self.num_ratings} of {self.num_rows} rows x {self.num_columns} "
             f"columns ({share:.3g} %){values}{scale}"
         )
+
+
+def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
+    """Return which ratings are the latest, to be predicted from those before them.
+
+    Parameters
+    ----------
+    times : (rating,) sequence of numbers, dates or texts of dates
+    share : float
+        Of the ratings; at most so many are chosen, and of those of one time all or none.
+    users : (rating,) sequence, optional
+        Who rated: then they are the latest of each user, of whose ratings at least one is left.
+        Default: the latest of all.
+
+    Returns
+    -------
+    (rating,) bool
+
+    Raises
+    ------
+    InputError
+        For a time that is missing or none, lists of different lengths, and a share outside (0, 1).
+
+    Examples
+    --------
+    >>> latest([10, 40, 30, 20], 0.5).tolist()
+    [False, True, True, False]
+    >>> latest([10, 40, 30, 20], 0.5, users=["ann", "ann", "bob", "bob"]).tolist()
+    [False, True, True, False]
+    """
+    share = checked_share("share", share, 1e-9, 1, "a share of the ratings, above 0 and below 1")
+    times = pd.Series(np.asarray(times))
+    if not pd.api.types.is_numeric_dtype(times):
+        times = pd.to_datetime(times, errors="coerce", format="mixed")
+    if times.isna().any():
+        raise InputError(f"times has none at position {int(times.isna().argmax())}; give one each")
+    if users is not None and len(users) != len(times):
+        raise InputError(f"there are {len(times)} times and {len(users)} users; give one each")
+    groups = times.groupby(np.zeros(len(times)) if users is None else np.asarray(users))
+    # Of equal times all count as the earliest of them: they stay together.
+    later = groups.rank(method="max", ascending=False)
+    return (later <= share * groups.transform("size")).to_numpy()
 
 
 def _numbers(values):

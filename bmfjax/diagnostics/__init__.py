@@ -41,7 +41,7 @@ from bmfjax.diagnostics.coverage import Coverage, coverage, covering_number, pai
 from bmfjax.diagnostics.leave_one_out import LeaveOneOut, leave_one_out, stacking_weights
 from bmfjax.diagnostics.most_probable import MostProbable, most_probable_factors
 from bmfjax.diagnostics.nmf_problems import NMFProblem, embedded, laurberg, solution_line
-from bmfjax.diagnostics.ranking import prediction_scores, recall_at
+from bmfjax.diagnostics.ranking import prediction_scores, ranking_scores, recall_at
 from bmfjax.diagnostics.reconstruction import boolean_errors, boolean_product
 from bmfjax.diagnostics.threshold import (
     Threshold,
@@ -97,6 +97,7 @@ __all__ = [
     "prediction_scores",
     "rank_statistics",
     "rank_uniformity",
+    "ranking_scores",
     "recall_at",
     "save_netcdf",
     "select_tiles",

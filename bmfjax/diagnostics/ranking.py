@@ -1,4 +1,4 @@
-"""How well probabilities foretell binary entries: their order, and their size."""
+"""How good predictions are: how they rank entries, and how large probabilities are."""
 
 from __future__ import annotations
 
@@ -65,6 +65,80 @@ def recall_at(scores, training, held_out, k: int = 10) -> float:
     own = ranked[np.arange(len(rows)), target][:, None]
     above, equal = (ranked > own).sum(1), (ranked == own).sum(1)
     return float(np.clip((k - above) / equal, 0.0, 1.0).mean())
+
+
+def ranking_scores(scores, relevance, k: int = 10, *, seen=None) -> dict[str, float]:
+    r"""Return how good the first `k` of a ranking are, as means over rows with something relevant.
+
+    As many ties count as would by chance.
+
+    Parameters
+    ----------
+    scores : (rows, columns) float
+        What columns are ranked by in each row, the highest first: expected ratings, or
+        probabilities.
+    relevance : (rows, columns) bool or float
+        What a column is worth in each row, at least 0, such as ones or stars that were held out.
+    k : int
+    seen : (rows, columns) bool, optional
+        Columns that are not ranked, such as those in the training data.
+
+    Returns
+    -------
+    dict
+        `precision`: share of the first `k` that is relevant (worth more than 0); `recall`: share
+        of the relevant ones that is among the first `k`; `ndcg`: normalised discounted cumulative
+        gain, :math:`\sum_{p \le k} g_p / \log_2(1 + p)` over its largest value (Järvelin,
+        Kekäläinen 2002); `rows`: how many have something relevant.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, NaN, a negative worth, or nothing relevant.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.9, 0.5, 0.1, 0.3]])
+    >>> found = ranking_scores(scores, np.array([[0, 1, 0, 1]]), k=2)
+    >>> {name: round(value, 3) for name, value in found.items()}
+    {'precision': 0.5, 'recall': 0.5, 'ndcg': 0.387, 'rows': 1}
+    """
+    scores, worth = np.asarray(scores, float), np.asarray(relevance, float)
+    hidden = np.zeros(scores.shape, bool) if seen is None else np.asarray(seen, bool)
+    whole("k", k)
+    if scores.ndim != 2 or worth.shape != scores.shape or hidden.shape != scores.shape:
+        raise InputError(
+            f"scores {scores.shape}, relevance {worth.shape} and seen {hidden.shape} do not fit; "
+            "give matrices of one shape (rows, columns)"
+        )
+    if np.isnan(scores).any() or not (worth >= 0).all():
+        raise InputError("scores or relevance have NaN, or relevance is negative; give numbers")
+    worth = np.where(hidden, 0.0, worth)
+    rows = worth.any(1)
+    if not rows.any():
+        raise InputError("nothing is relevant; give at least one entry that is worth more than 0")
+    ranked, worth = np.where(hidden, -np.inf, scores)[rows], worth[rows]
+    first = _expected_at(ranked, worth, k)
+    relevant = _expected_at(ranked, worth > 0, k).sum(1)
+    discount = 1.0 / np.log2(np.arange(first.shape[1]) + 2.0)
+    best = -np.sort(-worth, axis=1)[:, :k]
+    return {
+        "precision": float((relevant / k).mean()),
+        "recall": float((relevant / (worth > 0).sum(1)).mean()),
+        "ndcg": float((first @ discount / (best @ discount)).mean()),
+        "rows": int(rows.sum()),
+    }
+
+
+def _expected_at(ranked, worth, k) -> np.ndarray:
+    """Return what the first `k` places of each row are worth, (row, place), of ties their mean."""
+    order = np.argsort(-ranked, axis=1, kind="stable")
+    ranked, worth = (np.take_along_axis(a, order, 1) for a in (ranked, np.asarray(worth, float)))
+    starts = np.ones(ranked.shape, bool)  # of a group of ties
+    starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    group = np.cumsum(starts.ravel()) - 1
+    mean = np.bincount(group, worth.ravel()) / np.bincount(group)
+    return mean[group].reshape(ranked.shape)[:, :k]
 
 
 def prediction_scores(values, probability, bins: int = 10) -> dict[str, float]:

@@ -77,7 +77,7 @@ from bmfjax.models.pmf import LEVEL_SCALES, pmf_priors_by_scale
 from bmfjax.models.relaxed import gamma_parameters
 from bmfjax.posterior import cells, scores
 from bmfjax.posterior.principal import principal_draws
-from bmfjax.posterior.recommending import recommended
+from bmfjax.posterior.recommending import positions_of, recommended, similar
 from bmfjax.posterior.selection import informed
 from bmfjax.report import facts, words
 from bmfjax.report.checks import agreement as agreement_section
@@ -112,6 +112,7 @@ WISHART = ("strength", "degrees", "scale")
 #: Different ratings that ordered probit takes for stars, at most.
 MAX_STARS = 100
 SIDES = {"rows": "row", "columns": "column"}
+_OTHER = {"rows": "column", "columns": "row"}
 #: Steps before draws are kept of a run that finds its own warm-up.
 WARMUP = 100
 #: Sweeps over latent values and vectors between two draws of new lines that are kept.
@@ -345,7 +346,7 @@ class RatingsFit(NumbersFit):
 
     def recommend(
         self,
-        user,
+        user=None,
         k: int = 10,
         *,
         seen: bool = False,
@@ -360,9 +361,9 @@ class RatingsFit(NumbersFit):
 
         Parameters
         ----------
-        user : str, int, or sequence of these
+        user : str, int, or sequence of these, optional
             Names or positions of rows. Integers are positions, unless the names of the rows are
-            whole numbers.
+            whole numbers. Default: all.
         k : int
             Items a user, at most.
         seen : bool
@@ -385,7 +386,9 @@ class RatingsFit(NumbersFit):
         -------
         pandas.DataFrame
             `user`, `item`; `mean`, `sd`, `lower` and `upper` of the expected rating (of "probit"
-            the probability of a one); `probability`. A user who has rated all has no line.
+            the probability of a one); `probability`. A user who has rated all has no line. All
+            draws tell them; where there are many items, 64 draws choose those that are looked at,
+            ten more than twice `k`.
 
         Raises
         ------
@@ -416,6 +419,37 @@ class RatingsFit(NumbersFit):
             self, user, k, seen=seen, by=by, least=least, level=level, positions=positions
         )
 
+    def similar_items(
+        self, item=None, k: int = 10, *, level: float = 0.9, positions: bool = False
+    ) -> pd.DataFrame:
+        """Return the items that users are expected to rate alike, the most similar first.
+
+        For fits of ratings, whose rows are users and whose columns are items.
+
+        Parameters
+        ----------
+        item : str, int, or sequence of these, optional
+            Names or positions of columns, as the rows of `recommend`. Default: all.
+        k : int
+            Similar items of each, at most.
+        level : float
+            Probability of the central interval from `lower` to `upper`.
+        positions : bool
+            Whether integers are positions also where names are whole numbers.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `item`, `similar`; `correlation`, posterior mean of the correlation over the users of
+            what the factors say of the two items, without effects; `lower` and `upper`.
+
+        Raises
+        ------
+        InputError
+            For an item that there is not, naming the closest ones, and for options out of range.
+        """
+        return similar(self, item, k, level=level, positions=positions)
+
     def _transform(self, new_rows) -> np.ndarray:
         return self.given_new(new_rows).usage
 
@@ -438,9 +472,10 @@ class RatingsFit(NumbersFit):
 
         Parameters
         ----------
-        new : Ratings, RealMatrix, BinaryMatrix or array
+        new : Ratings, RealMatrix, BinaryMatrix, array or mapping
             For "rows" with the columns of the fitted data, in the same order; for "columns" with
-            its rows.
+            its rows. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``, or
+            of several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``.
             Where the fit has attributes it may be None: new lines without any rating, which are
             predicted from `attributes` alone.
         side : {"rows", "columns"}
@@ -978,6 +1013,8 @@ def _matrix(new, fit, side):
     """Give an array the names of the fit's lines on the side that stays."""
     if isinstance(new, Ratings | RealMatrix | BinaryMatrix):
         return new
+    if isinstance(new, Mapping):
+        return _by_name(new, fit, side)
     kind = BinaryMatrix if fit.link == "probit" else RealMatrix
     new = in_columns_of(fit.data, new) if side == "rows" else new
     bare, fitted = kind(new), fit.data
@@ -986,6 +1023,33 @@ def _matrix(new, fit, side):
     if side == "columns" and fitted.has_row_names and bare.num_rows == fitted.num_rows:
         return kind(new, row_names=fitted.row_names)
     return bare
+
+
+def _by_name(new: Mapping, fit, side):
+    """Return new lines whose ratings are given by the names of the other side."""
+    several = [isinstance(line, Mapping) for line in new.values()]
+    if any(several) != all(several) or not new:
+        raise InputError(
+            "new mixes ratings and lines of ratings, or has none; give {name: rating}, or "
+            "{new line: {name: rating}}"
+        )
+    lines, other = (new if all(several) else {f"new {SIDES[side]}": new}), _OTHER[side]
+    given, names = [list(line.items()) for line in lines.values()], list(map(str, lines))
+    of = positions_of([name for line in given for name, _ in line], fit.data, other)
+    own = np.repeat(np.arange(len(given)), [len(line) for line in given])
+    values, data = [rating for line in given for _, rating in line], fit.data
+    if side == "rows":
+        rows, columns, shape = own, of, (len(given), data.num_columns)
+        of_names = (names, data.column_names if data.has_column_names else None)
+    else:
+        rows, columns, shape = of, own, (data.num_rows, len(given))
+        of_names = (data.row_names if data.has_row_names else None, names)
+    named = {"row_names": of_names[0], "column_names": of_names[1]}
+    if fit.link != "probit":
+        return Ratings(rows, columns, values, shape=shape, **named)
+    ones = np.full(shape, np.nan)
+    ones[rows, columns] = values
+    return BinaryMatrix(ones, **named)
 
 
 def _anchors_of_new(anchors, new, side):

@@ -35,7 +35,15 @@ def summarised(values, kind: str, level: float) -> np.ndarray:
         return values.mean(0, dtype=float)
     if kind == "sd":
         return values.std(0, dtype=float, ddof=min(1, len(values) - 1))
-    return np.quantile(values, tails(level), axis=0)
+    return quantiles(values, tails(level))
+
+
+def quantiles(values, chances) -> np.ndarray:
+    """Return quantiles (chance, cell) of values (draw, cell), as `numpy.quantile` in less time."""
+    ranked, last = np.sort(values, axis=0), len(values) - 1
+    at = [chance * last for chance in chances]
+    ends = [ranked[[int(a), min(int(a) + 1, last)]].astype(float) for a in at]
+    return np.stack([low + (high - low) * (a % 1) for a, (low, high) in zip(at, ends, strict=True)])
 
 
 def with_normal_noise(fit, values, kind: str, level: float, rng: np.random.Generator):
@@ -134,7 +142,11 @@ def summaries(fit, rows, columns, kinds, level: float, rng=None) -> dict[str, np
     "probit", the expected rating of "ordered-probit". Means and intervals are held inside of the
     ratings' scale where they declare one, and "sd" is of the values before that.
     """
-    fits = cell_draws(fit, rows, columns)
+    return summaries_of(fit, cell_draws(fit, rows, columns), kinds, level, rng)
+
+
+def summaries_of(fit, fits, kinds, level: float, rng=None) -> dict[str, np.ndarray]:
+    """Return what `summaries` does, from draws (draw, cell) of the fits."""
     values, ordered = expected(fit, fits), fit.link == "ordered"
     asked = ordered and (rng is not None or "probability" in kinds)
     shares = star_probabilities(fit, fits) if asked else None

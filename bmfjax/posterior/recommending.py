@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, checks
+from bmfjax.data.blocks import BLOCK, blocks, spaced
 from bmfjax.posterior import cells, selection
 from bmfjax.posterior.selection import found_names
 
@@ -18,6 +22,11 @@ ORDERS = {"mean": "mean", "quantile": "lower", "probability": "probability"}
 COLUMNS = ("user", "item", "mean", "sd", "lower", "upper", "probability")
 #: How far up the scale a rating must be to count, where no number is given: 4 of 1 to 5 stars.
 HIGH = 0.75
+#: Draws by which candidates are chosen from many items, and candidates beyond twice what is asked.
+FEW_DRAWS, SPARE = 64, 10
+#: Blocks that draws of the basis of all items may take.
+LARGE = 16
+MOST_THREADS = 8
 
 
 def recommended(
@@ -30,39 +39,187 @@ def recommended(
     if by not in ORDERS:
         raise InputError(f"by is {by!r}; choose 'mean', 'quantile' or 'probability'")
     cells.check_level(level)
-    least = _least(fit, least)
+    asked = _Asked(k, seen, by, _least(fit, least), level)
+    users = positions_of(users, fit.data, "row", positions)
+    some = blocks(len(users), _width(fit, asked))
+    # NumPy lets go of the lock of the interpreter.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+        parts = list(pool.map(lambda few: _best(fit, users[few], asked), some))
+    found = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    if not len(found["user"]):
+        return pd.DataFrame(columns=COLUMNS)
+    for name, names in (("user", fit.data.row_names), ("item", fit.data.column_names)):
+        found[name] = np.array(names, object)[found[name]]
+    return pd.DataFrame(found)
+
+
+class _Asked(NamedTuple):
+    """What is recommended, checked; as `bmfjax.Fit.recommend` has it."""
+
+    k: int
+    seen: bool
+    by: str
+    least: float
+    level: float
+
+    @property
+    def candidates(self) -> int:
+        """How many items of a user are looked at by all draws."""
+        return 2 * self.k + SPARE
+
+
+def _width(fit, asked) -> int:
+    """Return how many numbers are formed for a user, with those of the basis of the candidates."""
+    size, line = fit.data.num_columns, _num_draws(fit) * fit.rank
+    is_small = size * line <= LARGE * BLOCK
+    return 4 * size if is_small else max(4 * size, asked.candidates * line // LARGE)
+
+
+def _best(fit, users, asked) -> dict[str, np.ndarray]:
+    """Return the columns of the table for some users; users and items are positions."""
+    items, there = _candidates(fit, users, asked)
+    known, at = np.unique(items, return_inverse=True)
+    at, basis = at.reshape(items.shape), _by_line(fit, "basis", "column_effect", known)
     parts = []
-    for user in _positions(users, fit.data.row_names, positions):
-        items = np.arange(fit.data.num_columns)
-        if not seen:
-            items = np.setdiff1d(items, _seen(fit.data, user))
-        if len(items):
-            parts.append(_best(fit, user, items, k, ORDERS[by], least, level))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+    for some in blocks(len(users), items.shape[1] * _num_draws(fit)):
+        fits = _fits(fit, users[some], at[some], basis)
+        parts.append(_lines(fit, users[some], items[some], there[some], fits, asked))
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
 
 
-def _best(fit, user, items, k, column, least, level) -> pd.DataFrame:
-    """Return the lines of one user; of equal items the one that is more probably liked is first."""
-    rows = np.full(len(items), user)
-    found = fit._tell_cells(rows, items, ("mean", "sd", "interval"), level, False)
-    names = fit.data.row_names[user], np.array(fit.data.column_names, object)[items]
-    values = found["mean"], found["sd"], *found["interval"], chance_of(fit, rows, items, least)
-    table = pd.DataFrame(dict(zip(COLUMNS, (*names, *values), strict=True)))
-    first = [column, *(c for c in ("probability", "mean") if c != column)]
-    return table.sort_values(first, ascending=False, kind="stable").head(k)
+def _lines(fit, users, items, there, fits, asked) -> dict[str, np.ndarray]:
+    """Return the best of the candidates (user, candidate), by all draws (user, candidate, draw).
 
-
-def chance_of(fit, rows, columns, least: float) -> np.ndarray:
-    """Return the probability of a rating of at least `least`, noise included: (cell,) float64.
-
-    For ones and zeros it is that of a one.
+    Of equal items the one that is more probably liked is first.
     """
-    width = fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
-    parts = [
-        _chances(fit, cells.cell_draws(fit, rows[some], columns[some]), least)
-        for some in cells.blocks(len(rows), width)
-    ]
-    return np.concatenate(parts)
+    column, scores = ORDERS[asked.by], np.full(items.shape, -np.inf)
+    scores[there] = _columns(fit, fits[there].T, (column,), asked)[column]
+    # What is as good as the last that is kept is looked at too.
+    last = -np.sort(-scores, axis=1)[:, [min(asked.k, items.shape[1]) - 1]]
+    at, of = np.nonzero(there & (scores >= last))
+    found = {"user": users[at], "item": items[at, of]}
+    found |= _columns(fit, fits[at, of].T, COLUMNS[2:], asked)
+    keys = (found[name] for name in ("mean", "probability", column))
+    order = np.lexsort([found["item"], *(-key for key in keys), at])
+    first = np.cumsum(np.bincount(at, minlength=len(users))) - np.bincount(at, minlength=len(users))
+    order = order[np.arange(len(at)) - first[at] < asked.k]
+    return {name: values[order] for name, values in found.items()}
+
+
+def _columns(fit, fits, names, asked) -> dict[str, np.ndarray]:
+    """Return columns of the table from draws (draw, cell) of the fits."""
+    kinds = {"mean": "mean", "sd": "sd", "lower": "interval", "upper": "interval"}
+    kinds = dict.fromkeys(kinds[name] for name in names if name in kinds)
+    found = cells.summaries_of(fit, fits, kinds, asked.level)
+    if "interval" in found:
+        found["lower"], found["upper"] = found.pop("interval")
+    if "probability" in names:
+        found["probability"] = _chances(fit, fits, asked.least)
+    return found
+
+
+# ---- draws, line by line -------------------------------------------------------------------------
+
+
+def _num_draws(fit) -> int:
+    return fit.usage_draws.shape[0] * fit.usage_draws.shape[1]
+
+
+def _site(fit, name, lines=slice(None)) -> np.ndarray:
+    """Return draws (draw of all chains, line) of a site; zero where the model lacks it."""
+    if name not in fit.other_draws:
+        return np.zeros((_num_draws(fit), 1), np.float32)
+    return fit.other_draws[name].reshape(_num_draws(fit), -1)[:, lines]
+
+
+def _by_line(fit, factor, effect, lines) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws of a factor (line, rank, draw) and of an effect (line, draw)."""
+    draws = getattr(fit, f"{factor}_draws")[:, :, lines]
+    draws = draws.reshape(_num_draws(fit), *draws.shape[2:]).transpose(1, 2, 0)
+    own = np.broadcast_to(_site(fit, effect, lines).T, (len(lines), _num_draws(fit)))
+    return np.ascontiguousarray(draws), np.ascontiguousarray(own)
+
+
+def _fits(fit, users, at, basis) -> np.ndarray:
+    """Return draws (user, candidate, draw) of the fits of items `at` positions of a basis."""
+    weights, effects = basis
+    usage, level = _by_line(fit, "usage", "row_effect", users)
+    fits = np.empty((*at.shape, usage.shape[2]), np.float32)
+    # One user at a time stays in the cache.
+    for one, own, items in zip(fits, usage, at, strict=True):
+        np.einsum("ks,cks->cs", own, weights[items], out=one)
+        one += effects[items]
+    fits += (level + _site(fit, "intercept").T)[:, None]
+    return fits
+
+
+# ---- which items may be the best -----------------------------------------------------------------
+
+
+def _candidates(fit, users, asked) -> tuple[np.ndarray, np.ndarray]:
+    """Return items (user, candidate) by position, and whether each is to be recommended.
+
+    Where there are many items, they are those that are best by some of the draws, taken as normal.
+    """
+    number, size = asked.candidates, fit.data.num_columns
+    hidden = None if asked.seen else _seen(fit.data, users)
+    if size <= number:
+        there = np.ones((len(users), size), bool)
+        if hidden is not None:
+            there[hidden] = False
+        return np.broadcast_to(np.arange(size), there.shape), there
+    promise = _promise(fit, *_moments(fit, users), asked)
+    if hidden is not None:
+        promise[hidden] = -np.inf
+    items = np.argpartition(promise, size - number, axis=1)[:, -number:]
+    return items, np.take_along_axis(promise, items, 1) > -np.inf
+
+
+def _moments(fit, users) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of the fits (user, item) over some of the draws."""
+    chosen = spaced(_num_draws(fit), FEW_DRAWS, down=True)
+    level = _site(fit, "intercept").mean()
+    # About the level, so that squares do not cancel.
+    rows = _site(fit, "row_effect", users) + (_site(fit, "intercept") - level)
+    columns = _site(fit, "column_effect")
+    total, square, one = np.zeros((3, len(users), fit.data.num_columns), np.float32)
+    for draw in chosen:
+        at = divmod(draw, fit.usage_draws.shape[1])
+        np.matmul(fit.usage_draws[at][users], fit.basis_draws[at].T, out=one)
+        one += rows[draw][:, None]
+        one += columns[draw]
+        total += one
+        np.square(one, out=one)
+        square += one
+    mean = total / len(chosen)
+    return mean + level, np.maximum(square / len(chosen) - mean**2, 0)
+
+
+def _promise(fit, mean, variance, asked) -> np.ndarray:
+    """Return what rises with the order asked for, of normal fits (user, item)."""
+    if asked.by == "quantile":
+        return mean + ndtri(cells.tails(asked.level)[0]) * np.sqrt(variance)
+    if fit.link == "identity":
+        liked = (mean - asked.least) / np.sqrt(variance + np.mean(cells.noise_sd(fit) ** 2))
+        if asked.by == "probability":
+            return liked
+        # Means are held inside of the scale, and so may be equal.
+        scale = fit.settings.get("scale")
+        top = np.inf if scale is None else scale[1]
+        return np.where(mean < top, mean, top + ndtr(liked))
+    spread = np.sqrt(1 + variance)
+    if fit.link == "probit":
+        return mean / spread
+    stars, cuts = np.asarray(fit.settings["stars"], float), _site(fit, "cutpoints").mean(0)
+    if asked.by == "mean":
+        steps = zip(np.diff(stars), cuts, strict=True)
+        return sum(step * ndtr((mean - cut) / spread) for step, cut in steps)
+    high = stars >= asked.least
+    # The lowest star is always reached.
+    return mean if high[0] else (mean - cuts[np.argmax(high) - 1]) / spread
+
+
+# ---- what is asked about -------------------------------------------------------------------------
 
 
 def _chances(fit, fits, least):
@@ -70,7 +227,8 @@ def _chances(fit, fits, least):
     if fit.link == "probit":
         return ndtr(fits).mean(0, dtype=float)
     if fit.link == "identity":
-        return ndtr((fits - least) / cells.noise_sd(fit)[:, None]).mean(0, dtype=float)
+        sd = cells.noise_sd(fit).astype(np.float32)[:, None]
+        return ndtr((fits - np.float32(least)) / sd).mean(0, dtype=float)
     stars = np.asarray(fit.settings["stars"], float)
     return cells.star_probabilities(fit, fits)[:, stars >= least].sum(1)
 
@@ -91,26 +249,68 @@ def _least(fit, least) -> float:
     return float(least)
 
 
-def _seen(data, user: int) -> np.ndarray:
-    """Return the items that a user has rated; of ones and zeros those with a one."""
+def _seen(data, users) -> tuple[np.ndarray, np.ndarray]:
+    """Return what users have rated, users by their place among these; of 0 and 1 the ones."""
     if isinstance(data, Ratings):
-        return data.columns[data.rows == user]
-    if isinstance(data, BinaryMatrix):
-        return data.ones()[[user]].nonzero()[1]
-    return np.flatnonzero(data.observed()[user])
+        rated = data.sparse()[users]
+    elif isinstance(data, BinaryMatrix):
+        rated = data.ones()[users]
+    else:
+        return np.nonzero(data.observed()[users])
+    rated = rated.tocsr()
+    return np.repeat(np.arange(len(users)), np.diff(rated.indptr)), rated.indices
 
 
-def _positions(users, names, by_position) -> np.ndarray:
-    """Return positions of users; of a name that is not there the message has the closest ones."""
-    items = [users] if isinstance(users, str) else users
-    given = [u for u in np.atleast_1d(np.asarray(items, object)) if isinstance(u, str)]
-    for name, at in zip(given, found_names(given, names), strict=True):
+def positions_of(given, data, side: str, by_position: bool = False) -> np.ndarray:
+    """Return positions of users or items; of a name that is not there say the closest ones."""
+    names = data.row_names if side == "row" else data.column_names
+    items = [given] if isinstance(given, str) else [] if given is None else given
+    texts = [u for u in np.atleast_1d(np.asarray(items, object)) if isinstance(u, str)]
+    for name, at in zip(texts, found_names(texts, names), strict=True):
         if at < 0:
+            what = "user" if side == "row" else "item"
             close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
             # None is like it: say at least what names look like.
-            which = f"the closest are {_listed(close)}" if close else f"users are {_some(names)}"
-            raise InputError(f"user {name!r} is not among the rows of the fit; {which}")
-    return selection.positions(users, names, "row", by_position)
+            which = f"the closest are {_listed(close)}" if close else f"{what}s are {_some(names)}"
+            raise InputError(f"{what} {name!r} is not among the {side}s of the fit; {which}")
+    return selection.positions(given, names, side, by_position)
+
+
+# ---- items that are alike ------------------------------------------------------------------------
+
+
+def similar(fit, items, k: int, *, level: float, positions: bool) -> pd.DataFrame:
+    """Return the table of `bmfjax.Fit.similar_items`."""
+    k = checks.whole("k", k)
+    cells.check_level(level)
+    at = positions_of(items, fit.data, "column", positions)
+    names, parts = np.array(fit.data.column_names, object), []
+    for item in at:
+        alike = _correlations(fit, item)
+        mean = alike.mean(0)
+        mean[item] = -np.inf
+        best = np.argsort(-mean, kind="stable")[: min(k, len(mean) - 1)]
+        lower, upper = np.quantile(alike[:, best], cells.tails(level), axis=0)
+        found = {"item": names[item], "similar": names[best], "correlation": mean[best]}
+        parts.append(pd.DataFrame(found | {"lower": lower, "upper": upper}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _correlations(fit, item: int) -> np.ndarray:
+    """Return how the fits of an item and of all others go together over rows: (draw, item).
+
+    It is the same for factors that are turned or scaled, as the correlation over rows of
+    ``usage @ basis.T`` is.
+    """
+    found = np.empty((_num_draws(fit), fit.data.num_columns))
+    for draw, one in enumerate(found):
+        at = divmod(draw, fit.usage_draws.shape[1])
+        usage, basis = fit.usage_draws[at].astype(float), fit.basis_draws[at].astype(float)
+        usage = usage - usage.mean(0)
+        products = basis @ (usage.T @ usage)
+        size = np.sqrt(np.einsum("jk,jk->j", products, basis))
+        one[:] = products @ basis[item] / np.maximum(size * size[item], np.finfo(float).tiny)
+    return found
 
 
 def _listed(names) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bmfjax.data import InputError, Ratings
+from bmfjax.data import InputError, Ratings, latest
 
 
 def some(**options):
@@ -82,3 +82,21 @@ def test_a_table_of_three_columns_is_read():
 def test_bad_ratings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         some(**options)
+
+
+def test_the_latest_ratings_are_told_by_time_of_all_or_of_each_user():
+    times = [5, 1, 2, 2, 9, 8]
+    assert latest(times, 0.4).nonzero()[0].tolist() == [4, 5]
+    # Of equal times all or none.
+    assert latest(times, 0.7).nonzero()[0].tolist() == [0, 4, 5]
+    users = ["ann", "ann", "ann", "bob", "bob", "cid"]
+    assert latest(times, 0.5, users=users).nonzero()[0].tolist() == [0, 4]
+    dates = ["2024-03-01", "2023-12-31", "2024-02-01"]
+    assert latest(dates, 0.4).tolist() == [True, False, False]
+    for wrong, message in (
+        ({"times": ["2024-03-01", "soon"]}, "times has none at position 1"),
+        ({"times": [1, 2], "users": ["ann"]}, "there are 2 times and 1 users"),
+        ({"times": [1, 2], "share": 1}, "share is 1; give a share of the ratings"),
+    ):
+        with pytest.raises(InputError, match=message):
+            latest(**wrong)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
+from sklearn.metrics import ndcg_score
 
 from bmfjax.data import InputError
-from bmfjax.diagnostics import prediction_scores, recall_at
+from bmfjax.diagnostics import prediction_scores, ranking_scores, recall_at
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -89,3 +90,56 @@ def test_calibration_error_is_small_where_probabilities_are_true():
 def test_bad_predictions_are_refused(ones, p, message):
     with pytest.raises(InputError, match=message):
         prediction_scores(ones, p)
+
+
+def by_definition(scores, worth, seen, k):
+    """Precision, recall and NDCG of one row without ties, place by place."""
+    order = [j for j in np.argsort(-scores) if not seen[j]]
+    gains = [worth[j] / np.log2(place + 2) for place, j in enumerate(order[:k])]
+    ideal = sorted((worth[j] for j in order), reverse=True)[:k]
+    best = sum(gain / np.log2(place + 2) for place, gain in enumerate(ideal))
+    relevant = [j for j in order if worth[j] > 0]
+    hits = len(set(order[:k]) & set(relevant))
+    return hits / k, hits / len(relevant), sum(gains) / best
+
+
+def test_ranking_scores_are_those_of_their_definition():
+    rng = np.random.default_rng(7)
+    scores, seen = rng.random((9, 12)), rng.random((9, 12)) < 0.3
+    worth = rng.integers(0, 5, (9, 12)) * (rng.random((9, 12)) < 0.5)
+    worth[4] = 0  # a row that is left out
+    rows = [i for i in range(9) if (worth * ~seen)[i].any()]
+    expected = np.mean([by_definition(scores[i], worth[i], seen[i], 4) for i in rows], axis=0)
+    found = ranking_scores(scores, worth, 4, seen=seen)
+    assert found.pop("rows") == len(rows) < 9
+    np.testing.assert_allclose(list(found.values()), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        ranking_scores(scores[rows], worth[rows], 4)["ndcg"],
+        ndcg_score(worth[rows], scores[rows], k=4),
+    )
+
+
+def test_ties_count_as_they_would_by_chance():
+    rng = np.random.default_rng(8)
+    scores, worth = rng.integers(0, 3, (1, 8)) / 2, rng.integers(0, 3, (1, 8))
+    found = ranking_scores(scores, worth, 3)
+    np.testing.assert_allclose(found["ndcg"], ndcg_score(worth, scores, k=3))
+    broken = [ranking_scores(scores + 1e-6 * rng.random((1, 8)), worth, 3) for _ in range(4000)]
+    for name in ("precision", "recall"):
+        drawn = [one[name] for one in broken]
+        assert abs(found[name] - np.mean(drawn)) <= 4 * np.std(drawn) / 4000**0.5 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("worth", "options", "message"),
+    [
+        ([[1, 0, 1]], {}, r"scores \(1, 2\), relevance \(1, 3\) and seen"),
+        ([[1, -1]], {}, "relevance is negative"),
+        ([[0, 0]], {}, "nothing is relevant"),
+        ([[1, 0]], {"seen": [[True, False]]}, "nothing is relevant"),
+        ([[1, 0]], {"k": 0}, "k is 0"),
+    ],
+)
+def test_rankings_without_an_answer_are_refused(worth, options, message):
+    with pytest.raises(InputError, match=message):
+        ranking_scores([[0.3, 0.2]], worth, **options)
