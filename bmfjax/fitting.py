@@ -6,7 +6,7 @@ import inspect
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from jax.sharding import Mesh
 
@@ -18,10 +18,10 @@ from bmfjax.infer.checkpoint import identity_in
 from bmfjax.kernels.numerics.mesh import is_first
 from bmfjax.progress import say, status_line
 from bmfjax.result import Fit
-from bmfjax.specs import MODELS, with_fields_refused
+from bmfjax.specs import MODELS, ModelName, SamplerName, with_fields_refused
 from bmfjax.specs.base import AUTO, Model, Sampler
 from bmfjax.specs.default import RULE
-from bmfjax.specs.run import ACCURATE, CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME, UNTIL
+from bmfjax.specs.run import ACCURATE, CHECKPOINT_SECONDS, MAX_RANK, MAX_TIME
 from bmfjax.verdict import RHAT_GOOD, RHAT_USABLE
 
 __all__ = ["Fit", "fit", "merge"]
@@ -30,16 +30,16 @@ __all__ = ["Fit", "fit", "merge"]
 @with_fields_refused
 def fit(
     data: Any,
-    rank: int | str | Model | None = None,
-    sampler: str | Sampler | None = None,
+    rank: int | Literal["auto"] | Model | None = None,
+    sampler: SamplerName | Sampler | None = None,
     *,
-    model: str | Model | None = None,
+    model: ModelName | Model | None = None,
     max_rank: int | None = None,
     init: Mapping | None = None,
     num_chains: int = 4,
-    num_warmup: int | str = AUTO,
-    num_samples: int | str = AUTO,
-    until: str = UNTIL[0],
+    num_warmup: int | Literal["auto"] = AUTO,
+    num_samples: int | Literal["auto"] = AUTO,
+    until: Literal["all", "predictions"] = "all",
     mc_error: float | None = None,
     check: float | None = None,
     max_time: float | None = None,

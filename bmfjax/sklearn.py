@@ -14,6 +14,7 @@ from bmfjax.data.checks import one_of, whole
 from bmfjax.families import FAMILIES
 from bmfjax.fitting import Fit, fit
 from bmfjax.specs import with_fields_refused
+from bmfjax.specs.run import MAX_TIME
 
 try:
     from sklearn.base import (
@@ -285,7 +286,7 @@ class BooleanMF(_Bits):
     num_warmup, num_samples : int or "auto"
     max_time : float, optional
         As of `bmfjax.fit`. Numbers of steps fix what a fit costs. By default chains end when they
-        agree, after ten minutes at most: so does each fit of a search over parameters.
+        agree, after {max_time:g} seconds at most: so does each fit of a search over parameters.
     init : {"annealed", "random"}
         Where chains start: as those of `bmfjax.fit` do, annealed, or, faster and more often in a
         poor mode, at random bits.
@@ -548,7 +549,9 @@ class MFImputer(OneToOneFeatureMixin, _Factorisation):
 
 for _kind in (BooleanMF, ProbitMF, NonnegativeMF, MFImputer):
     _names = ", ".join(f'"{name}"' for name in _kind._models)
-    _kind.__doc__ = (_kind.__doc__ or "").replace("{models}", _names)
+    _kind.__doc__ = (
+        (_kind.__doc__ or "").replace("{models}", _names).replace("{max_time:g}", f"{MAX_TIME:g}")
+    )
 
 
 def _values(data, rows) -> np.ndarray:

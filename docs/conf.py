@@ -5,6 +5,7 @@ import os
 import pkgutil
 import re
 import shutil
+import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
@@ -24,6 +25,10 @@ _TABLES = Path(__file__).parent / "results"
 shutil.rmtree(_TABLES, ignore_errors=True)
 shutil.copytree(Path(__file__).parents[1] / "benchmarks" / "results", _TABLES)
 
+sys.path.insert(0, str(Path(__file__).parent))
+generate = importlib.import_module("generate")
+generate.write()
+
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -41,6 +46,9 @@ html_theme_options = {"light_css_variables": _NARROW, "dark_css_variables": _NAR
 # Formulas are MathML, which browsers show by themselves: pages load nothing from another host.
 html_math_renderer = "mathml"
 
+# The guide before the reference, and both before records and notebooks.
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
+
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
@@ -53,6 +61,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!bmfjax\.).*")]
 suppress_warnings = ["ref.python"]
 
 autosummary_generate = True
+autosummary_filename_map = generate.files_apart()
 autodoc_typehints = "none"  # numpydoc lists types
 numpydoc_show_class_members = False
 
@@ -61,6 +70,16 @@ PUBLIC = (
     "bmfjax.optimize", "bmfjax.data", "bmfjax.comparison", "bmfjax.variational",
 )  # fmt: skip
 
+#: Words that readers search for, and the page that answers.
+WORDS = {
+    "accelerators": ("GPU", "TPU"),
+    "chains": ("R-hat", "convergence"),
+    "citing": ("cite",),
+    "first-fit": ("probability", "new rows"),
+    "missing": ("missing",),
+    "rank": ("rank", "compare"),
+    "your-data": ("CSV", "names"),
+}
 #: A tag by which a browser fetches something from another host by itself.
 _FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=.(?:https?:)?//[^>]*>")
 
@@ -104,6 +123,13 @@ def write_formula(writer, node):
     raise nodes.SkipNode
 
 
+def index_words(app, docname, source):
+    """Put the words of a page into the index, where the search looks first."""
+    title, line, rest = source[0].partition("\n")
+    words = "".join(f"\n```{{index}} ! {word}\n```\n" for word in WORDS.get(docname, ()))
+    source[0] = title + line + words + rest
+
+
 def check_nothing_is_fetched(app, error):
     """Warn of pages that load something from another host."""
     if error is not None or app.builder.format != "html":
@@ -116,6 +142,7 @@ def check_nothing_is_fetched(app, error):
 
 def setup(app):
     """Register what Sphinx calls."""
+    app.connect("source-read", index_words)
     app.connect("missing-reference", link_to_code)
     app.connect("build-finished", check_nothing_is_fetched)
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))

@@ -5,6 +5,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import shlex
@@ -17,16 +18,25 @@ import pytest
 
 import bmfjax
 from bmfjax.cli import build_parser
+from bmfjax.data import InputError
 from bmfjax.families import FAMILIES, ask, asked_model
-from bmfjax.specs import SAMPLERS
-from bmfjax.specs.base import Model
+from bmfjax.specs import MODELS, SAMPLERS
+from bmfjax.specs.base import Model, parameters
 from tests.printed import difference
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-_SPEC = importlib.util.spec_from_file_location("pages", DOCS / "pages.py")
-pages = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(pages)
+
+
+def script(name):
+    """A script of the folder of pages, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+pages = script("pages")
 
 README = ROOT / "README.md"
 PAGES = [README, *pages.pages()]
@@ -272,3 +282,71 @@ def test_the_page_on_models_has_every_model_and_sampler():
     for name, kind in SAMPLERS.items():
         row = next(line for line in text.splitlines() if f"`{kind.__name__}`" in line)
         assert f"`{name}`" in row
+
+
+# ---- pages that the build writes -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def generated():
+    pytest.importorskip("yaml", reason="PyYAML comes with the packages of the site")
+    return script("generate")
+
+
+@pytest.mark.parametrize("name", [*MODELS, *SAMPLERS])
+def test_a_page_of_the_reference_says_what_the_fields_say(generated, name):
+    kind, page = (MODELS, generated.model) if name in MODELS else (SAMPLERS, generated.sampler)
+    text = page(name)
+    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+    known = parameters(kind[name])
+    assert known.keys() == rows.keys() and kind[name].summary() in text
+    for field, row in rows.items():
+        assert known[field].sentence.replace("``", "`").replace("|", "\\|") in row
+        assert known[field].flag is None or f"`{known[field].flag.name}`" in row
+        taken = generated.taken(known[field])
+        with pytest.raises(InputError, match=re.escape(taken.replace("one of", "choose from"))):
+            known[field].check(field, object())
+    assert ":math:" not in text and "{parameters}" not in text
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs(generated, tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "[next](how_sure.py)"]},
+        {
+            "cell_type": "code",
+            "source": ["print(1)"],
+            "outputs": [
+                {"output_type": "stream", "text": ["1\n"]},
+                {"output_type": "display_data", "data": {"image/png": "AAAA", "text/plain": "x"}},
+            ],
+        },
+    ]
+    (tmp_path / "one.ipynb").write_text(json.dumps({"cells": cells}))
+    generated.notebook(tmp_path / "one.ipynb", tmp_path)
+    text = (tmp_path / "one.md").read_text()
+    assert text.startswith(
+        "# Title\n[next](how_sure.md)\n\n````python\nprint(1)\n````\n\n````text\n1\n"
+    )
+    assert "(one-1-1.png)" in text and (tmp_path / "one-1-1.png").read_bytes() == bytes(3)
+
+
+def test_every_work_of_the_citation_file_is_in_bibtex(generated):
+    text = generated.bibtex()
+    keys = re.findall(r"^@\w+\{(\w+),$", text, re.MULTILINE)
+    works = (ROOT / "CITATION.cff").read_text().count("\n  - type: ")
+    assert len(set(keys)) == len(keys) == works + 1 and "Rukat, Tammo and Holmes, Chris" in text
+    page = (DOCS / "citing.md").read_text()
+    cited = set(re.findall(r"\b[a-z]+(?:19|20)\d\d\b", page))
+    assert cited and cited <= set(keys)
+    assert {model for model in MODELS if f"`{model}`" not in page} <= {"poisson"}
+
+
+def test_names_that_differ_by_case_alone_have_files_of_their_own(generated):
+    apart, files = generated.files_apart(), []
+    assert apart["bmfjax.fit"] != apart["bmfjax.Fit"]
+    for page in (DOCS / "api").glob("*.rst"):
+        module = re.search(r"module:: (\S+)", page.read_text())
+        listed = re.findall(r"^   ([A-Za-z]\w+)$", page.read_text(), re.MULTILINE)
+        files += [f"{module[1]}.{name}" for name in listed if module]
+    names = {apart.get(name, name).lower() for name in files}
+    assert len(names) == len(files) > 100

@@ -1,10 +1,12 @@
 """Models and samplers as values: said once, equal where they say the same, refused where wrong."""
 
 import inspect
+import itertools
 import pickle
 import re
 import subprocess
 import sys
+import typing
 
 import numpy as np
 import numpyro.distributions as dist
@@ -16,6 +18,7 @@ from bmfjax.families import FAMILIES, ask
 from bmfjax.sklearn import BooleanMF
 from bmfjax.specs import MODELS, SAMPLERS, checked_sampler, model_of, parameters, sampler_of
 from bmfjax.specs.base import AUTO, OF_RANK
+from bmfjax.specs.run import UNTIL
 
 KINDS = pytest.mark.parametrize("kind", [*MODELS.values(), *SAMPLERS.values()])
 TILES = np.kron(np.eye(2), np.ones((6, 4)))
@@ -256,3 +259,11 @@ def test_a_name_of_earlier_fits_is_refused_with_what_replaced_it():
     for name, use in {"scalars": "figures", "is_real": "binary is None"}.items():
         with pytest.raises(AttributeError, match=f"no attribute '{name}'; use fit.{use}"):
             getattr(fit, name)
+
+
+def test_type_checkers_know_every_name():
+    known = typing.get_type_hints(bmfjax.fit)
+    names = {n: {*itertools.chain(*map(typing.get_args, typing.get_args(known[n])))} for n in known}
+    assert names["model"] == set(MODELS) and names["sampler"] == set(SAMPLERS)
+    assert names["num_samples"] == names["num_warmup"] == names["rank"] == {AUTO}
+    assert typing.get_args(known["until"]) == UNTIL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from bmfjax.errors import InputError
 from bmfjax.specs.base import Model, Sampler, parameters, prior_names
@@ -40,6 +40,13 @@ __all__ = [
     "Relaxed",
     "ThesisAveraging",
 ]
+
+#: The names, for editors and type checkers, which read no code.
+ModelName = Literal[
+    "ormachine", "ormachine-effects", "deep-ormachine", "one-hot", "hamming", "relaxed", "features",
+    "logistic", "nmf", "poisson", "pmf", "probit", "ordered-probit",
+]  # fmt: skip
+SamplerName = Literal["gibbs", "smc", "minibatch", "iasg", "thesis", "batch", "svi"]
 
 #: The class of every name in ``bmfjax.fit(model=...)`` and ``bmfjax.fit(sampler=...)``.
 MODELS: dict[str, type[Model]] = {
