@@ -4,10 +4,12 @@ The simulation of bayesNMF (Landy et al. 2025): 96 kinds of mutations, 64 tumour
 sparse Dirichlet drawn until all cosines are at most 0.8, totals of tumours negative binomial, their
 proportions Dirichlet(1), counts Poisson. The number of signatures is searched from 1 to 20 by
 ``rank="auto"``. A signature is found where one of the fit has a cosine above 0.9 with it. What a
-record holds of other numbers and seeds stays in it.
+record holds of other numbers and seeds stays in it. With ``--sweep`` it measures instead
+how long a sweep of one chain takes, with a million counts that are not zero.
 
     python benchmarks/poisson_signatures.py
     python benchmarks/poisson_signatures.py --ranks 20 --seeds 0 1
+    python benchmarks/poisson_signatures.py --sweep
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from device import parse
 
 TUMOURS, KINDS, MOST = 64, 96, 20
@@ -72,6 +75,27 @@ def one(options) -> None:
     options.found.write_text(json.dumps(result))
 
 
+def of_a_sweep(times: int = 6) -> dict:
+    """Measure a sweep of one chain with 20 factors, after a first one."""
+    import jax
+
+    from bmfjax.kernels.poisson.density import PoissonDensity, poisson_data
+    from bmfjax.kernels.poisson.gibbs import poisson_gibbs
+
+    rng, rows, columns = np.random.default_rng(0), 20_000, 1_000
+    rate = rng.gamma(0.5, 5.6, (rows, MOST)) @ rng.dirichlet(np.full(columns, 0.3), MOST)
+    counts = sp.csr_array(rng.poisson(rate).astype(float))
+    data = poisson_data(counts, np.ones(rows))
+    algorithm = poisson_gibbs(PoissonDensity(MOST), columns)
+    state = jax.jit(algorithm.init)(jax.random.key(0), None, data)
+    step, spent = jax.jit(algorithm.step), []
+    for key in jax.random.split(jax.random.key(1), times + 1):
+        began = time.process_time()
+        state, _ = jax.block_until_ready(step(key, state, data))
+        spent.append(time.process_time() - began)
+    return {"nonzero": int(counts.nnz), "cpu_seconds": round(float(np.median(spent[1:])), 3)}
+
+
 def in_a_process(options, number: int, seed: int) -> dict:
     """Fit in a process of its own: what is compiled is counted each time."""
     with tempfile.TemporaryDirectory() as folder:
@@ -90,6 +114,7 @@ def main() -> None:
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 5, 10, 15, 20])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--max-cpu", type=float, default=120.0, help="processor seconds of a fit")
+    parser.add_argument("--sweep", action="store_true", help="measure a sweep of a million counts")
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path)
     options = parse(parser)
@@ -100,7 +125,12 @@ def main() -> None:
     from tables import RESULTS
 
     record = (options.output or RESULTS) / "poisson_signatures.json"
-    runs = json.loads(record.read_text())["figures"]["runs"] if record.exists() else {}
+    figures = json.loads(record.read_text())["figures"] if record.exists() else {"runs": {}}
+    if options.sweep:
+        figures["sweep"] = of_a_sweep() | {"commit": commit_of()}
+        write_record("poisson_signatures", figures, options.output)
+        return
+    runs = figures["runs"]
     for seed in options.seeds:
         for number in options.ranks:
             found = in_a_process(options, number, seed)
@@ -108,7 +138,7 @@ def main() -> None:
             runs.setdefault(str(number), {})[str(seed)] = found
             print(number, seed, found, flush=True)
             # What has been found stays if the rest is cut off.
-            write_record("poisson_signatures", {"runs": runs}, options.output)
+            write_record("poisson_signatures", figures, options.output)
 
 
 if __name__ == "__main__":

@@ -726,3 +726,10 @@ def poisson_signatures(records: Records):
             for seed, case in of.items()
         ],
     )  # fmt: skip
+    if "sweep" in record["figures"]:
+        sweep = record["figures"]["sweep"]
+        yield (
+            f"A sweep of one chain with 20 factors takes {number(sweep['cpu_seconds'], 2)} "
+            f"processor seconds with {sweep['nonzero']:,} counts that are not zero "
+            f"({sweep['commit']})."
+        )
