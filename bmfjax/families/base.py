@@ -395,6 +395,28 @@ class Chains:
         run.num_draws // run.thinning("usage") >= LEAST_KEPT
     )
 
+    @classmethod
+    def of_stage(
+        cls, problem: Problem, stage: StagePlan, algorithm: Any, data: Any, *,
+        bytes_a_draw: int, settings: Mapping, trace: tuple[str, ...] = (), most: int = MAX_KEPT,
+        **more,
+    ) -> Chains:  # fmt: skip
+        """Return the chains of a stage of a plan.
+
+        `bytes_a_draw` are those of a kept draw of one chain, which keeps `most` at most. `settings`
+        and `trace` are what a family has beside those of every fit.
+        """
+        every, most_kept = thinning(problem.num_chains * bytes_a_draw, problem.most_samples, most)
+        given = {
+            "trace": (*problem.kernel.trace, *trace, *["rank"] * problem.finds_rank),
+            "thinning": (every, most_kept),
+            "num_warmup": stage.num_warmup,
+            "num_samples": problem.most_samples,
+            "looks": problem.looks,
+            "phase": stage.phase,
+        }
+        return cls(algorithm, data, problem.settings(thinning=every, **settings), **(given | more))
+
     def going_on(self, positions, *, shorter: bool = True) -> Chains:
         """Return chains that start where they were with other data; their warm-up may be `shorter`.
 
@@ -593,17 +615,18 @@ class Family:
 
     def judged(
         self, problem: Problem, chains: Chains, entries: Mixing, seen: KeptDraws,
-        agreement: np.ndarray | None = None, empty: np.ndarray | None = None,
+        agreement: np.ndarray | None = None, empty: np.ndarray | None = None, **more,
     ) -> Verdict:  # fmt: skip
-        """Judge draws of a run that goes on.
+        """Judge draws, also of a run that goes on.
 
         `agreement` and `empty` are those of `ordered` and of `empty`; as long as they are not
-        known, nothing is held against the factors.
+        known, nothing is held against the factors. `more` is known at the end of a run.
         """
+        shared = {"shared_starts": chains.arguments.get("shared_starts", False)}
         return verdict.of_chains(
-            entries, problem.num_chains, math.nan, alike(problem, agreement), seen.trace,
+            entries, len(seen.trace["log_joint"]), math.nan, alike(problem, agreement), seen.trace,
             exact=is_exact(problem, chains), empty=empty, given_start=problem.init is not None,
-            shared_starts=chains.arguments.get("shared_starts", False),
+            **(shared | more),
         )  # fmt: skip
 
     def product_draws(self, problem: Problem, drawn: Mapping) -> tuple:
@@ -629,9 +652,33 @@ class Family:
         """Return which factors have no tile when rounded, (rank,) bool; None: none are rounded."""
         return None
 
-    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> Fit:
-        """Turn the draws into a fit: factors in one order, figures, verdict."""
-        raise NotImplementedError
+    def class_of(self, problem: Problem) -> type[Fit]:
+        """Return the class of the fit."""
+        return Fit._of_model(problem.model.name)
+
+    def at_the_end(self, problem: Problem, chains: Chains, run: ChainRun) -> dict:
+        """Return what `judged` depends on that is known at the end of a run alone."""
+        return {}
+
+    def result(self, problem: Problem, chains: Chains, run: ChainRun, **own) -> Fit:
+        """Turn the draws into a fit: factors in one order, figures, verdict.
+
+        `own` are fields of its class.
+        """
+        seen = kept_draws(run)
+        found = self.ordered(problem, chains, seen)
+
+        def judge(fit):
+            return self.judged(
+                problem, chains, fit._mixing, seen, found.agreement, fit._empty,
+                tried=what_was_tried(problem, chains, run),
+                **self.at_the_end(problem, chains, run),
+            )  # fmt: skip
+
+        return make_fit(
+            self.class_of(problem), problem, chains, run,
+            draws=found.sites, trace=run.trace(), agreement=found.agreement, judge=judge, own=own,
+        )  # fmt: skip
 
 
 def alike(problem: Problem, agreement: np.ndarray | None) -> np.ndarray:

@@ -301,7 +301,8 @@ class Boolean(TileFamily):
         first = _first_stage(problem, given, defaults, later)
         from_prior = problem.init is None and first.options.get("update") == "collapsed"
         stages = (first, *later)
-        kept = min(_thinning(problem)[1], problem.most_samples)
+        drawn, most = problem.num_chains * _bytes_a_draw(problem), problem.most_samples
+        kept = min(thinning(drawn, most, MAX_KEPT)[1], most)
         size = int(problem.rank), problem.num_chains, kept
         return Plan(
             boolean_arguments(priors, problem.finds_rank),
@@ -386,30 +387,27 @@ def _chains(
     stage, arguments = plan.stages[number], plan.arguments
     kernel = problem.kernel.make(_model(problem, arguments), **stage.options, **found)
     bound, _ = kernel.bind_packed(problem.data, mesh=problem.mesh)
-    every, most_kept = _thinning(problem)
     follows = _following(problem, plan, number + 1)
-    return Chains(
+    return Chains.of_stage(
+        problem,
+        stage,
         bound.algorithm,
         bound.data,
-        problem.settings(
-            priors={n: settings_text(p) for n, p in arguments.items()},
-            init=init,
-            thinning=every,
-            sampler_options=_option_texts(stage.options),
+        bytes_a_draw=_bytes_a_draw(problem),
+        settings={
+            "priors": {n: settings_text(p) for n, p in arguments.items()},
+            "init": init,
+            "sampler_options": _option_texts(stage.options),
             **more,
-        ),
+        },
+        most=MAX_KEPT,
         sites=tuple(sites_of(arguments)),
-        trace=(*problem.kernel.trace, *_traced(stage.options), *["rank"] * problem.finds_rank),
-        thinning=(every, most_kept),
-        num_warmup=stage.num_warmup,
-        num_samples=problem.most_samples,
+        trace=tuple(_traced(stage.options)),
         start=functools.partial(start, bound),
         arguments={
             "exact": stage.options.get("dispersion", "sample") == "sample",
             "shared_starts": shared_starts,
         },
-        looks=problem.looks,
-        phase=stage.phase,
         next_stage=follows,
         **(_patience(problem, plan.stages[number + 1]) if follows else {}),
         **of_stage,
@@ -469,10 +467,8 @@ def _model(problem, arguments):
     return functools.partial(models.ormachine, rank=int(problem.rank), anchors=anchors, **arguments)
 
 
-def _thinning(problem) -> tuple[int, int]:
-    words = sum(-(-size // WORD) for size in problem.data.shape)
-    bytes_a_draw = 4 * problem.num_chains * int(problem.rank) * words
-    return thinning(bytes_a_draw, problem.most_samples, MAX_KEPT)
+def _bytes_a_draw(problem) -> int:
+    return 4 * int(problem.rank) * sum(-(-size // WORD) for size in problem.data.shape)
 
 
 def _starts(problem, bound, resume):

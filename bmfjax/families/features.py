@@ -7,7 +7,6 @@ what a feature adds outweighs what it takes away.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import lax, random
+from jax import random
 from scipy.special import expit
 
-from bmfjax import verdict
 from bmfjax.data import BinaryMatrix, InputError, checks
 from bmfjax.data.blocks import blocks
 from bmfjax.diagnostics import agreement
@@ -34,24 +32,17 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
     annealed_options,
-    kept_draws,
-    make_fit,
-    matched_rows,
-    thinning,
-    what_was_tried,
 )
 from bmfjax.families.logistic import ExactLogisticFit
-from bmfjax.infer import ChainRun, feature_start, whole_rows
+from bmfjax.infer import feature_start, whole_rows
+from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.infer.new_rows import independent_bits, learned_density
 from bmfjax.kernels.features.density import FeatureData, FeatureDensity, log_odds
 from bmfjax.kernels.features.gibbs import start_at
 from bmfjax.kernels.features.memberships import block_size, draw_memberships
 from bmfjax.kernels.features.weights import effects_of, row_systems
 from bmfjax.kernels.logistic.polya_gamma import draw_polya_gamma
-from bmfjax.kernels.numerics.forks import check_fork
-from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.tempering import annealed
 from bmfjax.posterior import cells, features, trust
 from bmfjax.posterior.selection import without
@@ -248,15 +239,35 @@ class FeaturesFit(ModesMixin, ExactLogisticFit):
         """Return memberships, and weights of one, nearest to means of bits."""
         return 1.0 * (usage >= 0.5), 1.0 * (basis >= 0.5)
 
-    def _transform(self, new_rows) -> np.ndarray:
-        drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
-        return drawn["usage"].mean((0, 1), dtype=float)
+    def _draws_of_new(self, new, seed: int) -> dict:
+        """Draw memberships and effects of new rows given every kept draw of the rest.
 
-    def _with_rows(self, new, seed):
-        new = matched_rows(self, new)
-        drawn = _draws_of_new(self, new, seed)
-        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
-        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+        A draw sweeps over Polya-Gamma variables and effects, and memberships, from where the one
+        before ended.
+        """
+        data, density = signs_of(new), FeatureDensity(self.rank)
+        known = {n: v for n, v in self.draws().items() if n not in (*ROWS, "presence")}
+        start = {"usage": jnp.zeros((new.num_rows, self.rank))}
+        if "row_scale" in known:
+            start["row_effect"] = jnp.zeros(new.num_rows)
+        size = block_size(new.shape, self.rank)
+
+        def sweep(key, drawn, known, data):
+            key_augment, key_effect, key_usage = random.split(key, 3)
+            psi = log_odds(known | drawn)
+            if "row_effect" in drawn:
+                omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, psi), 0.0)
+                system = row_systems(drawn["row_effect"], psi, omega, 0.5 * data.signs)
+                noise = random.normal(key_effect, psi.shape[1:], psi.dtype)
+                effect = effects_of(noise, known["row_scale"], *system)
+                psi += effect - drawn["row_effect"]
+                drawn = drawn | {"row_effect": effect}
+            usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
+            return drawn | usage
+
+        return given_every_draw(
+            sweep, start, known, data, sweeps=SWEEPS, settle=SETTLE_ROWS, seed=seed
+        )
 
     def _row_terms(self, new, num_draws, chances, seed):
         whole_rows.check_states(2**self.rank, f"{self.rank} features")
@@ -325,24 +336,18 @@ class Features(Family):
             feature_start.best_starts, search=search, settles=problem.num_warmup == AUTO
         )
         searches = problem.init is None and search.rounds > 0
-        every, most_kept = thinning(
-            4 * problem.num_chains * (density.rank + 1) * sum(problem.data.shape),
-            problem.most_samples,
-        )
-        return Chains(
+        return Chains.of_stage(
+            problem,
+            plan.stages[0],
             annealed(algorithm, options["num_anneal"], lowest=options["lowest"]),
             data,
-            problem.settings(
-                priors=plan.arguments, init=plan.init, thinning=every, sampler_options=options
-            ),
+            bytes_a_draw=4 * (density.rank + 1) * sum(problem.data.shape),
+            settings={"priors": plan.arguments, "init": plan.init, "sampler_options": options},
             sites=density.sites,
-            trace=(*problem.kernel.trace, "log_mass", *["rank"] * problem.finds_rank),
-            thinning=(every, most_kept),
+            trace=("log_mass",),
             num_warmup=warmup - searches * search.rounds * search.sweeps,
-            num_samples=problem.most_samples,
             start=lambda resume: start,
             search=begins if searches else None,
-            looks=problem.looks,
         )
 
     def product_draws(self, problem, drawn):
@@ -356,22 +361,8 @@ class Features(Family):
     def empty(self, problem, found, seen):
         return _used(found.sites).mean((0, 1)) < 0.5
 
-    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> FeaturesFit:
-        seen, trace = kept_draws(run), run.trace()
-        found = self.ordered(problem, chains, seen)
-
-        def judge(fit):
-            return verdict.of_chains(
-                fit._mixing, fit._num_chains, np.nan, found.agreement, after_warmup(run, trace),
-                exact=True, empty=fit._empty, given_start=problem.init is not None,
-                shared_starts=run.num_starts == 1, starts=run.num_starts,
-                tried=what_was_tried(problem, chains, run),
-            )  # fmt: skip
-
-        return make_fit(
-            FeaturesFit, problem, chains, run,
-            draws=found.sites, trace=trace, agreement=found.agreement, judge=judge,
-        )  # fmt: skip
+    def at_the_end(self, problem, chains, run):
+        return {"shared_starts": run.num_starts == 1, "starts": run.num_starts}
 
 
 # ---- before --------------------------------------------------------------------------------------
@@ -497,55 +488,3 @@ def turned(drawn: Mapping, turns) -> dict:
 def _used(drawn: Mapping) -> np.ndarray:
     """Tell which features have rows and columns in each draw, (chain, draw, rank) bool."""
     return (drawn["usage"] != 0).any(2) & (drawn["basis"] != 0).any(2)
-
-
-# ---- new rows ------------------------------------------------------------------------------------
-
-
-def _draws_of_new(fit: FeaturesFit, new, seed: int) -> dict:
-    """Draw memberships and effects of new rows given every kept draw of the rest.
-
-    A draw sweeps over Polya-Gamma variables and effects, and memberships, from where the one before
-    ended.
-    """
-    data, density = signs_of(new), FeatureDensity(fit.rank)
-    known = {n: v for n, v in fit.draws().items() if n not in (*ROWS, "presence")}
-    start = {"usage": jnp.zeros((new.num_rows, fit.rank))}
-    if "row_scale" in known:
-        start["row_effect"] = jnp.zeros(new.num_rows)
-    size = block_size(new.shape, fit.rank)
-    check_fork()
-
-    @jax.jit
-    @full_precision
-    def chain(key, known, data):
-        def sweep(drawn, key, known):
-            key_augment, key_effect, key_usage = random.split(key, 3)
-            psi = log_odds(known | drawn)
-            if "row_effect" in drawn:
-                omega = jnp.where(data.signs != 0, draw_polya_gamma(key_augment, psi), 0.0)
-                system = row_systems(drawn["row_effect"], psi, omega, 0.5 * data.signs)
-                noise = random.normal(key_effect, psi.shape[1:], psi.dtype)
-                effect = effects_of(noise, known["row_scale"], *system)
-                psi += effect - drawn["row_effect"]
-                drawn = drawn | {"row_effect": effect}
-            usage, *_ = draw_memberships(key_usage, psi, known | drawn, data, density, 1.0, size)
-            return drawn | usage
-
-        def draw(drawn, at):
-            key, known = at
-            for own in random.split(key, SWEEPS):
-                drawn = sweep(drawn, own, known)
-            return drawn, drawn
-
-        known = {
-            n: jnp.concatenate([jnp.repeat(v[:1], SETTLE_ROWS, 0), v]) for n, v in known.items()
-        }
-        keys = random.split(key, len(known["basis"]))
-        return lax.scan(draw, start, (keys, known))[1]
-
-    found = []
-    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
-        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
-        found.append({n: v[SETTLE_ROWS:] for n, v in drawn.items()})
-    return {n: np.stack([f[n] for f in found]) for n in start}

@@ -11,7 +11,6 @@ rotation.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
 from scipy.special import expit
 
 from bmfjax import verdict
@@ -37,21 +35,18 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
     alike,
-    kept_draws,
     kept_factors,
     make_fit,
     matched_rows,
     thinning,
-    what_was_tried,
 )
 from bmfjax.infer import ChainRun, whole_rows
+from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.kernels.logistic.density import LogisticDensity
 from bmfjax.kernels.logistic.gibbs import draw_rows
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along
-from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.posterior import cells, mixture, scores
 from bmfjax.posterior.rotations import rotated_draws
 from bmfjax.posterior.selection import informed, sampled_positions
@@ -285,14 +280,29 @@ class ExactLogisticFit(LogOddsFit):
         }
 
     def _transform(self, new_rows) -> np.ndarray:
-        drawn = _draws_of_new(self, matched_rows(self, new_rows), 0)
+        drawn = self._draws_of_new(matched_rows(self, new_rows), 0)
         return drawn["usage"].mean((0, 1), dtype=float)
 
     def _with_rows(self, new, seed):
         new = matched_rows(self, new)
-        drawn = _draws_of_new(self, new, seed)
-        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
-        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+        return self._with_drawn(new, self._draws_of_new(new, seed))
+
+    def _draws_of_new(self, new, seed: int) -> dict:
+        """Draw the vectors of new rows given every kept draw of the rest, (chain, draw, ...).
+
+        A draw sweeps over Polya-Gamma variables and vectors in turn, from where the one before
+        ended.
+        """
+        density = LogisticDensity(self.rank, **self.settings["priors"])
+        data, names = sign_blocks(new), [n for n in density.sites if n in ("usage", "row_effect")]
+        known = {n: v for n, v in self.draws().items() if n not in names}
+        shapes = {"usage": (new.num_rows, self.rank), "row_effect": (new.num_rows,)}
+        start = {n: jnp.zeros(shapes[n]) for n in names}
+
+        def sweep(key, drawn, known, data):
+            return draw_rows(key, known | drawn, data, density)[0]
+
+        return given_every_draw(sweep, start, known, data, sweeps=SWEEPS, settle=SETTLE, seed=seed)
 
 
 @dataclass(frozen=True, repr=False)
@@ -490,8 +500,18 @@ class Logistic(Family):
             enough=lambda run: run.steps_done > 0,
         )
 
-    def judged(self, problem, chains, entries, seen, agreement=None, empty=None):
-        return _judged(entries, problem.num_chains, alike(problem, agreement), seen.trace)
+    def judged(self, problem, chains, entries, seen, agreement=None, empty=None, **more):
+        # The log joint density counts: it has no wandering parts.
+        return verdict.of_ratings(
+            entries, len(seen.trace["log_joint"]), alike(problem, agreement), seen.trace,
+            joint_counts=True, **more,
+        )  # fmt: skip
+
+    def class_of(self, problem):
+        return ExactLogisticFit if problem.kernel.exact else LogisticFit
+
+    def at_the_end(self, problem, chains, run):
+        return {"given_start": problem.init is not None}
 
     def ordered(self, problem, chains, seen):
         drawn = rotated_draws(seen.sites, seen.best)
@@ -503,7 +523,7 @@ class Logistic(Family):
 
     def result(self, problem: Problem, chains: Chains, run: ChainRun) -> LogOddsFit:
         if problem.kernel.exact:
-            return self._of_draws(problem, chains, run)
+            return super().result(problem, chains, run)
         trace = run.trace()
         settled = trace["settled"][:, -1]
         # The run may have gone on after the last start had settled, as far as its chunk went.
@@ -527,26 +547,12 @@ class Logistic(Family):
             return judged.changed(num_warmup=run.num_steps, num_draws=drawn["bias"].shape[1])
 
         return make_fit(
-            LogisticFit, problem, chains, run,
+            self.class_of(problem), problem, chains, run,
             draws=drawn,
             trace={"elbo": elbo},
             agreement=agreeing,
             judge=judge,
             own={"approximation": approximation},
-        )  # fmt: skip
-
-    def _of_draws(self, problem, chains, run) -> ExactLogisticFit:
-        """Return the fit of draws from the posterior, turned to one position."""
-        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
-        return make_fit(
-            ExactLogisticFit, problem, chains, run,
-            draws=found.sites,
-            trace=trace,
-            agreement=found.agreement,
-            judge=lambda fit: _judged(
-                fit._mixing, fit._num_chains, found.agreement, after_warmup(run, trace),
-                given_start=problem.init is not None, tried=what_was_tried(problem, chains, run),
-            ),
         )  # fmt: skip
 
 
@@ -688,23 +694,15 @@ def gibbs_chains(problem: Problem, plan: Plan) -> Chains:
     density, start = LogisticDensity(int(problem.rank), **priors), problem.init
     if start is not None:
         start = problem.every_chain(start | _without_factors(density, data))
-    lines = sum(data.shape)
-    every, most_kept = thinning(
-        4 * problem.num_chains * (density.rank + 1) * lines, problem.most_samples
-    )
-    return Chains(
+    return Chains.of_stage(
+        problem,
+        plan.stages[0],
         problem.kernel.make(density, data.shape),
         all_entries(problem),
-        problem.settings(
-            priors=priors, init="random" if start is None else digest(start), thinning=every
-        ),
+        bytes_a_draw=4 * (density.rank + 1) * sum(data.shape),
+        settings={"priors": priors, "init": "random" if start is None else digest(start)},
         sites=density.sites,
-        trace=problem.kernel.trace,
-        thinning=(every, most_kept),
-        num_warmup=plan.stages[0].num_warmup,
-        num_samples=problem.most_samples,
         start=lambda resume: start,
-        looks=problem.looks,
     )
 
 
@@ -714,44 +712,3 @@ def _without_factors(density: LogisticDensity, data) -> dict:
     found = {"bias": np.float32(np.log(share / (1 - share)))}
     sizes = dict(zip(("row_effect", "column_effect"), data.shape, strict=True))
     return found | {n: np.zeros(m, np.float32) for n, m in sizes.items() if n in density.sites}
-
-
-def _judged(entries, chains: int, agreeing, trace, **more) -> verdict.Verdict:
-    """Judge chains by their log odds and by the log joint density, which has no wandering parts."""
-    return verdict.of_ratings(entries, chains, agreeing, trace, joint_counts=True, **more)
-
-
-def _draws_of_new(fit: ExactLogisticFit, new, seed: int) -> dict:
-    """Draw the vectors of new rows given every kept draw of the rest, (chain, draw, ...).
-
-    A draw sweeps over Polya-Gamma variables and vectors in turn, from where the one before ended.
-    """
-    density = LogisticDensity(fit.rank, **fit.settings["priors"])
-    data, names = sign_blocks(new), [n for n in density.sites if n in ("usage", "row_effect")]
-    known = {n: v for n, v in fit.draws().items() if n not in names}
-    shapes = {"usage": (new.num_rows, fit.rank), "row_effect": (new.num_rows,)}
-    start = {n: jnp.zeros(shapes[n]) for n in names}
-
-    check_fork()
-
-    @jax.jit
-    @full_precision
-    def chain(key, known, data):
-        def draw(drawn, at):
-            key, known = at
-
-            def sweep(drawn, key):
-                return draw_rows(key, known | drawn, data, density)[0], None
-
-            drawn, _ = lax.scan(sweep, drawn, random.split(key, SWEEPS))
-            return drawn, drawn
-
-        known = {n: jnp.concatenate([jnp.repeat(v[:1], SETTLE, 0), v]) for n, v in known.items()}
-        keys = random.split(key, len(known["basis"]))
-        return lax.scan(draw, start, (keys, known))[1]
-
-    found = []
-    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
-        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
-        found.append({n: v[SETTLE:] for n, v in drawn.items()})
-    return {n: np.stack([f[n] for f in found]) for n in start}

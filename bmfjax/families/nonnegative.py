@@ -24,19 +24,13 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
     annealed_options,
     csr_of,
-    kept_draws,
-    make_fit,
     matched_rows,
     mean_and_square,
     read_real,
     squared_residual,
-    thinning,
-    what_was_tried,
 )
-from bmfjax.infer import ChainRun
 from bmfjax.infer.mcmc.truncated import numbers
 from bmfjax.kernels.relaxed.density import MAX_PRECISION
 from bmfjax.posterior import products
@@ -175,7 +169,7 @@ class Nonnegative(Family):
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         data, rank, arguments = problem.data, int(problem.rank), plan.arguments
-        options, warmup, _ = plan.stages[0]
+        options = plan.options
         model = functools.partial(models.nmf, rank=rank, **arguments)
         kernel = problem.kernel.make(model, **options)
         values = data.dense() if plan.known is None else plan.known
@@ -187,26 +181,21 @@ class Nonnegative(Family):
         if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
-        every, most_kept = thinning(
-            4 * problem.num_chains * rank * sum(data.shape), problem.most_samples
-        )
         learned = () if isinstance(arguments["precision"], float) else ("precision",)
         replicas = ("swap_probability", "replica") if options.get("walls") is not None else ()
-        return Chains(
+        return Chains.of_stage(
+            problem,
+            plan.stages[0],
             algorithm,
             bound.data,
-            problem.settings(
-                priors={n: settings_text(p) for n, p in arguments.items()},
-                init=plan.init if problem.init is None else digest(start),
-                thinning=every,
-                sampler_options={n: str(v) for n, v in options.items()},
-            ),
+            bytes_a_draw=4 * rank * sum(data.shape),
+            settings={
+                "priors": {n: settings_text(p) for n, p in arguments.items()},
+                "init": plan.init if problem.init is None else digest(start),
+                "sampler_options": {n: str(v) for n, v in options.items()},
+            },
             sites=(*FACTORS, *learned, *["rate"] * problem.finds_rank),
-            trace=(*problem.kernel.trace, *learned, *replicas, *["rank"] * problem.finds_rank),
-            thinning=(every, most_kept),
-            num_warmup=warmup,
-            num_samples=problem.most_samples,
-            looks=problem.looks,
+            trace=(*learned, *replicas),
             start=lambda resume: start,
             arguments=arguments,
         )
@@ -221,25 +210,13 @@ class Nonnegative(Family):
             drawn = drawn | {"usage": usage, "basis": basis}
         return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
-    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> NonnegativeFit:
-        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
-        data, prior, agreeing = problem.data, chains.arguments["precision"], found.agreement
-        seen = data.num_rows * data.num_columns - data.num_missing
+    def at_the_end(self, problem, chains, run):
         # A learned precision is bounded by its prior, and by the arithmetic.
-        fixed = isinstance(prior, float)
-        most = max_precision(data)
-        floor = 0.0 if fixed else 2 * max(float(prior.rate), seen / most)
-        return make_fit(
-            NonnegativeFit, problem, chains, run,
-            draws=found.sites,
-            trace=trace,
-            agreement=agreeing,
-            judge=lambda fit: verdict.of_chains(
-                fit._mixing, fit._num_chains, float("nan"), agreeing, after_warmup(run, trace),
-                exact=True, residual_floor=floor, given_start=problem.init is not None,
-                tried=what_was_tried(problem, chains, run),
-            ),
-        )  # fmt: skip
+        data, prior = problem.data, chains.arguments["precision"]
+        if isinstance(prior, float):
+            return {}
+        seen = data.num_rows * data.num_columns - data.num_missing
+        return {"residual_floor": 2 * max(float(prior.rate), seen / max_precision(data))}
 
 
 def check_negative(data: RealMatrix) -> None:

@@ -29,16 +29,10 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
-    kept_draws,
     kept_factors,
-    make_fit,
     matched_rows,
     read_real,
-    thinning,
-    what_was_tried,
 )
-from bmfjax.infer import ChainRun
 from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.poisson import gibbs
@@ -307,32 +301,27 @@ class Poisson(Family):
             np.ones(data.num_rows) if offset is None else offset,
             dense=density.dispersion_scale is not None or density.trajectories > 0,
         )
-        every, most_kept = thinning(
-            4 * problem.num_chains * density.rank * sum(data.shape), problem.most_samples
-        )
         learned = [n for n in density.sites if n in ("concentration", "dispersion")]
-        return Chains(
+        return Chains.of_stage(
+            problem,
+            plan.stages[0],
             problem.kernel.make(density, data.num_columns),
             counts,
-            problem.settings(
-                priors={
+            bytes_a_draw=4 * density.rank * sum(data.shape),
+            settings={
+                "priors": {
                     n: v if isinstance(v, float) else settings_text(v)
                     for n, v in plan.arguments.items()
                     if n != "offset" and v is not None
                 },
-                offset=None if offset is None else offset.tolist(),
-                init=plan.init,
-                thinning=every,
-                sampler_options={},
-            ),
+                "offset": None if offset is None else offset.tolist(),
+                "init": plan.init,
+                "sampler_options": {},
+            },
             sites=("usage", "basis", "rate", *learned),
-            trace=(*problem.kernel.trace, *learned, *["rank"] * problem.finds_rank),
-            thinning=(every, most_kept),
-            num_warmup=plan.stages[0].num_warmup,
-            num_samples=problem.most_samples,
+            trace=tuple(learned),
             start=functools.partial(_starts, problem, density, counts),
             arguments=plan.arguments,
-            looks=problem.looks,
         )
 
     def product_draws(self, problem, drawn):
@@ -362,21 +351,6 @@ class Poisson(Family):
             basis[..., :held] = problem.anchors.values
         drawn = drawn | {"usage": usage, "basis": basis, "rate": rate}
         return Ordered(drawn, agreement(usage.mean(1), basis.mean(1)))
-
-    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> PoissonFit:
-        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
-
-        def judge(fit):
-            return verdict.of_chains(
-                fit._mixing, fit._num_chains, math.nan, found.agreement, after_warmup(run, trace),
-                exact=True, given_start=problem.init is not None,
-                tried=what_was_tried(problem, chains, run),
-            )  # fmt: skip
-
-        return make_fit(
-            PoissonFit, problem, chains, run,
-            draws=found.sites, trace=trace, agreement=found.agreement, judge=judge,
-        )  # fmt: skip
 
 
 # ---- before --------------------------------------------------------------------------------------

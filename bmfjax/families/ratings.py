@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jax import lax, random
 from scipy.special import ndtr
 
 from bmfjax import verdict
@@ -50,24 +48,17 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
     alike,
     check_columns,
     data_figures,
     in_columns_of,
-    kept_draws,
     kept_factors,
-    make_fit,
     read_binary,
     refuse_sparse,
-    thinning,
-    what_was_tried,
 )
-from bmfjax.infer import ChainRun
+from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.infer.mcmc.ratings import pmf_density
-from bmfjax.kernels.numerics.forks import check_fork
 from bmfjax.kernels.numerics.mesh import ROWS, Along, place_whole
-from bmfjax.kernels.numerics.precision import full_precision
 from bmfjax.kernels.ratings.attributes import Attributes as Groups
 from bmfjax.kernels.ratings.attributes import decomposed, plain
 from bmfjax.kernels.ratings.density import COEFFICIENTS, FACTORS, PMFDensity, check_density
@@ -90,7 +81,7 @@ from bmfjax.report.ratings import noisy_sd, of_intervals, of_ones, of_stars, pre
 from bmfjax.report.section import Page
 from bmfjax.report.shared import DRAWS, SAMPLING, SIGNED_BARS
 from bmfjax.report.summaries import summaries
-from bmfjax.result import Fit, OnesMixin
+from bmfjax.result import OnesMixin
 from bmfjax.specs import ratings as spec
 from bmfjax.specs.priors import RELEVANCE
 
@@ -458,9 +449,7 @@ class RatingsFit(NumbersFit):
         check_columns(self.data, new)
         sweeps = 1 if self.link == "identity" else SWEEPS
         known = _known_of_new(self, new, "row", None)
-        drawn = _draws_of_new(self, new, "row", sweeps, seed, known)
-        usage, others = drawn.pop("usage"), dict(self.other_draws) | drawn
-        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+        return self._with_drawn(new, _draws_of_new(self, new, "row", sweeps, seed, known))
 
     def given_new(
         self, new, side: str = "rows", *, attributes=None, sweeps: int | None = None, seed: int = 0
@@ -649,14 +638,12 @@ class Factorisation(Family):
 
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         data, (link, traced) = problem.data, LINKS[problem.model.name]
-        warmup, priors = plan.stages[0].num_warmup, plan.arguments
+        priors = plan.arguments
         rows, columns, values, stars = plan.known
         sides = attributes_of(problem, priors, rows, columns)
         density = density_of(int(problem.rank), link, priors, stars, tuple(sides))
         check_density(density)
         lines = sum(data.shape) + sum(len(own.unit) for own in sides.values())
-        bytes_a_draw = 4 * problem.num_chains * density.width * lines
-        every, most_kept = thinning(bytes_a_draw, problem.most_samples)
         learned = ("precision",) if density.learns_precision else ()
         algorithm = problem.kernel.make(density)
         if problem.finds_rank:
@@ -667,28 +654,26 @@ class Factorisation(Family):
         entries = entries._replace(**groups)
         if problem.mesh is not None:
             entries = place_whole(entries._replace(along=Along(ROWS)), problem.mesh)
-        return Chains(
+        return Chains.of_stage(
+            problem,
+            plan.stages[0],
             algorithm,
             entries,
-            problem.settings(
-                priors=priors,
-                stars=None if stars is None else stars.tolist(),
-                scale=None if scale is None else list(scale),
-                thinning=every,
-            ),
+            bytes_a_draw=4 * density.width * lines,
+            settings={
+                "priors": priors,
+                "stars": None if stars is None else stars.tolist(),
+                "scale": None if scale is None else list(scale),
+            },
             sites=tuple(density.sites),
-            trace=(*problem.kernel.trace, *traced, *learned, *["rank"] * problem.finds_rank),
-            thinning=(every, most_kept),
-            num_warmup=warmup,
-            num_samples=problem.most_samples,
-            looks=problem.looks,
+            trace=(*traced, *learned),
             arguments={"sides": sides},
         )
 
-    def judged(self, problem, chains, entries, seen, agreement=None, empty=None):
+    def judged(self, problem, chains, entries, seen, agreement=None, empty=None, **more):
         return verdict.of_ratings(
-            entries, problem.num_chains, alike(problem, agreement), seen.trace,
-            seen.sites.get("cutpoints"),
+            entries, len(seen.trace["log_joint"]), alike(problem, agreement), seen.trace,
+            seen.sites.get("cutpoints"), **more,
         )  # fmt: skip
 
     def product_draws(self, problem, drawn):
@@ -707,20 +692,9 @@ class Factorisation(Family):
             drawn["basis"][..., :held] = problem.anchors.values
         return Ordered(drawn, agreement(drawn["usage"].mean(1), drawn["basis"].mean(1)))
 
-    def result(self, problem: Problem, chains: Chains, run: ChainRun) -> RatingsFit:
-        found, trace = self.ordered(problem, chains, kept_draws(run)), run.trace()
-        drawn, agreeing, sides = found.sites, found.agreement, chains.arguments["sides"]
-        return make_fit(
-            Fit._of_model(problem.model.name), problem, chains, run,
-            draws=drawn,
-            trace=trace,
-            agreement=agreeing,
-            own={"attributes": {side: own.read for side, own in sides.items()}},
-            judge=lambda fit: verdict.of_ratings(
-                fit._mixing, fit._num_chains, agreeing, after_warmup(run, trace),
-                drawn.get("cutpoints"), tried=what_was_tried(problem, chains, run),
-            ),
-        )  # fmt: skip
+    def result(self, problem, chains, run):
+        read = {side: own.read for side, own in chains.arguments["sides"].items()}
+        return super().result(problem, chains, run, attributes=read)
 
 
 def density_of(rank, link, priors, stars, attributes=()) -> PMFDensity:
@@ -1120,32 +1094,12 @@ def _draws_of_new(fit, new, side, sweeps, seed, attributes) -> dict:
     start = {own: jnp.zeros((size, fit.rank))}
     if density.effects:
         start[f"{side}_effect"] = jnp.zeros(size)
+
+    def sweep(key, drawn, known, data):
+        return draw_side(key, side, known | drawn, data, density)
+
     settle = 0 if link == "identity" else SETTLE
-
-    check_fork()
-
-    @jax.jit
-    @full_precision
-    def chain(key, known, data):
-        def draw(drawn, at):
-            key, known = at
-
-            def sweep(drawn, key):
-                return draw_side(key, side, known | drawn, data, density), None
-
-            # From where the draw before ended: its sides are like these, up to a rotation.
-            drawn, _ = lax.scan(sweep, drawn, random.split(key, sweeps))
-            return drawn, drawn
-
-        known = {n: jnp.concatenate([jnp.repeat(v[:1], settle, 0), v]) for n, v in known.items()}
-        keys = random.split(key, len(next(iter(known.values()))))
-        return lax.scan(draw, start, (keys, known))[1]
-
-    found = []
-    for c, key in enumerate(random.split(random.key(seed), fit._num_chains)):
-        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
-        found.append({n: v[settle:] for n, v in drawn.items()})
-    return {n: np.stack([f[n] for f in found]) for n in start}
+    return given_every_draw(sweep, start, known, data, sweeps=sweeps, settle=settle, seed=seed)
 
 
 def _verdict_of_new(fit, found, side, mixing) -> verdict.Verdict:

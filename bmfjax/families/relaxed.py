@@ -27,7 +27,6 @@ from bmfjax.families.base import (
     kept_draws,
     matched_rows,
     squared_residual,
-    thinning,
 )
 from bmfjax.families.tiles import (
     CHAINS_OF_TILES,
@@ -146,7 +145,7 @@ class Relaxed(TileFamily):
     def chains_of(self, problem: Problem, plan: Plan) -> Chains:
         data, rank = problem.data, int(problem.rank)
         values = data.dense() if plan.known is None else plan.known
-        (options, warmup, _), arguments = plan.stages[0], plan.arguments
+        options, arguments = plan.options, plan.arguments
         sites = sampled_sites(arguments)
         model = functools.partial(models.relaxed_bmf, rank=rank, **arguments)
         bound = problem.kernel.make(model, **options).bind(values, mesh=problem.mesh)
@@ -154,30 +153,22 @@ class Relaxed(TileFamily):
         if problem.finds_rank:
             noise_sd = relevance.noise_sd(arguments["precision"])
             algorithm = relevance.counted(algorithm, data, noise_sd)
-        every, most_kept = thinning(
-            4 * problem.num_chains * rank * sum(data.shape), problem.most_samples
-        )
-        trace = problem.kernel.trace
-        if problem.kernel.exact and "precision" in sites:
-            trace = (*trace, "precision")
-        if options.get("inverse_temperatures") is not None:
-            trace = (*trace, *OBSERVED)
-        return Chains(
+        learned = ["precision"] if problem.kernel.exact and "precision" in sites else []
+        tempered = OBSERVED if options.get("inverse_temperatures") is not None else ()
+        return Chains.of_stage(
+            problem,
+            plan.stages[0],
             algorithm,
             bound.data,
-            problem.settings(
-                priors={n: settings_text(p) for n, p in arguments.items()},
-                init=plan.init if start is None else digest(start),
-                thinning=every,
-                window=bound.window,
-                sampler_options={n: str(v) for n, v in options.items()},
-            ),
+            bytes_a_draw=4 * rank * sum(data.shape),
+            settings={
+                "priors": {n: settings_text(p) for n, p in arguments.items()},
+                "init": plan.init if start is None else digest(start),
+                "window": bound.window,
+                "sampler_options": {n: str(v) for n, v in options.items()},
+            },
             sites=sites,
-            trace=(*trace, *["rank"] * problem.finds_rank),
-            thinning=(every, most_kept),
-            num_warmup=warmup,
-            num_samples=problem.most_samples,
-            looks=problem.looks,
+            trace=(*learned, *tempered),
             start=lambda resume: (
                 _annealed_start(problem, arguments, values, resume) if problem.finds_rank else start
             ),

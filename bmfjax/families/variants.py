@@ -30,12 +30,10 @@ from bmfjax.families.base import (
     Plan,
     Problem,
     StagePlan,
-    after_warmup,
     annealed_options,
     kept_draws,
     make_fit,
     matched_rows,
-    thinning,
     what_was_tried,
 )
 from bmfjax.families.boolean import (
@@ -194,9 +192,7 @@ class EffectsFit(VariantFit):
     def _with_rows(self, new, seed):
         new = matched_rows(self, new)
         drawn = drawn_with_effects(new, as_packed(self.basis_draws), self.other_draws, seed)
-        usage = PackedDraws(drawn.pop("usage"), new.num_rows)
-        others = dict(self.other_draws) | drawn
-        return dataclasses.replace(self, data=new, usage_draws=usage, other_draws=others)
+        return self._with_drawn(new, drawn | {"usage": PackedDraws(drawn["usage"], new.num_rows)})
 
     def _score_new(self, new, i, j, values, seed):
         return Fit._score_new(self, new, i, j, values, seed)
@@ -658,28 +654,24 @@ class Variant(TileFamily):
     def _stage(self, problem, plan: Plan, number, init, start, more=None, **of_stage) -> Chains:
         stage = plan.stages[number]
         bound = self.bound(problem, plan.arguments, stage.options)
-        bytes_a_draw = problem.num_chains * self.bytes_a_draw(problem)
-        every, most_kept = thinning(bytes_a_draw, problem.most_samples, MAX_KEPT)
         tempered = OBSERVED if stage.options.get("inverse_temperatures") is not None else ()
-        return Chains(
+        return Chains.of_stage(
+            problem,
+            stage,
             bound.algorithm,
             bound.data,
-            problem.settings(
-                priors={n: _told(p) for n, p in plan.arguments.items()},
-                init=init,
-                thinning=every,
-                sampler_options={n: str(v) for n, v in stage.options.items()},
+            bytes_a_draw=self.bytes_a_draw(problem),
+            settings={
+                "priors": {n: _told(p) for n, p in plan.arguments.items()},
+                "init": init,
+                "sampler_options": {n: str(v) for n, v in stage.options.items()},
                 **self.more_settings(problem),
                 **(more or {}),
-            ),
+            },
+            most=MAX_KEPT,
             sites=self.sites(problem, plan.arguments),
-            trace=(*problem.kernel.trace, *self.more_trace(problem), *tempered),
-            thinning=(every, most_kept),
-            num_warmup=stage.num_warmup,
-            num_samples=problem.most_samples,
+            trace=(*self.more_trace(problem), *tempered),
             start=start,
-            looks=problem.looks,
-            phase=stage.phase,
             **of_stage,
         )
 
@@ -917,7 +909,8 @@ class Hamming(Variant):
         return None  # codes are no tiles: their zeros count as their ones do
 
     def result(self, problem, chains, run):
-        trace, found = run.trace(), self.ordered(problem, chains, kept_draws(run))
+        seen = kept_draws(run)
+        found = self.ordered(problem, chains, seen)
         aligned, agreeing = found.aligned, found.agreement
         others = {n: v for n, v in found.sites.items() if n not in FACTORS}
         order = np.argsort(-aligned.usage.mean().sum(0), kind="stable")
@@ -925,9 +918,8 @@ class Hamming(Variant):
         binary = HammingFit.rounded(usage.mean(), basis.mean())
 
         def judge(fit):
-            return verdict.of_chains(
-                fit._mixing, fit._num_chains, float("nan"), fit.agreement, after_warmup(run, trace),
-                exact=True, given_start=problem.init is not None,
+            return self.judged(
+                problem, chains, fit._mixing, seen, fit.agreement,
                 tried=what_was_tried(problem, chains, run),
             )  # fmt: skip
 
@@ -935,7 +927,7 @@ class Hamming(Variant):
             HammingFit, problem, chains, run,
             draws={n: HammingFit._in_order(n, v, order) for n, v in others.items()}
             | {"usage": usage, "basis": basis},
-            trace=trace,
+            trace=run.trace(),
             agreement=agreeing[order],
             judge=judge,
             binary=Binarized(*binary, float("nan")),

@@ -24,6 +24,7 @@ from scipy.special import expit, log_expit
 from bmfjax.data import BinaryMatrix
 from bmfjax.data.blocks import blocks, spaced
 from bmfjax.data.errors import InputError
+from bmfjax.infer.given_draws import given_every_draw
 from bmfjax.kernels.boolean import flip_rates
 from bmfjax.kernels.boolean.bits import gibbs, update_bits
 from bmfjax.kernels.boolean.words import pack_last_axis, packed_data, unpack_last_axis
@@ -420,31 +421,15 @@ def drawn_with_effects(new: BinaryMatrix, basis_draws, others: Mapping, seed: in
     rank = basis_draws.shape[-1]
     start = {"usage": jnp.zeros((rows, rank), jnp.int32), "row_effect": jnp.zeros(rows)}
 
-    check_fork()
+    def sweep(key, drawn, known, data):
+        key_bits, key_effect = random.split(key)
+        basis = unpack_last_axis(known["words"], columns).T.astype(jnp.int32)
+        position = known | {"basis": basis} | drawn
+        position, _ = effects.draw_bits(key_bits, "row", position, data)
+        position, _ = effects.draw_effects(key_effect, "row", position, data)
+        return {n: position[n] for n in drawn}
 
-    @jax.jit
-    def chain(key, known, data):
-        def draw(drawn, at):
-            key, known = at
-            basis = unpack_last_axis(known["words"], columns).T.astype(jnp.int32)
-
-            def sweep(drawn, key):
-                key_bits, key_effect = random.split(key)
-                position = known | {"basis": basis} | drawn
-                position, _ = effects.draw_bits(key_bits, "row", position, data)
-                position, _ = effects.draw_effects(key_effect, "row", position, data)
-                return {n: position[n] for n in drawn}, None
-
-            drawn, _ = lax.scan(sweep, drawn, random.split(key, EFFECT_SWEEPS))
-            words = pack_last_axis(drawn["usage"].T != 0)
-            return drawn, {"usage": words, "row_effect": drawn["row_effect"]}
-
-        known = {n: jnp.concatenate([jnp.repeat(v[:1], SETTLE, 0), v]) for n, v in known.items()}
-        keys = random.split(key, len(known["words"]))
-        return lax.scan(draw, start, (keys, known))[1]
-
-    found = []
-    for c, key in enumerate(random.split(random.key(seed), basis_draws.shape[0])):
-        drawn = jax.device_get(chain(key, {n: v[c] for n, v in known.items()}, data))
-        found.append({n: v[SETTLE:] for n, v in drawn.items()})
-    return {n: np.stack([f[n] for f in found]) for n in found[0]}
+    return given_every_draw(
+        sweep, start, known, data, sweeps=EFFECT_SWEEPS, settle=SETTLE, seed=seed,
+        keep=lambda drawn: drawn | {"usage": pack_last_axis(drawn["usage"].T != 0)},
+    )  # fmt: skip

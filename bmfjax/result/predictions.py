@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -289,6 +289,13 @@ class PredictionsMixin:
         usage = np.stack(list(products.best_usages(numbers(new), basis["basis"][0], upper=upper)))
         return dataclasses.replace(
             self, data=new, usage_draws=usage[None], basis_draws=basis["basis"], other_draws=others
+        )
+
+    def _with_drawn(self, new, drawn: Mapping) -> Self:
+        """Return the fit of new rows whose usage, and effects, were drawn."""
+        others = {n: v for n, v in drawn.items() if n != "usage"}
+        return dataclasses.replace(
+            self, data=new, usage_draws=drawn["usage"], other_draws=dict(self.other_draws) | others
         )
 
     #: What `_log_density` is of: fits are compared where it is the same.
