@@ -161,8 +161,8 @@ def _check(fits, names) -> None:
     for name, fit in zip(names[1:], fits[1:], strict=True):
         if fit.data.fingerprint() != first.data.fingerprint():
             raise InputError(
-                f"{names[0]} is of {_told(first.data)} and {name} of {_told(fit.data)}, which are "
-                "not the same data; give fits of the same data"
+                f"{names[0]} is of {_described(first.data)} and {name} of {_described(fit.data)}, "
+                "which are not the same data; give fits of the same data"
             )
         if fit._scored != first._scored:
             raise InputError(
@@ -172,7 +172,7 @@ def _check(fits, names) -> None:
             )
 
 
-def _told(data) -> str:
+def _described(data) -> str:
     """Return name and size of data, and the first digits of their fingerprint."""
     size = f"{data.num_rows:,} x {data.num_columns:,}, fingerprint {data.fingerprint()[:8]}"
     return f"{data.name or 'a matrix'} ({size})"

@@ -662,7 +662,7 @@ class Variant(TileFamily):
             bound.data,
             bytes_a_draw=self.bytes_a_draw(problem),
             settings={
-                "priors": {n: _told(p) for n, p in plan.arguments.items()},
+                "priors": {n: _prior_text(p) for n, p in plan.arguments.items()},
                 "init": init,
                 "sampler_options": {n: str(v) for n, v in stage.options.items()},
                 **self.more_settings(problem),
@@ -934,7 +934,7 @@ class Hamming(Variant):
         )  # fmt: skip
 
 
-def _told(prior) -> str | dict:
+def _prior_text(prior) -> str | dict:
     """Return a prior as settings hold it: of layers, that of each."""
     if isinstance(prior, Mapping):
         return {str(layer): settings_text(p) for layer, p in prior.items()}
