@@ -298,7 +298,7 @@ def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
     ----------
     times : (rating,) sequence of numbers, dates or texts of dates
     share : float
-        Of the ratings; at most so many are chosen, and of those of one time all or none.
+        The share of the ratings that are chosen, at most; ratings of one time go together.
     users : (rating,) sequence, optional
         Who rated: then they are the latest of each user, of whose ratings at least one is left.
         Default: the latest of all.
@@ -328,7 +328,7 @@ def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
     if users is not None and len(users) != len(times):
         raise InputError(f"there are {len(times)} times and {len(users)} users; give one each")
     groups = times.groupby(np.zeros(len(times)) if users is None else np.asarray(users))
-    # Of equal times all count as the earliest of them: they stay together.
+    # Equal times all count as the earliest of them: they stay together.
     later = groups.rank(method="max", ascending=False)
     return (later <= share * groups.transform("size")).to_numpy()
 

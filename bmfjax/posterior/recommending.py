@@ -90,7 +90,7 @@ def _best(fit, users, asked) -> dict[str, np.ndarray]:
 def _lines(fit, users, items, there, fits, asked) -> dict[str, np.ndarray]:
     """Return the best of the candidates (user, candidate), by all draws (user, candidate, draw).
 
-    Of equal items the one that is more probably liked is first.
+    Among equal items the one that is more probably liked is first.
     """
     column, scores = ORDERS[asked.by], np.full(items.shape, -np.inf)
     scores[there] = _columns(fit, fits[there].T, (column,), asked)[column]

@@ -83,7 +83,7 @@ def draw_polya_gamma(key, c) -> jax.Array:
         here = jnp.arange(TOGETHER)[:, None] == made
         own = jnp.sum(jnp.where(here, z, 0.0), axis=0)
         proposed, rejected = _proposals(random.fold_in(key, tries), own)
-        # Of what is rejected the next proposal takes the place.
+        # The next proposal takes the place of one that is rejected.
         return tries + 1, jnp.where(here, proposed, drawn), made + ~rejected
 
     start = jnp.int32(0), jnp.zeros_like(z), jnp.zeros(width, jnp.int32)
