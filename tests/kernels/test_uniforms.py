@@ -1,0 +1,33 @@
+"""Draws made of uniform numbers."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import random
+from scipy import stats
+
+from bmfjax.kernels.numerics import uniforms
+
+
+@pytest.mark.parametrize(
+    ("made", "law"), [("normals", "norm"), ("logistics", "logistic"), ("gumbels", "gumbel_r")]
+)
+def test_draws_are_quantiles_and_finite_at_zero(made, law):
+    u = np.array([0.0, 0.001, 0.2, 0.5, 0.7, 0.999], np.float32)
+    found = np.asarray(getattr(uniforms, made)(jnp.asarray(u)))
+    np.testing.assert_allclose(found[1:], getattr(stats, law).ppf(u[1:]), rtol=1e-4, atol=1e-6)
+    assert np.isfinite(found[0]) and found[0] < found[1]
+
+
+def test_whole_numbers_are_below_their_bound_and_all_are_as_probable():
+    u = np.append(np.arange(0, 1, 1 / 64, np.float32), np.float32(1 - 2**-24))
+    found = np.asarray(uniforms.integers(jnp.asarray(u), 7))
+    assert found.max() == 6
+    assert set(np.bincount(found[:-1])) == {9, 10}
+
+
+def test_arrays_of_one_call_share_no_number():
+    one, *others = uniforms.draw_uniforms(random.key(0), jnp.float32, (), (2, 3), (4,))
+    assert [x.shape for x in others] == [(2, 3), (4,)]
+    numbers = np.concatenate([np.ravel(x) for x in (one, *others)])
+    assert len(set(numbers.tolist())) == 11 and ((numbers >= 0) & (numbers < 1)).all()
