@@ -293,7 +293,7 @@ def test_the_verdict_doubts_chains_that_disagree(product):
     apart = verdict.of_chains(entries, 2, 0, np.ones(3), trace, **options)
     assert apart.figures.rhat_product > 1.5
     assert not apart.figures.converged
-    assert str(apart).startswith("Do not rely on this run")
+    assert str(apart).startswith("Usable in part: predictions do not hold yet")
     first = {n: t[:1] for n, t in trace.items()}
     entries = verdict.mixing(lines, usage[:1], basis[:1])
     alone = verdict.of_chains(entries, 1, 0, np.full(3, np.nan), first, **options)

@@ -399,6 +399,23 @@ def test_without_a_number_of_draws_there_is_a_limit_of_time(few_looks, monkeypat
     assert fitted(ALIKE, num_samples=8, num_warmup=0).complete
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"chains_apart": 0.3}, "predictions do not hold (chains differ by 0.30)"),
+        ({"chains_apart": 0.15}, "chains differ by 0.15"),
+        ({"mc_error": 0.07}, "to within 0.07"),
+        ({}, "R-hat 1.020"),
+    ],
+)
+def test_a_run_whose_parts_hold_waits_for_what_ends_it(more, said):
+    known = {"num_chains": 4, "chains_apart": 0.01, "mc_error": 0.02, "factors_agreeing": 1.0}
+    watch = object.__new__(stopping.Watch)
+    watch.last = stopping.Look(0, verdict.Figures(**known | more, rhat=1.02), False)
+    watch._problem = types.SimpleNamespace(until="all")
+    assert watch.waits_for == said
+
+
 def test_a_run_says_how_far_it_is_how_long_it_takes_and_what_it_waits_for(
     steps_of_a_second, few_looks, monkeypatch
 ):

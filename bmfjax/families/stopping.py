@@ -90,7 +90,15 @@ class Watch:
         parts = verdict.Verdict(figures).parts
         asked = parts[:1] if self._problem.until == "predictions" else parts
         missing = [part.said for part in asked if not part.holds]
-        return missing[0] if missing else f"R-hat {figures.rhat:.3f}"
+        if missing:
+            return missing[0]
+        # What holds already may still be too far from what ends a run.
+        apart, error = figures.get("chains_apart"), figures.get("mc_error")
+        if apart > verdict.TIGHT.apart:
+            return f"chains differ by {apart:.2f}"
+        return (
+            f"to within {error:.2f}" if error > verdict.TIGHT.error else f"R-hat {figures.rhat:.3f}"
+        )
 
 
 def look(problem: Problem, chains: Chains, run: ChainRun) -> Look:
