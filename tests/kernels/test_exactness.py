@@ -41,7 +41,7 @@ class Kernel(NamedTuple):
     marks: tuple = ()
 
 
-#: One kernel of real factors, nonnegative ones, log odds and bits stays in the short lane.
+#: One kernel of real factors, nonnegative ones, counts, log odds and bits stays in the short lane.
 LONG = (pytest.mark.long,)
 OF_PRODUCTS = ("usage", "squared usage", "basis", "first items", "entry", "squares",
                "log precision", "fit of data")  # fmt: skip
@@ -76,7 +76,7 @@ COUNTS = Kernel(
     9, (1.0, 1.0),
     (((0.3, 1.0), None, None, 6.0), ((1.0, 3.0), None, None, 6.0)),
     (((1.0, 3.0), None, 1e-6),),
-    key=5, most=3.9, effective=700, marks=LONG,
+    key=5, most=3.9, effective=700,
 )  # fmt: skip
 KERNELS = {
     "relaxed": Kernel(
@@ -106,10 +106,11 @@ KERNELS = {
     "counts": COUNTS,
     "counts, scattered": COUNTS._replace(
         chains=functools.partial(simulated.counts, "scattered"), of_joint=(), of_ranks=(),
+        marks=LONG,
     ),
     "counts, absent": COUNTS._replace(
         chains=functools.partial(simulated.counts, "absent"),
-        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500,
+        of_joint=(((1.0, 3.0), None, None, 6.0),), of_ranks=(), effective=500, marks=LONG,
     ),
     "features": FEATURES,
     "features, positive": FEATURES._replace(
