@@ -39,6 +39,7 @@ class Kernel(NamedTuple):
     effective: int = 1000  # draws, of every statistic
     smallest: float = 1e-3  # p-value of the right kernel
     marks: tuple = ()
+    more: tuple = ()  # marks of its faults and ranks
 
 
 #: One kernel of real factors, nonnegative ones, counts, log odds and bits stays in the short lane.
@@ -67,7 +68,7 @@ FEATURES = Kernel(
     11, (1.0, 1.0),
     (((2.0, 1.0), None, None, 9.0), ((1.0, 0.1), "log joint", 0, 9.0)),
     (((2.0, 1.0), None, 1e-6), ((1.0, 0.1), "squared weights", 1e-6)),
-    key=4, most=3.9, effective=700, marks=LONG,
+    key=4, most=3.9, effective=700, more=LONG,
 )  # fmt: skip
 COUNTS = Kernel(
     functools.partial(simulated.counts, "complete"),
@@ -115,7 +116,7 @@ KERNELS = {
     "features": FEATURES,
     "features, positive": FEATURES._replace(
         chains=functools.partial(simulated.features, "positive"), ranked=0, of_joint=(),
-        of_ranks=(),
+        of_ranks=(), marks=LONG,
     ),
     "ormachine": Kernel(
         functools.partial(simulated.ormachine, 1), OF_BITS, 9, (1.0, 1.0, 1.0),
@@ -159,18 +160,18 @@ KERNELS = {
 }  # fmt: skip
 
 
-def each(of=None):
-    """The kernels, or the faults of each `of` a kind, as parameters."""
+def each(of=None, ranked=False):
+    """The kernels, those that are ranked, or the faults of each `of` a kind, as parameters."""
     found = []
     for name, kernel in KERNELS.items():
+        if ranked and not kernel.ranked:
+            continue
+        marks = kernel.marks + kernel.more * (ranked or of is not None)
         faults = [()] if of is None else [(fault,) for fault in getattr(kernel, of)]
         for number, fault in enumerate(faults):
             named = f"{name}-{number}" if fault else name
-            found.append(pytest.param(name, *fault, marks=kernel.marks, id=named))
+            found.append(pytest.param(name, *fault, marks=marks, id=named))
     return found
-
-
-RANKED = [case for case in each() if KERNELS[case.values[0]].ranked]
 
 
 @functools.cache
@@ -213,7 +214,7 @@ def test_the_joint_distribution_shows_a_fault(name, fault):
     assert scores.max() > least
 
 
-@pytest.mark.parametrize("name", RANKED)
+@pytest.mark.parametrize("name", each(ranked=True))
 def test_ranks_of_the_truth_among_the_draws_are_uniform(name):
     kernel = KERNELS[name]
     assert rank_p_values(name, kernel.right).min() > kernel.smallest
