@@ -33,9 +33,9 @@ ROUNDS, SWEEPS, MOST_WORK = 10, (40, 100), 2**29
 #: Share of a round that is annealed; power of the likelihood to which later rounds go back; share
 #: of the time that is left after compilation which the rounds may take.
 ANNEALED, WARM, TIME = 0.6, 0.55, 0.25
-#: Nats of log mass, and of a sweep's standard deviations, that a chain may lack to the best: its
-#: mode has a share of the posterior still.
-NEAR = 10.0
+#: Nats of log mass that a chain may lack to the best, beside two standard errors of their
+#: difference: its mode has a share of the posterior still. The error is that of means of batches.
+NEAR, BATCHES = 10.0, 4
 #: Sweeps between two looks at chains that rise, and the most looks.
 SETTLE, LOOKS = 20, 30
 
@@ -83,12 +83,12 @@ def best_starts(run: ChainRun, search: Search, *, settles: bool = False):
         if mass.shape[1] < search.sweeps:
             break
         mass, here = mass[:, -max(search.sweeps - search.num_anneal, 1) :], run.snapshot()
-        spread, mass = np.median(mass.std(1)), mass.mean(1)
+        error, mass = _error(mass), mass.mean(1)
         best = here if best is None else _chosen(mass > highest, here, best)
         highest = np.maximum(mass, highest)
     if best is None:
         return _at(run.snapshot(), search.num_anneal), run.num_chains
-    source = _sources(highest, spread)
+    source = _sources(highest, error)
     best = _taken(best, source)
     if settles:
         best, source = _settled(run, search.rounds, best, source)
@@ -102,7 +102,7 @@ def _settled(run: ChainRun, number: int, best, origin):
         run.restore(best, 0, {})
         mass = run.rehearse(SETTLE, number + look, is_late)["log_mass"]
         mass = mass[:, mass.shape[1] // 2 :]
-        source = _sources(mass.mean(1), np.median(mass.std(1)))
+        source = _sources(mass.mean(1), _error(mass))
         best, origin = _taken(run.snapshot(), source), origin[source]
         if is_late() or mass.mean(1).max() < highest + NEAR:
             break
@@ -110,9 +110,17 @@ def _settled(run: ChainRun, number: int, best, origin):
     return best, origin
 
 
-def _sources(mass, spread: float):
+def _error(mass) -> float:
+    """Return the standard error of a chain's mean, from the means of batches of sweeps."""
+    batches = [batch.mean(1) for batch in np.array_split(mass, BATCHES, 1) if batch.shape[1]]
+    if len(batches) < BATCHES:
+        return 0.0
+    return float(np.median(np.std(batches, 0, ddof=1))) / math.sqrt(BATCHES)
+
+
+def _sources(mass, error: float):
     """Return where each chain goes on: where it is, or at the best where that is far above."""
-    near = mass >= mass.max() - NEAR - spread
+    near = mass >= mass.max() - NEAR - 2.0 * math.sqrt(2.0) * error
     return np.where(near, np.arange(len(mass)), mass.argmax())
 
 
