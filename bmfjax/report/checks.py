@@ -181,7 +181,7 @@ def agreement(
     caption = f"With one {runs.removesuffix('s')} there is nothing to compare the factors with."
     if alike:
         caption = (
-            f"For each factor, how alike its tile is in the two {runs} that differ most in it: 1 "
+            f"For each factor, how alike it is in the two {runs} that differ most in it: 1 "
             f"is the same. A factor below the dashed line does not count as found by all {runs}."
         )
     return section(f"Do the {runs} agree?", note, histograms, caption, alike)

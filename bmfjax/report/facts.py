@@ -198,7 +198,7 @@ def found(fit, *, runs: str = "chains") -> Iterator[Fact]:
     if not math.isnan(agreeing):
         agreeing = number_agreeing(fit.figures, fit.rank)
         text = f"{agreeing} of {fit.rank}"
-    note = f"tiles at least 0.8 alike in all {runs}"
+    note = f"at least 0.8 alike in all {runs}"
     if empty := fit.figures.factors_empty:
         note += f"; {empty} {'is' if empty == 1 else 'are'} empty when rounded, so not found"
     yield Fact(f"Factors found by all {runs}", text, note)

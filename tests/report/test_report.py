@@ -306,7 +306,7 @@ def test_factors_that_are_empty_when_rounded_are_not_told_as_found(fit, undrawn_
     )
     shown = html.unescape(page.render(empty))
     assert "</i> in 2 factors, 1 of them empty when rounded</h1>" in shown.replace("<i>blocks", "")
-    assert "<dd>1 of 2<small>tiles at least 0.8 alike in all chains; 1 is empty" in shown
+    assert "<dd>1 of 2<small>at least 0.8 alike in all chains; 1 is empty" in shown
     assert "When rounded, 1 of them is empty" in shown
     assert empty._empty.tolist() == [False, True]
 
