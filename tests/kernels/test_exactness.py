@@ -101,7 +101,7 @@ KERNELS = {
         simulated.logistic,
         ("missing row", "entry", "missing", "bias", "row effect", "column effect", "usage", "basis",
          "column effects", "fit of data", "log joint"),
-        0, (1.0,), (((0.3,), "bias", 1, 6.0),),
+        0, (1.0,), (((0.3,), "bias", 1, 5.0),),
         key=1, most=3.9, effective=700,
     ),
     "counts": COUNTS,
