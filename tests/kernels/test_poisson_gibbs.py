@@ -238,6 +238,31 @@ def test_trajectories_are_mostly_accepted_and_leave_what_is_known():
     np.testing.assert_allclose(found["basis"][..., 1].sum(1), 1.0, rtol=1e-5)
 
 
+def test_trajectories_alone_draw_from_the_posterior_of_one_factor():
+    """Its usage is Gamma and its spectrum Dirichlet; some roots are near zero and rest at times."""
+    counts = np.array([[3.0, 0.0, 6.0], [1.0, 1.0, 2.0]])
+    offset, rate, density = np.array([1.0, 0.5]), 0.2, PoissonDensity(1, **MILD)
+    data = poisson_data(counts, offset, dense=True)
+    begin = {"usage": [[5.0], [5.0]], "basis": [[0.3], [0.3], [0.4]], "rate": [rate]}
+    begin = {name: jnp.asarray(value, jnp.float32) for name, value in begin.items()}
+
+    def step(position, key):
+        position = position | follow(key, position, data.offset, density, data)
+        return position, jnp.concatenate([position["usage"][:, 0], position["basis"][:, 0]])
+
+    run = fast_jit(jax.vmap(lambda keys: jax.lax.scan(step, begin, keys)[1]))
+    draws = np.asarray(run(random.split(random.key(0), (40, 2_000))), np.float64)[:, 100:]
+    usage = stats.gamma(1.5 + counts.sum(1), scale=1.0 / (rate + offset))
+    spectrum = stats.dirichlet(0.7 + counts.sum(0))
+    mean = np.concatenate([usage.mean(), spectrum.mean()])
+    variance = np.concatenate([usage.var(), spectrum.var()])
+    for found, right in ((draws, mean), ((draws - mean) ** 2, variance)):
+        of_chains = found.mean(1)
+        error = of_chains.std(0, ddof=1) / np.sqrt(len(of_chains))
+        assert (error < 0.02 * right).all()
+        assert (np.abs(of_chains.mean(0) - right) < 4.5 * error).all()
+
+
 def test_ascents_go_up_and_keep_what_is_known():
     counts = np.random.default_rng(1).poisson(3.0, (12, 8)).astype(float)
     counts[2, 3] = np.nan

@@ -131,7 +131,7 @@ def random_position(key, density: PoissonDensity, columns: int, data: PoissonDat
 
 def sweep(key, position: dict, density: PoissonDensity, data: PoissonData) -> dict:
     """Draw all unknowns once."""
-    keys = random.split(key, 7)
+    keys = random.split(key, 9)
     factors = None
     if density.dispersion_scale is not None:
         position["dispersion"] = draw_dispersion(keys[5], position, density, data)
@@ -142,7 +142,7 @@ def sweep(key, position: dict, density: PoissonDensity, data: PoissonData) -> di
         def propose(position, key):
             return split_or_merge(key, position, weights, density, data), None
 
-        position, _ = lax.scan(propose, position, random.split(random.fold_in(key, 1), PROPOSALS))
+        position, _ = lax.scan(propose, position, random.split(keys[7], PROPOSALS))
     of_rows, of_columns = allocate(keys[0], position["usage"], position["basis"], data)
     if density.presence:
         position = draw_presence(keys[6], position, of_rows, weights, density, exposures)
@@ -158,7 +158,7 @@ def sweep(key, position: dict, density: PoissonDensity, data: PoissonData) -> di
         return position | follow(key, position, weights, density, data), None
 
     if density.trajectories:
-        moves = random.split(random.fold_in(key, 2), density.trajectories)
+        moves = random.split(keys[8], density.trajectories)
         position, _ = lax.scan(along, position, moves)
     position["rate"] = draw_rates(keys[3], position, density)
     return position
