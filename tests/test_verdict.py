@@ -558,6 +558,8 @@ def test_chains_may_differ_by_chance_and_no_more():
     found = mixing_of_entries(other, predicted=other)
     assert 0.1 < np.median(found.apart) < 0.2
     np.testing.assert_allclose(found.error, 2 * 0.3 / np.sqrt(1600), rtol=0.3)
+    halves = np.repeat(np.array([0.4, 0.1, 0.4, 0.1])[:, None, None], 50, 1)
+    assert mixing_of_entries(halves, predicted=halves).apart == pytest.approx(0.3)
     still = np.repeat(np.array([0.1, 0.9])[:, None, None], 50, 1)
     assert mixing_of_entries(still, predicted=still).apart == pytest.approx(0.8)
     assert mixing_of_entries(still).apart is None
@@ -583,9 +585,9 @@ def test_a_misfit_is_said_first():
     whole = Verdict(dataclasses.replace(good, explained=0.4, explained_error=0.01))
     assert whole.predictions.said == "predictions hold (to within 0.02; 40 % explained)"
     assert whole.predictions.lead == "" and whole.remedy == ""
-    # One chain of four that is so far from the others moves the mean by a quarter of that.
+    # One chain of four that is so far from the others: two standard errors of the mean are half.
     moved = Verdict(dataclasses.replace(good, chains_apart=0.16))
-    assert moved.predictions.said == "predictions hold (to within 0.06)"
+    assert moved.predictions.said == "predictions hold (to within 0.10)"
 
 
 def test_the_sentence_says_all_in_forty_words():

@@ -16,6 +16,7 @@ Real factors may also change sign in both matrices together: see :func:`align_si
 features of rows may be turned round: see :func:`align_turned`.
 """
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,9 @@ from scipy.optimize import linear_sum_assignment
 
 from bmfjax.data.checks import whole
 from bmfjax.data.errors import InputError
+
+#: Chains of which every group is compared with the others.
+MANY = 8
 
 
 class Alignment(NamedTuple):
@@ -315,10 +319,11 @@ def _relabel_turned(codes, basis, start, signed, fixed, max_iterations):
 
 
 def agreement(usage_means, basis_means):
-    """Return how alike each factor is in the chain that differs most and in all others together.
+    """Return how alike each factor is in the chains that differ most and in all others together.
 
-    A chain is compared with the mean of the others, for that is what a result is made of: two
-    chains alone, each with noise of its own, are less alike than both are to the mean.
+    Means of groups are compared, for that is what a result is made of: two chains alone, each with
+    noise of its own, are less alike than both are to the mean. Every group of up to eight chains is
+    compared with the rest; if there are more, every chain is.
 
     Parameters
     ----------
@@ -330,9 +335,9 @@ def agreement(usage_means, basis_means):
     Returns
     -------
     array, (rank,), float64
-        Smallest cosine similarity of the factor's tile in a chain and in the mean of the others, 0
-        to 1. The cosine of two tiles is that of their usage columns times that of their basis
-        columns.
+        Smallest cosine similarity of the factor's tile in the mean of a group and in the mean of
+        the others, 0 to 1. The cosine of two tiles is that of their usage columns times that of
+        their basis columns.
         An empty tile is unlike any other (0) and like another empty one (1). nan with one chain:
         there is nothing to compare.
 
@@ -353,15 +358,21 @@ def agreement(usage_means, basis_means):
     chains, _, rank = usage_means.shape
     if chains == 1:
         return np.full(rank, np.nan)
-    cosine, some = np.ones((chains, rank)), []
+    sizes = range(1, chains // 2 + 1) if chains <= MANY else [1]
+    groups = [list(group) for size in sizes for group in combinations(range(chains), size)]
+    return np.min([_alike(usage_means, basis_means, group) for group in groups], 0)
+
+
+def _alike(usage_means, basis_means, group) -> np.ndarray:
+    """Return the cosines (rank,) of tiles in the mean of some chains and in that of the others."""
+    cosine, empty = 1.0, []
     for means in (usage_means, basis_means):
-        others = (means.sum(0) - means) / (chains - 1)
-        sizes = [np.linalg.norm(tiles, axis=1) for tiles in (means, others)]
-        cosine *= (means * others).sum(1) / np.maximum(sizes[0] * sizes[1], 1e-300)
-        some.append(sizes)
-    empty, others_empty = ((usage == 0) | (basis == 0) for usage, basis in zip(*some, strict=True))
-    cosine = np.where(empty | others_empty, np.where(empty & others_empty, 1.0, 0.0), cosine)
-    return cosine.min(0)
+        own, others = means[group].mean(0), np.delete(means, group, 0).mean(0)
+        size, of_others = np.linalg.norm(own, axis=0), np.linalg.norm(others, axis=0)
+        cosine = cosine * (own * others).sum(0) / np.maximum(size * of_others, 1e-300)
+        empty.append([size == 0, of_others == 0])
+    first, second = np.any(empty, 0)
+    return np.where(first | second, np.where(first & second, 1.0, 0.0), cosine)
 
 
 def share_agreeing(agreement, threshold=0.8):

@@ -165,7 +165,7 @@ def _notes(axes, values, notes, text):
 def agreement(
     fit, *, first: str, runs: str = "chains", convergence: Callable = convergence_figure
 ) -> Section:
-    """Show R-hat of entries and factors, and how alike each factor is in every two `runs`.
+    """Show R-hat of entries and factors, and how alike factors are in some `runs` and the others.
 
     `first` says what counts first in the figure of `convergence`.
     """
@@ -181,7 +181,7 @@ def agreement(
     caption = f"With one {runs.removesuffix('s')} there is nothing to compare the factors with."
     if alike:
         caption = (
-            f"For each factor, how alike it is in the two {runs} that differ most in it: 1 "
+            f"For each factor, how alike it is in the {runs} that differ most and in all others: 1 "
             f"is the same. A factor below the dashed line does not count as found by all {runs}."
         )
     return section(f"Do the {runs} agree?", note, histograms, caption, alike)
@@ -277,7 +277,7 @@ def spread_figure(found: Coverage) -> Figure:
 
 
 def agreement_figure(fit, runs: str = "chains") -> Figure | None:
-    """Draw how alike each factor is in the chain that differs most and in the others."""
+    """Draw how alike each factor is in the chains that differ most and in the others."""
     if fit._num_chains == 1:
         return None
     figure = new_figure(10, 1.0 + 0.2 * max(fit.rank, 4))
@@ -290,6 +290,8 @@ def agreement_figure(fit, runs: str = "chains") -> Figure | None:
     axes.set_xlim(0, 1.02)
     axes.set_ylim(fit.rank + 0.6, 0.4)
     axes.set_yticks(factors, map(plain, fit._factor_titles))
-    axis_label(axes, f"smallest likeness of the factor's tile between two {runs}", "factor")
+    axis_label(
+        axes, f"smallest likeness of the factor's tile in some {runs} and the others", "factor"
+    )
     tidy(axes, "x")
     return figure

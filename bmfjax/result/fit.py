@@ -102,7 +102,7 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         pair or temperature), and `population_accepted`; of a variational fit the `elbo` alone,
         (start, step of optimisation).
     agreement : (rank,) float
-        Smallest cosine similarity of a factor's tile in a chain and in the mean of the others.
+        Smallest cosine similarity of a factor's tile in the mean of some chains and of the others.
     verdict : bmfjax.verdict.Verdict
         Whether this run can be trusted, why, and what to try next: `status`, `reasons`, `remedy`
         and more; its `str` is one sentence.
@@ -455,8 +455,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         pandas.DataFrame
             `rows`, `columns`: size of the Boolean factor; `density`: share of ones
             among the observed entries of its tile; `probability`: mean probability of
-            the tile's entries; `agreement`: smallest tile similarity between two
-            chains (NaN for one chain); `sd`: mean posterior standard deviation. For
+            the tile's entries; `agreement`: smallest tile similarity of some
+            chains and the others (NaN for one chain); `sd`: mean posterior standard deviation. For
             real factors `size`, what one adds to the log odds, as a root mean square over the
             entries, and `rows`, `columns`: how many are two standard deviations from zero. Where
             some factors are known, `anchor` is their name, "" for others; and `factor_name` after

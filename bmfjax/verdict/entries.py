@@ -40,7 +40,9 @@ class Mixing(NamedTuple):
     ess: np.ndarray | None  # (entry,) effective draws; None where nothing is drawn
     uncertain: float = NAN  # share of Boolean entries that are neither surely a one nor a zero
     nested: np.ndarray | None = None  # (entry,) nested R-hat, of many chains
-    apart: np.ndarray | None = None  # (entry,) of a chain to the others, beyond Monte Carlo error
+    apart: np.ndarray | None = (
+        None  # (entry,) of some chains to the others, beyond Monte Carlo error
+    )
     error: np.ndarray | None = None  # (entry,) two Monte Carlo standard errors of all chains
 
 
@@ -83,18 +85,22 @@ def mixing_of_entries(entries, uncertain: float = NAN, predicted=None) -> Mixing
 def differences(predicted) -> dict[str, np.ndarray]:
     """Return how far chains are `apart` in predictions, and their Monte Carlo `error`, (entry,).
 
-    Each chain is compared with the mean of all others. The error of a chain is from its own draws,
-    so that chains in different modes do not widen it.
+    Any number of chains is compared with all others: those with the lowest means with the rest, so
+    that two of four in another mode are as far as they are. The error of a chain is from its own
+    draws, so that chains in different modes do not widen it.
     """
     predicted = np.asarray(predicted, np.float64)
     mean, variance = predicted.mean(1), predicted.var(1)
     # What never moves within a chain has no error there.
     size = np.stack([np.nan_to_num(ess_bulk(chain[None]), nan=np.inf) for chain in predicted])
-    square = variance / np.maximum(size, 1.0)
-    others = max(len(mean) - 1, 1)
-    distance = np.abs(mean - (mean.sum(0) - mean) / others) if len(mean) > 1 else 0.0 * mean
-    error = np.sqrt(square + (square.sum(0) - square) / others**2)
-    apart = np.maximum(distance - BY_CHANCE * error, 0.0).max(0)
+    square, order = variance / np.maximum(size, 1.0), np.argsort(mean, 0)
+    below, error_below = (np.cumsum(np.take_along_axis(of, order, 0), 0) for of in (mean, square))
+    apart = np.zeros(mean.shape[1])
+    for k in range(len(mean) - 1):
+        low, rest = k + 1, len(mean) - k - 1
+        distance = (below[-1] - below[k]) / rest - below[k] / low
+        square_error = (error_below[-1] - error_below[k]) / rest**2 + error_below[k] / low**2
+        apart = np.maximum(apart, distance - BY_CHANCE * np.sqrt(square_error))
     return {"apart": apart, "error": 2.0 * np.sqrt(square.sum(0)) / len(predicted)}
 
 

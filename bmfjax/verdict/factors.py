@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bmfjax.verdict.figures import Figures
+from bmfjax.verdict.number import number_agrees
 from bmfjax.verdict.part import RHAT_USABLE, WIDE, Bounds, Holds, Part, mixed, slowest, unfinished
 
 #: So many names are listed.
@@ -94,7 +95,7 @@ def factors_mixed(figures: Figures, bounds: Bounds = WIDE) -> bool:
     name = _looked_at(figures)
     if name == "product":
         return not figures.get("rhat_product") > RHAT_USABLE
-    if figures.rank is not None and bounds == WIDE:
+    if figures.rank is not None and bounds == WIDE and not number_agrees(figures):
         return True  # the density goes with their number, which is judged by itself
     return mixed(figures, [name], bounds)
 

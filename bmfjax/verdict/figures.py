@@ -41,8 +41,8 @@ class Figures:
     converged : bool
         Whether chains, or starts, agree about all three parts of the verdict.
     chains_apart : float
-        99 % of up to 1,000 entries have predictions that differ by at most this between a chain and
-        the mean of the others, beyond their Monte Carlo error: the difference of probabilities, and
+        99 % of up to 1,000 entries have predictions that differ by at most this between some chains
+        and the others, beyond their Monte Carlo error: the difference of probabilities, and
         of numbers the total variation distance of normals with the noise of the fit.
     mc_error : float
         Two Monte Carlo standard errors of such a prediction of all chains; 99 % have at most this.

@@ -21,12 +21,12 @@ class Bounds(NamedTuple):
 
     rhat: float  # of scalars, at most
     ess: float  # effective draws a chain of scalars, at least
-    apart: float  # between the predictions of a chain and those of the others
+    apart: float  # between the predictions of some chains and those of the others
     error: float  # of predictions, by Monte Carlo
 
 
-#: By which a part holds, and by which a run of an exact sampler ends and is reliable. One of four
-#: chains that is 0.2 from the others moves the mean of all by 0.05.
+#: By which a part holds, and by which a run of an exact sampler ends and is reliable. The mean of
+#: four chains of which one or two are 0.2 from the others has a standard error of about 0.05.
 WIDE = Bounds(RHAT_USABLE, ESS_PER_CHAIN / 2, 4.0 * ACCURATE, 2.0 * ACCURATE)
 TIGHT = Bounds(RHAT_GOOD, ESS_PER_CHAIN, ACCURATE, ACCURATE)
 

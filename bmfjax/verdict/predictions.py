@@ -47,7 +47,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
     >>> of_predictions(good).said
     'predictions hold (to within 0.02; 60 % explained)'
     """
-    moved = figures.get("chains_apart") / (figures.num_chains or 1)
+    # Two standard errors of the mean of chains of which one, or half, differ so.
+    moved = figures.get("chains_apart") / math.sqrt(figures.num_chains or 1)
     within = moved + figures.get("mc_error")
     share = figures.get("explained")
     told = [] if math.isnan(share) else [f"{_percent(figures)} explained"]
@@ -79,8 +80,8 @@ def of_predictions(figures: Figures, remedy: str = "", other_model: str = "") ->
 def predictions_agree(figures: Figures, bounds: Bounds = WIDE) -> bool:
     """Whether chains predict alike, so that more draws would not change predictions.
 
-    A chain may differ from the others by 0.2 in the probability of an entry, beyond Monte Carlo
-    error, which of the mean of all may be 0.1; both by 0.05 where a run ends by itself. Where
+    Chains may differ from the others by 0.2 in the probability of an entry, beyond Monte Carlo
+    error. The error of the mean of all may be 0.1. Where a run ends by itself both are 0.05. Where
     chains were not compared so, the R-hat of entries is asked for.
 
     Examples
@@ -126,7 +127,7 @@ def _explains(figures: Figures) -> str:
     """
     share, error = figures.get("explained"), figures.get("explained_error")
     if share <= 2.0 * error:
-        return "nothing" if share + 2.0 * error < UNSURE else ""
+        return "nothing" if share <= 0.0 or share + 2.0 * error < UNSURE else ""
     return "little" if share < LITTLE else ""
 
 

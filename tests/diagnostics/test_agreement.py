@@ -1,4 +1,4 @@
-"""Agreement is the smallest cosine of the tile of a chain and that of all others."""
+"""Agreement is the smallest cosine of the tile of some chains and that of all others."""
 
 import numpy as np
 import pytest
@@ -27,6 +27,14 @@ def test_chains_with_noise_of_their_own_agree_and_one_that_lacks_a_factor_does_n
     assert agreement(usage, basis) >= 0.8 > agreement(usage[:2], basis[:2])
     lost = np.concatenate([usage[:3], usage[3:, ::-1]])
     assert agreement(lost, basis) < 0.3
+
+
+def test_two_chains_of_four_are_as_far_from_the_others_as_they_are():
+    usage, basis = np.zeros((4, 10, 1)), np.ones((4, 6, 1))
+    usage[:2, :5] = usage[2:, 2:7] = 1.0  # three of five rows in common
+    np.testing.assert_allclose(agreement(usage, basis), 0.6)
+    many = np.repeat(usage, 3, 0), np.repeat(basis, 3, 0)
+    assert agreement(*many) > 0.8  # of more than eight chains each is compared, and no group
 
 
 def test_scale_does_not_matter():
