@@ -9,6 +9,7 @@ import pytest
 import bmfjax
 from bmfjax.families.base import in_columns_of
 from bmfjax.families.ratings import _matrix
+from bmfjax.result.tables import _shares_of_ones
 from tests.shared_fits import davis
 from tests.test_cells import fit_of
 
@@ -97,6 +98,25 @@ def test_a_name_is_stored_and_goes_to_other_programs(named, tmp_path):
 def test_wrong_names_are_refused(names, said):
     with pytest.raises(bmfjax.InputError, match=said):
         davis().rename(names)
+
+
+def test_a_rare_column_is_not_specific_by_its_rarity():
+    """The only column that all rows of a small factor have comes first."""
+    rng = np.random.default_rng(0)
+    ones = rng.random((1000, 40)) < 0.002
+    ones[:, 0] = rng.random(1000) < 0.3
+    ones[:3] = np.arange(40) == 0
+    ones[:, 39] = False
+    observed = np.arange(40) < np.full((1000, 1), 38)  # nothing is seen of the last two
+    usage = np.zeros((1000, 2), bool)
+    usage[:3, 0] = True
+    shares = _shares_of_ones(bmfjax.BinaryMatrix(ones, observed), usage)
+    inside, outside, ratio = shares
+    assert inside[0, 0] == 1.0 and ratio[0].argmax() == 0 and ratio[0, 0] > 0.5
+    assert (abs(ratio[0, 1:]) < 0.1).all() and not ratio[0, 38:].any()
+    # A factor without rows.
+    assert np.isnan(inside[1]).all() and not np.isnan(outside[1, :38]).any()
+    assert not ratio[1].any()
 
 
 def test_specific_columns_come_first(named):

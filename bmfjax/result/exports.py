@@ -71,8 +71,10 @@ class ExportsMixin:
 
             "specific": `factor`; `name` of a column; `inside` and `outside`, the share of ones
             among the observed entries of the rows that have the factor, and of those that have not;
-            `log2_ratio` of these, with half a one and half a zero added to both; `mean` of the
-            basis. Columns of a factor with a larger ratio come first.
+            `log2_ratio` of these, `mean` of the basis. Columns of a factor with a larger ratio come
+            first. For the ratio one one is added to both, among as many entries as have one on
+            average in the column, so that few entries say little. It is 0 for a column without a
+            one, and where no row, or every row, has the factor.
 
         Raises
         ------

@@ -54,9 +54,11 @@ def _shares_of_ones(data, usage) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             ones[side] += members.T.astype(float) @ found
             seen[side] += members.T.astype(float) @ ~hidden
     share = ones / np.where(seen > 0, seen, np.nan)
-    # Half a one and half a zero more keep the ratio finite.
-    inside, outside = (ones + 0.5) / (seen + 1.0)
-    return *share, np.log2(inside / outside)
+    # One one more on both sides, at the rate of the column: what is told by few entries is near 0.
+    total = ones.sum(0)
+    inside, outside = (ones + 1.0) / (seen + seen.sum(0) / np.where(total > 0, total, np.nan))
+    told = (total > 0) & (seen > 0).all(0)
+    return *share, np.where(told, np.log2(inside / outside), 0.0)
 
 
 def names_of_rows(new) -> list | pd.Index | None:
