@@ -297,6 +297,8 @@ def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
     Parameters
     ----------
     times : (rating,) sequence of numbers, dates or texts of dates
+        Texts are in ISO 8601, such as 2020-03-13: day and month of others cannot be told apart.
+        Times without a zone are in UTC.
     share : float
         The share of the ratings that are chosen, at most; ratings of one time go together.
     users : (rating,) sequence, optional
@@ -310,7 +312,8 @@ def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
     Raises
     ------
     InputError
-        For a time that is missing or none, lists of different lengths, and a share outside (0, 1).
+        For a time that is missing, texts that are no such date, lists of different lengths, and a
+        share outside (0, 1).
 
     Examples
     --------
@@ -320,11 +323,17 @@ def latest(times, share: float = 0.2, *, users=None) -> np.ndarray:
     [False, True, True, False]
     """
     share = checked_share("share", share, 1e-9, 1, "a share of the ratings, above 0 and below 1")
-    times = pd.Series(np.asarray(times))
+    given = times = pd.Series(np.asarray(times))
     if not pd.api.types.is_numeric_dtype(times):
-        times = pd.to_datetime(times, errors="coerce", format="mixed")
+        times = pd.to_datetime(times, errors="coerce", format="ISO8601", utc=True)
+    if given.isna().any():
+        raise InputError(f"times has none at position {int(given.isna().argmax())}; give one each")
     if times.isna().any():
-        raise InputError(f"times has none at position {int(times.isna().argmax())}; give one each")
+        at = int(times.isna().argmax())
+        raise InputError(
+            f"times has {given[at]!r} at position {at}; give dates as 2020-03-13, or use "
+            "pandas.to_datetime, with dayfirst where the day is first"
+        )
     if users is not None and len(users) != len(times):
         raise InputError(f"there are {len(times)} times and {len(users)} users; give one each")
     groups = times.groupby(np.zeros(len(times)) if users is None else np.asarray(users))

@@ -1,6 +1,7 @@
 """Ratings: what they keep, and what they refuse in a sentence."""
 
 import pickle
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -93,8 +94,15 @@ def test_the_latest_ratings_are_told_by_time_of_all_or_of_each_user():
     assert latest(times, 0.5, users=users).nonzero()[0].tolist() == [0, 4]
     dates = ["2024-03-01", "2023-12-31", "2024-02-01"]
     assert latest(dates, 0.4).tolist() == [True, False, False]
+    # Of two zones, and as dates.
+    zones = ["2024-03-01T09:00+02:00", "2024-03-01T08:00Z", "2024-03-01T09:30:15+02:00"]
+    assert latest(zones, 0.4).tolist() == [False, True, False]
+    as_dates = list(map(date.fromisoformat, dates))
+    assert latest(as_dates, 0.4).tolist() == [True, False, False]
     for wrong, message in (
-        ({"times": ["2024-03-01", "soon"]}, "times has none at position 1"),
+        ({"times": ["2024-03-01", None]}, "times has none at position 1"),
+        ({"times": ["2024-03-01", "soon"]}, "times has 'soon' at position 1; give dates as 2020-"),
+        ({"times": ["05/01/2020", "13/03/2020"]}, "times has '05/01/2020' at position 0; .* dayf"),
         ({"times": [1, 2], "users": ["ann"]}, "there are 2 times and 1 users"),
         ({"times": [1, 2], "share": 1}, "share is 1; give a share of the ratings"),
     ):
