@@ -92,7 +92,8 @@ def test_a_name_is_stored_and_goes_to_other_programs(named, tmp_path):
     [
         ({0: "a"}, "names has 0; give numbers of factors, 1 to 2"),
         ({1: " "}, "the name of factor 1 is ' '; give a text"),
-        ({1: "factor 2"}, "names gives two factors one name"),
+        ({1: "factor 2"}, "names gives two factors one name: factor 2, factor 2"),
+        ({1: "2"}, "names gives two factors one name: 2, 2"),
     ],
 )
 def test_wrong_names_are_refused(names, said):

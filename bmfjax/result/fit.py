@@ -295,7 +295,8 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
         Raises
         ------
         InputError
-            For a number that no factor has, or a name that is empty or that another factor has.
+            For a number that no factor has, or a name that is empty or that another factor has. A
+            factor without a name has its number as one.
 
         Examples
         --------
@@ -316,8 +317,9 @@ class Fit(PredictionsMixin, ExportsMixin, StackingMixin, StoredMixin):
             given[str(int(k))] = name
         given = self.settings.get("factor_names", {}) | given
         found = dataclasses.replace(self, settings={**self.settings, "factor_names": given})
-        if len(set(found.factor_names)) < self.rank:
-            raise InputError(f"names gives two factors one name: {', '.join(found.factor_names)}")
+        for names in (found.factor_names, found._factor_titles):
+            if len(set(names)) < self.rank:
+                raise InputError(f"names gives two factors one name: {', '.join(names)}")
         before = dict(zip(self._factor_titles, found._factor_titles, strict=True))
         return found._judged(self.verdict.changed(**_renamed(self.figures, before)))
 
