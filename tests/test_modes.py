@@ -195,8 +195,17 @@ def test_a_restricted_fit_has_the_draws_of_its_mode(apart):
     np.testing.assert_allclose(alone.basis, apart.modes[0].basis, atol=1e-12)
     assert alone.figures.errors == alone.data.count_errors(*alone.binarize())
     assert alone.idata["sample_stats"]["lp"].shape == (3, DRAWS)
-    other = apart.restricted(1)
+    named = apart.rename(dict(enumerate("abc", 1)))
+    vars(named)["modes"] = apart.modes
+    other = named.restricted(1)
     assert other.figures.num_chains == 1 and str(other.verdict).endswith("Next, try more.")
+    # Only factors that are those of the first mode have their names.
+    names = [(name, f"factor {k}") for k, name in enumerate("abc", 1)]
+    shared = apart.modes.common.tolist()
+    assert other.factor_names == tuple(
+        (given if same else number) for (given, number), same in zip(names, shared, strict=True)
+    )
+    assert named._settings_of_mode(0)["factor_names"] == named.settings["factor_names"]
     with pytest.raises(InputError, match=r"give one from 0 to 1, of fit\.modes"):
         apart.restricted(2)
     with pytest.raises(InputError, match="give a whole number"):

@@ -12,7 +12,7 @@ from bmfjax import verdict
 from bmfjax.data import InputError
 from bmfjax.diagnostics import agreement
 from bmfjax.kernels.tempering import OBSERVED
-from bmfjax.posterior.modes import Modes, modes_of
+from bmfjax.posterior.modes import SAME, Modes, modes_of
 from bmfjax.posterior.packed import chosen_draws
 from bmfjax.verdict import Figures
 
@@ -80,7 +80,8 @@ class ModesMixin:
         Returns
         -------
         Fit
-            Factors in the order of the first mode.
+            Factors in the order of the first mode. Those that differ from its factors have no name
+            that `rename` gave.
 
         Raises
         ------
@@ -113,7 +114,7 @@ class ModesMixin:
         )
         found = dataclasses.replace(
             self,
-            settings={**self.settings, "mode": f"{mode + 1} of {len(modes)}"},
+            settings={**self._settings_of_mode(mode), "mode": f"{mode + 1} of {len(modes)}"},
             usage_draws=usage,
             basis_draws=basis,
             other_draws=other,
@@ -128,6 +129,16 @@ class ModesMixin:
             f"One mode of {len(modes)} alone, of weight {modes[mode].weight:.2f} "
             f"({modes.weighted_by})"
         )
+
+    def _settings_of_mode(self, mode: int) -> dict:
+        """Return the settings, with the names of factors that a mode has as the first one does."""
+        settings = dict(self.settings)
+        if mode and "factor_names" in settings:
+            same = self.modes[mode].likeness >= SAME
+            same[: self._num_anchors] = True
+            names = settings["factor_names"].items()
+            settings["factor_names"] = {k: name for k, name in names if same[int(k) - 1]}
+        return settings
 
     def _judged_alone(self, what: str) -> Self:
         """Return a fit of one mode with its own figures, and `what` it is before its verdict."""
