@@ -55,7 +55,8 @@ class Picture(NamedTuple):
     matrix: np.ndarray  # (height, width, 3) colours, mixed where entries share a pixel
     mean: np.ndarray  # (height, width)
     sd: np.ndarray
-    top: float  # value of the strongest colour: 1, or of real numbers the largest observed
+    low: float  # values of the first and the last colour: 0 and 1, or the largest number observed;
+    top: float  # of numbers with negative ones its size either way
     labels: np.ndarray | None  # (height, 1, 3) colours
     num_draws: int  # draws behind `mean` and `sd`
 
@@ -111,9 +112,10 @@ def picture(fit, moments: Callable = of_product) -> Picture:
     rows = order.rows[spaced(len(order.rows), most)]
     block = tuple(map(ordering.block_size, (len(rows), len(columns)), MAX_PIXELS))
 
-    values, top = _observed(fit.data, rows, columns)
+    values, low, top = _observed(fit.data, rows, columns)
     share = ordering.pool(np.isnan(values), *block)[..., None]
-    matrix = colour_scale("values")(np.nan_to_num(ordering.pool(values, *block)) / top)[..., :3]
+    shown = (np.nan_to_num(ordering.pool(values, *block)) - low) / (top - low)
+    matrix = colour_scale(_scale_from(low))(shown)[..., :3]
     matrix = (1 - share) * matrix + share * np.array(rgb(MISSING))
 
     chains, kept = fit.usage_draws.shape[:2]
@@ -127,6 +129,7 @@ def picture(fit, moments: Callable = of_product) -> Picture:
         matrix,
         ordering.pool(mean, *block),
         ordering.pool(sd, *block),
+        low,
         top,
         _label_strip(fit.data.row_labels, rows, block[0]),
         chains * len(some),
@@ -134,11 +137,18 @@ def picture(fit, moments: Callable = of_product) -> Picture:
 
 
 def _observed(data, rows, columns):
-    """Values of some rows and columns, NaN where missing, and what the strongest colour is."""
+    """Values of some rows and columns, NaN where missing, and those of first and last colour."""
     if isinstance(data, RealMatrix):
-        return data.part(rows, columns).astype(np.float32), max(data.range[1], 1e-30)
+        least, most = data.range
+        top = max(abs(least), abs(most), 1e-30)
+        return data.part(rows, columns).astype(np.float32), -top if least < 0 else 0.0, top
     ones, hidden = data.part(rows, columns)
-    return np.where(hidden, np.nan, ones.astype(np.float32)), 1.0
+    return np.where(hidden, np.nan, ones.astype(np.float32)), 0.0, 1.0
+
+
+def _scale_from(low: float) -> str:
+    """Return the colour scale of values, which are on both sides of zero where `low` is below."""
+    return "signed" if low < 0 else "values"
 
 
 def _label_strip(labels, rows, block):
@@ -210,15 +220,15 @@ def _draw(axes, fit, drawn, of, *, left):
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    scale, values, top = "values", drawn.mean, drawn.top
+    scale, values, low, top = _scale_from(drawn.low), drawn.mean, drawn.low, drawn.top
     if of == "uncertainty":
-        scale, values = "spread", drawn.sd
+        scale, values, low = "spread", drawn.sd, 0.0
         top = max(float(np.nanmax(drawn.sd)), 0.05 * drawn.top)
     if of == "matrix":
         axes.imshow(drawn.matrix, **IMAGE)
     else:
-        axes.imshow(values, cmap=colour_scale(scale), vmin=0, vmax=top, **IMAGE)
-    shown, ticks = ScalarMappable(Normalize(0, top), colour_scale(scale)), {}
+        axes.imshow(values, cmap=colour_scale(scale), vmin=low, vmax=top, **IMAGE)
+    shown, ticks = ScalarMappable(Normalize(low, top), colour_scale(scale)), {}
     if of == "matrix" and not isinstance(fit.data, RealMatrix):
         shown, ticks = _kinds(bool(fit.data.num_missing))
     bar = axes.figure.colorbar(

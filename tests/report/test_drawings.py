@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 
 import bmfjax
 from bmfjax.report import drawings, overview, plots
+from bmfjax.report.style import colour_scale
 from tests.shared_fits import davis
-from tests.test_cells import fit_of
+from tests.test_cells import data_of, fit_of
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,22 @@ def test_a_line_is_specific_of_a_factor_that_has_it_alone():
     np.testing.assert_allclose(
         overview.ordering.specificity(basis / 4.0, 4.0 * usage), scores, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("shift", [-0.5, -2, 0])
+def test_numbers_below_zero_have_colours_of_their_own(shift):
+    values = data_of("nmf").dense() + shift
+    fit, top = fit_of("nmf", bmfjax.RealMatrix(values)), abs(values).max()
+    drawn = overview.picture(fit)
+    assert (drawn.low, drawn.top) == pytest.approx((-top if shift else 0, top))
+    at = (values[np.ix_(drawn.rows, drawn.columns)] - drawn.low) / (top - drawn.low)
+    scale = colour_scale("signed" if shift else "values")
+    np.testing.assert_allclose(drawn.matrix, scale(at)[..., :3], atol=0.05)
+    figure = Figure()
+    for of, low in (("reconstruction", drawn.low), ("uncertainty", 0)):
+        panel = figure.add_subplot()
+        overview.draw_panel(panel, fit, drawn, of)
+        assert panel.images[0].get_clim()[0] == low
 
 
 def test_a_legend_names_twenty_labels_in_columns_that_fit():
