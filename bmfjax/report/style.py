@@ -198,7 +198,7 @@ def _points(artist) -> int:
 
 _PLACES = re.compile(r' (?:d|x|y|transform)="(?:[^"(]|rotate\()*"')
 _DECIMALS = re.compile(r"(\.\d)\d+")
-_FONT = re.compile(r" font-family: [^;]*;")
+_FONT = re.compile(r' font-family: [^;"]*;?')
 _FAMILY = "font-family: 'DejaVu Sans', Verdana, sans-serif"
 _IMAGE = re.compile(r"data:image/png;base64,\s*([A-Za-z0-9+/=\s]+)")
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import bmfjax
 from bmfjax.report import drawings, overview, plots
-from bmfjax.report.style import colour_scale
+from bmfjax.report.style import _FONT, colour_scale
 from tests.shared_fits import davis
 from tests.test_cells import data_of, fit_of
 
@@ -116,6 +116,12 @@ def test_a_line_is_specific_of_a_factor_that_has_it_alone():
     np.testing.assert_allclose(
         overview.ordering.specificity(basis / 4.0, 4.0 * usage), scores, atol=1e-12
     )
+
+
+def test_a_font_ends_with_its_style():
+    drawn = """<text style=" font-family: 'A', serif; x: 1"/><text style=" font-family: B"/>"""
+    drawn += '<text style="x: 1;"/>'
+    assert _FONT.sub("", drawn) == '<text style=" x: 1"/><text style=""/><text style="x: 1;"/>'
 
 
 @pytest.mark.parametrize("shift", [-0.5, -2, 0])
