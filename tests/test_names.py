@@ -5,13 +5,14 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
+import xarray
 
 import bmfjax
 from bmfjax.families.base import in_columns_of
 from bmfjax.families.ratings import _matrix
-from bmfjax.result.tables import _shares_of_ones
+from bmfjax.result.tables import _shares_of_ones, names_of_rows
 from tests.shared_fits import davis
-from tests.test_cells import fit_of
+from tests.test_cells import data_of, fit_of
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,16 @@ def test_new_rows_of_a_frame_are_found_by_name_in_any_order(named):
     np.testing.assert_array_equal(whole, named.complete(mixed[whole.columns].to_numpy()))
     with pytest.raises(bmfjax.InputError, match="of the fitted matrix"):
         named.transform(frame.rename(columns={named.data.column_names[0]: "other"}))
+
+
+def test_new_rows_of_any_kind_keep_their_names():
+    fit, values = fit_of("nmf"), data_of("nmf").dense()[:2]
+    array = xarray.DataArray(values, {"cell": ["x", "y"]}, ("cell", "gene"))
+    assert fit.transform(array, frame=True).index.tolist() == ["x", "y"]
+    assert fit.transform(values, frame=True).index.tolist() == [0, 1]
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(values, pd.DataFrame(index=["x", "y"]))
+    assert names_of_rows(cells) == ["x", "y"]
 
 
 @pytest.mark.parametrize("names", [list("ab"), [3, 7]])

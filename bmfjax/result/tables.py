@@ -7,6 +7,7 @@ import pandas as pd
 
 from bmfjax.data import BinaryMatrix, InputError, Ratings, RealMatrix, checks
 from bmfjax.data.blocks import blocks
+from bmfjax.data.reading.annotated import unwrapped
 from bmfjax.data.reading.door import as_frame
 from bmfjax.report import interop
 
@@ -62,11 +63,11 @@ def _shares_of_ones(data, usage) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def names_of_rows(new) -> list | pd.Index | None:
-    """Return the names of new rows: of a frame its index; None where rows have none."""
+    """Return the names of new rows, of a frame its index; None where rows have none."""
     if isinstance(new, BinaryMatrix | RealMatrix | Ratings):
         return list(new.row_names)
     found = as_frame(new)
-    return found.index if isinstance(found, pd.DataFrame) else None
+    return found.index if isinstance(found, pd.DataFrame) else unwrapped(found)[1]
 
 
 def of_entries(data, values, rows, columns) -> pd.DataFrame:
