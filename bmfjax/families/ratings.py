@@ -462,9 +462,10 @@ class RatingsFit(NumbersFit):
         Parameters
         ----------
         new : Ratings, RealMatrix, BinaryMatrix, array or mapping
-            For "rows" with the columns of the fitted data, in the same order; for "columns" with
-            its rows. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``, or
-            of several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``.
+            For "rows" with the columns of the fitted data: of a data frame they are found by name,
+            in any order; others are in the same order. For "columns" with its rows, in the same
+            order. Or by name: the ratings of one new line, as ``{"Heat": 5, "Alien": 2}``, or of
+            several, as ``{"ann": {"Heat": 5}, "bob": {"Alien": 4}}``.
             Where the fit has attributes it may be None: new lines without any rating, which are
             predicted from `attributes` alone.
         side : {"rows", "columns"}

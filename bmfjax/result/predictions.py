@@ -93,11 +93,11 @@ class PredictionsMixin:
             Probability of the central interval.
         noisy : bool
             Predict an observation of the cell, for judging hidden ones; else what is expected of
-            it. It is the same call for every model. Where data are zeros and ones, "mean" and
-            "probability" are the predictive probability of a one, with flips and effects, and
-            there is no "interval". For "pmf", "relaxed" and "nmf" normal noise is added with its
-            drawn (or fixed) precision; only intervals need random numbers. For "ordered-probit" it
-            is of stars.
+            it. It is the same call for every model. For models of zeros and ones, those that have
+            `probability` but for "relaxed", "mean" and "probability" are the predictive probability
+            of a one, with flips and effects, and there is no "interval". For "pmf", "relaxed" and
+            "nmf" normal noise is added with its drawn (or fixed) precision; only intervals need
+            random numbers. For "ordered-probit" it is of stars.
         positions : bool
             Whether integers are positions also where names are whole numbers.
 
